@@ -1,0 +1,288 @@
+//! What a controller, a command or a test may ask of an API server, whoever
+//! answers: the registry in this process, a server far away, or a fake.
+//!
+//! Enters: resource names, trees of values for writes. Leaves: shared
+//! [`Object`]s and watch events.
+
+use std::pin::Pin;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::Stream;
+use machinery::{Gvr, Object, Status};
+use serde_json::Value;
+
+/// Why a call gave no result, by what the caller does next.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The server answered with a `Status`.
+    #[error("{0}")]
+    Status(Box<Status>),
+    /// No answer: connection, TLS, credentials or time. Worth a retry.
+    #[error("{host}: {message}")]
+    Transport { host: String, message: String },
+    /// An answer that is not what the protocol promises.
+    #[error("unexpected reply: {0}")]
+    Protocol(String),
+}
+
+impl From<Status> for Error {
+    fn from(status: Status) -> Self {
+        Self::Status(Box::new(status))
+    }
+}
+
+impl From<machinery::object::Malformed> for Error {
+    fn from(e: machinery::object::Malformed) -> Self {
+        Self::Protocol(e.to_string())
+    }
+}
+
+impl Error {
+    /// The server's answer, when there was one.
+    pub fn status(&self) -> Option<&Status> {
+        match self {
+            Self::Status(s) => Some(s),
+            _ => None,
+        }
+    }
+
+    fn reason_is(&self, reason: &str) -> bool {
+        self.status().is_some_and(|s| s.reason == reason)
+    }
+
+    /// 404: no such object.
+    pub fn is_not_found(&self) -> bool {
+        self.reason_is("NotFound")
+    }
+
+    /// 409: the object exists already.
+    pub fn is_already_exists(&self) -> bool {
+        self.reason_is("AlreadyExists")
+    }
+
+    /// 409: the object has changed since it was read.
+    pub fn is_conflict(&self) -> bool {
+        self.reason_is("Conflict")
+    }
+
+    /// 410: the revision is gone; list again.
+    pub fn is_expired(&self) -> bool {
+        self.status().is_some_and(|s| s.code == 410)
+    }
+
+    /// Create refused because the namespace is being deleted.
+    pub fn is_namespace_terminating(&self) -> bool {
+        self.status()
+            .is_some_and(|s| s.has_cause("NamespaceTerminating"))
+    }
+}
+
+/// The result of a call.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Where a request goes. Empty strings mean "none": no namespace (cluster scope,
+/// or all namespaces in a list), no name (the collection), no subresource.
+#[derive(Clone, Copy, Debug)]
+pub struct At<'a> {
+    pub resource: &'a Gvr,
+    pub namespace: &'a str,
+    pub name: &'a str,
+    pub subresource: &'a str,
+}
+
+impl<'a> At<'a> {
+    /// A collection: of one namespace, or of all when `namespace` is empty.
+    pub fn all(resource: &'a Gvr, namespace: &'a str) -> Self {
+        Self {
+            resource,
+            namespace,
+            name: "",
+            subresource: "",
+        }
+    }
+
+    /// One object.
+    pub fn one(resource: &'a Gvr, namespace: &'a str, name: &'a str) -> Self {
+        Self {
+            resource,
+            namespace,
+            name,
+            subresource: "",
+        }
+    }
+
+    /// The place of an object already at hand.
+    pub fn of(resource: &'a Gvr, object: &'a Object) -> Self {
+        Self::one(resource, object.namespace(), object.name())
+    }
+
+    /// The same place's subresource.
+    pub fn sub(self, subresource: &'a str) -> Self {
+        Self {
+            subresource,
+            ..self
+        }
+    }
+}
+
+/// How a list's `resourceVersion` is meant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Match {
+    #[default]
+    Unset,
+    Exact,
+    NotOlderThan,
+}
+
+/// What to list.
+#[derive(Clone, Debug, Default)]
+pub struct ListOptions {
+    pub label_selector: String,
+    pub field_selector: String,
+    /// Empty: newest.
+    pub resource_version: String,
+    pub resource_version_match: Match,
+    /// 0: no limit.
+    pub limit: u64,
+    pub continue_token: String,
+}
+
+/// What to watch.
+#[derive(Clone, Debug, Default)]
+pub struct WatchOptions {
+    pub label_selector: String,
+    pub field_selector: String,
+    /// Events after this revision; empty or "0": the present state first.
+    pub resource_version: String,
+    pub bookmarks: bool,
+    /// Watch-list: the present state as ADDED, then a bookmark that says so.
+    pub send_initial_events: bool,
+    /// 0: the server decides.
+    pub timeout_seconds: u32,
+}
+
+/// How to write.
+#[derive(Clone, Debug, Default)]
+pub struct WriteOptions {
+    pub dry_run: bool,
+    pub field_manager: String,
+}
+
+/// What happens to dependents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Propagation {
+    Background,
+    Foreground,
+    Orphan,
+}
+
+/// How to delete.
+#[derive(Clone, Debug, Default)]
+pub struct DeleteOptions {
+    pub uid: Option<String>,
+    pub resource_version: Option<String>,
+    pub propagation: Option<Propagation>,
+    pub grace_period_seconds: Option<i64>,
+    pub dry_run: bool,
+}
+
+/// A patch and its dialect.
+#[derive(Clone, Debug)]
+pub enum Patch {
+    /// RFC 6902.
+    Json(Value),
+    /// RFC 7386.
+    Merge(Value),
+    /// Kubernetes' strategic merge patch; built-in kinds only.
+    Strategic(Value),
+}
+
+/// A page of a list, true at one revision.
+#[derive(Clone, Debug, Default)]
+pub struct List {
+    pub items: Vec<Object>,
+    /// The list's `resourceVersion`.
+    pub revision: u64,
+    /// Non-empty when more pages follow.
+    pub continue_token: String,
+}
+
+/// One change. The end of a stream without an error means: resume after the last
+/// revision seen.
+#[derive(Clone, Debug)]
+pub enum WatchEvent {
+    Added(Object),
+    Modified(Object),
+    Deleted(Object),
+    /// Everything up to `revision` was sent; `initial_end` marks the end of a
+    /// watch-list's present state.
+    Bookmark {
+        revision: u64,
+        initial_end: bool,
+    },
+}
+
+/// Changes in the order of their revisions. An item that is an error is the last.
+pub type WatchStream = Pin<Box<dyn Stream<Item = Result<WatchEvent>> + Send>>;
+
+/// A resource that a server serves, as discovery tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiResource {
+    pub resource: Gvr,
+    pub kind: String,
+    pub namespaced: bool,
+    pub verbs: Vec<String>,
+    /// Names without the parent, as in `status`.
+    pub subresources: Vec<String>,
+    pub categories: Vec<String>,
+    pub short_names: Vec<String>,
+}
+
+impl ApiResource {
+    /// Whether the resource allows a verb.
+    pub fn allows(&self, verb: &str) -> bool {
+        self.verbs.iter().any(|v| v == verb)
+    }
+}
+
+/// The API of one server. Calls may be cancelled by dropping them; a write that
+/// was cancelled may or may not have happened.
+#[async_trait]
+pub trait Api: Send + Sync + 'static {
+    /// GET of one object or subresource.
+    async fn get(&self, at: At<'_>) -> Result<Object>;
+    /// GET of a collection.
+    async fn list(&self, at: At<'_>, options: &ListOptions) -> Result<List>;
+    /// GET of a collection with `watch=1`.
+    async fn watch(&self, at: At<'_>, options: &WatchOptions) -> Result<WatchStream>;
+    /// POST to a collection, or to a named subresource.
+    async fn create(&self, at: At<'_>, body: Value, options: &WriteOptions) -> Result<Object>;
+    /// PUT.
+    async fn update(&self, at: At<'_>, body: Value, options: &WriteOptions) -> Result<Object>;
+    /// PATCH.
+    async fn patch(&self, at: At<'_>, patch: Patch, options: &WriteOptions) -> Result<Object>;
+    /// DELETE of one object; the object when it still exists (finalizers), `None`
+    /// when it is gone.
+    async fn delete(&self, at: At<'_>, options: &DeleteOptions) -> Result<Option<Object>>;
+    /// DELETE of everything in a collection that `select` matches.
+    async fn delete_collection(
+        &self,
+        at: At<'_>,
+        options: &DeleteOptions,
+        select: &ListOptions,
+    ) -> Result<()>;
+    /// Everything served, in each group's preferred version first. The error of a
+    /// group that cannot be read is told beside what could be.
+    async fn resources(&self) -> Result<Discovered>;
+    /// GET of a path outside the resources, such as `/version` or `/readyz`.
+    async fn raw(&self, path: &str) -> Result<Bytes>;
+}
+
+/// What discovery found.
+#[derive(Clone, Debug, Default)]
+pub struct Discovered {
+    pub resources: Vec<ApiResource>,
+    /// `group/version` → why it could not be read.
+    pub failed: Vec<(String, String)>,
+}

@@ -1,0 +1,203 @@
+//! Field errors: what is wrong, and at which path. They become the causes of a
+//! 422 `Status`, or the text of an admission denial.
+//!
+//! Texts follow `apimachinery/pkg/util/validation/field/errors.go`.
+
+use std::fmt;
+
+use serde_json::Value;
+
+/// `metav1.CauseType` of a field error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    Required,
+    Invalid,
+    Duplicate,
+    NotSupported,
+    Forbidden,
+    TooLong,
+    TooMany,
+    TypeInvalid,
+    NotFound,
+}
+
+impl Reason {
+    /// The value of `causes[].reason`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Required => "FieldValueRequired",
+            Self::Invalid => "FieldValueInvalid",
+            Self::Duplicate => "FieldValueDuplicate",
+            Self::NotSupported => "FieldValueNotSupported",
+            Self::Forbidden => "FieldValueForbidden",
+            Self::TooLong => "FieldValueTooLong",
+            Self::TooMany => "FieldValueTooMany",
+            Self::TypeInvalid => "FieldValueTypeInvalid",
+            Self::NotFound => "FieldValueNotFound",
+        }
+    }
+}
+
+/// One violated rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldError {
+    pub reason: Reason,
+    /// As in `spec.containers[0].image`.
+    pub field: String,
+    /// Without the path, as in `Invalid value: "x": must be …`.
+    pub message: String,
+}
+
+impl FieldError {
+    /// `path: Required value[: detail]`
+    pub fn required(field: impl Into<String>, detail: &str) -> Self {
+        Self::new(
+            Reason::Required,
+            field,
+            with_detail("Required value", detail),
+        )
+    }
+
+    /// `path: Invalid value: VALUE: detail`
+    pub fn invalid(field: impl Into<String>, value: &Value, detail: impl AsRef<str>) -> Self {
+        Self::new(
+            Reason::Invalid,
+            field,
+            with_detail(&format!("Invalid value: {}", show(value)), detail.as_ref()),
+        )
+    }
+
+    /// `path: Duplicate value: VALUE`
+    pub fn duplicate(field: impl Into<String>, value: &Value) -> Self {
+        Self::new(
+            Reason::Duplicate,
+            field,
+            format!("Duplicate value: {}", show(value)),
+        )
+    }
+
+    /// `path: Unsupported value: VALUE: supported values: "a", "b"`
+    pub fn not_supported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
+        let known: Vec<String> = supported.iter().map(|s| format!("{s:?}")).collect();
+        let text = format!(
+            "Unsupported value: {}: supported values: {}",
+            show(value),
+            known.join(", ")
+        );
+        Self::new(Reason::NotSupported, field, text)
+    }
+
+    /// `path: Forbidden: detail`
+    pub fn forbidden(field: impl Into<String>, detail: &str) -> Self {
+        Self::new(Reason::Forbidden, field, with_detail("Forbidden", detail))
+    }
+
+    /// `path: Too long: may not be more than N bytes`
+    pub fn too_long(field: impl Into<String>, max: usize) -> Self {
+        Self::new(
+            Reason::TooLong,
+            field,
+            format!("Too long: may not be more than {max} bytes"),
+        )
+    }
+
+    /// `path: Too many: N: must have at most MAX items`
+    pub fn too_many(field: impl Into<String>, actual: usize, max: usize) -> Self {
+        Self::new(
+            Reason::TooMany,
+            field,
+            format!("Too many: {actual}: must have at most {max} items"),
+        )
+    }
+
+    /// `path: Invalid value: "TYPE": detail`: the value has the wrong JSON type.
+    pub fn type_invalid(field: impl Into<String>, value: &Value, detail: impl AsRef<str>) -> Self {
+        Self::new(
+            Reason::TypeInvalid,
+            field,
+            with_detail(&format!("Invalid value: {}", show(value)), detail.as_ref()),
+        )
+    }
+
+    /// `path: Not found: VALUE`
+    pub fn not_found(field: impl Into<String>, value: &Value) -> Self {
+        Self::new(
+            Reason::NotFound,
+            field,
+            format!("Not found: {}", show(value)),
+        )
+    }
+
+    fn new(reason: Reason, field: impl Into<String>, message: String) -> Self {
+        Self {
+            reason,
+            field: field.into(),
+            message,
+        }
+    }
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.message)
+    }
+}
+
+/// Several errors as one text: alone as it is, together in brackets.
+pub fn aggregate(errors: &[FieldError]) -> String {
+    match errors {
+        [one] => one.to_string(),
+        many => {
+            let texts: Vec<String> = many.iter().map(FieldError::to_string).collect();
+            format!("[{}]", texts.join(", "))
+        }
+    }
+}
+
+fn with_detail(head: &str, detail: &str) -> String {
+    if detail.is_empty() {
+        head.to_owned()
+    } else {
+        format!("{head}: {detail}")
+    }
+}
+
+/// A value as field errors print it: strings quoted, the rest as compact JSON.
+fn show(value: &Value) -> String {
+    value.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn texts_are_those_of_kubernetes() {
+        let table = [
+            (
+                FieldError::required("metadata.name", "name or generateName is required"),
+                "metadata.name: Required value: name or generateName is required",
+            ),
+            (
+                FieldError::invalid("a", &json!("x"), "must be y"),
+                "a: Invalid value: \"x\": must be y",
+            ),
+            (
+                FieldError::not_supported("a", &json!("x"), &["b", "c"]),
+                "a: Unsupported value: \"x\": supported values: \"b\", \"c\"",
+            ),
+            (
+                FieldError::too_many("a", 3, 2),
+                "a: Too many: 3: must have at most 2 items",
+            ),
+        ];
+        for (error, text) in &table {
+            assert_eq!(error.to_string(), *text);
+        }
+        assert_eq!(aggregate(&[table[0].0.clone()]), table[0].1);
+        assert!(
+            aggregate(&[table[0].0.clone(), table[1].0.clone()]).starts_with("[metadata.name: ")
+        );
+    }
+}

@@ -1,0 +1,281 @@
+//! An object at one revision: its encoded JSON and the few fields everybody asks
+//! for.
+//!
+//! Enters: encoded JSON from the store or from a server. Leaves: shared bytes, a
+//! [`Head`], and typed views parsed at most once. The bytes are canonical; no
+//! tree of values is kept (it would weigh ten times as much).
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use bytes::{Bytes, BytesMut};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+/// Why bytes are not an object.
+#[derive(Debug, thiserror::Error)]
+pub enum Malformed {
+    /// Not JSON, or the head has fields of the wrong type.
+    #[error("not a Kubernetes object: {0}")]
+    Json(#[from] serde_json::Error),
+    /// JSON, but without the `metadata` every stored object has.
+    #[error("not a Kubernetes object: no metadata")]
+    NoMetadata,
+}
+
+/// One entry of `metadata.ownerReferences`, as far as routing needs it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Owner {
+    #[serde(default)]
+    pub api_version: Box<str>,
+    #[serde(default)]
+    pub kind: Box<str>,
+    #[serde(default)]
+    pub name: Box<str>,
+    #[serde(default)]
+    pub uid: Box<str>,
+    #[serde(default)]
+    pub controller: bool,
+    #[serde(default)]
+    pub block_owner_deletion: bool,
+}
+
+/// The parsed part of an object.
+#[derive(Clone, Debug, Default)]
+pub struct Head {
+    /// Empty for cluster-scoped objects.
+    pub namespace: Box<str>,
+    pub name: Box<str>,
+    pub uid: Box<str>,
+    /// Sorted by key.
+    pub labels: Box<[(Box<str>, Box<str>)]>,
+    /// `metadata.resourceVersion`; 0 when absent or not decimal.
+    pub revision: u64,
+    pub generation: i64,
+    /// `metadata.deletionTimestamp` is set.
+    pub deleting: bool,
+    pub owners: Box<[Owner]>,
+}
+
+impl Head {
+    /// The value of a label.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        let at = self.labels.binary_search_by(|(k, _)| (**k).cmp(key)).ok()?;
+        Some(&self.labels[at].1)
+    }
+
+    /// `namespace/name`, or `name` of a cluster-scoped object.
+    pub fn key(&self) -> String {
+        if self.namespace.is_empty() {
+            self.name.to_string()
+        } else {
+            format!("{}/{}", self.namespace, self.name)
+        }
+    }
+
+    /// The owner that manages this object, if any.
+    pub fn controller(&self) -> Option<&Owner> {
+        self.owners.iter().find(|o| o.controller)
+    }
+}
+
+struct Inner {
+    head: Head,
+    bytes: Bytes,
+    view: OnceLock<Arc<dyn Any + Send + Sync>>,
+}
+
+/// An immutable object at one revision. Cloning shares it.
+#[derive(Clone)]
+pub struct Object(Arc<Inner>);
+
+impl Object {
+    /// From JSON that carries its `resourceVersion`, as a server replies it.
+    pub fn from_json(bytes: Bytes) -> Result<Self, Malformed> {
+        let outer: Outer<'_> = serde_json::from_slice(&bytes)?;
+        let head = match outer.metadata {
+            Some(raw) => parse_head(raw.get())?,
+            None => Head::default(),
+        };
+        Ok(Self::assemble(head, bytes))
+    }
+
+    /// From JSON as it is stored, without `resourceVersion`: the revision at which
+    /// the key was last written is put in.
+    pub fn from_stored(stored: &[u8], revision: u64) -> Result<Self, Malformed> {
+        let outer: Outer<'_> = serde_json::from_slice(stored)?;
+        let metadata = outer.metadata.ok_or(Malformed::NoMetadata)?.get();
+        let mut head = parse_head(metadata)?;
+        head.revision = revision;
+        // `metadata` borrows from `stored`, so its address tells where to splice.
+        let open = metadata.as_ptr() as usize - stored.as_ptr() as usize + 1;
+        let empty = metadata[1..].trim_start().starts_with('}');
+        let field = format!(
+            "\"resourceVersion\":\"{revision}\"{}",
+            if empty { "" } else { "," }
+        );
+        let mut bytes = BytesMut::with_capacity(stored.len() + field.len());
+        bytes.extend_from_slice(&stored[..open]);
+        bytes.extend_from_slice(field.as_bytes());
+        bytes.extend_from_slice(&stored[open..]);
+        Ok(Self::assemble(head, bytes.freeze()))
+    }
+
+    /// From a tree of values.
+    pub fn from_value(value: &Value) -> Result<Self, Malformed> {
+        Self::from_json(Bytes::from(serde_json::to_vec(value)?))
+    }
+
+    fn assemble(head: Head, bytes: Bytes) -> Self {
+        Self(Arc::new(Inner {
+            head,
+            bytes,
+            view: OnceLock::new(),
+        }))
+    }
+
+    pub fn head(&self) -> &Head {
+        &self.0.head
+    }
+
+    /// The encoded JSON, with `resourceVersion`.
+    pub fn bytes(&self) -> &Bytes {
+        &self.0.bytes
+    }
+
+    pub fn namespace(&self) -> &str {
+        &self.0.head.namespace
+    }
+
+    pub fn name(&self) -> &str {
+        &self.0.head.name
+    }
+
+    pub fn uid(&self) -> &str {
+        &self.0.head.uid
+    }
+
+    pub fn revision(&self) -> u64 {
+        self.0.head.revision
+    }
+
+    /// A fresh tree of values: transient, for one write or one interpretation.
+    pub fn value(&self) -> Result<Value, Malformed> {
+        Ok(serde_json::from_slice(&self.0.bytes)?)
+    }
+
+    /// A typed view. The first type asked for is parsed once and shared by all
+    /// holders of this object; further types are parsed on each call.
+    pub fn view<T: DeserializeOwned + Send + Sync + 'static>(&self) -> Result<Arc<T>, Malformed> {
+        if let Some(kept) = self.0.view.get()
+            && let Ok(view) = Arc::clone(kept).downcast::<T>()
+        {
+            return Ok(view);
+        }
+        let parsed: Arc<T> = Arc::new(serde_json::from_slice(&self.0.bytes)?);
+        // Another thread or another type may have come first; either is fine.
+        let _ = self
+            .0
+            .view
+            .set(Arc::clone(&parsed) as Arc<dyn Any + Send + Sync>);
+        Ok(parsed)
+    }
+
+    /// Whether both are the same version in memory (not merely equal).
+    pub fn same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl fmt::Debug for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Object({}@{})", self.head().key(), self.revision())
+    }
+}
+
+#[derive(Deserialize)]
+struct Outer<'a> {
+    #[serde(borrow)]
+    metadata: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    namespace: Option<Box<str>>,
+    name: Option<Box<str>>,
+    uid: Option<Box<str>>,
+    labels: Option<BTreeMap<Box<str>, Box<str>>>,
+    resource_version: Option<Box<str>>,
+    generation: Option<i64>,
+    deletion_timestamp: Option<Box<str>>,
+    owner_references: Option<Box<[Owner]>>,
+}
+
+fn parse_head(metadata: &str) -> Result<Head, Malformed> {
+    let m: Metadata = serde_json::from_str(metadata)?;
+    Ok(Head {
+        namespace: m.namespace.unwrap_or_default(),
+        name: m.name.unwrap_or_default(),
+        uid: m.uid.unwrap_or_default(),
+        labels: m.labels.unwrap_or_default().into_iter().collect(),
+        revision: m.resource_version.and_then(|v| v.parse().ok()).unwrap_or(0),
+        generation: m.generation.unwrap_or(0),
+        deleting: m.deletion_timestamp.is_some(),
+        owners: m.owner_references.unwrap_or_default(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stored(text: &str, revision: u64) -> Object {
+        Object::from_stored(text.as_bytes(), revision).unwrap()
+    }
+
+    #[test]
+    fn the_revision_is_spliced_into_the_metadata() {
+        let o = stored(
+            r#"{"kind":"X","metadata": {"name":"a","labels":{"b":"1","a":"2"}},"spec":{}}"#,
+            7,
+        );
+        assert_eq!(o.value().unwrap()["metadata"]["resourceVersion"], "7");
+        assert_eq!(
+            (
+                o.name(),
+                o.revision(),
+                o.head().label("b"),
+                o.head().label("c")
+            ),
+            ("a", 7, Some("1"), None)
+        );
+        let empty = stored(r#"{"metadata":{ }}"#, 9);
+        assert_eq!(empty.value().unwrap()["metadata"]["resourceVersion"], "9");
+    }
+
+    #[test]
+    fn what_is_not_an_object_is_refused() {
+        assert!(Object::from_stored(b"[]", 1).is_err());
+        assert!(Object::from_stored(b"{}", 1).is_err());
+        assert!(Object::from_stored(br#"{"metadata":{"name":3}}"#, 1).is_err());
+    }
+
+    #[test]
+    fn a_view_is_parsed_once() {
+        #[derive(Deserialize)]
+        struct Spec {
+            spec: BTreeMap<String, i64>,
+        }
+        let o = stored(r#"{"metadata":{"name":"a"},"spec":{"x":1}}"#, 1);
+        let first = o.view::<Spec>().unwrap();
+        assert_eq!(first.spec["x"], 1);
+        assert!(Arc::ptr_eq(&first, &o.view::<Spec>().unwrap()));
+        assert_eq!(o.view::<Value>().unwrap()["spec"]["x"], 1);
+    }
+}

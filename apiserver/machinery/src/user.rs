@@ -1,0 +1,43 @@
+//! Who asks.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Group of the built-in superusers; authorisation is skipped for them.
+pub const MASTERS: &str = "system:masters";
+/// Group of everybody whose credentials were accepted.
+pub const AUTHENTICATED: &str = "system:authenticated";
+/// Group of requests without credentials.
+pub const UNAUTHENTICATED: &str = "system:unauthenticated";
+/// Name of requests without credentials.
+pub const ANONYMOUS: &str = "system:anonymous";
+
+/// An authenticated identity (`authentication.k8s.io` UserInfo).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserInfo {
+    #[serde(rename = "username")]
+    pub name: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+impl UserInfo {
+    /// The identity of the process's own controllers.
+    pub fn internal() -> Self {
+        Self {
+            name: "system:apiserver".into(),
+            groups: vec![MASTERS.into(), AUTHENTICATED.into()],
+            ..Self::default()
+        }
+    }
+
+    /// Whether the user belongs to a group.
+    pub fn in_group(&self, group: &str) -> bool {
+        self.groups.iter().any(|g| g == group)
+    }
+}
