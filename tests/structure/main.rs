@@ -1,0 +1,174 @@
+//! The walls of the house: which crate may know which, how long a file may be,
+//! what may lie at the top, and which features of shared dependencies must stay
+//! off. Each is read from the tree itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()
+        .unwrap()
+}
+
+fn metadata() -> Value {
+    let out = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--locked"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(
+        out.status.success(),
+        "{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
+    serde_json::from_slice(&out.stdout).unwrap()
+}
+
+/// What each crate may depend on directly; what lies below an arrow is included.
+fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
+    let controllers: &[&str] = &["client", "openapi", "runtime"];
+    let pipeline: &[&str] = &["members", "interpreter", "scheduler"];
+    BTreeMap::from([
+        ("machinery", &[] as &[&str]),
+        ("openapi", &["machinery"]),
+        ("storage", &["machinery"]),
+        ("client", &["machinery"]),
+        ("watchcache", &["storage"]),
+        ("patch", &["openapi"]),
+        ("auth", &["client"]),
+        ("members", &["client", "openapi"]),
+        ("admission", &["client", "openapi"]),
+        ("registry", &["patch", "watchcache", "admission", "auth"]),
+        ("flotilla-http", &["registry", "members"]),
+        ("runtime", &["client", "openapi"]),
+        ("interpreter", controllers),
+        ("scheduler", controllers),
+        ("kube", controllers),
+        ("hollow", controllers),
+        ("propagation", pipeline),
+        ("status", pipeline),
+        ("clusters", pipeline),
+    ])
+}
+
+fn closure<'a>(of: &'a str, arrows: &BTreeMap<&'a str, &'a [&'a str]>) -> BTreeSet<&'a str> {
+    let mut seen = BTreeSet::new();
+    let mut open = vec![of];
+    while let Some(next) = open.pop() {
+        for below in arrows.get(next).copied().unwrap_or_default() {
+            if seen.insert(*below) {
+                open.push(below);
+            }
+        }
+    }
+    seen
+}
+
+#[test]
+fn crates_know_only_what_lies_below_them() {
+    let arrows = arrows();
+    let metadata = metadata();
+    let packages = metadata["packages"].as_array().unwrap();
+    let ours: BTreeSet<&str> = packages
+        .iter()
+        .filter(|p| p["source"].is_null())
+        .map(|p| p["name"].as_str().unwrap())
+        .collect();
+    let mut wrong = Vec::new();
+    for package in packages.iter().filter(|p| p["source"].is_null()) {
+        let name = package["name"].as_str().unwrap();
+        if name == "flotilla" {
+            continue;
+        }
+        assert!(
+            arrows.contains_key(name),
+            "{name} has no place in the order of the crates"
+        );
+        let allowed = closure(name, &arrows);
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let on = dependency["name"].as_str().unwrap();
+            // Tests may reach for a crate's fake; what is built may not.
+            if dependency["kind"].is_null() && ours.contains(on) && !allowed.contains(on) {
+                wrong.push(format!("{name} -> {on}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "against the arrows: {wrong:?}");
+}
+
+/// Both change the meaning of JSON for every crate in the graph at once.
+#[test]
+fn serde_json_keeps_its_meaning() {
+    let metadata = metadata();
+    let nodes = metadata["resolve"]["nodes"].as_array().unwrap();
+    let json = nodes
+        .iter()
+        .find(|n| n["id"].as_str().unwrap().contains("#serde_json@"))
+        .unwrap();
+    for feature in json["features"].as_array().unwrap() {
+        assert!(
+            !["preserve_order", "arbitrary_precision"].contains(&feature.as_str().unwrap()),
+            "serde_json is built with {feature}"
+        );
+    }
+}
+
+fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            if path.file_name().is_some_and(|n| n != "target") {
+                sources(&path, found);
+            }
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn files_stay_short() {
+    let mut files = Vec::new();
+    for dir in ["apiserver", "controllers", "openapi", "tests"] {
+        sources(&root().join(dir), &mut files);
+    }
+    let long: Vec<String> = files
+        .iter()
+        .map(|f| (std::fs::read_to_string(f).unwrap().lines().count(), f))
+        .filter(|(lines, _)| *lines > 800)
+        .map(|(lines, f)| format!("{} ({lines})", f.display()))
+        .collect();
+    assert!(long.is_empty(), "past 800 lines: {long:?}");
+}
+
+#[test]
+fn nothing_else_lies_at_the_top() {
+    let out = Command::new("git")
+        .arg("ls-files")
+        .current_dir(root())
+        .output()
+        .unwrap();
+    let listed = String::from_utf8(out.stdout).unwrap();
+    let top: BTreeSet<&str> = listed.lines().filter_map(|l| l.split('/').next()).collect();
+    let allowed = [
+        "Cargo.toml",
+        "Cargo.lock",
+        "LICENSE",
+        "README.md",
+        "apiserver",
+        "controllers",
+        "manifests",
+        "openapi",
+        "tests",
+    ];
+    let stray: Vec<&&str> = top
+        .iter()
+        .filter(|t| !t.starts_with('.') && !allowed.contains(t))
+        .collect();
+    assert!(stray.is_empty(), "at the top: {stray:?}");
+}
