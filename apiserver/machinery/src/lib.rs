@@ -12,11 +12,16 @@
 pub mod fields;
 pub mod names;
 pub mod object;
+pub mod quantity;
+pub mod selector;
 pub mod status;
+pub mod time;
 pub mod user;
 
 pub use fields::FieldError;
 pub use names::{Gvk, Gvr};
 pub use object::{Head, Object, Owner};
+pub use quantity::Quantity;
+pub use selector::{FieldSelector, LabelSelector};
 pub use status::{Cause, Details, Status};
 pub use user::UserInfo;

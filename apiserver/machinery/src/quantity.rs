@@ -1,0 +1,511 @@
+//! Kubernetes quantities (`100m`, `1.5Gi`, `2e3`): exact decimal arithmetic, no
+//! floating point.
+//!
+//! Enters: text of a manifest. Leaves: comparable numbers and the canonical text.
+//! Rules and texts of `apimachinery/pkg/api/resource/quantity.go`: nothing is
+//! finer than a nano, what is finer is rounded away from zero. Pure.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::iter::Sum;
+use std::ops::{Add, AddAssign, Neg, Sub, SubAssign};
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde_json::Value;
+
+/// Units per one, in nanos.
+const ONE: i128 = 1_000_000_000;
+/// Units per one thousandth, in nanos.
+const MILLI: i128 = 1_000_000;
+/// What is larger is capped, as Kubernetes caps; sums cannot overflow.
+const CAP: i128 = i128::MAX / 4;
+/// Decimal digits before the point beyond which a number is certainly capped.
+const CAP_DIGITS: i64 = 29;
+/// Longest text that is looked at.
+const MAX_TEXT: usize = 256;
+
+/// Which family of suffixes a quantity is written with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// `m`, `k`, `M`, `G` …
+    #[default]
+    Decimal,
+    /// `Ki`, `Mi`, `Gi` …
+    Binary,
+    /// `e3`, `e6` …
+    Exponent,
+}
+
+/// An amount of a resource. Equality and order look at the amount only, not at
+/// how it is written.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Quantity {
+    nanos: i128,
+    format: Format,
+}
+
+/// Why a text is not a quantity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParseError {
+    #[error(
+        "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+    )]
+    Shape,
+    #[error("unable to parse numeric part of quantity")]
+    Number,
+    #[error("unable to parse quantity's suffix")]
+    Suffix,
+}
+
+impl Quantity {
+    /// Nothing at all.
+    pub const ZERO: Self = Self {
+        nanos: 0,
+        format: Format::Decimal,
+    };
+
+    /// A whole number.
+    pub fn from_units(units: i64) -> Self {
+        Self {
+            nanos: i128::from(units) * ONE,
+            format: Format::Decimal,
+        }
+    }
+
+    /// A whole number of bytes, written with binary suffixes.
+    pub fn from_bytes(units: i64) -> Self {
+        Self {
+            format: Format::Binary,
+            ..Self::from_units(units)
+        }
+    }
+
+    /// Thousandths.
+    pub fn from_milli(milli: i64) -> Self {
+        Self {
+            nanos: i128::from(milli) * MILLI,
+            format: Format::Decimal,
+        }
+    }
+
+    /// Reads the text form.
+    pub fn parse(text: &str) -> Result<Self, ParseError> {
+        let parts = split(text)?;
+        let (scale, format) = suffix(parts.suffix)?;
+        let nanos = match scale {
+            Scale::Ten(exponent) => decimal_nanos(parts.int, parts.frac, i64::from(exponent)),
+            Scale::Kibi(0) => decimal_nanos(parts.int, parts.frac, 0),
+            Scale::Kibi(power) => binary_nanos(parts.int, parts.frac, power),
+        };
+        Ok(Self {
+            nanos: if parts.negative { -nanos } else { nanos },
+            format,
+        })
+    }
+
+    /// Reads a JSON string or number.
+    pub fn from_value(value: &Value) -> Result<Self, ParseError> {
+        match value {
+            Value::String(s) => Self::parse(s),
+            Value::Number(n) => Self::parse(&n.to_string()),
+            _ => Err(ParseError::Shape),
+        }
+    }
+
+    /// Thousandths, rounded away from zero.
+    pub fn milli(self) -> i128 {
+        div_away(self.nanos, MILLI)
+    }
+
+    /// Whole units, rounded away from zero.
+    pub fn value(self) -> i128 {
+        div_away(self.nanos, ONE)
+    }
+
+    /// Whether the amount has no fraction.
+    pub fn is_whole(self) -> bool {
+        self.nanos % ONE == 0
+    }
+
+    pub fn is_zero(self) -> bool {
+        self.nanos == 0
+    }
+
+    pub fn is_negative(self) -> bool {
+        self.nanos < 0
+    }
+
+    /// The amount `n` times.
+    pub fn times(self, n: i64) -> Self {
+        self.with(self.nanos.saturating_mul(i128::from(n)))
+    }
+
+    fn with(self, nanos: i128) -> Self {
+        Self {
+            nanos: nanos.clamp(-CAP, CAP),
+            ..self
+        }
+    }
+
+    // A sum is written like its first summand that is not zero.
+    fn combine(self, other: Self, nanos: i128) -> Self {
+        let format = if self.is_zero() {
+            other.format
+        } else {
+            self.format
+        };
+        Self { format, ..self }.with(nanos)
+    }
+}
+
+impl Add for Quantity {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        self.combine(other, self.nanos + other.nanos)
+    }
+}
+
+impl Sub for Quantity {
+    type Output = Self;
+    fn sub(self, other: Self) -> Self {
+        self.combine(other, self.nanos - other.nanos)
+    }
+}
+
+impl AddAssign for Quantity {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+impl SubAssign for Quantity {
+    fn sub_assign(&mut self, other: Self) {
+        *self = *self - other;
+    }
+}
+
+impl Neg for Quantity {
+    type Output = Self;
+    fn neg(self) -> Self {
+        self.with(-self.nanos)
+    }
+}
+
+impl Sum for Quantity {
+    fn sum<I: Iterator<Item = Self>>(iter: I) -> Self {
+        iter.fold(Self::ZERO, Add::add)
+    }
+}
+
+impl PartialEq for Quantity {
+    fn eq(&self, other: &Self) -> bool {
+        self.nanos == other.nanos
+    }
+}
+
+impl Eq for Quantity {}
+
+impl PartialOrd for Quantity {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Quantity {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.nanos.cmp(&other.nanos)
+    }
+}
+
+impl FromStr for Quantity {
+    type Err = ParseError;
+    fn from_str(s: &str) -> Result<Self, ParseError> {
+        Self::parse(s)
+    }
+}
+
+impl Serialize for Quantity {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Quantity {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        Self::from_value(&value).map_err(de::Error::custom)
+    }
+}
+
+/// The canonical text: no fraction, the largest suffix that keeps the number
+/// whole.
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_zero() {
+            return f.write_str("0");
+        }
+        // Small and fractional amounts are never written with binary suffixes.
+        let binary =
+            self.format == Format::Binary && self.is_whole() && self.nanos.abs() >= 1024 * ONE;
+        if binary {
+            let (mut mantissa, mut power) = (self.nanos / ONE, 0);
+            while mantissa % 1024 == 0 && power < BINARY.len() - 1 {
+                mantissa /= 1024;
+                power += 1;
+            }
+            return write!(f, "{mantissa}{}", BINARY[power]);
+        }
+        let (mut mantissa, mut exponent) = (self.nanos, -9_i32);
+        let top = if self.format == Format::Exponent {
+            i32::MAX
+        } else {
+            18
+        };
+        while mantissa % 1000 == 0 && exponent < top {
+            mantissa /= 1000;
+            exponent += 3;
+        }
+        match (self.format, exponent) {
+            (_, 0) => write!(f, "{mantissa}"),
+            (Format::Exponent, e) => write!(f, "{mantissa}e{e}"),
+            (_, e) => {
+                let suffix = DECIMAL.iter().find(|(_, at)| *at == e).map_or("", |d| d.0);
+                write!(f, "{mantissa}{suffix}")
+            }
+        }
+    }
+}
+
+const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+const DECIMAL: [(&str, i32); 10] = [
+    ("n", -9),
+    ("u", -6),
+    ("m", -3),
+    ("", 0),
+    ("k", 3),
+    ("M", 6),
+    ("G", 9),
+    ("T", 12),
+    ("P", 15),
+    ("E", 18),
+];
+
+struct Parts<'a> {
+    negative: bool,
+    int: &'a str,
+    frac: &'a str,
+    suffix: &'a str,
+}
+
+enum Scale {
+    Ten(i32),
+    Kibi(u32),
+}
+
+fn split(text: &str) -> Result<Parts<'_>, ParseError> {
+    if text.is_empty() || text.len() > MAX_TEXT || !text.is_ascii() {
+        return Err(ParseError::Shape);
+    }
+    let (negative, rest) = match text.as_bytes()[0] {
+        b'-' => (true, &text[1..]),
+        b'+' => (false, &text[1..]),
+        _ => (false, text),
+    };
+    let digits = |s: &str| s.bytes().take_while(u8::is_ascii_digit).count();
+    let (int, rest) = rest.split_at(digits(rest));
+    let (frac, suffix) = match rest.strip_prefix('.') {
+        Some(rest) => rest.split_at(digits(rest)),
+        None => ("", rest),
+    };
+    if int.is_empty() && frac.is_empty() {
+        return Err(ParseError::Shape);
+    }
+    if suffix.contains('.') {
+        return Err(ParseError::Number);
+    }
+    Ok(Parts {
+        negative,
+        int: int.trim_start_matches('0'),
+        frac: frac.trim_end_matches('0'),
+        suffix,
+    })
+}
+
+fn suffix(text: &str) -> Result<(Scale, Format), ParseError> {
+    if let Some((_, exponent)) = DECIMAL.iter().find(|(s, _)| *s == text) {
+        return Ok((Scale::Ten(*exponent), Format::Decimal));
+    }
+    if let Some(power) = BINARY.iter().position(|s| *s == text) {
+        let power = u32::try_from(power).map_err(|_| ParseError::Suffix)?;
+        return Ok((Scale::Kibi(power), Format::Binary));
+    }
+    let exponent = text.strip_prefix(['e', 'E']).ok_or(ParseError::Suffix)?;
+    let exponent = exponent.parse().map_err(|_| ParseError::Suffix)?;
+    Ok((Scale::Ten(exponent), Format::Exponent))
+}
+
+/// `int.frac × 10^exponent` in nanos, rounded up.
+fn decimal_nanos(int: &str, frac: &str, exponent: i64) -> i128 {
+    let len = |s: &str| i64::try_from(s.len()).unwrap_or(i64::MAX);
+    let leading = len(frac) - len(frac.trim_start_matches('0'));
+    let (digits, magnitude) = if int.is_empty() {
+        (frac.trim_start_matches('0').to_owned(), exponent - leading)
+    } else {
+        (format!("{int}{frac}"), exponent + len(int))
+    };
+    if digits.bytes().all(|b| b == b'0') {
+        return 0;
+    }
+    // The value is 0.DIGITS × 10^magnitude.
+    if magnitude > CAP_DIGITS {
+        return CAP;
+    }
+    let Ok(keep) = usize::try_from(magnitude + 9) else {
+        return 1;
+    };
+    let (kept, rest) = digits.split_at(keep.min(digits.len()));
+    let zeros = u32::try_from(keep - kept.len()).unwrap_or(u32::MAX);
+    let up = i128::from(rest.bytes().any(|b| b != b'0'));
+    let kept: Option<i128> = if kept.is_empty() {
+        Some(0)
+    } else {
+        kept.parse().ok()
+    };
+    kept.and_then(|n| n.checked_mul(10_i128.checked_pow(zeros)?))
+        .map_or(CAP, |n| (n + up).min(CAP))
+}
+
+/// `int.frac × 1024^power` in nanos, rounded up. As many digits of the fraction
+/// are multiplied exactly as the number leaves room for.
+fn binary_nanos(int: &str, frac: &str, power: u32) -> i128 {
+    let factor = 1024_i128.pow(power);
+    for places in (9..=frac.len().clamp(9, 27)).rev() {
+        let (kept, rest) = frac.split_at(places.min(frac.len()));
+        let text = format!("{int}{kept}{}", "0".repeat(places - kept.len()));
+        let Ok(mantissa) = text.parse::<i128>() else {
+            continue;
+        };
+        let up = i128::from(!rest.is_empty());
+        let Some(product) = mantissa.checked_add(up).and_then(|m| m.checked_mul(factor)) else {
+            continue;
+        };
+        let shift = u32::try_from(places - 9).unwrap_or(0);
+        return div_away(product, 10_i128.pow(shift)).min(CAP);
+    }
+    CAP
+}
+
+fn div_away(n: i128, by: i128) -> i128 {
+    n / by + (n % by).signum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn texts_become_canonical() {
+        let table = [
+            ("0", "0"),
+            ("0Mi", "0"),
+            ("-0", "0"),
+            ("0.1", "100m"),
+            ("1000m", "1"),
+            ("1500m", "1500m"),
+            ("1.5", "1500m"),
+            ("2000", "2k"),
+            ("1024", "1024"),
+            ("1024Ki", "1Mi"),
+            ("1.5Gi", "1536Mi"),
+            ("0.5Ki", "512"),
+            ("100Ki", "100Ki"),
+            ("1000Ki", "1000Ki"),
+            ("+5", "5"),
+            (".5", "500m"),
+            ("5.", "5"),
+            ("1E", "1E"),
+            ("1e3", "1e3"),
+            ("12e4", "120e3"),
+            ("1E-3", "1e-3"),
+            ("1e-10", "1e-9"),
+            ("0.0000000001", "1n"),
+            ("-1.0000000001", "-1000000001n"),
+            ("1u", "1u"),
+            ("100M", "100M"),
+            ("-2Gi", "-2Gi"),
+            ("10E", "10E"),
+            ("0.3Mi", "314572800m"),
+        ];
+        for (text, canonical) in table {
+            assert_eq!(
+                Quantity::parse(text).unwrap().to_string(),
+                canonical,
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_no_quantity_is_refused() {
+        for text in [
+            "", "-", ".", "Mi", "1K", "1ki", "1 ", " 1", "1e", "1e3.5", "1.2.3", "1Mib", "٣", "0x1",
+        ] {
+            assert!(Quantity::parse(text).is_err(), "{text}");
+        }
+        assert!(Quantity::parse(&"9".repeat(300)).is_err());
+    }
+
+    #[test]
+    fn rounding_is_away_from_zero() {
+        let q = |s: &str| Quantity::parse(s).unwrap();
+        assert_eq!((q("1500u").milli(), q("1100m").value()), (2, 2));
+        assert_eq!((q("-1500u").milli(), q("-1100m").value()), (-2, -2));
+        assert_eq!(q("4Gi").value(), 4 << 30);
+        assert!(q("1e400") > q("1000E") && q("1e-400") == q("1n"));
+    }
+
+    #[test]
+    fn a_sum_is_written_like_its_first_summand() {
+        let q = |s: &str| Quantity::parse(s).unwrap();
+        assert_eq!((q("1Gi") + q("1Gi")).to_string(), "2Gi");
+        assert_eq!((q("0") + q("1Gi")).to_string(), "1Gi");
+        assert_eq!((q("1") - q("1500m")).to_string(), "-500m");
+        assert_eq!(q("100m").times(30).to_string(), "3");
+        assert_eq!(serde_json::to_string(&q("1024Mi")).unwrap(), "\"1Gi\"");
+        assert_eq!(serde_json::from_str::<Quantity>("0.5").unwrap(), q("500m"));
+    }
+
+    proptest! {
+        #[test]
+        fn the_canonical_text_reads_back(
+            number in "[+-]?[0-9]{1,15}(\\.[0-9]{0,12})?",
+            suffix in "(|n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|e[0-9]|e-[0-9])",
+        ) {
+            let q = Quantity::parse(&format!("{number}{suffix}")).unwrap();
+            let text = q.to_string();
+            let back = Quantity::parse(&text).unwrap();
+            prop_assert_eq!(back, q);
+            prop_assert_eq!(back.to_string(), text);
+        }
+
+        #[test]
+        fn arbitrary_text_never_panics(text in ".{0,40}", odd in "[-+0-9.eEinumkKMGTP]{0,60}") {
+            for t in [&text, &odd] {
+                if let Ok(q) = Quantity::parse(t) {
+                    let _ = (q.to_string(), q.milli(), q.value(), -q, q.times(i64::MAX), q + q, q - q);
+                }
+            }
+        }
+
+        #[test]
+        fn sums_obey_the_laws(a in any::<i64>(), b in any::<i64>(), c in any::<i64>()) {
+            let [a, b, c] = [a, b, c].map(Quantity::from_milli);
+            prop_assert_eq!(a + b, b + a);
+            prop_assert_eq!((a + b) + c, a + (b + c));
+            prop_assert_eq!((a + b) - b, a);
+            prop_assert_eq!((a < b) as u8 + (a == b) as u8 + (a > b) as u8, 1);
+        }
+    }
+}

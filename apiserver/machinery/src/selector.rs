@@ -1,0 +1,685 @@
+//! Label and field selectors.
+//!
+//! Enters: the query syntax of `labelSelector` and `fieldSelector`, or a
+//! `metav1.LabelSelector`. Leaves: predicates over labels and fields. Syntax and
+//! error texts of `apimachinery/pkg/labels/selector.go` and `pkg/fields`. Pure.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde_json::Value;
+
+use crate::names::{label_value, qualified_name};
+
+/// Longest selector that is looked at, in bytes.
+const MAX_TEXT: usize = 64 << 10;
+
+/// What a requirement asks of a label.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operator {
+    Equals,
+    NotEquals,
+    In,
+    NotIn,
+    Exists,
+    DoesNotExist,
+    GreaterThan,
+    LessThan,
+}
+
+/// One condition on one label.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Requirement {
+    pub key: String,
+    pub operator: Operator,
+    /// Sorted.
+    pub values: Vec<String>,
+}
+
+/// Conditions on labels, all of which must hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LabelSelector {
+    requirements: Vec<Requirement>,
+    nothing: bool,
+}
+
+impl Requirement {
+    /// Checks key and values as Kubernetes does.
+    pub fn new(key: &str, operator: Operator, mut values: Vec<String>) -> Result<Self, String> {
+        qualified_name(key).map_err(|e| format!("key: Invalid value: {key:?}: {e}"))?;
+        let bad = |why: &str| {
+            Err(format!(
+                "values: Invalid value: {}: {why}",
+                Value::from(values.clone())
+            ))
+        };
+        match operator {
+            Operator::In | Operator::NotIn if values.is_empty() => {
+                return bad("for 'in', 'notin' operators, values set can't be empty");
+            }
+            Operator::Equals | Operator::NotEquals if values.len() != 1 => {
+                return bad("exact-match compatibility requires one single value");
+            }
+            Operator::Exists | Operator::DoesNotExist if !values.is_empty() => {
+                return bad("values set must be empty for exists and does not exist");
+            }
+            Operator::GreaterThan | Operator::LessThan => {
+                if values.len() != 1 {
+                    return bad("for 'Gt', 'Lt' operators, exactly one value is required");
+                }
+                if values[0].parse::<i64>().is_err() {
+                    return Err(format!(
+                        "values[0]: Invalid value: {:?}: for 'Gt', 'Lt' operators, the value must be an integer",
+                        values[0]
+                    ));
+                }
+            }
+            _ => {}
+        }
+        for (i, value) in values.iter().enumerate() {
+            label_value(value)
+                .map_err(|e| format!("values[{i}][{key}]: Invalid value: {value:?}: {e}"))?;
+        }
+        values.sort_unstable();
+        values.dedup();
+        Ok(Self {
+            key: key.to_owned(),
+            operator,
+            values,
+        })
+    }
+
+    fn holds(&self, actual: Option<&str>) -> bool {
+        let listed = |v: &str| self.values.iter().any(|x| x == v);
+        let bound = || self.values.first().and_then(|v| v.parse::<i64>().ok());
+        let number = || actual.and_then(|v| v.parse::<i64>().ok());
+        match self.operator {
+            Operator::Equals | Operator::In => actual.is_some_and(listed),
+            Operator::NotEquals | Operator::NotIn => !actual.is_some_and(listed),
+            Operator::Exists => actual.is_some(),
+            Operator::DoesNotExist => actual.is_none(),
+            Operator::GreaterThan => number().zip(bound()).is_some_and(|(a, b)| a > b),
+            Operator::LessThan => number().zip(bound()).is_some_and(|(a, b)| a < b),
+        }
+    }
+}
+
+impl LabelSelector {
+    /// Matches every object.
+    pub fn everything() -> Self {
+        Self::default()
+    }
+
+    /// Matches no object (an absent `metav1.LabelSelector`).
+    pub fn nothing() -> Self {
+        Self {
+            requirements: Vec::new(),
+            nothing: true,
+        }
+    }
+
+    /// Reads the query syntax: `a=b,c!=d,e in (f,g),h,!i,j>1`. Empty text matches
+    /// everything.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        if text.len() > MAX_TEXT {
+            return Err(format!("the selector is longer than {MAX_TEXT} bytes"));
+        }
+        let mut requirements = Parser::new(text).requirements()?;
+        requirements.sort_by(|a, b| a.key.cmp(&b.key));
+        Ok(Self {
+            requirements,
+            nothing: false,
+        })
+    }
+
+    /// Reads a `metav1.LabelSelector`. `null` matches nothing, `{}` everything.
+    pub fn from_value(value: &Value) -> Result<Self, String> {
+        let selector = match value {
+            Value::Null => return Ok(Self::nothing()),
+            Value::Object(o) => o,
+            _ => return Err("a label selector must be an object".into()),
+        };
+        let mut requirements = Vec::new();
+        let labels = selector.get("matchLabels").and_then(Value::as_object);
+        for (key, value) in labels.into_iter().flatten() {
+            let value = value
+                .as_str()
+                .ok_or_else(|| format!("matchLabels[{key}] must be a string"))?;
+            requirements.push(Requirement::new(key, Operator::In, vec![value.to_owned()])?);
+        }
+        let expressions = selector.get("matchExpressions").and_then(Value::as_array);
+        for expression in expressions.into_iter().flatten() {
+            requirements.push(expression_requirement(expression)?);
+        }
+        requirements.sort_by(|a, b| a.key.cmp(&b.key));
+        Ok(Self {
+            requirements,
+            nothing: false,
+        })
+    }
+
+    /// Every label of the map with exactly its value.
+    pub fn from_labels<'a>(
+        labels: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Self, String> {
+        let mut requirements = labels
+            .into_iter()
+            .map(|(k, v)| Requirement::new(k, Operator::Equals, vec![v.to_owned()]))
+            .collect::<Result<Vec<_>, _>>()?;
+        requirements.sort_by(|a, b| a.key.cmp(&b.key));
+        Ok(Self {
+            requirements,
+            nothing: false,
+        })
+    }
+
+    /// Whether labels, looked up by `get`, satisfy every requirement.
+    pub fn matches<'a>(&self, get: impl Fn(&str) -> Option<&'a str>) -> bool {
+        !self.nothing && self.requirements.iter().all(|r| r.holds(get(&r.key)))
+    }
+
+    /// Whether every object matches.
+    pub fn is_everything(&self) -> bool {
+        !self.nothing && self.requirements.is_empty()
+    }
+
+    /// Sorted by key.
+    pub fn requirements(&self) -> &[Requirement] {
+        &self.requirements
+    }
+}
+
+fn expression_requirement(expression: &Value) -> Result<Requirement, String> {
+    let text = |name: &str| expression.get(name).and_then(Value::as_str).unwrap_or("");
+    let values = match expression.get("values") {
+        None | Some(Value::Null) => Vec::new(),
+        Some(Value::Array(values)) => values
+            .iter()
+            .map(|v| v.as_str().map(str::to_owned))
+            .collect::<Option<_>>()
+            .ok_or("values of a label selector must be strings")?,
+        Some(_) => return Err("values of a label selector must be a list".into()),
+    };
+    let operator = match text("operator") {
+        "In" => Operator::In,
+        "NotIn" => Operator::NotIn,
+        "Exists" => Operator::Exists,
+        "DoesNotExist" => Operator::DoesNotExist,
+        other => return Err(format!("{other:?} is not a valid label selector operator")),
+    };
+    Requirement::new(text("key"), operator, values)
+}
+
+/// The query syntax.
+impl fmt::Display for LabelSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, r) in self.requirements.iter().enumerate() {
+            if i > 0 {
+                f.write_str(",")?;
+            }
+            let values = r.values.join(",");
+            match r.operator {
+                Operator::Equals => write!(f, "{}={values}", r.key),
+                Operator::NotEquals => write!(f, "{}!={values}", r.key),
+                Operator::In => write!(f, "{} in ({values})", r.key),
+                Operator::NotIn => write!(f, "{} notin ({values})", r.key),
+                Operator::Exists => f.write_str(&r.key),
+                Operator::DoesNotExist => write!(f, "!{}", r.key),
+                Operator::GreaterThan => write!(f, "{}>{values}", r.key),
+                Operator::LessThan => write!(f, "{}<{values}", r.key),
+            }?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Token<'a> {
+    End,
+    Word(&'a str),
+    Symbol(&'a str),
+}
+
+impl<'a> Token<'a> {
+    fn text(self) -> &'a str {
+        match self {
+            Self::End => "",
+            Self::Word(s) | Self::Symbol(s) => s,
+        }
+    }
+}
+
+struct Parser<'a> {
+    rest: &'a str,
+}
+
+impl<'a> Parser<'a> {
+    fn new(text: &'a str) -> Self {
+        Self { rest: text }
+    }
+
+    fn next(&mut self) -> Token<'a> {
+        self.rest = self.rest.trim_start_matches([' ', '\t', '\r', '\n']);
+        let special = |c: char| "=!(),<>".contains(c);
+        let word = |c: char| special(c) || " \t\r\n".contains(c);
+        let symbol = ["==", "!=", "=", "!", "(", ")", ",", "<", ">"];
+        if let Some(s) = symbol.iter().find(|s| self.rest.starts_with(**s)) {
+            let (symbol, rest) = self.rest.split_at(s.len());
+            self.rest = rest;
+            return Token::Symbol(symbol);
+        }
+        let (text, rest) = self
+            .rest
+            .split_at(self.rest.find(word).unwrap_or(self.rest.len()));
+        self.rest = rest;
+        if text.is_empty() {
+            Token::End
+        } else {
+            Token::Word(text)
+        }
+    }
+
+    fn peek(&self) -> Token<'a> {
+        Parser { rest: self.rest }.next()
+    }
+
+    fn requirements(&mut self) -> Result<Vec<Requirement>, String> {
+        let mut found = Vec::new();
+        loop {
+            match self.peek() {
+                Token::End => return Ok(found),
+                Token::Word(_) | Token::Symbol("!") => {}
+                other => {
+                    return Err(format!(
+                        "found '{}', expected: !, identifier, or 'end of string'",
+                        other.text()
+                    ));
+                }
+            }
+            let requirement = self
+                .requirement()
+                .map_err(|e| format!("unable to parse requirement: {e}"))?;
+            found.push(requirement);
+            match self.next() {
+                Token::End => return Ok(found),
+                Token::Symbol(",") => match self.peek() {
+                    Token::Word(_) | Token::Symbol("!") => {}
+                    other => {
+                        return Err(format!(
+                            "found '{}', expected: identifier after ','",
+                            other.text()
+                        ));
+                    }
+                },
+                other => {
+                    return Err(format!(
+                        "found '{}', expected: ',' or 'end of string'",
+                        other.text()
+                    ));
+                }
+            }
+        }
+    }
+
+    fn requirement(&mut self) -> Result<Requirement, String> {
+        let mut first = self.next();
+        let absent = first == Token::Symbol("!");
+        if absent {
+            first = self.next();
+        }
+        let Token::Word(key) = first else {
+            return Err(format!("found '{}', expected: identifier", first.text()));
+        };
+        if absent {
+            return Requirement::new(key, Operator::DoesNotExist, Vec::new());
+        }
+        qualified_name(key).map_err(|e| format!("key: Invalid value: {key:?}: {e}"))?;
+        if matches!(self.peek(), Token::End | Token::Symbol(",")) {
+            return Requirement::new(key, Operator::Exists, Vec::new());
+        }
+        let operator = match self.next() {
+            Token::Symbol("=" | "==") => Operator::Equals,
+            Token::Symbol("!=") => Operator::NotEquals,
+            Token::Symbol(">") => Operator::GreaterThan,
+            Token::Symbol("<") => Operator::LessThan,
+            Token::Word("in") => Operator::In,
+            Token::Word("notin") => Operator::NotIn,
+            other => {
+                return Err(format!(
+                    "found '{}', expected: in, notin, =, ==, !=, gt, lt",
+                    other.text()
+                ));
+            }
+        };
+        let values = match operator {
+            Operator::In | Operator::NotIn => self.set()?,
+            _ => vec![self.exact()?],
+        };
+        Requirement::new(key, operator, values)
+    }
+
+    fn exact(&mut self) -> Result<String, String> {
+        match self.peek() {
+            // `a=` asks for the empty value.
+            Token::End | Token::Symbol(",") => Ok(String::new()),
+            Token::Word(value) => {
+                self.next();
+                Ok(value.to_owned())
+            }
+            other @ Token::Symbol(_) => {
+                Err(format!("found '{}', expected: identifier", other.text()))
+            }
+        }
+    }
+
+    fn set(&mut self) -> Result<Vec<String>, String> {
+        let open = self.next();
+        if open != Token::Symbol("(") {
+            return Err(format!("found '{}' expected: '('", open.text()));
+        }
+        let mut values = Vec::new();
+        loop {
+            match self.peek() {
+                Token::Word(value) => {
+                    self.next();
+                    values.push(value.to_owned());
+                }
+                Token::Symbol("," | ")") => values.push(String::new()),
+                other => {
+                    return Err(format!(
+                        "found '{}', expected: ',', ')' or identifier",
+                        other.text()
+                    ));
+                }
+            }
+            match self.next() {
+                Token::Symbol(")") => return Ok(values),
+                Token::Symbol(",") => {}
+                other => return Err(format!("found '{}', expected: ',' or ')'", other.text())),
+            }
+        }
+    }
+}
+
+/// One condition on one field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldRequirement {
+    /// A path as in `metadata.name`.
+    pub field: String,
+    pub value: String,
+    /// `=` when true, `!=` otherwise.
+    pub equal: bool,
+}
+
+/// Conditions on fields, all of which must hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FieldSelector(Vec<FieldRequirement>);
+
+impl FieldSelector {
+    /// Reads `a.b=c,d!=e`; `,`, `=` and `\` in values are escaped by `\`.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        if text.len() > MAX_TEXT {
+            return Err(format!("the selector is longer than {MAX_TEXT} bytes"));
+        }
+        let mut requirements = Vec::new();
+        for term in split_terms(text) {
+            if term.is_empty() {
+                continue;
+            }
+            let (field, equal, value) = split_term(term)
+                .ok_or_else(|| format!("invalid selector: '{text}'; can't understand '{term}'"))?;
+            requirements.push(FieldRequirement {
+                field: field.to_owned(),
+                value: unescape(value)?,
+                equal,
+            });
+        }
+        Ok(Self(requirements))
+    }
+
+    pub fn requirements(&self) -> &[FieldRequirement] {
+        &self.0
+    }
+
+    /// Whether every object matches.
+    pub fn is_everything(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether fields, looked up by `get`, satisfy every requirement. An absent
+    /// field counts as empty.
+    pub fn matches<'a>(&self, get: impl Fn(&str) -> Option<Cow<'a, str>>) -> bool {
+        self.0
+            .iter()
+            .all(|r| (get(&r.field).unwrap_or_default() == r.value) == r.equal)
+    }
+
+    /// The value that the selector demands of a field.
+    pub fn exact(&self, field: &str) -> Option<&str> {
+        let found = self.0.iter().find(|r| r.equal && r.field == field)?;
+        Some(&found.value)
+    }
+}
+
+/// The query syntax.
+impl fmt::Display for FieldSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, r) in self.0.iter().enumerate() {
+            let value = r
+                .value
+                .replace('\\', "\\\\")
+                .replace(',', "\\,")
+                .replace('=', "\\=");
+            let comma = if i > 0 { "," } else { "" };
+            let sign = if r.equal { "=" } else { "!=" };
+            write!(f, "{comma}{}{sign}{value}", r.field)?;
+        }
+        Ok(())
+    }
+}
+
+fn split_terms(text: &str) -> Vec<&str> {
+    let (mut terms, mut start, mut escaped) = (Vec::new(), 0, false);
+    for (i, b) in text.bytes().enumerate() {
+        match b {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b',' => {
+                terms.push(&text[start..i]);
+                start = i + 1;
+            }
+            _ => {}
+        }
+    }
+    terms.push(&text[start..]);
+    terms
+}
+
+fn split_term(term: &str) -> Option<(&str, bool, &str)> {
+    let at = term.find(['=', '!'])?;
+    let (field, rest) = term.split_at(at);
+    if let Some(value) = rest.strip_prefix("!=") {
+        return Some((field, false, value));
+    }
+    let value = rest.strip_prefix("==").or_else(|| rest.strip_prefix('='))?;
+    Some((field, true, value))
+}
+
+fn unescape(text: &str) -> Result<String, String> {
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => match chars.next() {
+                Some(e @ ('\\' | ',' | '=')) => out.push(e),
+                other => {
+                    let sequence: String = ['\\'].into_iter().chain(other).collect();
+                    return Err(format!(
+                        "invalid field selector: invalid escape sequence: {sequence}"
+                    ));
+                }
+            },
+            ',' | '=' => {
+                return Err(format!(
+                    "invalid field selector: unescaped character in value: {c}"
+                ));
+            }
+            c => out.push(c),
+        }
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn lookup<'a>(labels: &'a [(&'a str, &'a str)], key: &str) -> Option<&'a str> {
+        labels.iter().find(|(k, _)| *k == key).map(|(_, v)| *v)
+    }
+
+    #[test]
+    fn queries_select_labels() {
+        let labels = [("a", "1"), ("tier", "web"), ("empty", "")];
+        let table = [
+            ("", true),
+            ("a", true),
+            ("b", false),
+            ("!b", true),
+            ("!a", false),
+            ("a=1", true),
+            ("a==1", true),
+            ("a != 1", false),
+            ("b!=1", true),
+            ("tier in (web, db)", true),
+            ("tier notin (web)", false),
+            ("b notin (web)", true),
+            ("a>0,a<2", true),
+            ("tier>0", false),
+            ("empty=", true),
+            ("empty in ()", true),
+            (" a = 1 , tier ", true),
+            ("in in (x)", false),
+        ];
+        for (query, matches) in table {
+            let selector = LabelSelector::parse(query).unwrap();
+            assert_eq!(selector.matches(|k| lookup(&labels, k)), matches, "{query}");
+        }
+    }
+
+    #[test]
+    fn bad_queries_are_explained() {
+        let table = [
+            (
+                "=a",
+                "found '=', expected: !, identifier, or 'end of string'",
+            ),
+            ("a=b,", "found '', expected: identifier after ','"),
+            (
+                "a b",
+                "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt",
+            ),
+            (
+                "a in b",
+                "unable to parse requirement: found 'b' expected: '('",
+            ),
+            ("a=b=c", "found '=', expected: ',' or 'end of string'"),
+            (
+                "a>x",
+                "unable to parse requirement: values[0]: Invalid value: \"x\": for 'Gt', 'Lt' operators, the value must be an integer",
+            ),
+            (
+                "!",
+                "unable to parse requirement: found '', expected: identifier",
+            ),
+        ];
+        for (query, text) in table {
+            assert_eq!(LabelSelector::parse(query).unwrap_err(), text, "{query}");
+        }
+        let key = LabelSelector::parse("a/b/c=1").unwrap_err();
+        assert!(key.starts_with("unable to parse requirement: key: Invalid value: \"a/b/c\": "));
+        assert!(LabelSelector::parse(&"a,".repeat(MAX_TEXT)).is_err());
+    }
+
+    #[test]
+    fn selectors_are_read_from_objects() {
+        let labels = [("app", "x"), ("tier", "web")];
+        let table = [
+            (json!(null), Ok(false)),
+            (json!({}), Ok(true)),
+            (json!({"matchLabels": {"app": "x"}}), Ok(true)),
+            (json!({"matchLabels": {"app": "y"}}), Ok(false)),
+            (
+                json!({"matchExpressions": [{"key": "tier", "operator": "In", "values": ["web"]}]}),
+                Ok(true),
+            ),
+            (
+                json!({"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]}),
+                Ok(false),
+            ),
+            (
+                json!({"matchExpressions": [{"key": "tier", "operator": "Near"}]}),
+                Err(()),
+            ),
+            (
+                json!({"matchExpressions": [{"key": "tier", "operator": "In"}]}),
+                Err(()),
+            ),
+            (json!([]), Err(())),
+        ];
+        for (value, expect) in table {
+            let got = LabelSelector::from_value(&value)
+                .map(|s| s.matches(|k| lookup(&labels, k)))
+                .map_err(|_| ());
+            assert_eq!(got, expect, "{value}");
+        }
+    }
+
+    #[test]
+    fn field_queries_select_fields() {
+        let get = |field: &str| match field {
+            "metadata.name" => Some(Cow::Borrowed("a,b")),
+            "status.phase" => Some(Cow::Borrowed("Running")),
+            _ => None,
+        };
+        let table = [
+            ("", true),
+            ("metadata.name=a\\,b", true),
+            ("status.phase!=Running", false),
+            ("status.phase==Running,spec.nodeName=", true),
+        ];
+        for (query, matches) in table {
+            let selector = FieldSelector::parse(query).unwrap();
+            assert_eq!(selector.matches(get), matches, "{query}");
+        }
+        assert_eq!(
+            FieldSelector::parse("a=1,b").unwrap_err(),
+            "invalid selector: 'a=1,b'; can't understand 'b'"
+        );
+        assert_eq!(
+            FieldSelector::parse("a=\\x").unwrap_err(),
+            "invalid field selector: invalid escape sequence: \\x"
+        );
+        let selector = FieldSelector::parse("metadata.name=x,a!=y").unwrap();
+        assert_eq!(
+            (selector.exact("metadata.name"), selector.exact("a")),
+            (Some("x"), None)
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_text_never_panics(text in ".{0,60}", odd in "[ab!=,()<> in\\\\]{0,40}") {
+            for t in [&text, &odd] {
+                if let Ok(s) = LabelSelector::parse(t) {
+                    prop_assert_eq!(&LabelSelector::parse(&s.to_string()).unwrap(), &s);
+                }
+                if let Ok(s) = FieldSelector::parse(t) {
+                    prop_assert_eq!(&FieldSelector::parse(&s.to_string()).unwrap(), &s);
+                }
+            }
+        }
+    }
+}
