@@ -1,1 +1,18 @@
-//! interpreter
+//! What a resource means: how many replicas it wants and what one needs, whether
+//! it is healthy, which part of its status travels home, and what its owner in the
+//! control plane shows for all clusters together.
+//!
+//! object ──► [`Interpreter`] ──► decision (a number, a verdict, a status)
+//!
+//! Invariants: pure and synchronous, no I/O, no clock (time is an argument). Kinds
+//! are told apart only in [`native`].
+//!
+//! Entry points: [`Interpreter`].
+
+mod jobs;
+pub mod native;
+mod networking;
+mod requirements;
+mod workloads;
+
+pub use native::{ClusterStatus, Error, Interpreter, Replicas};

@@ -1,0 +1,321 @@
+//! Job: pods that end. Its status is final once it is finished.
+
+use jiff::Timestamp;
+use machinery::Object;
+use machinery::time::rfc3339_seconds;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::native::{ClusterStatus, Error, Replicas, Rules, member, parse};
+use crate::requirements::{PodTemplate, requirements};
+
+pub(crate) struct Job;
+
+#[derive(Deserialize)]
+struct Template {
+    #[serde(default)]
+    spec: Spec,
+    status: Option<Status>,
+}
+
+#[derive(Default, Deserialize)]
+struct Spec {
+    parallelism: Option<i64>,
+    completions: Option<i64>,
+    #[serde(default)]
+    template: PodTemplate,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Status {
+    #[serde(default)]
+    active: i64,
+    #[serde(default)]
+    succeeded: i64,
+    #[serde(default)]
+    failed: i64,
+    #[serde(default)]
+    conditions: Vec<Condition>,
+    // RFC 3339 in UTC, so that text order is time order.
+    start_time: Option<String>,
+    completion_time: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Condition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+}
+
+impl Status {
+    fn has(&self, kind: &str) -> bool {
+        self.conditions
+            .iter()
+            .any(|c| c.kind == kind && c.status == "True")
+    }
+}
+
+/// What the clusters' statuses add up to.
+#[derive(Default)]
+struct Total {
+    active: i64,
+    succeeded: i64,
+    failed: i64,
+    complete: usize,
+    criteria_met: usize,
+    failed_in: Vec<String>,
+    started: Vec<String>,
+    completed: Vec<String>,
+}
+
+impl Total {
+    fn add(&mut self, cluster: &str, one: Status) {
+        self.active += one.active;
+        self.succeeded += one.succeeded;
+        self.failed += one.failed;
+        if one.has("Complete") {
+            self.complete += 1;
+        } else if one.has("Failed") {
+            self.failed_in.push(cluster.to_owned());
+        }
+        self.criteria_met += usize::from(one.has("SuccessCriteriaMet"));
+        self.started.extend(one.start_time);
+        self.completed.extend(one.completion_time);
+    }
+
+    fn conditions(&self, clusters: usize, now: Timestamp) -> Vec<Value> {
+        let condition = |kind: &str, reason: &str, message: String| {
+            let now = rfc3339_seconds(now);
+            json!({"type": kind, "status": "True", "lastProbeTime": now, "lastTransitionTime": now,
+                   "reason": reason, "message": message})
+        };
+        let mut out = Vec::new();
+        if !self.failed_in.is_empty() {
+            let text = format!(
+                "Job executed failed in member clusters {}",
+                self.failed_in.join(",")
+            );
+            out.push(condition("Failed", "JobFailed", text));
+        }
+        if self.complete > 0 && self.complete == clusters {
+            out.push(condition("Complete", "Completed", "Job completed".into()));
+            if self.criteria_met == clusters {
+                let text = "All member clusters have met success criteria".into();
+                out.push(condition("SuccessCriteriaMet", "CompletionsReached", text));
+            }
+        }
+        out
+    }
+
+    fn into_status(self, started_before: Option<String>, clusters: usize, now: Timestamp) -> Value {
+        let mut status = Map::new();
+        for (field, sum) in [
+            ("active", self.active),
+            ("succeeded", self.succeeded),
+            ("failed", self.failed),
+        ] {
+            if sum != 0 {
+                status.insert(field.into(), sum.into());
+            }
+        }
+        let conditions = self.conditions(clusters, now);
+        if !conditions.is_empty() {
+            status.insert("conditions".into(), conditions.into());
+        }
+        let all = |times: &[String]| times.len() == clusters;
+        let start = started_before.or_else(|| {
+            all(&self.started)
+                .then(|| self.started.iter().min().cloned())
+                .flatten()
+        });
+        let end = all(&self.completed)
+            .then(|| self.completed.iter().max().cloned())
+            .flatten();
+        for (field, time) in [("startTime", start), ("completionTime", end)] {
+            if let Some(time) = time {
+                status.insert(field.into(), time.into());
+            }
+        }
+        Value::Object(status)
+    }
+}
+
+impl Rules for Job {
+    fn replicas(&self, object: &Object) -> Result<Option<Replicas>, Error> {
+        let job: Template = parse(object, "replicas")?;
+        let parallelism = job.spec.parallelism.unwrap_or(0);
+        Ok(Some(Replicas {
+            count: parallelism.min(job.spec.completions.unwrap_or(parallelism)),
+            requirements: requirements(&job.spec.template.spec)?,
+        }))
+    }
+
+    fn replica_field(&self) -> Option<&'static str> {
+        Some("parallelism")
+    }
+
+    fn retain(&self, desired: &mut Value, observed: &Value) -> Result<(), Error> {
+        for (parents, leaf) in [
+            (&["spec", "selector"] as &[&str], "matchLabels"),
+            (&["spec", "template", "metadata"], "labels"),
+        ] {
+            let kept = parents
+                .iter()
+                .try_fold(observed, |at, p| at.get(p))
+                .and_then(|at| at.get(leaf));
+            let Some(kept) = kept else { continue };
+            let mut at = &mut *desired;
+            for parent in parents {
+                at = object_at(at, parent);
+            }
+            *object_at(at, leaf) = kept.clone();
+        }
+        Ok(())
+    }
+
+    fn reflect(&self, observed: &Object) -> Result<Option<Value>, Error> {
+        #[derive(Deserialize)]
+        struct Observed {
+            status: Option<Map<String, Value>>,
+        }
+        let observed: Observed = parse(observed, "status")?;
+        let Some(mut status) = observed.status else {
+            return Ok(None);
+        };
+        let kept = [
+            "active",
+            "succeeded",
+            "failed",
+            "conditions",
+            "startTime",
+            "completionTime",
+        ];
+        status.retain(|field, value| {
+            kept.contains(&&**field) && *value != json!(0) && *value != json!([])
+        });
+        Ok(Some(Value::Object(status)))
+    }
+
+    fn aggregate(
+        &self,
+        template: &Object,
+        items: &[ClusterStatus<'_>],
+        now: Timestamp,
+    ) -> Result<Option<Value>, Error> {
+        let job: Template = parse(template, "status")?;
+        let old = job.status.unwrap_or_default();
+        if old.has("Complete") || old.has("Failed") {
+            return Ok(None);
+        }
+        let mut total = Total::default();
+        for item in items {
+            let Some(reported) = item.status else {
+                continue;
+            };
+            total.add(item.cluster, member(item, reported)?);
+        }
+        Ok(Some(total.into_status(old.start_time, items.len(), now)))
+    }
+}
+
+/// The member of an object, made when absent.
+fn object_at<'a>(at: &'a mut Value, field: &str) -> &'a mut Value {
+    if !at.is_object() {
+        *at = Value::Object(Map::new());
+    }
+    &mut at[field]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::native::tests::object;
+
+    const NOW: &str = "2026-01-02T03:04:05Z";
+
+    fn aggregate(template: Value, items: &[Value]) -> Option<Value> {
+        let names = ["a", "b", "c"];
+        let items: Vec<ClusterStatus<'_>> = items
+            .iter()
+            .zip(names)
+            .map(|(s, cluster)| ClusterStatus {
+                cluster,
+                status: (!s.is_null()).then_some(s),
+            })
+            .collect();
+        Job.aggregate(&object(template), &items, NOW.parse().unwrap())
+            .unwrap()
+    }
+
+    fn done(kind: &str, end: &str) -> Value {
+        json!({"succeeded": 1, "startTime": "2026-01-01T00:00:00Z", "completionTime": end,
+               "conditions": [{"type": kind, "status": "True"}]})
+    }
+
+    #[test]
+    fn parallelism_is_bounded_by_completions() {
+        let job = |p: i64, c: Option<i64>| {
+            object(json!({"metadata": {"name": "j"}, "spec": {"parallelism": p, "completions": c}}))
+        };
+        for (parallelism, completions, count) in [(3, Some(2), 2), (2, Some(5), 2), (4, None, 4)] {
+            assert_eq!(
+                Job.replicas(&job(parallelism, completions))
+                    .unwrap()
+                    .unwrap()
+                    .count,
+                count
+            );
+        }
+    }
+
+    #[test]
+    fn complete_only_when_every_cluster_is() {
+        let job = json!({"metadata": {"name": "j"}});
+        let one = aggregate(
+            job.clone(),
+            &[
+                done("Complete", "2026-01-01T01:00:00Z"),
+                json!({"active": 1}),
+            ],
+        )
+        .unwrap();
+        assert!(one.get("conditions").is_none() && one.get("completionTime").is_none());
+        let both = aggregate(
+            job.clone(),
+            &[
+                done("Complete", "2026-01-01T01:00:00Z"),
+                done("Complete", "2026-01-01T02:00:00Z"),
+            ],
+        )
+        .unwrap();
+        assert_eq!(both["conditions"][0]["type"], "Complete");
+        assert_eq!(both["completionTime"], "2026-01-01T02:00:00Z");
+        assert_eq!(both["succeeded"], 2);
+        let failed =
+            aggregate(job, &[done("Failed", "2026-01-01T01:00:00Z"), Value::Null]).unwrap();
+        assert_eq!(
+            failed["conditions"][0]["message"],
+            "Job executed failed in member clusters a"
+        );
+    }
+
+    #[test]
+    fn a_finished_job_never_changes() {
+        let finished = json!({"metadata": {"name": "j"}, "status": {"conditions": [{"type": "Complete", "status": "True"}]}});
+        assert_eq!(aggregate(finished, &[json!({"active": 3})]), None);
+    }
+
+    #[test]
+    fn the_members_selector_is_kept() {
+        let observed = json!({"spec": {"selector": {"matchLabels": {"uid": "1"}}, "template": {"metadata": {"labels": {"uid": "1"}}}}});
+        let mut desired = json!({"spec": {"template": {"spec": {}}}});
+        Job.retain(&mut desired, &observed).unwrap();
+        assert_eq!(desired["spec"]["selector"], observed["spec"]["selector"]);
+        assert_eq!(
+            desired["spec"]["template"]["metadata"],
+            observed["spec"]["template"]["metadata"]
+        );
+    }
+}

@@ -1,0 +1,226 @@
+//! The native rules and their dispatch by kind.
+//!
+//! Enters: objects as bytes (observed or template), trees where something is
+//! edited. Leaves: decisions. Source of the rules:
+//! `pkg/resourceinterpreter/default/native` of Karmada.
+
+use jiff::Timestamp;
+use machinery::{Gvk, Object};
+use serde_json::{Map, Value};
+
+use crate::jobs::Job;
+use crate::networking::{Ingress, Service};
+use crate::workloads::{DAEMON_SET, DEPLOYMENT, REPLICA_SET, STATEFUL_SET};
+
+/// Why an object could not be interpreted.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A field does not have the type its kind prescribes.
+    #[error("failed to interpret {what}: {source}")]
+    Malformed {
+        what: &'static str,
+        source: machinery::object::Malformed,
+    },
+    /// The status of a cluster does not have the shape its kind prescribes.
+    #[error("failed to read the status collected from cluster {cluster}: {source}")]
+    Status {
+        cluster: String,
+        source: serde_json::Error,
+    },
+    /// The annotation that tells the template's generation is not a number.
+    #[error("annotation {0} is not a generation")]
+    Generation(String),
+    /// A field that must be kept from the member is not there.
+    #[error("failed to get {0} from the observed object")]
+    Missing(&'static str),
+    /// A quantity that cannot be read.
+    #[error("{0}")]
+    Quantity(String),
+}
+
+/// How many replicas a template asks for, and what each of them needs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Replicas {
+    pub count: i64,
+    /// `ReplicaRequirements` of `work.karmada.io/v1alpha2`; absent when a replica
+    /// asks for nothing.
+    pub requirements: Option<Value>,
+}
+
+/// What one cluster reported about its copy.
+#[derive(Clone, Copy, Debug)]
+pub struct ClusterStatus<'a> {
+    pub cluster: &'a str,
+    /// Absent until something was collected.
+    pub status: Option<&'a Value>,
+}
+
+/// The rules of one kind. A method that a kind does not define answers `None`:
+/// the hook is not enabled.
+pub(crate) trait Rules: Sync {
+    fn replicas(&self, _object: &Object) -> Result<Option<Replicas>, Error> {
+        Ok(None)
+    }
+
+    /// The path of the field that carries the replicas.
+    fn replica_field(&self) -> Option<&'static str> {
+        None
+    }
+
+    fn retain(&self, _desired: &mut Value, _observed: &Value) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn healthy(&self, _observed: &Object) -> Result<Option<bool>, Error> {
+        Ok(None)
+    }
+
+    fn reflect(&self, observed: &Object) -> Result<Option<Value>, Error> {
+        whole(observed)
+    }
+
+    fn aggregate(
+        &self,
+        _template: &Object,
+        _items: &[ClusterStatus<'_>],
+        _now: Timestamp,
+    ) -> Result<Option<Value>, Error> {
+        Ok(None)
+    }
+}
+
+/// Kinds without rules of their own: their whole status is collected.
+struct Unknown;
+
+impl Rules for Unknown {}
+
+fn rules(kind: &Gvk) -> &'static dyn Rules {
+    match (&*kind.group, &*kind.version, &*kind.kind) {
+        ("apps", "v1", "Deployment") => &DEPLOYMENT,
+        ("apps", "v1", "ReplicaSet") => &REPLICA_SET,
+        ("apps", "v1", "StatefulSet") => &STATEFUL_SET,
+        ("apps", "v1", "DaemonSet") => &DAEMON_SET,
+        ("batch", "v1", "Job") => &Job,
+        ("", "v1", "Service") => &Service,
+        ("networking.k8s.io", "v1", "Ingress") => &Ingress,
+        _ => &Unknown,
+    }
+}
+
+/// Answers what a resource means.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Interpreter;
+
+impl Interpreter {
+    /// The replicas a template asks for; `None` when its kind has none.
+    pub fn replicas(&self, kind: &Gvk, template: &Object) -> Result<Option<Replicas>, Error> {
+        rules(kind).replicas(template)
+    }
+
+    /// Whether [`Self::revise`] does anything for this kind.
+    pub fn can_revise(&self, kind: &Gvk) -> bool {
+        rules(kind).replica_field().is_some()
+    }
+
+    /// Writes the replicas of one cluster into its copy, where the field exists.
+    pub fn revise(&self, kind: &Gvk, copy: &mut Value, replicas: i64) {
+        if let Some(field) = rules(kind).replica_field()
+            && let Some(slot) = copy.get_mut("spec").and_then(|s| s.get_mut(field))
+        {
+            *slot = replicas.into();
+        }
+    }
+
+    /// Keeps in `desired` what the member decides by itself.
+    pub fn retain(&self, kind: &Gvk, desired: &mut Value, observed: &Value) -> Result<(), Error> {
+        rules(kind).retain(desired, observed)
+    }
+
+    /// Whether the copy in a member is healthy; `None` when its kind cannot tell.
+    pub fn healthy(&self, kind: &Gvk, observed: &Object) -> Result<Option<bool>, Error> {
+        rules(kind).healthy(observed)
+    }
+
+    /// The part of a copy's status that is collected; `None` when there is none.
+    pub fn reflect(&self, kind: &Gvk, observed: &Object) -> Result<Option<Value>, Error> {
+        rules(kind).reflect(observed)
+    }
+
+    /// The status of the template from those of its copies; `None` when the kind
+    /// has no rule or nothing may change any more.
+    pub fn aggregate(
+        &self,
+        kind: &Gvk,
+        template: &Object,
+        items: &[ClusterStatus<'_>],
+        now: Timestamp,
+    ) -> Result<Option<Value>, Error> {
+        rules(kind).aggregate(template, items, now)
+    }
+}
+
+#[derive(serde::Deserialize)]
+struct Whole {
+    status: Option<Value>,
+}
+
+pub(crate) fn whole(observed: &Object) -> Result<Option<Value>, Error> {
+    let found: Whole = parse(observed, "status")?;
+    Ok(found.status.filter(|s| !s.is_null()))
+}
+
+/// Reads the few fields a rule needs straight from the bytes.
+pub(crate) fn parse<T: serde::de::DeserializeOwned>(
+    object: &Object,
+    what: &'static str,
+) -> Result<T, Error> {
+    serde_json::from_slice(object.bytes()).map_err(|e| Error::Malformed {
+        what,
+        source: e.into(),
+    })
+}
+
+/// Reads what one cluster reported.
+pub(crate) fn member<T: serde::de::DeserializeOwned>(
+    item: &ClusterStatus<'_>,
+    status: &Value,
+) -> Result<T, Error> {
+    T::deserialize(status).map_err(|source| Error::Status {
+        cluster: item.cluster.to_owned(),
+        source,
+    })
+}
+
+/// A counter of a status; what is absent counts as zero.
+pub(crate) fn counter(status: &Map<String, Value>, field: &str) -> i64 {
+    status.get(field).and_then(Value::as_i64).unwrap_or(0)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use serde_json::json;
+
+    pub(crate) fn object(value: Value) -> Object {
+        Object::from_value(&value).unwrap()
+    }
+
+    #[test]
+    fn an_unknown_kind_reflects_its_whole_status_and_decides_nothing() {
+        let kind = Gvk::constant("example.io", "v1", "Thing");
+        let it = Interpreter;
+        let thing = object(json!({"metadata": {"name": "a"}, "status": {"phase": "Ready"}}));
+        assert_eq!(
+            it.reflect(&kind, &thing).unwrap(),
+            Some(json!({"phase": "Ready"}))
+        );
+        assert_eq!(it.replicas(&kind, &thing).unwrap(), None);
+        assert_eq!(it.healthy(&kind, &thing).unwrap(), None);
+        assert!(!it.can_revise(&kind));
+        assert_eq!(
+            it.aggregate(&kind, &thing, &[], Timestamp::UNIX_EPOCH)
+                .unwrap(),
+            None
+        );
+    }
+}

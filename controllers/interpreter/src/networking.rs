@@ -1,0 +1,244 @@
+//! Service and Ingress: their status is the addresses that clusters gave out.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use machinery::Object;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::native::{ClusterStatus, Error, Rules, member, parse, whole};
+
+pub(crate) struct Service;
+pub(crate) struct Ingress;
+
+#[derive(Deserialize)]
+struct Observed {
+    #[serde(default)]
+    spec: Spec,
+    #[serde(default)]
+    status: Status,
+}
+
+#[derive(Default, Deserialize)]
+struct Spec {
+    #[serde(default, rename = "type")]
+    kind: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Status {
+    #[serde(default)]
+    load_balancer: LoadBalancer,
+}
+
+#[derive(Default, Deserialize)]
+struct LoadBalancer {
+    #[serde(default)]
+    ingress: Vec<Map<String, Value>>,
+}
+
+fn text<'a>(point: &'a Map<String, Value>, field: &str) -> &'a str {
+    point.get(field).and_then(Value::as_str).unwrap_or("")
+}
+
+fn reachable(status: &Status) -> bool {
+    status
+        .load_balancer
+        .ingress
+        .iter()
+        .any(|p| !text(p, "hostname").is_empty() || !text(p, "ip").is_empty())
+}
+
+/// Joins the addresses of all clusters: one per host name and IP, ports united,
+/// host names first.
+fn join(items: &[ClusterStatus<'_>]) -> Result<Value, Error> {
+    // Without a host name a point sorts behind those that have one.
+    let mut points: BTreeMap<(bool, String, String), Map<String, Value>> = BTreeMap::new();
+    for item in items {
+        let Some(reported) = item.status else {
+            continue;
+        };
+        let status: Status = member(item, reported)?;
+        for mut point in status.load_balancer.ingress {
+            let (host, ip) = (
+                text(&point, "hostname").to_owned(),
+                text(&point, "ip").to_owned(),
+            );
+            let slot = points.entry((host.is_empty(), host, ip)).or_default();
+            let ports = point.remove("ports");
+            let before = slot.remove("ports");
+            *slot = point;
+            let mut all: Vec<Value> = [before, ports]
+                .into_iter()
+                .flatten()
+                .filter_map(|p| match p {
+                    Value::Array(ports) => Some(ports),
+                    _ => None,
+                })
+                .flatten()
+                .collect();
+            all.sort_by_cached_key(|p| {
+                (
+                    p["port"].as_i64(),
+                    p["protocol"].as_str().map(str::to_owned),
+                    p["error"].as_str().map(str::to_owned),
+                )
+            });
+            all.dedup();
+            if !all.is_empty() {
+                slot.insert("ports".into(), all.into());
+            }
+        }
+    }
+    let points: Vec<Map<String, Value>> = points.into_values().collect();
+    Ok(if points.is_empty() {
+        json!({"loadBalancer": {}})
+    } else {
+        json!({"loadBalancer": {"ingress": points}})
+    })
+}
+
+impl Rules for Service {
+    fn retain(&self, desired: &mut Value, observed: &Value) -> Result<(), Error> {
+        for field in ["clusterIP", "healthCheckNodePort"] {
+            let kept = &observed["spec"][field];
+            let set = kept.as_str().is_some_and(|s| !s.is_empty())
+                || kept.as_i64().is_some_and(|n| n > 0);
+            if set && let Some(spec) = desired.get_mut("spec").and_then(Value::as_object_mut) {
+                spec.insert(field.into(), kept.clone());
+            }
+        }
+        Ok(())
+    }
+
+    fn healthy(&self, observed: &Object) -> Result<Option<bool>, Error> {
+        let service: Observed = parse(observed, "health")?;
+        Ok(Some(
+            service.spec.kind != "LoadBalancer" || reachable(&service.status),
+        ))
+    }
+
+    fn reflect(&self, observed: &Object) -> Result<Option<Value>, Error> {
+        #[derive(Deserialize)]
+        struct Raw {
+            #[serde(default)]
+            spec: Spec,
+            status: Option<Map<String, Value>>,
+        }
+        let service: Raw = parse(observed, "status")?;
+        if service.spec.kind != "LoadBalancer" {
+            return Ok(None);
+        }
+        Ok(service.status.map(
+            |mut s| json!({"loadBalancer": s.remove("loadBalancer").unwrap_or_else(|| json!({}))}),
+        ))
+    }
+
+    fn aggregate(
+        &self,
+        template: &Object,
+        items: &[ClusterStatus<'_>],
+        _now: Timestamp,
+    ) -> Result<Option<Value>, Error> {
+        let service: Observed = parse(template, "status")?;
+        if service.spec.kind != "LoadBalancer" {
+            return Ok(None);
+        }
+        join(items).map(Some)
+    }
+}
+
+impl Rules for Ingress {
+    fn healthy(&self, observed: &Object) -> Result<Option<bool>, Error> {
+        let ingress: Observed = parse(observed, "health")?;
+        Ok(Some(reachable(&ingress.status)))
+    }
+
+    fn reflect(&self, observed: &Object) -> Result<Option<Value>, Error> {
+        whole(observed)
+    }
+
+    fn aggregate(
+        &self,
+        _template: &Object,
+        items: &[ClusterStatus<'_>],
+        _now: Timestamp,
+    ) -> Result<Option<Value>, Error> {
+        join(items).map(Some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::native::tests::object;
+
+    #[test]
+    fn only_load_balancers_have_a_status_worth_collecting() {
+        let plain = object(
+            json!({"metadata": {"name": "s"}, "spec": {"type": "ClusterIP"}, "status": {"loadBalancer": {}}}),
+        );
+        assert_eq!(Service.reflect(&plain).unwrap(), None);
+        assert_eq!(Service.healthy(&plain).unwrap(), Some(true));
+        assert_eq!(
+            Service
+                .aggregate(&plain, &[], Timestamp::UNIX_EPOCH)
+                .unwrap(),
+            None
+        );
+        let balanced = object(
+            json!({"metadata": {"name": "s"}, "spec": {"type": "LoadBalancer"}, "status": {"loadBalancer": {}, "conditions": []}}),
+        );
+        assert_eq!(
+            Service.reflect(&balanced).unwrap(),
+            Some(json!({"loadBalancer": {}}))
+        );
+        assert_eq!(Service.healthy(&balanced).unwrap(), Some(false));
+    }
+
+    #[test]
+    fn addresses_are_joined_once_each_and_sorted() {
+        let a = json!({"loadBalancer": {"ingress": [{"ip": "10.0.0.2"}, {"hostname": "x"}]}});
+        let b = json!({"loadBalancer": {"ingress": [{"ip": "10.0.0.1"}, {"ip": "10.0.0.2", "ports": [{"port": 80, "protocol": "TCP"}]}]}});
+        let items = [
+            ClusterStatus {
+                cluster: "a",
+                status: Some(&a),
+            },
+            ClusterStatus {
+                cluster: "b",
+                status: Some(&b),
+            },
+            ClusterStatus {
+                cluster: "c",
+                status: None,
+            },
+        ];
+        let ingress = object(json!({"metadata": {"name": "i"}}));
+        let joined = Ingress
+            .aggregate(&ingress, &items, Timestamp::UNIX_EPOCH)
+            .unwrap()
+            .unwrap();
+        assert_eq!(
+            joined["loadBalancer"]["ingress"],
+            json!([{"hostname": "x"}, {"ip": "10.0.0.1"}, {"ip": "10.0.0.2", "ports": [{"port": 80, "protocol": "TCP"}]}])
+        );
+    }
+
+    #[test]
+    fn addresses_that_the_member_gave_are_kept() {
+        let mut desired = json!({"spec": {"type": "ClusterIP"}});
+        Service
+            .retain(
+                &mut desired,
+                &json!({"spec": {"clusterIP": "10.1.2.3", "healthCheckNodePort": 0}}),
+            )
+            .unwrap();
+        assert_eq!(
+            desired,
+            json!({"spec": {"type": "ClusterIP", "clusterIP": "10.1.2.3"}})
+        );
+    }
+}

@@ -1,0 +1,416 @@
+//! Deployment, ReplicaSet, StatefulSet and DaemonSet: kinds whose status is a set
+//! of counters that add up over clusters.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use machinery::Object;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::native::{ClusterStatus, Error, Replicas, Rules, counter, member, parse};
+use crate::requirements::{PodTemplate, requirements};
+
+const GENERATION_ANNOTATION: &str = "resourcetemplate.karmada.io/generation";
+const RETAIN_REPLICAS: (&str, &str) = ("resourcetemplate.karmada.io/retain-replicas", "true");
+
+/// How the health of a workload is read from its counters.
+#[derive(Clone, Copy)]
+enum Health {
+    /// Every replica updated, every updated one available.
+    Updated {
+        wanted: Wanted,
+        updated: &'static str,
+        available: &'static str,
+    },
+    /// Every replica available.
+    Available { available: &'static str },
+}
+
+#[derive(Clone, Copy)]
+enum Wanted {
+    SpecReplicas,
+    Status(&'static str),
+}
+
+/// A kind of workload, told by its counters.
+pub(crate) struct Workload {
+    /// Added up over clusters and reflected.
+    sums: &'static [&'static str],
+    /// Counters that the kind's Go type writes even when they are zero.
+    always: &'static [&'static str],
+    /// Whether `observedGeneration` is reflected from members (StatefulSet: it is
+    /// not, so its template never advances; kept as upstream has it).
+    reflects_observed: bool,
+    has_replicas: bool,
+    /// Only Deployments honour the label that leaves replicas to the member.
+    retains_replicas: bool,
+    health: Health,
+}
+
+pub(crate) static DEPLOYMENT: Workload = Workload {
+    sums: &[
+        "replicas",
+        "updatedReplicas",
+        "readyReplicas",
+        "availableReplicas",
+        "unavailableReplicas",
+    ],
+    always: &[],
+    reflects_observed: true,
+    has_replicas: true,
+    retains_replicas: true,
+    health: Health::Updated {
+        wanted: Wanted::SpecReplicas,
+        updated: "updatedReplicas",
+        available: "availableReplicas",
+    },
+};
+
+pub(crate) static REPLICA_SET: Workload = Workload {
+    sums: &["replicas", "readyReplicas", "availableReplicas"],
+    always: &["replicas"],
+    reflects_observed: true,
+    has_replicas: true,
+    retains_replicas: false,
+    health: Health::Available {
+        available: "availableReplicas",
+    },
+};
+
+pub(crate) static STATEFUL_SET: Workload = Workload {
+    sums: &[
+        "availableReplicas",
+        "currentReplicas",
+        "readyReplicas",
+        "replicas",
+        "updatedReplicas",
+    ],
+    always: &["replicas", "availableReplicas"],
+    reflects_observed: false,
+    has_replicas: true,
+    retains_replicas: false,
+    health: Health::Updated {
+        wanted: Wanted::SpecReplicas,
+        updated: "updatedReplicas",
+        available: "availableReplicas",
+    },
+};
+
+pub(crate) static DAEMON_SET: Workload = Workload {
+    sums: &[
+        "currentNumberScheduled",
+        "desiredNumberScheduled",
+        "numberAvailable",
+        "numberMisscheduled",
+        "numberReady",
+        "updatedNumberScheduled",
+        "numberUnavailable",
+    ],
+    always: &[
+        "currentNumberScheduled",
+        "desiredNumberScheduled",
+        "numberMisscheduled",
+        "numberReady",
+    ],
+    reflects_observed: true,
+    has_replicas: false,
+    retains_replicas: false,
+    health: Health::Updated {
+        wanted: Wanted::Status("desiredNumberScheduled"),
+        updated: "updatedNumberScheduled",
+        available: "numberAvailable",
+    },
+};
+
+#[derive(Deserialize)]
+struct Template {
+    #[serde(default)]
+    spec: Spec,
+}
+
+#[derive(Default, Deserialize)]
+struct Spec {
+    replicas: Option<i64>,
+    #[serde(default)]
+    template: PodTemplate,
+}
+
+#[derive(Deserialize)]
+struct Observed {
+    #[serde(default)]
+    metadata: Metadata,
+    #[serde(default)]
+    spec: Wants,
+    status: Option<Map<String, Value>>,
+}
+
+#[derive(Default, Deserialize)]
+struct Metadata {
+    #[serde(default)]
+    generation: i64,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
+}
+
+#[derive(Default, Deserialize)]
+struct Wants {
+    replicas: Option<i64>,
+}
+
+impl Rules for Workload {
+    fn replicas(&self, object: &Object) -> Result<Option<Replicas>, Error> {
+        if !self.has_replicas {
+            return Ok(None);
+        }
+        let template: Template = parse(object, "replicas")?;
+        Ok(Some(Replicas {
+            count: template.spec.replicas.unwrap_or(0),
+            requirements: requirements(&template.spec.template.spec)?,
+        }))
+    }
+
+    fn replica_field(&self) -> Option<&'static str> {
+        self.has_replicas.then_some("replicas")
+    }
+
+    fn retain(&self, desired: &mut Value, observed: &Value) -> Result<(), Error> {
+        let (label, yes) = RETAIN_REPLICAS;
+        if !self.retains_replicas || desired["metadata"]["labels"][label] != yes {
+            return Ok(());
+        }
+        let kept = observed["spec"]["replicas"]
+            .as_i64()
+            .ok_or(Error::Missing("spec.replicas"))?;
+        if let Some(spec) = desired.get_mut("spec").and_then(Value::as_object_mut) {
+            spec.insert("replicas".into(), kept.into());
+        }
+        Ok(())
+    }
+
+    fn healthy(&self, observed: &Object) -> Result<Option<bool>, Error> {
+        let observed: Observed = parse(observed, "health")?;
+        let status = observed.status.unwrap_or_default();
+        if counter(&status, "observedGeneration") != observed.metadata.generation {
+            return Ok(Some(false));
+        }
+        let healthy = match self.health {
+            Health::Updated {
+                wanted,
+                updated,
+                available,
+            } => {
+                let wanted = match wanted {
+                    Wanted::SpecReplicas => observed.spec.replicas.unwrap_or(0),
+                    Wanted::Status(field) => counter(&status, field),
+                };
+                let updated = counter(&status, updated);
+                updated >= wanted && counter(&status, available) >= updated
+            }
+            Health::Available { available } => {
+                counter(&status, available) >= observed.spec.replicas.unwrap_or(0)
+            }
+        };
+        Ok(Some(healthy))
+    }
+
+    fn reflect(&self, observed: &Object) -> Result<Option<Value>, Error> {
+        let observed: Observed = parse(observed, "status")?;
+        let Some(status) = observed.status else {
+            return Ok(None);
+        };
+        let mut out = Map::new();
+        let generation = match observed.metadata.annotations.get(GENERATION_ANNOTATION) {
+            Some(text) => text
+                .parse::<i64>()
+                .map_err(|_| Error::Generation(format!("{GENERATION_ANNOTATION}: {text:?}")))?,
+            None => 0,
+        };
+        for (field, value) in [
+            ("generation", observed.metadata.generation),
+            ("resourceTemplateGeneration", generation),
+        ] {
+            self.put(&mut out, field, value);
+        }
+        if self.reflects_observed {
+            self.put(
+                &mut out,
+                "observedGeneration",
+                counter(&status, "observedGeneration"),
+            );
+        }
+        for field in self.sums {
+            self.put(&mut out, field, counter(&status, field));
+        }
+        Ok((!out.is_empty()).then_some(Value::Object(out)))
+    }
+
+    fn aggregate(
+        &self,
+        template: &Object,
+        items: &[ClusterStatus<'_>],
+        _now: Timestamp,
+    ) -> Result<Option<Value>, Error> {
+        let observed: Observed = parse(template, "status")?;
+        let generation = observed.metadata.generation;
+        let mut status = observed.status.unwrap_or_default();
+        let mut sums = vec![0_i64; self.sums.len()];
+        let mut current = 0;
+        for item in items {
+            let Some(reported) = item.status else {
+                continue;
+            };
+            let reported: Map<String, Value> = member(item, reported)?;
+            let own = counter(&reported, "generation");
+            let aligned_with = if self.reflects_observed {
+                generation
+            } else {
+                own
+            };
+            if counter(&reported, "observedGeneration") >= own
+                && counter(&reported, "resourceTemplateGeneration") >= aligned_with
+            {
+                current += 1;
+            }
+            for (sum, field) in sums.iter_mut().zip(self.sums) {
+                *sum += counter(&reported, field);
+            }
+        }
+        if current == items.len() {
+            self.put(&mut status, "observedGeneration", generation);
+        }
+        for (sum, field) in sums.into_iter().zip(self.sums) {
+            self.put(&mut status, field, sum);
+        }
+        Ok(Some(Value::Object(status)))
+    }
+}
+
+impl Workload {
+    /// Writes a counter as the kind's Go type would encode it.
+    fn put(&self, into: &mut Map<String, Value>, field: &str, value: i64) {
+        if value == 0 && !self.always.contains(&field) {
+            into.remove(field);
+        } else {
+            into.insert(field.to_owned(), value.into());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::native::tests::object;
+    use serde_json::json;
+
+    fn status(generation: i64, observed: i64, updated: i64, available: i64) -> Value {
+        json!({"metadata": {"name": "d", "generation": generation}, "spec": {"replicas": 2},
+               "status": {"observedGeneration": observed, "updatedReplicas": updated, "availableReplicas": available}})
+    }
+
+    #[test]
+    fn health_follows_the_counters() {
+        let table = [
+            (status(1, 1, 2, 2), true),
+            (status(2, 1, 2, 2), false),
+            (status(1, 1, 1, 2), false),
+            (status(1, 1, 2, 1), false),
+            (
+                json!({"metadata": {"name": "d", "generation": 1}, "spec": {"replicas": 2}}),
+                false,
+            ),
+        ];
+        for (deployment, healthy) in table {
+            assert_eq!(
+                DEPLOYMENT.healthy(&object(deployment.clone())).unwrap(),
+                Some(healthy),
+                "{deployment}"
+            );
+        }
+        let daemons = json!({"metadata": {"name": "d", "generation": 3}, "status": {"observedGeneration": 3,
+            "desiredNumberScheduled": 2, "updatedNumberScheduled": 2, "numberAvailable": 2}});
+        assert_eq!(DAEMON_SET.healthy(&object(daemons)).unwrap(), Some(true));
+    }
+
+    #[test]
+    fn replicas_and_what_they_need() {
+        let template = object(
+            json!({"metadata": {"name": "d"}, "spec": {"replicas": 3, "template": {"spec": {
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": "100m"}}}]}}}}),
+        );
+        let found = DEPLOYMENT.replicas(&template).unwrap().unwrap();
+        assert_eq!(found.count, 3);
+        assert_eq!(
+            found.requirements,
+            Some(json!({"resourceRequest": {"cpu": "100m"}}))
+        );
+        assert_eq!(DAEMON_SET.replicas(&template).unwrap(), None);
+    }
+
+    #[test]
+    fn the_member_keeps_its_replicas_where_the_label_says_so() {
+        let observed = json!({"spec": {"replicas": 7}});
+        let mut desired =
+            json!({"metadata": {"labels": {RETAIN_REPLICAS.0: "true"}}, "spec": {"replicas": 2}});
+        DEPLOYMENT.retain(&mut desired, &observed).unwrap();
+        assert_eq!(desired["spec"]["replicas"], 7);
+        let mut other = json!({"metadata": {}, "spec": {"replicas": 2}});
+        DEPLOYMENT.retain(&mut other, &observed).unwrap();
+        assert_eq!(other["spec"]["replicas"], 2);
+    }
+
+    #[test]
+    fn statuses_are_reflected_and_added_up() {
+        let copy = |ready: i64| {
+            object(
+                json!({"metadata": {"name": "d", "generation": 4, "annotations": {GENERATION_ANNOTATION: "2"}},
+                "status": {"observedGeneration": 4, "replicas": 2, "readyReplicas": ready, "conditions": [{"type": "Available"}]}}),
+            )
+        };
+        let reflected = DEPLOYMENT.reflect(&copy(2)).unwrap().unwrap();
+        assert_eq!(
+            reflected,
+            json!({"generation": 4, "resourceTemplateGeneration": 2, "observedGeneration": 4, "replicas": 2, "readyReplicas": 2})
+        );
+        let second = DEPLOYMENT.reflect(&copy(1)).unwrap().unwrap();
+        let items = [
+            ClusterStatus {
+                cluster: "a",
+                status: Some(&reflected),
+            },
+            ClusterStatus {
+                cluster: "b",
+                status: Some(&second),
+            },
+        ];
+        let template = object(
+            json!({"metadata": {"name": "d", "generation": 2}, "status": {"unavailableReplicas": 9}}),
+        );
+        let total = DEPLOYMENT
+            .aggregate(&template, &items, Timestamp::UNIX_EPOCH)
+            .unwrap()
+            .unwrap();
+        assert_eq!(
+            total,
+            json!({"observedGeneration": 2, "replicas": 4, "readyReplicas": 3})
+        );
+
+        // One copy behind the template: the generation stays as it was.
+        let ahead = object(
+            json!({"metadata": {"name": "d", "generation": 3}, "status": {"observedGeneration": 2}}),
+        );
+        let total = DEPLOYMENT
+            .aggregate(&ahead, &items, Timestamp::UNIX_EPOCH)
+            .unwrap()
+            .unwrap();
+        assert_eq!(total["observedGeneration"], 2);
+    }
+
+    #[test]
+    fn a_generation_that_is_no_number_is_told() {
+        let copy = object(
+            json!({"metadata": {"name": "d", "annotations": {GENERATION_ANNOTATION: "x"}}, "status": {}}),
+        );
+        assert!(DEPLOYMENT.reflect(&copy).is_err());
+    }
+}
