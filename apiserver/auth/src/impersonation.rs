@@ -1,0 +1,178 @@
+//! `Impersonate-*` headers: acting as somebody else.
+//!
+//! Enters: header names and values. Leaves: the user to act as, and what the
+//! asking user must be allowed to do first (`filters/impersonation.go`).
+
+use std::collections::BTreeMap;
+
+use machinery::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED};
+use machinery::{Status, UserInfo};
+
+use crate::rbac::Target;
+use crate::token::{account_groups, split_account};
+
+/// Whom a request wants to be taken for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    user: String,
+    uid: String,
+    groups: Vec<String>,
+    extra: BTreeMap<String, Vec<String>>,
+}
+
+/// Collects the headers; `None` when there are none. Names are compared without
+/// case.
+pub fn wanted<'a>(
+    headers: impl Iterator<Item = (&'a str, &'a str)>,
+) -> Result<Option<Wanted>, Status> {
+    let mut wanted = Wanted::default();
+    let mut any = false;
+    for (name, value) in headers {
+        let name = name.to_ascii_lowercase();
+        let Some(what) = name.strip_prefix("impersonate-") else {
+            continue;
+        };
+        any = true;
+        match what {
+            "user" => wanted.user = value.to_owned(),
+            "uid" => wanted.uid = value.to_owned(),
+            "group" => wanted.groups.push(value.to_owned()),
+            _ => match what.strip_prefix("extra-") {
+                Some(key) => wanted
+                    .extra
+                    .entry(unescape(key))
+                    .or_default()
+                    .push(value.to_owned()),
+                None => return Err(Status::bad_request(format!("unknown header {name:?}"))),
+            },
+        }
+    }
+    if any && wanted.user.is_empty() {
+        return Err(Status::internal(
+            "impersonation headers were given without Impersonate-User",
+        ));
+    }
+    Ok(any.then_some(wanted))
+}
+
+/// Percent-decoding of an extra's key; malformed escapes stay as they are.
+fn unescape(key: &str) -> String {
+    let bytes = key.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let hex = bytes
+            .get(at + 1..at + 3)
+            .filter(|_| bytes[at] == b'%')
+            .and_then(|h| std::str::from_utf8(h).ok())
+            .and_then(|h| u8::from_str_radix(h, 16).ok());
+        match hex {
+            Some(byte) => {
+                out.push(byte);
+                at += 3;
+            }
+            None => {
+                out.push(bytes[at]);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8(out).unwrap_or_else(|_| key.to_owned())
+}
+
+impl Wanted {
+    /// Every right the asking user must have with the verb `impersonate`.
+    pub fn requires(&self) -> Vec<Target<'_>> {
+        let resource = |group, resource, subresource, namespace, name| Target::Resource {
+            group,
+            version: "v1",
+            resource,
+            subresource,
+            namespace,
+            name,
+        };
+        let mut all = vec![match split_account(&self.user) {
+            Some((namespace, name)) => resource("", "serviceaccounts", "", namespace, name),
+            None => resource("", "users", "", "", &self.user),
+        }];
+        for group in &self.groups {
+            all.push(resource("", "groups", "", "", group));
+        }
+        const AUTHN: &str = "authentication.k8s.io";
+        for (key, values) in &self.extra {
+            for value in values {
+                all.push(resource(AUTHN, "userextras", key, "", value));
+            }
+        }
+        if !self.uid.is_empty() {
+            all.push(resource(AUTHN, "uids", "", "", &self.uid));
+        }
+        all
+    }
+
+    /// The user to act as, once all of [`Self::requires`] was granted.
+    pub fn user(self) -> UserInfo {
+        let mut groups = self.groups;
+        if groups.is_empty()
+            && let Some((namespace, _)) = split_account(&self.user)
+        {
+            groups = account_groups(namespace);
+        }
+        let everyone = if self.user == ANONYMOUS {
+            UNAUTHENTICATED
+        } else {
+            AUTHENTICATED
+        };
+        if !groups
+            .iter()
+            .any(|g| g == AUTHENTICATED || g == UNAUTHENTICATED)
+        {
+            groups.push(everyone.into());
+        }
+        UserInfo {
+            name: self.user,
+            uid: self.uid,
+            groups,
+            extra: self.extra,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(headers: &[(&str, &str)]) -> Result<Option<Wanted>, Status> {
+        wanted(headers.iter().copied())
+    }
+
+    #[test]
+    fn each_header_needs_its_right() {
+        assert_eq!(ask(&[("accept", "x")]).unwrap(), None);
+        assert!(ask(&[("Impersonate-Group", "g")]).is_err());
+        assert!(ask(&[("Impersonate-User", "u"), ("Impersonate-Frob", "g")]).is_err());
+        let one = ask(&[
+            ("Impersonate-User", "system:serviceaccount:ns:bot"),
+            ("Impersonate-Group", "g"),
+            ("Impersonate-Extra-a%2Fb", "v"),
+            ("impersonate-uid", "7"),
+        ])
+        .unwrap()
+        .unwrap();
+        let rights: Vec<String> = one.requires().iter().map(|t| format!("{t:?}")).collect();
+        assert_eq!(rights.len(), 4);
+        assert!(rights[0].contains("serviceaccounts") && rights[0].contains("\"ns\""));
+        assert!(rights[2].contains("userextras") && rights[2].contains("a/b"));
+        let user = one.user();
+        assert_eq!(user.groups, ["g", AUTHENTICATED]);
+    }
+
+    #[test]
+    fn accounts_get_their_groups() {
+        let user = ask(&[("Impersonate-User", "system:serviceaccount:ns:bot")])
+            .unwrap()
+            .unwrap()
+            .user();
+        assert!(user.in_group("system:serviceaccounts:ns"));
+    }
+}

@@ -1,0 +1,535 @@
+//! Keys and certificates of one server, kept in a directory.
+//!
+//! Enters: a directory, the names the server is reached by, the time. Leaves: a
+//! [`Pki`] and kubeconfig documents. Touches only files in that directory, each
+//! written whole (temporary file, fsync, rename), keys with mode 0600.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{ErrorKind, Write as _};
+use std::net::IpAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
+use machinery::user::MASTERS;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType,
+};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::x509::{Usage, Verifier};
+
+const DAY: u64 = 24 * 60 * 60;
+const CA_DAYS: u64 = 3650;
+const LEAF_DAYS: u64 = 365;
+/// A certificate is replaced when less than this is left.
+const RENEW_BEFORE: u64 = 30 * DAY;
+/// Clocks of clients may be behind ours by this much.
+const BACKDATED: u64 = 60 * 60;
+/// Names every Kubernetes API server answers to.
+const NAMES: [&str; 7] = [
+    "127.0.0.1",
+    "::1",
+    "localhost",
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
+];
+
+/// Why there are no keys. The text says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file or directory could not be read or written.
+    #[error("cannot {doing} {}: {source}; check that the directory belongs to this user and that the disk has room", path.display())]
+    Io {
+        doing: &'static str,
+        path: PathBuf,
+        source: std::io::Error,
+    },
+    /// A file is there but is not what it should be.
+    #[error("{} {why}; {advice}", path.display())]
+    Malformed {
+        path: PathBuf,
+        why: String,
+        advice: &'static str,
+    },
+    /// The cryptographic library refused.
+    #[error("cannot make a certificate: {0}")]
+    Generate(#[from] rcgen::Error),
+    /// TLS cannot be set up with these files.
+    #[error("cannot set up TLS: {0}")]
+    Tls(#[from] rustls::Error),
+}
+
+const RESTORE_CA: &str = "restore it from a backup, or remove ca.crt and ca.key to start over with a new authority (existing kubeconfigs stop working)";
+const REMOVE: &str = "restore it from a backup, or remove it to have it made anew";
+const REMOVE_SA: &str =
+    "restore it from a backup, or remove it (service account tokens issued so far stop working)";
+
+/// A certificate with its private key, both as PEM.
+#[derive(Clone)]
+pub struct Identity {
+    pub certificate_pem: String,
+    pub key_pem: String,
+}
+
+/// The keys of one server.
+pub struct Pki {
+    pub ca_pem: String,
+    ca_key_pem: String,
+    pub serving: Identity,
+    /// `kubernetes-admin` of `system:masters`.
+    pub admin: Identity,
+    /// PKCS#8 PEM of the ES256 key that signs service account tokens.
+    pub token_key_pem: String,
+}
+
+impl Pki {
+    /// Opens the directory, or fills it. Certificates are renewed when they are
+    /// about to expire or when `names` (addresses and host names by which the
+    /// server is reached, beside the usual ones) changed.
+    pub fn open(dir: &Path, names: &[String], now: Timestamp) -> Result<Self, Error> {
+        fs::create_dir_all(dir).map_err(|e| io("create", dir, e))?;
+        let (ca_pem, ca_key_pem) = authority(dir, now)?;
+        let maker = Maker {
+            dir,
+            ca_pem: &ca_pem,
+            ca_key_pem: &ca_key_pem,
+            now,
+        };
+        let mut wanted: BTreeSet<String> = NAMES.iter().map(|n| (*n).to_owned()).collect();
+        wanted.extend(names.iter().filter_map(|n| canonical_name(n)));
+        let serving = maker.keep_or_make("server", &Leaf::Server { names: wanted })?;
+        let admin = maker.keep_or_make(
+            "admin",
+            &Leaf::Client {
+                user: "kubernetes-admin".into(),
+                groups: vec![MASTERS.into()],
+            },
+        )?;
+        let token_key_pem = key_file(&dir.join("sa.key"), REMOVE_SA)?;
+        Ok(Self {
+            serving,
+            admin,
+            token_key_pem,
+            ca_pem: ca_pem.clone(),
+            ca_key_pem: ca_key_pem.clone(),
+        })
+    }
+
+    /// A new client certificate for a user, valid for a year.
+    pub fn client(&self, user: &str, groups: &[String], now: Timestamp) -> Result<Identity, Error> {
+        let leaf = Leaf::Client {
+            user: user.into(),
+            groups: groups.to_vec(),
+        };
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+        sign(&self.ca_pem, &self.ca_key_pem, &leaf, &key, now)
+    }
+
+    /// What verifies client certificates of this authority.
+    pub fn verifier(&self) -> Result<Verifier, Error> {
+        Verifier::from_pem(&self.ca_pem).map_err(|why| Error::Malformed {
+            path: "ca.crt".into(),
+            why,
+            advice: RESTORE_CA,
+        })
+    }
+
+    /// Certificate chain and key for the listener.
+    pub fn serving_der(
+        &self,
+    ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), Error> {
+        identity_der(&self.serving)
+    }
+
+    /// A kubeconfig by which the administrator reaches `server` (a URL).
+    pub fn admin_kubeconfig(&self, server: &str) -> String {
+        kubeconfig(server, &self.ca_pem, "kubernetes-admin", &self.admin)
+    }
+}
+
+/// A kubeconfig with one cluster, one user and one context, data embedded.
+pub fn kubeconfig(server: &str, ca_pem: &str, user: &str, identity: &Identity) -> String {
+    let credential = format!(
+        "    client-certificate-data: {}\n    client-key-data: {}\n",
+        STANDARD.encode(&identity.certificate_pem),
+        STANDARD.encode(&identity.key_pem)
+    );
+    kubeconfig_with(server, ca_pem, user, &credential)
+}
+
+/// The same for a bearer token.
+pub fn kubeconfig_with_token(server: &str, ca_pem: &str, user: &str, token: &str) -> String {
+    kubeconfig_with(server, ca_pem, user, &format!("    token: {token:?}\n"))
+}
+
+fn kubeconfig_with(server: &str, ca_pem: &str, user: &str, credential: &str) -> String {
+    let ca = STANDARD.encode(ca_pem);
+    let mut doc = String::new();
+    let _ = write!(
+        doc,
+        "apiVersion: v1\nkind: Config\nclusters:\n- name: flotilla\n  cluster:\n    server: {server:?}\n    certificate-authority-data: {ca}\nusers:\n- name: {user:?}\n  user:\n{credential}contexts:\n- name: flotilla\n  context:\n    cluster: flotilla\n    user: {user:?}\ncurrent-context: flotilla\npreferences: {{}}\n"
+    );
+    doc
+}
+
+fn identity_der(
+    identity: &Identity,
+) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), Error> {
+    let malformed = |e: rustls_pki_types::pem::Error| Error::Malformed {
+        path: "server.crt".into(),
+        why: format!("is not PEM: {e}"),
+        advice: REMOVE,
+    };
+    let chain = CertificateDer::pem_slice_iter(identity.certificate_pem.as_bytes())
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(malformed)?;
+    let key = PrivateKeyDer::from_pem_slice(identity.key_pem.as_bytes()).map_err(malformed)?;
+    Ok((chain, key))
+}
+
+enum Leaf {
+    Server { names: BTreeSet<String> },
+    Client { user: String, groups: Vec<String> },
+}
+
+struct Maker<'a> {
+    dir: &'a Path,
+    ca_pem: &'a str,
+    ca_key_pem: &'a str,
+    now: Timestamp,
+}
+
+impl Maker<'_> {
+    fn keep_or_make(&self, name: &str, leaf: &Leaf) -> Result<Identity, Error> {
+        let cert_path = self.dir.join(format!("{name}.crt"));
+        let key_path = self.dir.join(format!("{name}.key"));
+        let key_pem = key_file(&key_path, REMOVE)?;
+        let key = parse_key(&key_path, &key_pem, REMOVE)?;
+        if let Some(certificate_pem) = read(&cert_path)?
+            && self.still_good(&cert_path, &certificate_pem, leaf, &key)?
+        {
+            return Ok(Identity {
+                certificate_pem,
+                key_pem,
+            });
+        }
+        let made = sign(self.ca_pem, self.ca_key_pem, leaf, &key, self.now)?;
+        write(&cert_path, &made.certificate_pem, 0o644)?;
+        Ok(Identity {
+            certificate_pem: made.certificate_pem,
+            key_pem,
+        })
+    }
+
+    fn still_good(
+        &self,
+        path: &Path,
+        pem: &str,
+        leaf: &Leaf,
+        key: &KeyPair,
+    ) -> Result<bool, Error> {
+        let malformed = |why: String| Error::Malformed {
+            path: path.into(),
+            why,
+            advice: REMOVE,
+        };
+        let der = CertificateDer::from_pem_slice(pem.as_bytes())
+            .map_err(|e| malformed(format!("is not a PEM certificate: {e}")))?;
+        let (names, public) = names_and_key(&der).map_err(malformed)?;
+        let usage = match leaf {
+            Leaf::Server { names: wanted } if *wanted == names => Usage::Server,
+            Leaf::Server { .. } => return Ok(false),
+            Leaf::Client { .. } => Usage::Client,
+        };
+        let verifier = Verifier::from_pem(self.ca_pem).map_err(malformed)?;
+        let until = self.now.as_second().max(0) as u64 + RENEW_BEFORE;
+        Ok(public == key.public_key_raw() && verifier.chain(&[der], usage, until).is_ok())
+    }
+}
+
+fn names_and_key(der: &CertificateDer<'_>) -> Result<(BTreeSet<String>, Vec<u8>), String> {
+    use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+    let (_, cert) =
+        X509Certificate::from_der(der).map_err(|e| format!("is not an X.509 certificate: {e}"))?;
+    let mut names = BTreeSet::new();
+    if let Ok(Some(san)) = cert.subject_alternative_name() {
+        for name in &san.value.general_names {
+            match name {
+                GeneralName::DNSName(n) => {
+                    names.insert((*n).to_owned());
+                }
+                GeneralName::IPAddress(raw) => {
+                    names.extend(address(raw).map(|ip| ip.to_string()));
+                }
+                _ => {}
+            }
+        }
+    }
+    let key = cert.public_key().subject_public_key.data.to_vec();
+    Ok((names, key))
+}
+
+fn address(raw: &[u8]) -> Option<IpAddr> {
+    if let Ok(v4) = <[u8; 4]>::try_from(raw) {
+        return Some(v4.into());
+    }
+    <[u8; 16]>::try_from(raw).ok().map(IpAddr::from)
+}
+
+/// A name as it stands in a certificate, or nothing when it cannot stand there.
+/// Unspecified addresses are where one listens, not where one is reached.
+fn canonical_name(name: &str) -> Option<String> {
+    match name.parse::<IpAddr>() {
+        Ok(ip) if ip.is_unspecified() => None,
+        Ok(ip) => Some(ip.to_string()),
+        Err(_) => {
+            let lower = name.to_ascii_lowercase();
+            machinery::names::dns1123_subdomain(&lower)
+                .is_ok()
+                .then_some(lower)
+        }
+    }
+}
+
+fn authority(dir: &Path, now: Timestamp) -> Result<(String, String), Error> {
+    let (cert_path, key_path) = (dir.join("ca.crt"), dir.join("ca.key"));
+    let existing = read(&cert_path)?;
+    if existing.is_some() && read(&key_path)?.is_none() {
+        return Err(Error::Malformed {
+            path: key_path,
+            why: "is missing beside ca.crt".into(),
+            advice: RESTORE_CA,
+        });
+    }
+    let key_pem = key_file(&key_path, RESTORE_CA)?;
+    let key = parse_key(&key_path, &key_pem, RESTORE_CA)?;
+    if let Some(pem) = existing {
+        let malformed = |why: String| Error::Malformed {
+            path: cert_path.clone(),
+            why,
+            advice: RESTORE_CA,
+        };
+        let der = CertificateDer::from_pem_slice(pem.as_bytes())
+            .map_err(|e| malformed(format!("is not a PEM certificate: {e}")))?;
+        let (_, public) = names_and_key(&der).map_err(malformed)?;
+        if public != key.public_key_raw() {
+            return Err(malformed("does not belong to ca.key".into()));
+        }
+        let expires = crate::x509::expiry(&der).map_err(malformed)?;
+        if expires > now.as_second() + (LEAF_DAYS * DAY) as i64 {
+            return Ok((pem, key_pem));
+        }
+        // Same key and name, so what was issued before stays valid.
+    }
+    let pem = authority_params(now).self_signed(&key)?.pem();
+    write(&cert_path, &pem, 0o644)?;
+    Ok((pem, key_pem))
+}
+
+fn authority_params(now: Timestamp) -> CertificateParams {
+    let mut params = params(now, CA_DAYS);
+    params
+        .distinguished_name
+        .push(DnType::CommonName, "flotilla-ca");
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![
+        KeyUsagePurpose::DigitalSignature,
+        KeyUsagePurpose::KeyCertSign,
+        KeyUsagePurpose::CrlSign,
+    ];
+    params
+}
+
+fn params(now: Timestamp, days: u64) -> CertificateParams {
+    let now = rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(now.as_second().max(0) as u64);
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.not_before = now - Duration::from_secs(BACKDATED);
+    params.not_after = now + Duration::from_secs(days * DAY);
+    params
+}
+
+fn sign(
+    ca_pem: &str,
+    ca_key_pem: &str,
+    leaf: &Leaf,
+    key: &KeyPair,
+    now: Timestamp,
+) -> Result<Identity, Error> {
+    let mut params = params(now, LEAF_DAYS);
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.use_authority_key_identifier_extension = true;
+    match leaf {
+        Leaf::Server { names } => {
+            params
+                .distinguished_name
+                .push(DnType::CommonName, "flotilla");
+            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+            for name in names {
+                params.subject_alt_names.push(match name.parse::<IpAddr>() {
+                    Ok(ip) => SanType::IpAddress(ip),
+                    Err(_) => SanType::DnsName(name.as_str().try_into()?),
+                });
+            }
+        }
+        Leaf::Client { user, groups } => {
+            for group in groups {
+                params
+                    .distinguished_name
+                    .push(DnType::OrganizationName, group.as_str());
+            }
+            params
+                .distinguished_name
+                .push(DnType::CommonName, user.as_str());
+            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        }
+    }
+    let issuer = Issuer::from_ca_cert_pem(ca_pem, KeyPair::from_pem(ca_key_pem)?)?;
+    Ok(Identity {
+        certificate_pem: params.signed_by(key, &issuer)?.pem(),
+        key_pem: key.serialize_pem(),
+    })
+}
+
+/// The key in a file, made when there is none.
+fn key_file(path: &Path, advice: &'static str) -> Result<String, Error> {
+    if let Some(pem) = read(path)? {
+        parse_key(path, &pem, advice)?;
+        return Ok(pem);
+    }
+    let pem = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?.serialize_pem();
+    write(path, &pem, 0o600)?;
+    Ok(pem)
+}
+
+fn parse_key(path: &Path, pem: &str, advice: &'static str) -> Result<KeyPair, Error> {
+    KeyPair::from_pem(pem).map_err(|e| Error::Malformed {
+        path: path.into(),
+        why: format!("is not a private key in PEM form: {e}"),
+        advice,
+    })
+}
+
+fn io(doing: &'static str, path: &Path, source: std::io::Error) -> Error {
+    Error::Io {
+        doing,
+        path: path.into(),
+        source,
+    }
+}
+
+fn read(path: &Path) -> Result<Option<String>, Error> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(io("read", path, e)),
+    }
+}
+
+/// Replaces a file as a whole; also for kubeconfigs, which hold keys.
+pub fn write(path: &Path, text: &str, mode: u32) -> Result<(), Error> {
+    let temporary = path.with_extension(format!("tmp{}", std::process::id()));
+    let result = (|| {
+        let mut file = fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(mode)
+            .open(&temporary)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)?;
+        match path.parent() {
+            Some(dir) if !dir.as_os_str().is_empty() => fs::File::open(dir)?.sync_all(),
+            _ => Ok(()),
+        }
+    })();
+    result.map_err(|e| {
+        let _ = fs::remove_file(&temporary);
+        io("write", path, e)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn at(day: i64) -> Timestamp {
+        Timestamp::from_second(1_790_000_000 + day * DAY as i64).unwrap()
+    }
+
+    #[test]
+    fn files_are_kept_and_renewed() {
+        let dir = tempfile::tempdir().unwrap();
+        let names = vec!["10.1.2.3".to_owned(), "Hub.example".to_owned()];
+        let first = Pki::open(dir.path(), &names, at(0)).unwrap();
+        let again = Pki::open(dir.path(), &names, at(1)).unwrap();
+        assert_eq!(first.serving.certificate_pem, again.serving.certificate_pem);
+        assert_eq!(first.admin.certificate_pem, again.admin.certificate_pem);
+        assert_eq!(first.token_key_pem, again.token_key_pem);
+
+        let renamed = Pki::open(dir.path(), &[], at(1)).unwrap();
+        assert_ne!(
+            first.serving.certificate_pem,
+            renamed.serving.certificate_pem
+        );
+        assert_eq!(first.admin.certificate_pem, renamed.admin.certificate_pem);
+
+        let late = Pki::open(dir.path(), &[], at(340)).unwrap();
+        assert_ne!(late.admin.certificate_pem, renamed.admin.certificate_pem);
+        assert_eq!(late.ca_pem, first.ca_pem);
+
+        let mode = |name: &str| {
+            fs::metadata(dir.path().join(name))
+                .unwrap()
+                .permissions()
+                .mode()
+                & 0o777
+        };
+        for key in ["ca.key", "server.key", "admin.key", "sa.key"] {
+            assert_eq!(mode(key), 0o600, "{key}");
+        }
+    }
+
+    #[test]
+    fn the_admin_is_a_master() {
+        let dir = tempfile::tempdir().unwrap();
+        let pki = Pki::open(dir.path(), &[], at(0)).unwrap();
+        let der = CertificateDer::from_pem_slice(pki.admin.certificate_pem.as_bytes()).unwrap();
+        let user = pki.verifier().unwrap().user(&[der], at(1)).unwrap();
+        assert_eq!(user.name, "kubernetes-admin");
+        assert!(user.in_group(MASTERS));
+        let config = pki.admin_kubeconfig("https://127.0.0.1:6443");
+        assert!(config.contains("server: \"https://127.0.0.1:6443\""));
+    }
+
+    #[test]
+    fn broken_files_say_what_to_do() {
+        let check = |file: &str, content: Option<&str>, expect: &str| {
+            let dir = tempfile::tempdir().unwrap();
+            Pki::open(dir.path(), &[], at(0)).unwrap();
+            match content {
+                Some(text) => fs::write(dir.path().join(file), text).unwrap(),
+                None => fs::remove_file(dir.path().join(file)).unwrap(),
+            }
+            let error = Pki::open(dir.path(), &[], at(0)).err().unwrap().to_string();
+            assert!(error.contains(file) && error.contains(expect), "{error}");
+        };
+        check("ca.crt", Some("x"), "remove ca.crt and ca.key");
+        check("ca.key", Some("x"), "remove ca.crt and ca.key");
+        check("ca.key", None, "missing beside ca.crt");
+        check("server.crt", Some("x"), "remove it");
+        check("sa.key", Some("x"), "service account tokens");
+    }
+}

@@ -1,0 +1,280 @@
+//! Roles and bindings in memory, indexed by subject.
+//!
+//! Enters: RBAC objects one by one. Leaves: the grants of a user. Pure.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use machinery::{Object, UserInfo};
+use serde::Deserialize;
+
+use super::{Grant, Rule};
+
+/// The four kinds, in the order of their bits in `synced`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    ClusterRole,
+    Role,
+    ClusterRoleBinding,
+    RoleBinding,
+}
+
+/// Namespace (empty at the cluster scope) and name.
+type Key = (Box<str>, Box<str>);
+
+struct Binding {
+    role_namespace: Option<Box<str>>,
+    role: Box<str>,
+    /// Index keys of the subjects.
+    subjects: Vec<String>,
+}
+
+#[derive(Default)]
+pub(super) struct Policy {
+    roles: HashMap<Key, Arc<[Rule]>>,
+    bindings: HashMap<Key, Binding>,
+    by_subject: HashMap<String, BTreeSet<Key>>,
+}
+
+#[derive(Deserialize)]
+struct RoleView {
+    #[serde(default)]
+    rules: Option<Vec<Rule>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct BindingView {
+    role_ref: RoleRef,
+    #[serde(default)]
+    subjects: Option<Vec<Subject>>,
+}
+
+#[derive(Deserialize)]
+struct RoleRef {
+    #[serde(default)]
+    kind: String,
+    #[serde(default)]
+    name: Box<str>,
+}
+
+#[derive(Deserialize)]
+struct Subject {
+    #[serde(default)]
+    kind: String,
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    namespace: String,
+}
+
+impl Subject {
+    fn key(&self, binding_namespace: &str) -> Option<String> {
+        match self.kind.as_str() {
+            "User" => Some(user_key(&self.name)),
+            "Group" => Some(group_key(&self.name)),
+            "ServiceAccount" => {
+                let namespace = if self.namespace.is_empty() {
+                    binding_namespace
+                } else {
+                    &self.namespace
+                };
+                (!namespace.is_empty())
+                    .then(|| user_key(&crate::token::account_name(namespace, &self.name)))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn user_key(name: &str) -> String {
+    format!("u{name}")
+}
+
+fn group_key(name: &str) -> String {
+    format!("g{name}")
+}
+
+fn key_of(object: &Object) -> Key {
+    (object.namespace().into(), object.name().into())
+}
+
+impl Policy {
+    /// Takes an object's newest state. One that cannot be read grants nothing.
+    pub(super) fn apply(&mut self, kind: Kind, object: &Object) {
+        let key = key_of(object);
+        match kind {
+            Kind::ClusterRole | Kind::Role => {
+                let rules = serde_json::from_slice::<RoleView>(object.bytes())
+                    .ok()
+                    .and_then(|v| v.rules)
+                    .unwrap_or_default();
+                self.roles.insert(key, rules.into());
+            }
+            Kind::ClusterRoleBinding | Kind::RoleBinding => {
+                self.unbind(&key);
+                if let Ok(view) = serde_json::from_slice::<BindingView>(object.bytes()) {
+                    self.bind(key, view);
+                }
+            }
+        }
+    }
+
+    pub(super) fn delete(&mut self, kind: Kind, namespace: &str, name: &str) {
+        let key = (namespace.into(), name.into());
+        match kind {
+            Kind::ClusterRole | Kind::Role => {
+                self.roles.remove(&key);
+            }
+            Kind::ClusterRoleBinding | Kind::RoleBinding => self.unbind(&key),
+        }
+    }
+
+    /// Takes the complete list of a kind.
+    pub(super) fn replace(&mut self, kind: Kind, objects: &[Object]) {
+        let listed: BTreeSet<Key> = objects.iter().map(key_of).collect();
+        let clustered = matches!(kind, Kind::ClusterRole | Kind::ClusterRoleBinding);
+        let gone = |key: &&Key| key.0.is_empty() == clustered && !listed.contains(*key);
+        let stale: Vec<Key> = match kind {
+            Kind::ClusterRole | Kind::Role => self.roles.keys().filter(gone).cloned().collect(),
+            _ => self.bindings.keys().filter(gone).cloned().collect(),
+        };
+        for (namespace, name) in stale {
+            self.delete(kind, &namespace, &name);
+        }
+        for object in objects {
+            self.apply(kind, object);
+        }
+    }
+
+    fn bind(&mut self, key: Key, view: BindingView) {
+        let subjects: Vec<String> = view
+            .subjects
+            .unwrap_or_default()
+            .iter()
+            .filter_map(|s| s.key(&key.0))
+            .collect();
+        for subject in &subjects {
+            self.by_subject
+                .entry(subject.clone())
+                .or_default()
+                .insert(key.clone());
+        }
+        let role_namespace = match view.role_ref.kind.as_str() {
+            "Role" => Some(key.0.clone()),
+            _ => None,
+        };
+        let binding = Binding {
+            role_namespace,
+            role: view.role_ref.name,
+            subjects,
+        };
+        self.bindings.insert(key, binding);
+    }
+
+    fn unbind(&mut self, key: &Key) {
+        let Some(binding) = self.bindings.remove(key) else {
+            return;
+        };
+        for subject in binding.subjects {
+            if let Some(keys) = self.by_subject.get_mut(&subject) {
+                keys.remove(key);
+                if keys.is_empty() {
+                    self.by_subject.remove(&subject);
+                }
+            }
+        }
+    }
+
+    /// Every binding that concerns a user: cluster-wide ones first, then those of
+    /// the namespace.
+    fn bindings_of<'a>(
+        &'a self,
+        user: &'a UserInfo,
+        namespace: &'a str,
+    ) -> impl Iterator<Item = (&'a Key, &'a Binding, Option<&'a str>)> {
+        let scopes = [Some(""), (!namespace.is_empty()).then_some(namespace)];
+        scopes.into_iter().flatten().flat_map(move |scope| {
+            let subjects = std::iter::once((user_key(&user.name), None)).chain(
+                user.groups
+                    .iter()
+                    .map(|group| (group_key(group), Some(group.as_str()))),
+            );
+            subjects.flat_map(move |(subject, group)| {
+                self.by_subject
+                    .get(&subject)
+                    .into_iter()
+                    .flatten()
+                    .filter(move |key| *key.0 == *scope)
+                    .filter_map(move |key| Some((key, self.bindings.get(key)?, group)))
+            })
+        })
+    }
+
+    /// The first grant whose rule `wanted` takes.
+    pub(super) fn first_grant(
+        &self,
+        user: &UserInfo,
+        namespace: &str,
+        mut wanted: impl FnMut(&Rule) -> bool,
+    ) -> Option<Grant> {
+        for (key, binding, group) in self.bindings_of(user, namespace) {
+            let Some(rules) = self.rules_of(binding) else {
+                continue;
+            };
+            if rules.iter().any(&mut wanted) {
+                return Some(Grant {
+                    namespace: key.0.to_string(),
+                    binding: key.1.to_string(),
+                    role_kind: match binding.role_namespace {
+                        Some(_) => "Role",
+                        None => "ClusterRole",
+                    },
+                    role: binding.role.to_string(),
+                    subject: match group {
+                        Some(group) => format!("Group {group:?}"),
+                        None => describe_user(&user.name),
+                    },
+                });
+            }
+        }
+        None
+    }
+
+    fn rules_of(&self, binding: &Binding) -> Option<&Arc<[Rule]>> {
+        let namespace = binding.role_namespace.clone().unwrap_or_default();
+        self.roles.get(&(namespace, binding.role.clone()))
+    }
+
+    /// Names the roles that a user's bindings miss, as reviews tell it.
+    pub(super) fn missing_roles(&self, user: &UserInfo, namespace: &str) -> String {
+        let missing: Vec<String> = self
+            .bindings_of(user, namespace)
+            .filter(|(_, binding, _)| self.rules_of(binding).is_none())
+            .map(|(_, binding, _)| {
+                let resource = match binding.role_namespace {
+                    Some(_) => "role",
+                    None => "clusterrole",
+                };
+                format!(
+                    "{resource}.rbac.authorization.k8s.io {:?} not found",
+                    binding.role
+                )
+            })
+            .collect();
+        match missing.as_slice() {
+            [] => String::new(),
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
+        }
+    }
+}
+
+fn describe_user(name: &str) -> String {
+    match crate::token::split_account(name) {
+        Some((namespace, account)) => {
+            format!("ServiceAccount {:?}", format!("{account}/{namespace}"))
+        }
+        None => format!("User {name:?}"),
+    }
+}

@@ -1,0 +1,162 @@
+use machinery::Object;
+use serde_json::json;
+
+use super::policy::Kind;
+use super::*;
+
+fn object(value: serde_json::Value) -> Object {
+    Object::from_value(&value).unwrap()
+}
+
+fn role(namespace: &str, name: &str, rules: serde_json::Value) -> Object {
+    object(json!({"metadata": {"namespace": namespace, "name": name}, "rules": rules}))
+}
+
+fn binding(namespace: &str, name: &str, role: (&str, &str), subjects: serde_json::Value) -> Object {
+    object(json!({
+        "metadata": {"namespace": namespace, "name": name},
+        "roleRef": {"kind": role.0, "name": role.1},
+        "subjects": subjects,
+    }))
+}
+
+fn sample() -> Arc<Authorizer> {
+    let authorizer = Authorizer::new();
+    {
+        let mut p = authorizer.policy.write();
+        let reader = json!([
+            {"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods", "*/status"]},
+            {"verbs": ["get"], "nonResourceURLs": ["/version", "/api*"]},
+        ]);
+        p.apply(Kind::ClusterRole, &role("", "reader", reader));
+        let one = json!([{"verbs": ["*"], "apiGroups": ["apps"], "resources": ["*"], "resourceNames": ["d"]}]);
+        p.apply(Kind::Role, &role("ns", "one", one));
+        let group = json!([{"kind": "Group", "name": "staff"}]);
+        p.apply(
+            Kind::ClusterRoleBinding,
+            &binding("", "staff", ("ClusterRole", "reader"), group),
+        );
+        let account = json!([{"kind": "ServiceAccount", "name": "bot"}]);
+        p.apply(
+            Kind::RoleBinding,
+            &binding("ns", "bot", ("Role", "one"), account),
+        );
+        let absent = json!([{"kind": "User", "name": "eve"}]);
+        p.apply(
+            Kind::RoleBinding,
+            &binding("ns", "eve", ("Role", "absent"), absent),
+        );
+    }
+    authorizer
+}
+
+fn user(name: &str, groups: &[&str]) -> UserInfo {
+    UserInfo {
+        name: name.into(),
+        groups: groups.iter().map(|g| (*g).into()).collect(),
+        ..UserInfo::default()
+    }
+}
+
+fn res<'a>(group: &'a str, resource: &'a str, namespace: &'a str, name: &'a str) -> Target<'a> {
+    let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+    Target::Resource {
+        group,
+        version: "v1",
+        resource,
+        subresource,
+        namespace,
+        name,
+    }
+}
+
+#[test]
+fn rules_are_judged_as_kubernetes_does() {
+    let a = sample();
+    let staff = user("ann", &["staff"]);
+    let bot = user("system:serviceaccount:ns:bot", &[]);
+    let master = user("root", &[MASTERS]);
+    let nobody = user("nobody", &[]);
+    let table: &[(&UserInfo, &str, Target<'_>, bool)] = &[
+        (&staff, "get", res("", "pods", "any", "x"), true),
+        (&staff, "list", res("", "pods", "", ""), true),
+        (&staff, "delete", res("", "pods", "any", "x"), false),
+        (&staff, "get", res("", "pods/log", "any", "x"), false),
+        (&staff, "get", res("", "pods/status", "any", "x"), true),
+        (&staff, "get", res("apps", "pods", "any", "x"), false),
+        (&staff, "get", Target::Path("/version"), true),
+        (&staff, "get", Target::Path("/apis/apps"), true),
+        (&staff, "get", Target::Path("/metrics"), false),
+        (&bot, "update", res("apps", "deployments", "ns", "d"), true),
+        (
+            &bot,
+            "update",
+            res("apps", "deployments/scale", "ns", "d"),
+            true,
+        ),
+        (&bot, "update", res("apps", "deployments", "ns", "e"), false),
+        (&bot, "create", res("apps", "deployments", "ns", ""), false),
+        (
+            &bot,
+            "update",
+            res("apps", "deployments", "other", "d"),
+            false,
+        ),
+        (&nobody, "get", Target::Path("/readyz/ping"), true),
+        (&nobody, "get", Target::Path("/readyzz"), false),
+        (&master, "anything", res("x", "y", "", ""), true),
+    ];
+    for (who, verb, target, expect) in table {
+        assert_eq!(a.allows(who, verb, *target), *expect, "{verb} {target:?}");
+        assert_eq!(a.explain(who, verb, *target).allowed, *expect);
+    }
+    assert_eq!(
+        a.explain(&staff, "get", res("", "pods", "", "")).reason,
+        "RBAC: allowed by ClusterRoleBinding \"staff\" of ClusterRole \"reader\" to Group \"staff\""
+    );
+    assert_eq!(
+        a.explain(&user("eve", &[]), "get", res("", "pods", "ns", ""))
+            .error,
+        "role.rbac.authorization.k8s.io \"absent\" not found"
+    );
+}
+
+#[test]
+fn what_is_deleted_grants_nothing() {
+    let a = sample();
+    let staff = user("ann", &["staff"]);
+    let may = || a.allows(&staff, "get", res("", "pods", "", ""));
+    assert!(may());
+    a.policy.write().replace(Kind::Role, &[]);
+    assert!(may(), "cluster roles are another kind");
+    a.policy.write().replace(Kind::ClusterRoleBinding, &[]);
+    assert!(!may());
+}
+
+#[test]
+fn refusals_read_as_those_of_kubernetes() {
+    let who = user("ann", &[]);
+    let text = |t| Authorizer::forbidden(&who, "get", t).message;
+    assert_eq!(
+        text(res("apps", "deployments/scale", "ns", "d")),
+        "deployments.apps \"d\" is forbidden: User \"ann\" cannot get resource \"deployments/scale\" in API group \"apps\" in the namespace \"ns\""
+    );
+    assert_eq!(
+        text(res("", "nodes", "", "")),
+        "nodes is forbidden: User \"ann\" cannot get resource \"nodes\" in API group \"\" at the cluster scope"
+    );
+    assert_eq!(
+        text(Target::Path("/metrics")),
+        "forbidden: User \"ann\" cannot get path \"/metrics\""
+    );
+}
+
+#[test]
+fn rules_of_a_user_are_told() {
+    let rules = sample().rules(&user("ann", &["staff"]), "ns");
+    assert_eq!((rules.resources.len(), rules.paths.len()), (1, 1));
+    assert_eq!(
+        sample().rules(&user("r", &[MASTERS]), "ns").resources[0].verbs,
+        ["*"]
+    );
+}

@@ -1,0 +1,343 @@
+//! Service account tokens: signed here, and verified against the living objects
+//! they speak for.
+//!
+//! Enters: a signing key, names, a token. Leaves: a token, or the identity it
+//! proves. Pure; whether the account still exists is [`crate::authenticate`]'s
+//! question.
+
+use std::collections::BTreeMap;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jiff::Timestamp;
+use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
+use machinery::UserInfo;
+use machinery::user::AUTHENTICATED;
+use rcgen::PublicKeyData;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+/// Issuer and default audience, as kubeadm sets them.
+pub const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+/// Issuer of tokens kept in secrets.
+const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
+/// Tokens longer than this are not looked at.
+const MAX_TOKEN: usize = 16 * 1024;
+
+/// Why a key cannot sign.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot use the service account key: {0}")]
+pub struct BadKey(String);
+
+/// Signs and verifies with one ES256 key.
+pub struct Signer {
+    signing: EncodingKey,
+    verifying: DecodingKey,
+    key_id: String,
+    /// Coordinates of the public key, base64url.
+    point: (String, String),
+    issuer: String,
+}
+
+/// An object a token is bound to; the token ends with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bound {
+    /// `Pod`, `Secret` or `Node`.
+    pub kind: String,
+    pub name: String,
+    pub uid: String,
+}
+
+/// What a token says, its signature being good.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claims {
+    pub namespace: String,
+    pub account: String,
+    pub account_uid: String,
+    pub bound: Option<Bound>,
+    /// A token kept in this secret; it is good as long as the secret holds it.
+    pub secret: Option<String>,
+    pub audiences: Vec<String>,
+    /// Seconds since the epoch; none for tokens in secrets.
+    pub expires: Option<i64>,
+    pub not_before: Option<i64>,
+    pub id: String,
+}
+
+impl Claims {
+    /// The identity; groups as `serviceaccount.UserInfo` of kube-apiserver.
+    pub fn user(&self) -> UserInfo {
+        let mut extra = BTreeMap::new();
+        if !self.id.is_empty() {
+            extra.insert(
+                "authentication.kubernetes.io/credential-id".to_owned(),
+                vec![format!("JTI={}", self.id)],
+            );
+        }
+        if let Some(bound) = &self.bound
+            && bound.kind != "Secret"
+        {
+            let kind = bound.kind.to_ascii_lowercase();
+            for (what, value) in [("name", &bound.name), ("uid", &bound.uid)] {
+                extra.insert(
+                    format!("authentication.kubernetes.io/{kind}-{what}"),
+                    vec![value.clone()],
+                );
+            }
+        }
+        UserInfo {
+            name: account_name(&self.namespace, &self.account),
+            uid: self.account_uid.clone(),
+            groups: account_groups(&self.namespace),
+            extra,
+        }
+    }
+}
+
+/// `system:serviceaccount:NAMESPACE:NAME`
+pub fn account_name(namespace: &str, name: &str) -> String {
+    format!("system:serviceaccount:{namespace}:{name}")
+}
+
+/// Namespace and name out of `system:serviceaccount:NAMESPACE:NAME`.
+pub fn split_account(user: &str) -> Option<(&str, &str)> {
+    let (namespace, name) = user
+        .strip_prefix("system:serviceaccount:")?
+        .split_once(':')?;
+    (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))
+}
+
+/// The groups of every account of a namespace.
+pub fn account_groups(namespace: &str) -> Vec<String> {
+    vec![
+        "system:serviceaccounts".into(),
+        format!("system:serviceaccounts:{namespace}"),
+        AUTHENTICATED.into(),
+    ]
+}
+
+impl Signer {
+    /// From a P-256 private key in PKCS#8 PEM.
+    pub fn new(key_pem: &str) -> Result<Self, BadKey> {
+        let bad = |e: &dyn std::fmt::Display| BadKey(e.to_string());
+        let pair = rcgen::KeyPair::from_pem(key_pem).map_err(|e| bad(&e))?;
+        let [4, point @ ..] = pair.public_key_raw() else {
+            return Err(BadKey("not an elliptic curve key".into()));
+        };
+        if point.len() != 64 {
+            return Err(BadKey("not a P-256 key".into()));
+        }
+        let (x, y) = point.split_at(32);
+        let point = (URL_SAFE_NO_PAD.encode(x), URL_SAFE_NO_PAD.encode(y));
+        Ok(Self {
+            signing: EncodingKey::from_ec_pem(key_pem.as_bytes()).map_err(|e| bad(&e))?,
+            verifying: DecodingKey::from_ec_components(&point.0, &point.1).map_err(|e| bad(&e))?,
+            key_id: URL_SAFE_NO_PAD.encode(Sha256::digest(pair.subject_public_key_info())),
+            point,
+            issuer: ISSUER.into(),
+        })
+    }
+
+    /// The issuer, which is also the audience of the API server.
+    pub fn issuer(&self) -> &str {
+        &self.issuer
+    }
+
+    /// The public key as `/openid/v1/jwks` serves it.
+    pub fn jwks(&self) -> Value {
+        json!({"keys": [{
+            "use": "sig", "kty": "EC", "kid": self.key_id, "crv": "P-256", "alg": "ES256",
+            "x": self.point.0, "y": self.point.1,
+        }]})
+    }
+
+    /// The document of `/.well-known/openid-configuration`.
+    pub fn discovery(&self, jwks_uri: &str) -> Value {
+        json!({
+            "issuer": self.issuer,
+            "jwks_uri": jwks_uri,
+            "response_types_supported": ["id_token"],
+            "subject_types_supported": ["public"],
+            "id_token_signing_alg_values_supported": ["ES256"],
+        })
+    }
+
+    /// A token that ends: what TokenRequest hands out.
+    pub fn issue(&self, claims: &Claims, now: Timestamp) -> Result<String, BadKey> {
+        let mut own = json!({
+            "namespace": claims.namespace,
+            "serviceaccount": {"name": claims.account, "uid": claims.account_uid},
+        });
+        if let Some(bound) = &claims.bound {
+            own[bound.kind.to_ascii_lowercase()] = json!({"name": bound.name, "uid": bound.uid});
+        }
+        let body = json!({
+            "iss": self.issuer,
+            "sub": account_name(&claims.namespace, &claims.account),
+            "aud": claims.audiences,
+            "exp": claims.expires,
+            "iat": now.as_second(),
+            "nbf": now.as_second(),
+            "jti": claims.id,
+            "kubernetes.io": own,
+        });
+        self.sign(&body)
+    }
+
+    /// A token without end, for a secret of type service-account-token.
+    pub fn issue_for_secret(
+        &self,
+        namespace: &str,
+        account: &str,
+        account_uid: &str,
+        secret: &str,
+    ) -> Result<String, BadKey> {
+        self.sign(&json!({
+            "iss": LEGACY_ISSUER,
+            "sub": account_name(namespace, account),
+            "kubernetes.io/serviceaccount/namespace": namespace,
+            "kubernetes.io/serviceaccount/secret.name": secret,
+            "kubernetes.io/serviceaccount/service-account.name": account,
+            "kubernetes.io/serviceaccount/service-account.uid": account_uid,
+        }))
+    }
+
+    fn sign(&self, body: &Value) -> Result<String, BadKey> {
+        let mut header = Header::new(Algorithm::ES256);
+        header.kid = Some(self.key_id.clone());
+        header.typ = None;
+        jsonwebtoken::encode(&header, body, &self.signing).map_err(|e| BadKey(e.to_string()))
+    }
+
+    /// Checks signature, key and issuer, and reads the claims; times and
+    /// audiences are the caller's to check.
+    pub fn verify(&self, token: &str) -> Result<Claims, String> {
+        if token.len() > MAX_TOKEN {
+            return Err("token too long".into());
+        }
+        let mut rules = Validation::new(Algorithm::ES256);
+        rules.validate_exp = false;
+        rules.validate_nbf = false;
+        rules.validate_aud = false;
+        rules.required_spec_claims.clear();
+        let body = jsonwebtoken::decode::<Value>(token, &self.verifying, &rules)
+            .map_err(|e| e.to_string())?
+            .claims;
+        let claims = match body["iss"].as_str() {
+            Some(LEGACY_ISSUER) => legacy_claims(&body),
+            Some(issuer) if issuer == self.issuer => bound_claims(&body),
+            _ => return Err("unknown issuer".into()),
+        };
+        let expected = account_name(&claims.namespace, &claims.account);
+        if claims.namespace.is_empty() || body["sub"] != expected.as_str() {
+            return Err("the subject is not the account named in the claims".into());
+        }
+        Ok(claims)
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn legacy_claims(body: &Value) -> Claims {
+    let claim = |name: &str| text(&body[format!("kubernetes.io/serviceaccount/{name}")]);
+    Claims {
+        namespace: claim("namespace"),
+        account: claim("service-account.name"),
+        account_uid: claim("service-account.uid"),
+        bound: None,
+        secret: Some(claim("secret.name")),
+        audiences: vec![ISSUER.into()],
+        expires: None,
+        not_before: None,
+        id: String::new(),
+    }
+}
+
+fn bound_claims(body: &Value) -> Claims {
+    let own = &body["kubernetes.io"];
+    let bound = ["Pod", "Secret", "Node"].into_iter().find_map(|kind| {
+        let object = own.get(kind.to_ascii_lowercase())?;
+        Some(Bound {
+            kind: kind.into(),
+            name: text(&object["name"]),
+            uid: text(&object["uid"]),
+        })
+    });
+    let audiences = match &body["aud"] {
+        Value::String(one) => vec![one.clone()],
+        Value::Array(many) => many.iter().map(text).collect(),
+        _ => Vec::new(),
+    };
+    Claims {
+        namespace: text(&own["namespace"]),
+        account: text(&own["serviceaccount"]["name"]),
+        account_uid: text(&own["serviceaccount"]["uid"]),
+        bound,
+        secret: None,
+        audiences,
+        // A bound token without an end is none of ours.
+        expires: Some(body["exp"].as_i64().unwrap_or(0)),
+        not_before: body["nbf"].as_i64(),
+        id: text(&body["jti"]),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn signer() -> Signer {
+        let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
+        Signer::new(&key.serialize_pem()).unwrap()
+    }
+
+    pub(crate) fn claims(expires: i64) -> Claims {
+        Claims {
+            namespace: "ns".into(),
+            account: "bot".into(),
+            account_uid: "u1".into(),
+            bound: None,
+            secret: None,
+            audiences: vec![ISSUER.into()],
+            expires: Some(expires),
+            not_before: Some(0),
+            id: "id-1".into(),
+        }
+    }
+
+    #[test]
+    fn what_is_signed_is_read_back() {
+        let signer = signer();
+        let mut given = claims(600);
+        given.bound = Some(Bound {
+            kind: "Pod".into(),
+            name: "p".into(),
+            uid: "u2".into(),
+        });
+        let token = signer.issue(&given, Timestamp::UNIX_EPOCH).unwrap();
+        let read = signer.verify(&token).unwrap();
+        assert_eq!(read, given);
+        let user = read.user();
+        assert_eq!(user.name, "system:serviceaccount:ns:bot");
+        assert!(user.in_group("system:serviceaccounts:ns"));
+        assert_eq!(user.extra["authentication.kubernetes.io/pod-name"], ["p"]);
+
+        let legacy = signer.issue_for_secret("ns", "bot", "u1", "s").unwrap();
+        assert_eq!(signer.verify(&legacy).unwrap().secret.as_deref(), Some("s"));
+    }
+
+    #[test]
+    fn what_others_signed_is_refused() {
+        let ours = signer();
+        let theirs = signer().issue(&claims(600), Timestamp::UNIX_EPOCH).unwrap();
+        assert!(ours.verify(&theirs).is_err());
+        for bad in ["", "a.b.c", "x", "a.b", "eyJhbGciOiJub25lIn0.e30."] {
+            assert!(ours.verify(bad).is_err(), "{bad}");
+        }
+        let token = ours.issue(&claims(600), Timestamp::UNIX_EPOCH).unwrap();
+        let (rest, _) = token.rsplit_once('.').unwrap();
+        assert!(ours.verify(&format!("{rest}.AAAA")).is_err());
+    }
+}

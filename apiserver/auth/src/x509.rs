@@ -1,0 +1,164 @@
+//! Client certificates: verification of the chain, and the identity within.
+//!
+//! Enters: the chain a client proved to possess, the time. Leaves: a user, or why
+//! not. No I/O.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use machinery::UserInfo;
+use machinery::user::AUTHENTICATED;
+use parking_lot::Mutex;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, TrustAnchor, UnixTime};
+use sha2::{Digest, Sha256};
+use webpki::{EndEntityCert, KeyUsage};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// Verified certificates remembered at most.
+const REMEMBERED: usize = 1024;
+
+/// What a certificate is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Usage {
+    Client,
+    Server,
+}
+
+struct Known {
+    user: Arc<UserInfo>,
+    /// Seconds since the epoch, the least of the chain's.
+    expires: i64,
+}
+
+/// A pool of authorities for client certificates.
+pub struct Verifier {
+    anchors: Vec<TrustAnchor<'static>>,
+    known: Mutex<HashMap<[u8; 32], Known>>,
+}
+
+impl Verifier {
+    /// From a bundle of PEM certificates.
+    pub fn from_pem(pem: &str) -> Result<Self, String> {
+        let mut anchors = Vec::new();
+        for der in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+            let der = der.map_err(|e| format!("is not PEM: {e}"))?;
+            let anchor = webpki::anchor_from_trusted_cert(&der)
+                .map_err(|e| format!("is not a certificate authority: {e}"))?;
+            anchors.push(anchor.to_owned());
+        }
+        if anchors.is_empty() {
+            return Err("holds no certificate".into());
+        }
+        Ok(Self {
+            anchors,
+            known: Mutex::new(HashMap::new()),
+        })
+    }
+
+    /// Checks signatures, validity at `now` (seconds since the epoch) and usage.
+    pub fn chain(
+        &self,
+        chain: &[CertificateDer<'_>],
+        usage: Usage,
+        now: u64,
+    ) -> Result<(), String> {
+        let (leaf, rest) = chain.split_first().ok_or("no certificate")?;
+        let leaf = EndEntityCert::try_from(leaf).map_err(|e| e.to_string())?;
+        let usage = match usage {
+            Usage::Client => KeyUsage::client_auth(),
+            Usage::Server => KeyUsage::server_auth(),
+        };
+        let now = UnixTime::since_unix_epoch(Duration::from_secs(now));
+        leaf.verify_for_usage(
+            webpki::ALL_VERIFICATION_ALGS,
+            &self.anchors,
+            rest,
+            now,
+            usage,
+            None,
+            None,
+        )
+        .map(drop)
+        .map_err(|e| e.to_string())
+    }
+
+    /// The user a client's chain stands for: CN is the name, O are the groups
+    /// (Kubernetes' CommonNameUserConversion).
+    pub fn user(
+        &self,
+        chain: &[CertificateDer<'_>],
+        now: Timestamp,
+    ) -> Result<Arc<UserInfo>, String> {
+        let leaf = chain.first().ok_or("no certificate")?;
+        let mut hasher = Sha256::new();
+        chain.iter().for_each(|c| hasher.update(c));
+        let hash: [u8; 32] = hasher.finalize().into();
+        if let Some(known) = self.known.lock().get(&hash)
+            && now.as_second() < known.expires
+        {
+            return Ok(Arc::clone(&known.user));
+        }
+        self.chain(chain, Usage::Client, now.as_second().max(0) as u64)?;
+        let user = Arc::new(identity(leaf)?);
+        let mut expires = i64::MAX;
+        for cert in chain {
+            expires = expires.min(expiry(cert)?);
+        }
+        let mut known = self.known.lock();
+        if known.len() >= REMEMBERED {
+            known.clear();
+        }
+        known.insert(
+            hash,
+            Known {
+                user: Arc::clone(&user),
+                expires,
+            },
+        );
+        Ok(user)
+    }
+}
+
+/// When a certificate ends, in seconds since the epoch.
+pub fn expiry(der: &CertificateDer<'_>) -> Result<i64, String> {
+    let (_, cert) =
+        X509Certificate::from_der(der).map_err(|e| format!("is not an X.509 certificate: {e}"))?;
+    Ok(cert.validity().not_after.timestamp())
+}
+
+fn identity(der: &CertificateDer<'_>) -> Result<UserInfo, String> {
+    let (_, cert) = X509Certificate::from_der(der).map_err(|e| e.to_string())?;
+    let subject = cert.subject();
+    let name = subject
+        .iter_common_name()
+        .last()
+        .and_then(|cn| cn.as_str().ok())
+        .unwrap_or_default();
+    if name.is_empty() {
+        return Err("the certificate has no common name".into());
+    }
+    let mut groups: Vec<String> = subject
+        .iter_organization()
+        .filter_map(|o| o.as_str().ok().map(str::to_owned))
+        .collect();
+    if !groups.iter().any(|g| g == AUTHENTICATED) {
+        groups.push(AUTHENTICATED.into());
+    }
+    let fingerprint: String = Sha256::digest(der)
+        .iter()
+        .map(|b| format!("{b:02x}"))
+        .collect();
+    let extra = BTreeMap::from([(
+        "authentication.kubernetes.io/credential-id".to_owned(),
+        vec![format!("X509SHA256={fingerprint}")],
+    )]);
+    Ok(UserInfo {
+        name: name.into(),
+        uid: String::new(),
+        groups,
+        extra,
+    })
+}
