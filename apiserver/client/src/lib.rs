@@ -1,15 +1,21 @@
 //! A client of the Kubernetes API, as a trait and as its remote form.
 //!
 //! caller ──► [`Api`] ──► loopback (in `registry`) | [`remote`] (kubeconfig, TLS, HTTP/2) | fake
+//!                 └──► [`reflect`] (list, watch, resume) ──► [`Informer`] or any other [`Sink`]
 //!
 //! Invariants: callers never learn which form answers. No typed Kubernetes
 //! structs: objects are bytes with a head. Credentials never reach an error text.
+//! No task without an owner ([`Tasks`]).
 //!
-//! Entry points: [`Api`].
+//! Entry points: [`Api`], [`Informers`], [`Tasks`].
 
 pub mod api;
+#[cfg(feature = "fake")]
+pub mod fake;
+pub mod tasks;
 
 pub use api::{
     Api, ApiResource, At, DeleteOptions, Discovered, Error, List, ListOptions, Match, Patch,
     Propagation, Result, WatchEvent, WatchOptions, WatchStream, WriteOptions,
 };
+pub use tasks::{Shutdown, Tasks};

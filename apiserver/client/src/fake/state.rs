@@ -1,0 +1,400 @@
+//! The objects and their history, and the rules of a write. Synchronous.
+
+use std::collections::{BTreeMap, HashMap};
+
+use jiff::Timestamp;
+use machinery::{Gvr, Object, Status, time};
+use serde_json::{Map, Value, json};
+
+use crate::api::{At, DeleteOptions, Propagation, Result};
+
+type Key = (String, String);
+
+/// One step of the history.
+#[derive(Clone)]
+pub(super) struct Entry {
+    pub(super) revision: u64,
+    pub(super) step: Step,
+}
+
+#[derive(Clone)]
+pub(super) enum Step {
+    Change {
+        resource: Gvr,
+        old: Option<Object>,
+        /// `None`: deleted; then `old` carries the revision of the deletion.
+        new: Option<Object>,
+    },
+    Bookmark,
+}
+
+#[derive(Clone)]
+pub(super) struct State {
+    pub(super) revision: u64,
+    pub(super) now: Timestamp,
+    /// Watches opened in an older generation end.
+    pub(super) generation: u64,
+    /// A watch from before this revision gets 410.
+    pub(super) oldest: u64,
+    pub(super) log: Vec<Entry>,
+    objects: HashMap<Gvr, BTreeMap<Key, Object>>,
+    serial: u64,
+}
+
+impl State {
+    pub(super) fn new() -> Self {
+        Self {
+            revision: 1,
+            now: Timestamp::from_second(1_767_225_600).unwrap_or_default(),
+            generation: 0,
+            oldest: 0,
+            log: Vec::new(),
+            objects: HashMap::new(),
+            serial: 0,
+        }
+    }
+
+    pub(super) fn find(&self, resource: &Gvr, namespace: &str, name: &str) -> Option<&Object> {
+        let key = (namespace.to_owned(), name.to_owned());
+        self.objects.get(resource)?.get(&key)
+    }
+
+    pub(super) fn get(&self, at: At<'_>) -> Result<Object> {
+        self.find(at.resource, at.namespace, at.name)
+            .cloned()
+            .ok_or_else(|| Status::not_found(at.resource, at.name).into())
+    }
+
+    pub(super) fn all(&self, resource: &Gvr) -> impl Iterator<Item = &Object> {
+        self.objects
+            .get(resource)
+            .into_iter()
+            .flat_map(BTreeMap::values)
+    }
+
+    pub(super) fn seed(
+        &mut self,
+        resource: &Gvr,
+        kind: Option<&str>,
+        mut value: Value,
+    ) -> Result<Object> {
+        self.name_kind(resource, kind, &mut value);
+        let namespace = text(&value, "namespace");
+        let name = text(&value, "name");
+        let old = self.find(resource, &namespace, &name).cloned();
+        self.identify(&mut value);
+        if value.get("spec").is_some() && value["metadata"].get("generation").is_none() {
+            value["metadata"]["generation"] = json!(1);
+        }
+        self.put(resource, old, value)
+    }
+
+    pub(super) fn create(
+        &mut self,
+        at: At<'_>,
+        kind: Option<&str>,
+        mut body: Value,
+    ) -> Result<Object> {
+        if !body["metadata"].is_object() {
+            body["metadata"] = json!({});
+        }
+        if !text(&body, "resourceVersion").is_empty() {
+            let why = "resourceVersion should not be set on objects to be created";
+            return Err(Status::bad_request(why).into());
+        }
+        self.name_kind(at.resource, kind, &mut body);
+        self.check_namespace(at, &mut body)?;
+        if text(&body, "name").is_empty() {
+            let prefix = text(&body, "generateName");
+            if prefix.is_empty() {
+                return Err(Status::bad_request("name or generateName is required").into());
+            }
+            self.serial += 1;
+            body["metadata"]["name"] = json!(format!("{prefix}{:05}", self.serial));
+        }
+        let name = text(&body, "name");
+        if self.find(at.resource, at.namespace, &name).is_some() {
+            return Err(Status::already_exists(at.resource, &name).into());
+        }
+        let metadata = fields(&mut body["metadata"]);
+        for made_by_server in [
+            "uid",
+            "creationTimestamp",
+            "deletionTimestamp",
+            "generation",
+        ] {
+            metadata.remove(made_by_server);
+        }
+        self.identify(&mut body);
+        fields(&mut body).remove("status");
+        if body.get("spec").is_some() {
+            body["metadata"]["generation"] = json!(1);
+        }
+        self.put(at.resource, None, body)
+    }
+
+    /// PUT, also of a patched object. The status, or everything else, stays.
+    pub(super) fn update(&mut self, at: At<'_>, mut body: Value) -> Result<Object> {
+        let old = self.get(at)?;
+        let before = old.value()?;
+        if !body["metadata"].is_object() {
+            body["metadata"] = json!({});
+        }
+        self.check_namespace(at, &mut body)?;
+        if text(&body, "name") != at.name {
+            let why = "the name of the object does not match the name on the URL";
+            return Err(Status::bad_request(why).into());
+        }
+        check_version(
+            at,
+            &old,
+            &text(&body, "resourceVersion"),
+            &text(&body, "uid"),
+        )?;
+        let mut after = body;
+        match at.subresource {
+            "" | "finalize" => {
+                keep(&before, &mut after, "status");
+                for own in [
+                    "uid",
+                    "creationTimestamp",
+                    "deletionTimestamp",
+                    "deletionGracePeriodSeconds",
+                    "generation",
+                    "resourceVersion",
+                ] {
+                    keep(&before["metadata"], &mut after["metadata"], own);
+                }
+                for own in ["apiVersion", "kind"] {
+                    if after.get(own).is_none() {
+                        keep(&before, &mut after, own);
+                    }
+                }
+            }
+            "status" => {
+                let status = after.get("status").cloned();
+                after = before.clone();
+                match status {
+                    Some(status) => after["status"] = status,
+                    None => drop(fields(&mut after).remove("status")),
+                }
+            }
+            other => return Err(no_subresource(at, other).into()),
+        }
+        if after == before {
+            return Ok(old);
+        }
+        if desired(&before) != desired(&after)
+            && let Some(n) = before["metadata"]["generation"].as_i64()
+        {
+            after["metadata"]["generation"] = json!(n + 1);
+        }
+        let dead = after["metadata"].get("deletionTimestamp").is_some();
+        if dead && !held(at.resource, &after) {
+            let last = self.put(at.resource, Some(old), after)?;
+            self.remove(at.resource, at.namespace, at.name);
+            return Ok(last);
+        }
+        self.put(at.resource, Some(old), after)
+    }
+
+    pub(super) fn delete(&mut self, at: At<'_>, options: &DeleteOptions) -> Result<Option<Object>> {
+        let old = self.get(at)?;
+        let expected = options.resource_version.as_deref().unwrap_or_default();
+        let uid = options.uid.as_deref().unwrap_or_default();
+        check_version(at, &old, expected, uid)?;
+        let mut value = old.value()?;
+        let hold = match options.propagation {
+            Some(Propagation::Foreground) => Some("foregroundDeletion"),
+            Some(Propagation::Orphan) => Some("orphan"),
+            Some(Propagation::Background) | None => None,
+        };
+        if let Some(hold) = hold {
+            let held = &mut value["metadata"]["finalizers"];
+            if !held.is_array() {
+                *held = json!([]);
+            }
+            if let Some(list) = held.as_array_mut()
+                && !list.iter().any(|f| f == hold)
+            {
+                list.push(json!(hold));
+            }
+        }
+        if !held(at.resource, &value) {
+            self.remove(at.resource, at.namespace, at.name);
+            return Ok(None);
+        }
+        if old.head().deleting {
+            return Ok(Some(old));
+        }
+        value["metadata"]["deletionTimestamp"] = json!(time::rfc3339_seconds(self.now));
+        value["metadata"]["deletionGracePeriodSeconds"] = json!(0);
+        if let Some(n) = value["metadata"]["generation"].as_i64() {
+            value["metadata"]["generation"] = json!(n + 1);
+        }
+        self.put(at.resource, Some(old), value).map(Some)
+    }
+
+    /// POST to a subresource of an object.
+    pub(super) fn create_sub(&mut self, at: At<'_>, body: &Value) -> Result<Object> {
+        let old = self.get(at)?;
+        match at.subresource {
+            "binding" => {
+                let mut value = old.value()?;
+                value["spec"]["nodeName"] = body["target"]["name"].clone();
+                self.put(at.resource, Some(old), value)
+            }
+            "eviction" => {
+                self.delete(at, &DeleteOptions::default())?;
+                Ok(old)
+            }
+            other => Err(no_subresource(at, other).into()),
+        }
+    }
+
+    pub(super) fn remove(&mut self, resource: &Gvr, namespace: &str, name: &str) {
+        let key = (namespace.to_owned(), name.to_owned());
+        let Some(gone) = self.objects.get_mut(resource).and_then(|m| m.remove(&key)) else {
+            return;
+        };
+        self.revision += 1;
+        let last = gone
+            .value()
+            .ok()
+            .and_then(|v| self.stamped(v))
+            .unwrap_or(gone);
+        self.record(resource, Some(last), None);
+    }
+
+    pub(super) fn expire(&mut self) {
+        self.revision += 1;
+        self.oldest = self.revision;
+    }
+
+    pub(super) fn bookmark(&mut self) {
+        self.log.push(Entry {
+            revision: self.revision,
+            step: Step::Bookmark,
+        });
+    }
+
+    fn put(&mut self, resource: &Gvr, old: Option<Object>, mut value: Value) -> Result<Object> {
+        self.revision += 1;
+        value["metadata"]["resourceVersion"] = json!(self.revision.to_string());
+        let new = Object::from_value(&value)?;
+        let key = (new.namespace().to_owned(), new.name().to_owned());
+        self.objects
+            .entry(resource.clone())
+            .or_default()
+            .insert(key, new.clone());
+        self.record(resource, old, Some(new.clone()));
+        Ok(new)
+    }
+
+    fn record(&mut self, resource: &Gvr, old: Option<Object>, new: Option<Object>) {
+        self.log.push(Entry {
+            revision: self.revision,
+            step: Step::Change {
+                resource: resource.clone(),
+                old,
+                new,
+            },
+        });
+    }
+
+    fn stamped(&self, mut value: Value) -> Option<Object> {
+        value["metadata"]["resourceVersion"] = json!(self.revision.to_string());
+        Object::from_value(&value).ok()
+    }
+
+    fn identify(&mut self, value: &mut Value) {
+        self.serial += 1;
+        let uid = format!("00000000-0000-4000-8000-{:012x}", self.serial);
+        let now = time::rfc3339_seconds(self.now);
+        let metadata = fields(&mut value["metadata"]);
+        metadata.entry("uid").or_insert_with(|| json!(uid));
+        metadata
+            .entry("creationTimestamp")
+            .or_insert_with(|| json!(now));
+    }
+
+    fn name_kind(&self, resource: &Gvr, kind: Option<&str>, value: &mut Value) {
+        let api_version = resource.api_version();
+        let top = fields(value);
+        top.entry("apiVersion")
+            .or_insert_with(|| json!(api_version));
+        if let Some(kind) = kind {
+            top.entry("kind").or_insert_with(|| json!(kind));
+        }
+    }
+
+    fn check_namespace(&self, at: At<'_>, body: &mut Value) -> Result<()> {
+        let told = text(body, "namespace");
+        if told.is_empty() && !at.namespace.is_empty() {
+            body["metadata"]["namespace"] = json!(at.namespace);
+        } else if told != at.namespace {
+            let why = "the namespace of the provided object does not match the namespace sent on the request";
+            return Err(Status::bad_request(why).into());
+        }
+        Ok(())
+    }
+}
+
+fn check_version(at: At<'_>, old: &Object, revision: &str, uid: &str) -> Result<()> {
+    if !uid.is_empty() && uid != old.uid() {
+        let why = format!(
+            "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+            old.uid()
+        );
+        return Err(Status::conflict(at.resource, at.name, why).into());
+    }
+    if !revision.is_empty() && revision != old.revision().to_string() {
+        return Err(Status::stale(at.resource, at.name).into());
+    }
+    Ok(())
+}
+
+fn no_subresource(at: At<'_>, _name: &str) -> Status {
+    Status::not_found(at.resource, at.name)
+}
+
+/// Everything whose change bumps the generation.
+fn desired(value: &Value) -> Value {
+    let mut rest = value.clone();
+    let top = fields(&mut rest);
+    top.remove("metadata");
+    top.remove("status");
+    rest
+}
+
+/// Whether finalizers keep a deleted object.
+fn held(resource: &Gvr, value: &Value) -> bool {
+    let any = |list: &Value| list.as_array().is_some_and(|l| !l.is_empty());
+    let namespace = resource.group.is_empty() && resource.resource == "namespaces";
+    any(&value["metadata"]["finalizers"]) || (namespace && any(&value["spec"]["finalizers"]))
+}
+
+fn keep(from: &Value, to: &mut Value, field: &str) {
+    match from.get(field) {
+        Some(old) => to[field] = old.clone(),
+        None => drop(fields(to).remove(field)),
+    }
+}
+
+fn text(value: &Value, field: &str) -> String {
+    value["metadata"][field]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned()
+}
+
+/// The fields of an object; what is none becomes an empty one.
+fn fields(value: &mut Value) -> &mut Map<String, Value> {
+    if !value.is_object() {
+        *value = json!({});
+    }
+    match value {
+        Value::Object(map) => map,
+        _ => unreachable!("made an object above"),
+    }
+}

@@ -1,0 +1,165 @@
+//! Who ends whom: a token that tells tasks to stop, and an owner that joins them.
+//!
+//! Enters: futures. Leaves: nothing but their end. A task is only ever spawned
+//! here, so that whoever made the [`Tasks`] can wait until all of them are gone.
+
+use std::future::Future;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// Tells tasks to stop. Clones are the same token.
+#[derive(Clone, Debug, Default)]
+pub struct Shutdown(CancellationToken);
+
+impl Shutdown {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Asks everybody who waits on this token, or on a child of it, to stop.
+    pub fn trigger(&self) {
+        self.0.cancel();
+    }
+
+    pub fn is_triggered(&self) -> bool {
+        self.0.is_cancelled()
+    }
+
+    /// Returns once the token was triggered.
+    pub async fn wait(&self) {
+        self.0.cancelled().await;
+    }
+
+    /// A token that ends with this one, or alone before it.
+    pub fn child(&self) -> Self {
+        Self(self.0.child_token())
+    }
+
+    /// The result of `work`, or `None` when the token was triggered first.
+    pub async fn unless<F: Future>(&self, work: F) -> Option<F::Output> {
+        self.0.run_until_cancelled(work).await
+    }
+}
+
+#[derive(Default)]
+struct Owned {
+    running: JoinSet<()>,
+    children: Vec<Weak<Inner>>,
+}
+
+struct Inner {
+    shutdown: Shutdown,
+    owned: Mutex<Owned>,
+}
+
+/// The owner of spawned tasks. Clones are the same owner; when the last one goes,
+/// what still runs is aborted.
+#[derive(Clone)]
+pub struct Tasks(Arc<Inner>);
+
+impl Tasks {
+    /// An owner whose tasks listen to `shutdown`.
+    pub fn new(shutdown: Shutdown) -> Self {
+        Self(Arc::new(Inner {
+            shutdown,
+            owned: Mutex::default(),
+        }))
+    }
+
+    pub fn shutdown(&self) -> &Shutdown {
+        &self.0.shutdown
+    }
+
+    /// An owner that can be stopped alone, and is joined with this one.
+    pub fn child(&self) -> Self {
+        let child = Self::new(self.0.shutdown.child());
+        let mut owned = self.0.owned.lock();
+        owned.children.retain(|c| c.strong_count() > 0);
+        owned.children.push(Arc::downgrade(&child.0));
+        child
+    }
+
+    /// Runs a future until it ends; it is expected to end soon after the token.
+    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let mut owned = self.0.owned.lock();
+        while let Some(ended) = owned.running.try_join_next() {
+            tell_panic(ended);
+        }
+        owned.running.spawn(work);
+    }
+
+    /// Waits until every task, here and in the children, has ended. Dropping this
+    /// future aborts the tasks it was waiting for.
+    pub async fn join(&self) {
+        loop {
+            let Owned {
+                mut running,
+                children,
+            } = std::mem::take(&mut *self.0.owned.lock());
+            let children: Vec<Self> = children
+                .iter()
+                .filter_map(Weak::upgrade)
+                .map(Self)
+                .collect();
+            if running.is_empty() && children.is_empty() {
+                return;
+            }
+            while let Some(ended) = running.join_next().await {
+                tell_panic(ended);
+            }
+            for child in children {
+                Box::pin(child.join()).await;
+            }
+        }
+    }
+
+    /// Tells the tasks to stop and waits until they have.
+    pub async fn stop(&self) {
+        self.0.shutdown.trigger();
+        self.join().await;
+    }
+}
+
+fn tell_panic(ended: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = ended
+        && error.is_panic()
+    {
+        tracing::error!(%error, "a task panicked");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[tokio::test]
+    async fn stopping_the_parent_joins_the_children() {
+        let ended = Arc::new(AtomicUsize::new(0));
+        let tasks = Tasks::new(Shutdown::new());
+        let child = tasks.child();
+        for owner in [&tasks, &child] {
+            let (ended, shutdown) = (Arc::clone(&ended), owner.shutdown().clone());
+            owner.spawn(async move {
+                shutdown.wait().await;
+                ended.fetch_add(1, Ordering::SeqCst);
+            });
+        }
+        let alone = tasks.child();
+        alone.stop().await;
+        assert!(!tasks.shutdown().is_triggered());
+        tasks.stop().await;
+        assert_eq!(ended.load(Ordering::SeqCst), 2);
+    }
+
+    #[tokio::test]
+    async fn a_panic_ends_one_task_only() {
+        let tasks = Tasks::new(Shutdown::new());
+        tasks.spawn(async { panic!("on purpose") });
+        tasks.spawn(async {});
+        tasks.stop().await;
+    }
+}
