@@ -12,10 +12,14 @@
 pub mod api;
 #[cfg(feature = "fake")]
 pub mod fake;
+pub mod informer;
+pub mod reflect;
 pub mod tasks;
 
 pub use api::{
     Api, ApiResource, At, DeleteOptions, Discovered, Error, List, ListOptions, Match, Patch,
     Propagation, Result, WatchEvent, WatchOptions, WatchStream, WriteOptions,
 };
+pub use informer::{Change, Informer, Informers};
+pub use reflect::{Select, Sink, reflect};
 pub use tasks::{Shutdown, Tasks};

@@ -1,0 +1,115 @@
+//! One informer per server and selection, whoever asks.
+
+use std::sync::Arc;
+
+use ahash::AHashMap;
+use machinery::Object;
+use parking_lot::Mutex;
+
+use super::{Informer, Transform};
+use crate::api::Api;
+use crate::reflect::{Select, reflect};
+use crate::tasks::Tasks;
+
+/// The informers on one server.
+struct Server {
+    /// Keeps the address, which is the key, from being reused.
+    _api: Arc<dyn Api>,
+    tasks: Tasks,
+    informers: AHashMap<Select, Informer>,
+}
+
+struct Shared {
+    tasks: Tasks,
+    servers: Mutex<AHashMap<usize, Server>>,
+}
+
+/// Starts informers on first use and shares them. Clones are the same.
+#[derive(Clone)]
+pub struct Informers(Arc<Shared>);
+
+impl Informers {
+    /// The informers' tasks belong to `tasks`.
+    pub fn new(tasks: &Tasks) -> Self {
+        Self(Arc::new(Shared {
+            tasks: tasks.child(),
+            servers: Mutex::default(),
+        }))
+    }
+
+    /// The informer of a selection, started when it is the first of its kind.
+    pub fn get(&self, api: &Arc<dyn Api>, select: &Select) -> Informer {
+        self.start(api, select, None)
+    }
+
+    /// As [`Informers::get`]; the call that starts the informer says by `transform`
+    /// what is kept of an object.
+    pub fn get_with(
+        &self,
+        api: &Arc<dyn Api>,
+        select: &Select,
+        transform: impl Fn(Object) -> Object + Send + Sync + 'static,
+    ) -> Informer {
+        self.start(api, select, Some(Box::new(transform)))
+    }
+
+    fn start(&self, api: &Arc<dyn Api>, select: &Select, transform: Option<Transform>) -> Informer {
+        let mut servers = self.0.servers.lock();
+        let server = servers.entry(address(api)).or_insert_with(|| Server {
+            _api: Arc::clone(api),
+            tasks: self.0.tasks.child(),
+            informers: AHashMap::new(),
+        });
+        if let Some(informer) = server.informers.get(select) {
+            return informer.clone();
+        }
+        let informer = Informer::new(select.clone(), transform);
+        let mut sink = informer.sink();
+        let (api, select) = (Arc::clone(api), select.clone());
+        let shutdown = server.tasks.shutdown().clone();
+        server.informers.insert(select.clone(), informer.clone());
+        server.tasks.spawn(async move {
+            reflect(&*api, &select, &mut sink, &shutdown).await;
+        });
+        informer
+    }
+
+    /// Ends and joins the informers of one server. Their copies stay readable.
+    pub async fn stop(&self, api: &Arc<dyn Api>) {
+        let server = self.0.servers.lock().remove(&address(api));
+        if let Some(server) = server {
+            server.tasks.stop().await;
+        }
+    }
+
+    /// The informers whose first list is not complete: resource and last error.
+    pub fn unsynced(&self) -> Vec<String> {
+        let all = self.all();
+        let waiting = all.iter().filter(|i| !i.is_synced());
+        waiting
+            .map(|i| {
+                let why = i.last_error().unwrap_or_else(|| "not listed yet".into());
+                format!("{}: {why}", i.resource())
+            })
+            .collect()
+    }
+
+    /// Waits until each informer that exists now has its first list.
+    pub async fn wait_synced(&self) {
+        for informer in self.all() {
+            informer.wait_synced().await;
+        }
+    }
+
+    fn all(&self) -> Vec<Informer> {
+        let servers = self.0.servers.lock();
+        servers
+            .values()
+            .flat_map(|s| s.informers.values().cloned())
+            .collect()
+    }
+}
+
+fn address(api: &Arc<dyn Api>) -> usize {
+    Arc::as_ptr(api).cast::<()>() as usize
+}

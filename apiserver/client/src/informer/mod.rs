@@ -1,0 +1,239 @@
+//! A copy of a resource in memory, kept in step with the server, with indexes and
+//! handlers.
+//!
+//! Enters: what [`reflect`](crate::reflect) delivers. Leaves: shared objects and
+//! changes. Memory: the selected objects as encoded bytes, and their index keys.
+
+mod factory;
+mod store;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use machinery::{Gvr, Object};
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::watch;
+
+use crate::api::Error;
+use crate::reflect::{Select, Sink};
+pub use factory::Informers;
+use store::Store;
+
+/// One object's step from one state to another.
+#[derive(Clone, Copy, Debug)]
+pub struct Change<'a> {
+    /// `None`: it was not there.
+    pub old: Option<&'a Object>,
+    /// `None`: it is gone.
+    pub new: Option<&'a Object>,
+    /// From a list, not from somebody's change: no hurry.
+    pub initial: bool,
+}
+
+impl<'a> Change<'a> {
+    /// The new state, or the last one.
+    #[expect(clippy::expect_used, reason = "a change has a side by construction")]
+    pub fn object(&self) -> &'a Object {
+        self.new.or(self.old).expect("a change has a side")
+    }
+
+    /// `namespace/name`, or `name` in cluster scope.
+    pub fn key(&self) -> String {
+        self.object().head().key()
+    }
+}
+
+type Handler = Box<dyn Fn(&Change<'_>) + Send + Sync>;
+type Transform = Box<dyn Fn(Object) -> Object + Send + Sync>;
+
+struct Shared {
+    select: Select,
+    store: RwLock<Store>,
+    /// Held while a change is stored and told, so that a late handler misses none.
+    handlers: Mutex<Vec<Handler>>,
+    synced: watch::Sender<bool>,
+    last_error: Mutex<Option<String>>,
+    transform: Option<Transform>,
+}
+
+/// A handle; clones read the same copy.
+#[derive(Clone)]
+pub struct Informer(Arc<Shared>);
+
+impl Informer {
+    fn new(select: Select, transform: Option<Transform>) -> Self {
+        Self(Arc::new(Shared {
+            select,
+            store: RwLock::default(),
+            handlers: Mutex::default(),
+            synced: watch::Sender::new(false),
+            last_error: Mutex::default(),
+            transform,
+        }))
+    }
+
+    /// The sink that fills this copy. There must be one at a time.
+    fn sink(&self) -> Filler {
+        Filler {
+            shared: Arc::clone(&self.0),
+        }
+    }
+
+    pub fn resource(&self) -> &Gvr {
+        &self.0.select.resource
+    }
+
+    /// Calls `handler` for every change, in order, after the copy was changed; what
+    /// is there now comes first, as initial additions. Handlers run on the
+    /// informer's task: they must be quick, and must not call `on_change`.
+    pub fn on_change(&self, handler: impl Fn(&Change<'_>) + Send + Sync + 'static) {
+        let mut handlers = self.0.handlers.lock();
+        for object in self.list() {
+            handler(&Change {
+                old: None,
+                new: Some(&object),
+                initial: true,
+            });
+        }
+        handlers.push(Box::new(handler));
+    }
+
+    /// Adds an index; one of the same name is replaced.
+    pub fn add_index(
+        &self,
+        name: &'static str,
+        keys: impl Fn(&Object) -> Vec<String> + Send + Sync + 'static,
+    ) {
+        self.0.store.write().add_index(name, Box::new(keys));
+    }
+
+    /// The objects under a key of an index; none when there is no such index.
+    pub fn by_index(&self, name: &str, key: &str) -> Vec<Object> {
+        self.0.store.read().by_index(name, key)
+    }
+
+    pub fn get(&self, namespace: &str, name: &str) -> Option<Object> {
+        if namespace.is_empty() {
+            return self.get_key(name);
+        }
+        self.get_key(&format!("{namespace}/{name}"))
+    }
+
+    /// By `namespace/name`, or `name` in cluster scope.
+    pub fn get_key(&self, key: &str) -> Option<Object> {
+        self.0.store.read().get(key)
+    }
+
+    /// All objects, in no order.
+    pub fn list(&self) -> Vec<Object> {
+        self.list_where(|_| true)
+    }
+
+    pub fn list_namespace(&self, namespace: &str) -> Vec<Object> {
+        self.list_where(|o| o.namespace() == namespace)
+    }
+
+    /// The objects that a condition holds for; it must not use this informer.
+    pub fn list_where(&self, condition: impl Fn(&Object) -> bool) -> Vec<Object> {
+        let store = self.0.store.read();
+        store.all().filter(|o| condition(o)).cloned().collect()
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.store.read().len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether the first list is complete.
+    pub fn is_synced(&self) -> bool {
+        *self.0.synced.borrow()
+    }
+
+    /// Waits for the first complete list, however long that takes.
+    pub async fn wait_synced(&self) {
+        // The sender lives in `self`, so that waiting cannot fail.
+        let _ = self.0.synced.subscribe().wait_for(|s| *s).await;
+    }
+
+    /// Why the copy is not in step at the moment.
+    pub fn last_error(&self) -> Option<String> {
+        self.0.last_error.lock().clone()
+    }
+}
+
+struct Filler {
+    shared: Arc<Shared>,
+}
+
+impl Filler {
+    fn put(&self, object: Object, listed: bool) {
+        let object = match &self.shared.transform {
+            Some(transform) => transform(object),
+            None => object,
+        };
+        let handlers = self.shared.handlers.lock();
+        let (old, new) = {
+            let mut store = self.shared.store.write();
+            let old = store.put(object.clone());
+            (old, object)
+        };
+        // A list after a broken watch repeats what is known.
+        if listed
+            && old
+                .as_ref()
+                .is_some_and(|o| o.revision() == new.revision() && o.uid() == new.uid())
+        {
+            return;
+        }
+        let initial = listed && old.is_none();
+        tell(&handlers, old.as_ref(), Some(&new), initial);
+    }
+}
+
+fn tell(handlers: &[Handler], old: Option<&Object>, new: Option<&Object>, initial: bool) {
+    let change = Change { old, new, initial };
+    for handler in handlers {
+        handler(&change);
+    }
+}
+
+impl Sink for Filler {
+    fn restart(&mut self) {
+        self.shared.store.write().begin();
+    }
+
+    fn item(&mut self, object: Object) {
+        self.put(object, true);
+    }
+
+    fn listed(&mut self) {
+        let handlers = self.shared.handlers.lock();
+        let gone = self.shared.store.write().sweep();
+        for object in &gone {
+            tell(&handlers, Some(object), None, false);
+        }
+        drop(handlers);
+        self.shared.synced.send_replace(true);
+    }
+
+    fn changed(&mut self, object: Object) {
+        self.put(object, false);
+    }
+
+    fn deleted(&mut self, object: Object) {
+        let handlers = self.shared.handlers.lock();
+        let known = self.shared.store.write().remove(&object.head().key());
+        // Handlers see the state they were told last; its end is what is new.
+        if let Some(known) = known {
+            tell(&handlers, Some(&known), None, false);
+        }
+    }
+
+    fn health(&mut self, error: Option<&Error>) {
+        *self.shared.last_error.lock() = error.map(Error::to_string);
+    }
+}

@@ -1,0 +1,126 @@
+//! The copy itself: objects by key, indexes, and the mark by which a new list
+//! tells what is gone. Synchronous.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use ahash::AHashMap;
+use machinery::Object;
+
+type Keys = Box<dyn Fn(&Object) -> Vec<String> + Send + Sync>;
+
+struct Entry {
+    object: Object,
+    /// The list in which it was seen last.
+    epoch: u64,
+}
+
+struct Index {
+    keys: Keys,
+    /// Index key → keys of objects, sorted so that answers have an order.
+    found: AHashMap<String, BTreeSet<Arc<str>>>,
+}
+
+impl Index {
+    fn put(&mut self, key: &Arc<str>, object: &Object) {
+        for at in (self.keys)(object) {
+            self.found.entry(at).or_default().insert(Arc::clone(key));
+        }
+    }
+
+    fn remove(&mut self, key: &str, object: &Object) {
+        for at in (self.keys)(object) {
+            if let Some(set) = self.found.get_mut(&at) {
+                set.remove(key);
+                if set.is_empty() {
+                    self.found.remove(&at);
+                }
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Store {
+    objects: AHashMap<Arc<str>, Entry>,
+    indexes: Vec<(&'static str, Index)>,
+    epoch: u64,
+}
+
+impl Store {
+    pub(super) fn len(&self) -> usize {
+        self.objects.len()
+    }
+
+    pub(super) fn get(&self, key: &str) -> Option<Object> {
+        self.objects.get(key).map(|e| e.object.clone())
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &Object> {
+        self.objects.values().map(|e| &e.object)
+    }
+
+    pub(super) fn by_index(&self, name: &str, key: &str) -> Vec<Object> {
+        let index = self.indexes.iter().find(|(n, _)| *n == name);
+        let found = index.and_then(|(_, i)| i.found.get(key));
+        found
+            .into_iter()
+            .flatten()
+            .filter_map(|k| self.get(k))
+            .collect()
+    }
+
+    pub(super) fn add_index(&mut self, name: &'static str, keys: Keys) {
+        let mut index = Index {
+            keys,
+            found: AHashMap::new(),
+        };
+        for (key, entry) in &self.objects {
+            index.put(key, &entry.object);
+        }
+        self.indexes.retain(|(n, _)| *n != name);
+        self.indexes.push((name, index));
+    }
+
+    /// Puts an object in and returns the one it replaces.
+    pub(super) fn put(&mut self, object: Object) -> Option<Object> {
+        let key: Arc<str> = object.head().key().into();
+        let entry = Entry {
+            object,
+            epoch: self.epoch,
+        };
+        let old = self.objects.remove(&key).map(|e| e.object);
+        for (_, index) in &mut self.indexes {
+            if let Some(old) = &old {
+                index.remove(&key, old);
+            }
+            index.put(&key, &entry.object);
+        }
+        self.objects.insert(key, entry);
+        old
+    }
+
+    pub(super) fn remove(&mut self, key: &str) -> Option<Object> {
+        let old = self.objects.remove(key)?.object;
+        for (_, index) in &mut self.indexes {
+            index.remove(key, &old);
+        }
+        Some(old)
+    }
+
+    /// A list begins.
+    pub(super) fn begin(&mut self) {
+        self.epoch += 1;
+    }
+
+    /// The list is complete: what it did not name goes, and is returned.
+    pub(super) fn sweep(&mut self) -> Vec<Object> {
+        let stale: Vec<Arc<str>> = self
+            .objects
+            .iter()
+            .filter(|(_, e)| e.epoch != self.epoch)
+            .map(|(k, _)| Arc::clone(k))
+            .collect();
+        stale.iter().filter_map(|k| self.remove(k)).collect()
+    }
+}

@@ -1,0 +1,157 @@
+use std::time::Duration;
+
+use machinery::Status;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::api::Api;
+use crate::fake::FakeApi;
+use crate::tasks::{Shutdown, Tasks};
+
+static MAPS: Gvr = Gvr::constant("", "v1", "configmaps");
+
+fn map(name: &str, team: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"n": name},
+           "metadata": {"name": name, "namespace": "ns", "labels": {"team": team}}})
+}
+
+struct Setup {
+    fake: Arc<FakeApi>,
+    api: Arc<dyn Api>,
+    tasks: Tasks,
+    informers: Informers,
+    seen: Arc<Mutex<Vec<String>>>,
+}
+
+impl Setup {
+    fn new() -> Self {
+        let fake = FakeApi::new();
+        let tasks = Tasks::new(Shutdown::new());
+        Self {
+            api: fake.clone(),
+            fake,
+            informers: Informers::new(&tasks),
+            tasks,
+            seen: Arc::default(),
+        }
+    }
+
+    fn start(&self, labels: &str) -> Informer {
+        let informer = self
+            .informers
+            .get(&self.api, &Select::all(&MAPS).labels(labels));
+        let seen = Arc::clone(&self.seen);
+        informer.on_change(move |c| {
+            let sign = match (c.old, c.new, c.initial) {
+                (None, Some(_), true) => "=",
+                (None, Some(_), false) => "+",
+                (Some(_), Some(_), _) => "~",
+                _ => "-",
+            };
+            seen.lock().push(format!("{sign}{}", c.key()));
+        });
+        informer
+    }
+
+    async fn expect(&self, expected: &[&str]) {
+        let equal = async {
+            while *self.seen.lock() != expected {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let in_time = tokio::time::timeout(Duration::from_secs(120), equal).await;
+        assert!(
+            in_time.is_ok(),
+            "{:?} is not {expected:?}",
+            self.seen.lock()
+        );
+        self.seen.lock().clear();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_copy_follows_the_server() {
+    let s = Setup::new();
+    s.fake.seed(&MAPS, map("a", "red"));
+    s.fake.seed(&MAPS, map("other", "blue"));
+    let informer = s.start("team=red");
+    informer.add_index("team", |o| {
+        o.head()
+            .label("team")
+            .map(str::to_owned)
+            .into_iter()
+            .collect()
+    });
+    informer.wait_synced().await;
+    s.expect(&["=ns/a"]).await;
+    s.fake.seed(&MAPS, map("b", "red"));
+    s.fake.seed(&MAPS, map("a", "red"));
+    s.expect(&["+ns/b", "~ns/a"]).await;
+    assert_eq!(informer.by_index("team", "red").len(), 2);
+    s.fake.seed(&MAPS, map("a", "blue"));
+    s.fake.remove(&MAPS, "ns", "b");
+    s.expect(&["-ns/a", "-ns/b"]).await;
+    assert!(informer.is_empty() && informer.by_index("team", "red").is_empty());
+    s.tasks.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broken_watch_resumes_and_a_lost_one_lists_again() {
+    let s = Setup::new();
+    for name in ["a", "b"] {
+        s.fake.seed(&MAPS, map(name, ""));
+    }
+    let informer = s.start("");
+    informer.wait_synced().await;
+    s.seen.lock().clear();
+    s.fake.end_watches();
+    s.fake.seed(&MAPS, map("c", ""));
+    s.expect(&["+ns/c"]).await;
+
+    let down = Arc::new(Mutex::new(true));
+    let refuse = Arc::clone(&down);
+    s.fake
+        .on_call(move |_| refuse.lock().then(|| Status::unavailable("down").into()));
+    s.fake.end_watches();
+    s.fake.remove(&MAPS, "ns", "a");
+    s.fake.seed(&MAPS, map("b", "new"));
+    s.fake.expire();
+    while informer.last_error().is_none() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    *down.lock() = false;
+    s.expect(&["~ns/b", "-ns/a"]).await;
+    assert_eq!(informer.last_error(), None);
+    s.tasks.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn equal_selections_share_and_stop_ends_them() {
+    let s = Setup::new();
+    for n in 0..1200 {
+        s.fake.seed(&MAPS, map(&format!("m{n:04}"), ""));
+    }
+    let first = s.informers.get_with(&s.api, &Select::all(&MAPS), |o| {
+        let slim = json!({"metadata": {"name": o.name(), "namespace": o.namespace(), "resourceVersion": o.revision().to_string()}});
+        Object::from_value(&slim).unwrap()
+    });
+    let second = s.informers.get(&s.api, &Select::all(&MAPS));
+    assert_eq!(s.informers.unsynced().len(), 1);
+    s.informers.wait_synced().await;
+    assert_eq!(
+        (second.len(), Arc::ptr_eq(&first.0, &second.0)),
+        (1200, true)
+    );
+    assert!(
+        second
+            .get("ns", "m0003")
+            .unwrap()
+            .value()
+            .unwrap()
+            .get("data")
+            .is_none()
+    );
+    s.informers.stop(&s.api).await;
+    s.fake.seed(&MAPS, map("late", ""));
+    assert_eq!(second.len(), 1200);
+}
