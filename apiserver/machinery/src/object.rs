@@ -131,6 +131,30 @@ impl Object {
         Self::from_json(Bytes::from(serde_json::to_vec(value)?))
     }
 
+    /// The same content as of another revision: what a deletion shows is the last
+    /// state with the deletion's revision.
+    pub fn at_revision(&self, revision: u64) -> Result<Self, Malformed> {
+        let bytes = self.bytes();
+        let outer: Outer<'_> = serde_json::from_slice(bytes)?;
+        let metadata = outer.metadata.ok_or(Malformed::NoMetadata)?.get();
+        let open = metadata.as_ptr() as usize - bytes.as_ptr() as usize + 1;
+        let old = format!("\"resourceVersion\":\"{}\"", self.revision());
+        if !bytes[open..].starts_with(old.as_bytes()) {
+            // Not spliced by `from_stored`: the field may be anywhere.
+            let mut value = self.value()?;
+            value["metadata"]["resourceVersion"] = revision.to_string().into();
+            return Self::from_value(&value);
+        }
+        let field = format!("\"resourceVersion\":\"{revision}\"");
+        let mut moved = BytesMut::with_capacity(bytes.len() + field.len() - old.len());
+        moved.extend_from_slice(&bytes[..open]);
+        moved.extend_from_slice(field.as_bytes());
+        moved.extend_from_slice(&bytes[open + old.len()..]);
+        let mut head = self.head().clone();
+        head.revision = revision;
+        Ok(Self::assemble(head, moved.freeze()))
+    }
+
     fn assemble(head: Head, bytes: Bytes) -> Self {
         Self(Arc::new(Inner {
             head,
@@ -257,6 +281,24 @@ mod tests {
         );
         let empty = stored(r#"{"metadata":{ }}"#, 9);
         assert_eq!(empty.value().unwrap()["metadata"]["resourceVersion"], "9");
+    }
+
+    #[test]
+    fn an_object_is_moved_to_another_revision() {
+        let objects = [
+            stored(r#"{"kind":"X","metadata":{"name":"a"},"spec":{}}"#, 7),
+            Object::from_json(Bytes::from_static(
+                br#"{"kind":"X","metadata":{"name":"a","resourceVersion":"7"},"spec":{}}"#,
+            ))
+            .unwrap(),
+        ];
+        for object in objects {
+            let moved = object.at_revision(12).unwrap();
+            let mut expected = object.value().unwrap();
+            expected["metadata"]["resourceVersion"] = "12".into();
+            assert_eq!(moved.value().unwrap(), expected);
+            assert_eq!((moved.revision(), moved.name()), (12, "a"));
+        }
     }
 
     #[test]

@@ -1,0 +1,219 @@
+//! One cache: the answer to gets, and the door to lists and watches.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use machinery::Object;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::error::Error;
+use crate::event::decode;
+use crate::fill;
+use crate::shared::{Phase, Shared};
+use crate::snapshot::Snapshot;
+
+/// How new a read must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Freshness {
+    /// Linearised: everything acknowledged before the read (resourceVersion unset).
+    Newest,
+    /// Whatever is at hand (resourceVersion `0`).
+    Any,
+    /// Not older than a revision.
+    AtLeast(u64),
+}
+
+/// The cache of one storage prefix.
+pub struct Cache {
+    pub(crate) shared: Arc<Shared>,
+    stop: watch::Sender<bool>,
+    task: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// Counters of one cache, or sums over all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    pub objects: usize,
+    pub watchers: usize,
+    /// Watchers that ended before their time: history gone or store lost.
+    pub terminated: u64,
+    /// How often the cache was filled.
+    pub fills: u64,
+    /// Events taken in.
+    pub events: u64,
+    /// Watch frames encoded.
+    pub encodings: u64,
+    /// How often a watcher was behind the ring and read the engine's history.
+    pub from_history: u64,
+    pub ring_events: usize,
+    pub ring_bytes: usize,
+}
+
+impl Stats {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.objects += other.objects;
+        self.watchers += other.watchers;
+        self.terminated += other.terminated;
+        self.fills += other.fills;
+        self.events += other.events;
+        self.encodings += other.encodings;
+        self.from_history += other.from_history;
+        self.ring_events += other.ring_events;
+        self.ring_bytes += other.ring_bytes;
+    }
+}
+
+impl Cache {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self {
+            shared,
+            stop: watch::Sender::new(false),
+            task: Mutex::new(None),
+        }
+    }
+
+    /// Starts filling, once.
+    pub(crate) fn start(&self) {
+        if self.shared.uncached {
+            return;
+        }
+        let mut task = self.task.lock();
+        if task.is_none() && !*self.stop.borrow() {
+            let run = fill::run(Arc::clone(&self.shared), self.stop.subscribe());
+            *task = Some(tokio::spawn(run));
+        }
+    }
+
+    pub(crate) fn close(&self) {
+        // Under the task's lock, so that no task starts after this.
+        let _task = self.task.lock();
+        self.stop.send_replace(true);
+        self.shared.invalidate();
+    }
+
+    pub(crate) async fn join(&self) {
+        let task = self.task.lock().take();
+        if let Some(task) = task
+            && let Err(why) = task.await
+        {
+            tracing::error!(prefix = self.prefix(), %why, "cache task failed");
+        }
+        // The task may have installed a fill while it was told to stop.
+        self.shared.invalidate();
+    }
+
+    /// The storage prefix, with its slash at the end.
+    pub fn prefix(&self) -> &str {
+        &self.shared.prefix
+    }
+
+    /// Whether reads are answered from here now.
+    pub fn ready(&self) -> bool {
+        self.start();
+        self.shared.state.read().phase == Phase::Ready
+    }
+
+    /// How far the cache is; 0 before it was filled.
+    pub fn revision(&self) -> u64 {
+        self.shared.state.read().now.revision
+    }
+
+    /// The number of objects; `None` when it is not known.
+    pub fn len(&self) -> Option<usize> {
+        let state = self.shared.state.read();
+        (!self.shared.uncached && state.phase == Phase::Ready).then(|| state.now.map.size())
+    }
+
+    /// Whether there are no objects; `None` when it is not known.
+    pub fn is_empty(&self) -> Option<bool> {
+        self.len().map(|len| len == 0)
+    }
+
+    pub fn stats(&self) -> Stats {
+        let counters = &self.shared.counters;
+        let (objects, ring_events) = {
+            let state = self.shared.state.read();
+            (state.now.map.size(), state.ring.len())
+        };
+        Stats {
+            objects,
+            watchers: counters.watchers.load(Ordering::Relaxed),
+            terminated: counters.terminated.load(Ordering::Relaxed),
+            fills: counters.fills.load(Ordering::Relaxed),
+            events: counters.events.load(Ordering::Relaxed),
+            encodings: counters.encodings.load(Ordering::Relaxed),
+            from_history: counters.from_history.load(Ordering::Relaxed),
+            ring_events,
+            ring_bytes: self.shared.ring_bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// One object, by its key below the prefix (`ns/name`, or `name`).
+    pub async fn get(&self, suffix: &str, fresh: Freshness) -> Result<Option<Object>, Error> {
+        let key = format!("{}{suffix}", self.prefix());
+        let snapshot = match self.state(fresh).await? {
+            Some(snapshot) => snapshot,
+            None => {
+                let read = self.shared.store.get(&key).await;
+                let entry = read.map_err(Error::Storage)?;
+                let slot = entry.map(|e| decode(&e.key, &e.value, e.revision));
+                return slot.transpose().map_err(|corrupt| (&*corrupt).into());
+            }
+        };
+        let slot = snapshot.map.get(&*key).cloned();
+        slot.transpose().map_err(|corrupt| (&*corrupt).into())
+    }
+
+    /// A state that is new enough; `None`: the newest state of the store is.
+    pub(crate) async fn state(&self, fresh: Freshness) -> Result<Option<Snapshot>, Error> {
+        self.start();
+        if self.shared.uncached {
+            if *self.stop.borrow() {
+                return Err(Error::NotReady);
+            }
+            if let Freshness::AtLeast(revision) = fresh {
+                self.store_reached(revision).await?;
+            }
+            return Ok(None);
+        }
+        match fresh {
+            Freshness::Any => self.shared.reached(0).await?,
+            Freshness::AtLeast(revision) => self.shared.reached(revision).await?,
+            Freshness::Newest => match self.newest().await {
+                // Not proven fresh in time: the store itself is.
+                Err(Error::TooLarge { .. } | Error::NotReady) if !*self.stop.borrow() => {
+                    return Ok(None);
+                }
+                other => other?,
+            },
+        }
+        self.shared.snapshot().map(Some)
+    }
+
+    pub(crate) async fn newest(&self) -> Result<(), Error> {
+        let asked = self.shared.store.revision_of(self.prefix()).await;
+        self.shared.reached(asked.map_err(Error::Storage)?).await
+    }
+
+    /// Waits until the store itself has a revision.
+    pub(crate) async fn store_reached(&self, revision: u64) -> Result<(), Error> {
+        const STEP: Duration = Duration::from_millis(100);
+        let deadline = tokio::time::Instant::now() + self.shared.config.wait;
+        loop {
+            let current = self.shared.store.revision().await.map_err(Error::Storage)?;
+            if current >= revision {
+                return Ok(());
+            }
+            if tokio::time::Instant::now() >= deadline {
+                return Err(Error::TooLarge {
+                    asked: revision,
+                    current,
+                });
+            }
+            tokio::time::sleep(STEP).await;
+        }
+    }
+}

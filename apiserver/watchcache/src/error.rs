@@ -1,0 +1,83 @@
+//! Why a read or a watch was refused, by what the client does next.
+
+use machinery::Status;
+
+use crate::event::Corrupt;
+
+/// Each variant means one `Status`; see [`Error::status`].
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    /// The history asked for is compacted away: list again. `next` is a token that
+    /// goes on at the newest state, for lists that were paging.
+    #[error("too old resource version: {asked} ({oldest})")]
+    Expired {
+        asked: u64,
+        /// The oldest revision still readable; 0 when unknown.
+        oldest: u64,
+        next: Option<String>,
+    },
+    /// The revision asked for did not come in time.
+    #[error("Too large resource version: {asked}, current: {current}")]
+    TooLarge { asked: u64, current: u64 },
+    /// The cache is being filled.
+    #[error("storage is (re)initializing")]
+    NotReady,
+    /// The continue token is not one of ours, or not for this collection.
+    #[error("continue key is not valid: {0}")]
+    BadContinue(String),
+    /// A stored value is not an object.
+    #[error("unable to read the object stored at {key:?}: {why}")]
+    Corrupt { key: String, why: String },
+    /// The engine failed.
+    #[error(transparent)]
+    Storage(storage::Error),
+}
+
+impl Error {
+    /// An engine's error of a read at (or a watch after) a revision.
+    pub(crate) fn from_read(error: storage::Error, revision: u64) -> Self {
+        match error {
+            storage::Error::Compacted { at } => Self::Expired {
+                asked: revision,
+                oldest: at,
+                next: None,
+            },
+            storage::Error::Future { asked, current } => Self::TooLarge { asked, current },
+            other => Self::Storage(other),
+        }
+    }
+
+    /// The `Status` a client gets (`storage/errors`, `storage/etcd3/errors.go`).
+    pub fn status(&self) -> Status {
+        match self {
+            Self::Expired { next: None, .. } => Status::expired(self.to_string()),
+            Self::Expired { next, .. } => {
+                let mut status = Status::expired(
+                    "The provided continue parameter is too old to display a consistent list \
+                     result. You can start a new list without the continue parameter, or use the \
+                     continue token in this response to retrieve the remainder of the results. \
+                     Continuing with the provided token results in an inconsistent list - objects \
+                     that were created, modified, or deleted between the time the first chunk was \
+                     returned and now may show up in the list.",
+                );
+                status.continue_token.clone_from(next);
+                status
+            }
+            Self::TooLarge { asked, current } => Status::revision_too_large(*asked, *current),
+            Self::NotReady => Status::too_many_requests(self.to_string(), 1),
+            Self::BadContinue(_) => Status::bad_request(self.to_string()),
+            Self::Corrupt { .. } => Status::failure(500, "StoreReadError", self.to_string()),
+            Self::Storage(storage::Error::Unavailable(why)) => Status::unavailable(why.as_str()),
+            Self::Storage(other) => Status::internal(other),
+        }
+    }
+}
+
+impl From<&Corrupt> for Error {
+    fn from(corrupt: &Corrupt) -> Self {
+        Self::Corrupt {
+            key: corrupt.key.to_string(),
+            why: corrupt.why.clone(),
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The recent events of one resource, oldest first. Pure; bounded by whoever
+//! calls [`Ring::evict`].
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::event::Event;
+
+#[derive(Default)]
+pub(crate) struct Ring {
+    events: VecDeque<Arc<Event>>,
+    /// The position of the oldest event. Positions count events and never repeat.
+    first: u64,
+    /// All events of greater revisions are here.
+    floor: u64,
+}
+
+impl Ring {
+    /// Forgets everything up to a revision, at which the resource was listed.
+    pub(crate) fn restart(&mut self, revision: u64) {
+        self.first = self.head();
+        self.events.clear();
+        self.floor = revision;
+    }
+
+    /// Empty, with positions going on from another ring's.
+    pub(crate) fn restart_at(&mut self, position: u64) {
+        self.events.clear();
+        self.first = position;
+    }
+
+    pub(crate) fn first(&self) -> u64 {
+        self.first
+    }
+
+    pub(crate) fn floor(&self) -> u64 {
+        self.floor
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    /// The position of the next event to come.
+    pub(crate) fn head(&self) -> u64 {
+        self.first + self.events.len() as u64
+    }
+
+    pub(crate) fn push(&mut self, event: Arc<Event>) {
+        self.events.push_back(event);
+    }
+
+    /// Drops the oldest revision, whole. Answers the bytes set free.
+    pub(crate) fn evict(&mut self) -> usize {
+        let mut freed = 0;
+        let Some(oldest) = self.events.front().map(|e| e.revision) else {
+            return 0;
+        };
+        while self.events.front().is_some_and(|e| e.revision == oldest) {
+            if let Some(event) = self.events.pop_front() {
+                freed += event.weight();
+                self.first += 1;
+            }
+        }
+        self.floor = oldest;
+        freed
+    }
+
+    pub(crate) fn get(&self, position: u64) -> Option<&Arc<Event>> {
+        let index = usize::try_from(position.checked_sub(self.first)?).ok()?;
+        self.events.get(index)
+    }
+
+    /// The position of the first event newer than a revision; `None` when such
+    /// events may be gone.
+    pub(crate) fn after(&self, revision: u64) -> Option<u64> {
+        (revision >= self.floor)
+            .then(|| self.first + self.events.partition_point(|e| e.revision <= revision) as u64)
+    }
+
+    /// Events newer than `low` up to `high`, newest first.
+    pub(crate) fn between(&self, low: u64, high: u64) -> impl Iterator<Item = &Arc<Event>> {
+        self.events
+            .iter()
+            .rev()
+            .skip_while(move |e| e.revision > high)
+            .take_while(move |e| e.revision > low)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ring(revisions: &[u64]) -> Ring {
+        let mut ring = Ring::default();
+        ring.restart(10);
+        for revision in revisions {
+            ring.push(Arc::new(Event::new(
+                *revision,
+                "/r/a".into(),
+                None,
+                None,
+                Arc::default(),
+            )));
+        }
+        ring
+    }
+
+    #[test]
+    fn positions_follow_revisions() {
+        let mut ring = ring(&[12, 15, 15, 19]);
+        let check = |ring: &Ring, table: &[(u64, Option<u64>)]| {
+            for (revision, position) in table {
+                assert_eq!(ring.after(*revision), *position, "after {revision}");
+            }
+        };
+        check(
+            &ring,
+            &[
+                (9, None),
+                (10, Some(0)),
+                (12, Some(1)),
+                (14, Some(1)),
+                (15, Some(3)),
+                (19, Some(4)),
+                (99, Some(4)),
+            ],
+        );
+        assert!(ring.evict() > 0);
+        assert!(ring.evict() > 0, "both events of revision 15 go together");
+        check(
+            &ring,
+            &[(12, None), (14, None), (15, Some(3)), (19, Some(4))],
+        );
+        assert_eq!((ring.first(), ring.floor(), ring.head()), (3, 15, 4));
+        assert!(ring.get(2).is_none() && ring.get(4).is_none());
+        let newer: Vec<u64> = ring.between(15, 99).map(|e| e.revision).collect();
+        assert_eq!(newer, [19]);
+    }
+}

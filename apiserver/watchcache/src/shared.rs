@@ -1,0 +1,361 @@
+//! What a cache, its filling task and its watchers share: one state behind a lock
+//! that is held for pointer work only.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::RwLock;
+use storage::{Batch, Store};
+use tokio::sync::{Notify, watch};
+
+use crate::error::Error;
+use crate::event::{Event, Slot, decode};
+use crate::filter::last_segment;
+use crate::hub::{Budget, Config};
+use crate::ring::Ring;
+use crate::snapshot::{Map, Snapshot, undo};
+
+/// How many past states are remembered for paged lists.
+const KEPT: usize = 16;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Never filled yet: worth waiting for.
+    Filling,
+    Ready,
+    /// The feed broke, the state is not known; being filled again.
+    Broken,
+}
+
+/// What waiting readers look at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Progress {
+    pub(crate) phase: Phase,
+    pub(crate) revision: u64,
+}
+
+/// Watchers with the same keys wait together, so that an event wakes only those
+/// whom its key concerns.
+pub(crate) struct Scope {
+    pub(crate) notify: Notify,
+    /// The position behind the newest event of this scope.
+    pub(crate) last: AtomicU64,
+    /// Counted under the state's lock.
+    watchers: AtomicUsize,
+}
+
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) encodings: Arc<AtomicU64>,
+    pub(crate) events: AtomicU64,
+    pub(crate) fills: AtomicU64,
+    pub(crate) watchers: AtomicUsize,
+    pub(crate) terminated: AtomicU64,
+    pub(crate) from_history: AtomicU64,
+}
+
+pub(crate) struct State {
+    pub(crate) phase: Phase,
+    /// Counts fills; a watcher lives within one.
+    pub(crate) epoch: u64,
+    pub(crate) now: Snapshot,
+    pub(crate) ring: Ring,
+    /// Past states, ascending, none older than the ring.
+    kept: VecDeque<Snapshot>,
+    pub(crate) scopes: HashMap<Box<str>, Arc<Scope>>,
+}
+
+pub(crate) struct Shared {
+    pub(crate) prefix: Box<str>,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) config: Config,
+    /// No map and no ring: everything is read from the store.
+    pub(crate) uncached: bool,
+    pub(crate) counters: Counters,
+    pub(crate) state: RwLock<State>,
+    pub(crate) progress: watch::Sender<Progress>,
+    pub(crate) ring_bytes: AtomicUsize,
+    budget: Arc<Budget>,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        prefix: &str,
+        store: Arc<dyn Store>,
+        config: Config,
+        uncached: bool,
+        budget: Arc<Budget>,
+    ) -> Arc<Self> {
+        let phase = if uncached {
+            Phase::Ready
+        } else {
+            Phase::Filling
+        };
+        Arc::new(Self {
+            prefix: prefix.into(),
+            store,
+            config,
+            uncached,
+            counters: Counters::default(),
+            state: RwLock::new(State {
+                phase,
+                epoch: 0,
+                now: Snapshot {
+                    map: Map::new_sync(),
+                    revision: 0,
+                },
+                ring: Ring::default(),
+                kept: VecDeque::new(),
+                scopes: HashMap::new(),
+            }),
+            progress: watch::Sender::new(Progress { phase, revision: 0 }),
+            ring_bytes: AtomicUsize::new(0),
+            budget,
+        })
+    }
+
+    /// A fresh fill: readers are let in.
+    pub(crate) fn install(&self, now: Snapshot) {
+        let revision = now.revision;
+        let mut state = self.state.write();
+        state.ring.restart(revision);
+        let old = std::mem::replace(&mut state.now, now);
+        state.phase = Phase::Ready;
+        drop(state);
+        drop(old);
+        self.counters.fills.fetch_add(1, Ordering::Relaxed);
+        self.progress.send_replace(Progress {
+            phase: Phase::Ready,
+            revision,
+        });
+    }
+
+    /// The state is not known any more: watchers end, readers are refused.
+    pub(crate) fn invalidate(&self) {
+        let mut state = self.state.write();
+        state.epoch += 1;
+        state.phase = Phase::Broken;
+        let revision = state.now.revision;
+        let old = std::mem::replace(&mut state.now.map, Map::new_sync());
+        let kept = std::mem::take(&mut state.kept);
+        let ring = std::mem::take(&mut state.ring);
+        // Positions must not repeat, or a late watcher would find others' events.
+        state.ring.restart_at(ring.head());
+        let scopes: Vec<Arc<Scope>> = state.scopes.values().cloned().collect();
+        self.budget.release(&self.ring_bytes, None);
+        drop(state);
+        drop((old, kept, ring));
+        self.progress.send_replace(Progress {
+            phase: Phase::Broken,
+            revision,
+        });
+        for scope in scopes {
+            scope.notify.notify_waiters();
+        }
+    }
+
+    /// Takes a batch of the feed in and wakes whom it concerns.
+    pub(crate) fn apply(&self, batch: Batch) {
+        let decoded: Vec<(storage::Event, Option<Slot>)> = batch
+            .events
+            .into_iter()
+            .map(|e| {
+                let now = e.value.as_deref().map(|v| decode(&e.key, v, e.revision));
+                (e, now)
+            })
+            .collect();
+        let mut woken: Vec<Arc<Scope>> = Vec::new();
+        let mut weight = 0;
+        let mut state = self.state.write();
+        let before = state.now.revision;
+        let mut reached = batch.revision.max(before);
+        for (event, now) in decoded {
+            // A feed repeats nothing; should one do it, the first time counts.
+            if event.revision <= before {
+                continue;
+            }
+            reached = reached.max(event.revision);
+            let was = state.now.map.get(&*event.key).cloned();
+            match &now {
+                Some(slot) => state
+                    .now
+                    .map
+                    .insert_mut(Arc::clone(&event.key), slot.clone()),
+                None if was.is_none() => continue,
+                None => {
+                    state.now.map.remove_mut(&*event.key);
+                }
+            }
+            let event = Arc::new(Event::new(
+                event.revision,
+                event.key,
+                now,
+                was,
+                Arc::clone(&self.counters.encodings),
+            ));
+            weight += event.weight();
+            self.counters.events.fetch_add(1, Ordering::Relaxed);
+            state.file(&self.prefix, &event, &mut woken);
+            state.ring.push(event);
+        }
+        state.now.revision = reached;
+        // Under the lock, or an eviction could give back what was not yet charged.
+        self.budget.charge(&self.ring_bytes, weight);
+        drop(state);
+        self.budget.trim();
+        for scope in woken {
+            scope.notify.notify_waiters();
+        }
+        if reached > before {
+            self.progress.send_modify(|p| p.revision = reached);
+        }
+    }
+
+    /// Drops the oldest revision of the ring, and the past states that only it
+    /// kept alive. Answers whether there was one.
+    pub(crate) fn evict(&self) -> bool {
+        let mut state = self.state.write();
+        let freed = state.ring.evict();
+        let floor = state.ring.floor();
+        let old = state.kept.partition_point(|s| s.revision < floor);
+        let dropped: Vec<Snapshot> = state.kept.drain(..old).collect();
+        self.budget.release(&self.ring_bytes, Some(freed));
+        drop(state);
+        drop(dropped);
+        freed > 0
+    }
+
+    /// The newest state, when it is known.
+    pub(crate) fn snapshot(&self) -> Result<Snapshot, Error> {
+        let state = self.state.read();
+        match state.phase {
+            Phase::Ready => Ok(state.now.clone()),
+            Phase::Filling | Phase::Broken => Err(Error::NotReady),
+        }
+    }
+
+    /// The state at a revision that the cache has reached; `None` when it is older
+    /// than the ring.
+    pub(crate) fn snapshot_at(&self, revision: u64) -> Option<Snapshot> {
+        let (mut past, events) = {
+            let state = self.state.read();
+            if state.phase != Phase::Ready
+                || revision < state.ring.floor()
+                || revision > state.now.revision
+            {
+                return None;
+            }
+            let next = state.kept.partition_point(|s| s.revision < revision);
+            let base = state.kept.get(next).unwrap_or(&state.now).clone();
+            let events: Vec<Arc<Event>> = state
+                .ring
+                .between(revision, base.revision)
+                .cloned()
+                .collect();
+            (base, events)
+        };
+        undo(&mut past.map, &events);
+        past.revision = revision;
+        if !events.is_empty() {
+            self.keep(&past);
+        }
+        Some(past)
+    }
+
+    /// Remembers a state to which a client will come back.
+    pub(crate) fn keep(&self, snapshot: &Snapshot) {
+        let mut state = self.state.write();
+        if state.phase != Phase::Ready || snapshot.revision < state.ring.floor() {
+            return;
+        }
+        let at = state
+            .kept
+            .partition_point(|s| s.revision < snapshot.revision);
+        if state.kept.get(at).map(|s| s.revision) == Some(snapshot.revision) {
+            return;
+        }
+        state.kept.insert(at, snapshot.clone());
+        if state.kept.len() > KEPT {
+            state.kept.pop_front();
+        }
+    }
+
+    /// Waits until the cache has seen a revision.
+    pub(crate) async fn reached(&self, revision: u64) -> Result<(), Error> {
+        let there = |p: &Progress| p.phase == Phase::Ready && p.revision >= revision;
+        if there(&self.progress.borrow()) {
+            return Ok(());
+        }
+        let mut progress = self.progress.subscribe();
+        let seen = progress.wait_for(|p| p.phase == Phase::Broken || there(p));
+        let outcome = tokio::time::timeout(self.config.wait, seen)
+            .await
+            .map(|seen| seen.map(|p| p.phase));
+        match outcome {
+            Ok(Ok(Phase::Ready)) => Ok(()),
+            Ok(_) => Err(Error::NotReady),
+            Err(_) => {
+                let now = *self.progress.borrow();
+                Err(match now.phase {
+                    Phase::Ready => Error::TooLarge {
+                        asked: revision,
+                        current: now.revision,
+                    },
+                    Phase::Filling | Phase::Broken => Error::NotReady,
+                })
+            }
+        }
+    }
+}
+
+impl State {
+    /// Notes an event in the scopes its key belongs to; it will get the position
+    /// at the ring's head.
+    fn file(&self, prefix: &str, event: &Event, woken: &mut Vec<Arc<Scope>>) {
+        if self.scopes.is_empty() {
+            return;
+        }
+        let behind = self.ring.head() + 1;
+        let suffix = event.key.strip_prefix(prefix).unwrap_or(&event.key);
+        let mut hit = |scope: Option<&Arc<Scope>>| {
+            if let Some(scope) = scope {
+                scope.last.store(behind, Ordering::Relaxed);
+                if !woken.iter().any(|w| Arc::ptr_eq(w, scope)) {
+                    woken.push(Arc::clone(scope));
+                }
+            }
+        };
+        hit(self.scopes.get(""));
+        // Most resources are watched as a whole only.
+        if self.scopes.len() > 1 || !self.scopes.contains_key("") {
+            hit(self.scopes.get(suffix));
+            hit(self.scopes.get(&*format!("/{}", last_segment(suffix))));
+            if let Some(slash) = suffix.find('/') {
+                hit(self.scopes.get(&suffix[..=slash]));
+            }
+        }
+    }
+
+    /// The scope of a new watcher.
+    pub(crate) fn enter(&mut self, id: &str) -> Arc<Scope> {
+        let head = self.ring.head();
+        let scope = self.scopes.entry(id.into()).or_insert_with(|| {
+            // What came before was not noted; take it that there was something.
+            Arc::new(Scope {
+                notify: Notify::new(),
+                last: AtomicU64::new(head),
+                watchers: AtomicUsize::new(0),
+            })
+        });
+        scope.watchers.fetch_add(1, Ordering::Relaxed);
+        Arc::clone(scope)
+    }
+
+    /// The counterpart of [`Self::enter`].
+    pub(crate) fn leave(&mut self, id: &str, scope: &Scope) {
+        if scope.watchers.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.scopes.remove(id);
+        }
+    }
+}

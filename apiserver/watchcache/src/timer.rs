@@ -1,0 +1,134 @@
+//! When a watcher has to speak without an event: bookmarks and the deadline.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// A bookmark comes this long before the deadline, so that the client resumes
+/// from a recent revision.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    Nothing,
+    Bookmark,
+    Deadline,
+}
+
+pub(crate) struct Timer {
+    sleep: Pin<Box<Sleep>>,
+    bookmark: Option<Instant>,
+    deadline: Option<Instant>,
+    interval: Duration,
+}
+
+impl Timer {
+    /// `None` when nothing will ever be due.
+    pub(crate) fn new(
+        bookmarks: bool,
+        interval: Duration,
+        deadline: Option<Instant>,
+    ) -> Option<Self> {
+        if !bookmarks && deadline.is_none() {
+            return None;
+        }
+        let now = Instant::now();
+        let mut timer = Self {
+            sleep: Box::pin(sleep_until(now)),
+            bookmark: bookmarks.then_some(now),
+            deadline,
+            interval,
+        };
+        timer.next_bookmark(now);
+        Some(timer)
+    }
+
+    pub(crate) fn due(&self) -> Due {
+        let now = Instant::now();
+        let past = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        if past(self.deadline) {
+            Due::Deadline
+        } else if past(self.bookmark) {
+            Due::Bookmark
+        } else {
+            Due::Nothing
+        }
+    }
+
+    /// A bookmark was given: plans the next.
+    pub(crate) fn bookmarked(&mut self) {
+        self.next_bookmark(Instant::now());
+    }
+
+    fn next_bookmark(&mut self, now: Instant) {
+        if self.bookmark.is_some() {
+            // Jitter, or watchers that started together stay together.
+            let regular = now + self.interval.mul_f64(rand::random_range(0.75..1.0));
+            let farewell = self.deadline.and_then(|d| d.checked_sub(FAREWELL));
+            self.bookmark = match farewell {
+                Some(last) if last <= now => None,
+                Some(last) => Some(regular.min(last)),
+                None => Some(regular),
+            };
+        }
+        if let Some(next) = self.bookmark.into_iter().chain(self.deadline).min() {
+            self.sleep.as_mut().reset(next);
+        }
+    }
+
+    /// Completes when something is due. Cancel-safe.
+    pub(crate) async fn tick(timer: &mut Option<Self>) {
+        match timer {
+            Some(timer) if timer.bookmark.is_some() || timer.deadline.is_some() => {
+                timer.sleep.as_mut().await;
+            }
+            _ => std::future::pending().await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn check(bookmarks: bool, deadline: Option<u64>, seconds: u64) -> Vec<(u64, Due)> {
+        let start = Instant::now();
+        let until = start + Duration::from_secs(seconds);
+        let deadline = deadline.map(|s| start + Duration::from_secs(s));
+        let mut timer = Timer::new(bookmarks, Duration::from_secs(60), deadline);
+        let mut seen = Vec::new();
+        while tokio::time::timeout_at(until, Timer::tick(&mut timer))
+            .await
+            .is_ok()
+        {
+            let due = timer.as_ref().unwrap().due();
+            seen.push((start.elapsed().as_secs(), due));
+            match due {
+                Due::Bookmark => timer.as_mut().unwrap().bookmarked(),
+                Due::Deadline => break,
+                Due::Nothing => panic!("woken for nothing"),
+            }
+        }
+        seen
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bookmarks_come_each_minute_and_before_the_deadline() {
+        assert_eq!(check(false, None, 500).await, []);
+        assert_eq!(check(false, Some(10), 500).await, [(10, Due::Deadline)]);
+        assert_eq!(check(true, Some(1), 500).await, [(1, Due::Deadline)]);
+        assert_eq!(
+            check(true, Some(30), 500).await,
+            [(28, Due::Bookmark), (30, Due::Deadline)]
+        );
+        let regular = check(true, None, 300).await;
+        assert!((5..=6).contains(&regular.len()), "{regular:?}");
+        let long = check(true, Some(100), 500).await;
+        assert!(long.len() >= 3, "{long:?}");
+        assert_eq!(
+            long[long.len() - 2..],
+            [(98, Due::Bookmark), (100, Due::Deadline)]
+        );
+    }
+}
