@@ -10,6 +10,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
+/// The largest transaction (etcd: `--max-request-bytes`).
+pub const MAX_REQUEST_BYTES: usize = 3 << 19;
+
 /// Why an engine refused, by what the caller does next.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
@@ -93,11 +96,11 @@ pub struct Page {
 #[derive(Clone, Debug)]
 pub enum Op {
     /// Stores a value; with a time to live the key is deleted when it has passed
-    /// (at most a minute late), and the deletion is an event.
-    Put {
-        value: Bytes,
-        ttl: Option<Duration>,
-    },
+    /// (at most a minute late), and the deletion is an event. A later put without
+    /// one lifts it.
+    Put { value: Bytes, ttl: Option<Duration> },
+    /// Removes the key. One that is absent cannot be deleted: with `expected` 0
+    /// the outcome is always a conflict.
     Delete,
 }
 
@@ -151,17 +154,29 @@ pub trait Feed: Send {
 /// revisions ascend by one per committed transaction and are never used twice.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// The newest revision, linearised (etcd: header of an empty range).
+    /// The newest revision, linearised (etcd: header of an empty range). Every feed
+    /// soon reports a progress of at least this, without any further write (etcd:
+    /// progress request).
     async fn revision(&self) -> Result<u64>;
+    /// The revision that a feed of exactly this prefix must have reached to know
+    /// every change acknowledged so far. It may be older than [`Store::revision`]
+    /// where other keys were written since, and then wakes nobody: the cheap
+    /// question before an answer from a cache.
+    async fn revision_of(&self, prefix: &str) -> Result<u64> {
+        let _ = prefix;
+        self.revision().await
+    }
     /// One key in the newest state.
     async fn get(&self, key: &str) -> Result<Option<Entry>>;
     /// Keys in order, at one revision.
     async fn range(&self, range: &Range) -> Result<Page>;
     /// One transaction. When the call is dropped the transaction may or may not
-    /// happen.
+    /// happen. Key and value together take up to [`MAX_REQUEST_BYTES`].
     async fn commit(&self, txn: Txn) -> Result<Outcome>;
-    /// Events of keys with `prefix` whose revision is greater than `after`.
+    /// Events of keys with `prefix` whose revision is greater than `after`, which
+    /// may neither lie before the compaction nor in the future.
     async fn watch(&self, prefix: &str, after: u64) -> Result<Box<dyn Feed>>;
-    /// Forgets history before `revision`, which must stay readable itself.
+    /// Forgets history before `revision`, which must stay readable itself. Nothing
+    /// happens when that is forgotten already.
     async fn compact(&self, revision: u64) -> Result<()>;
 }

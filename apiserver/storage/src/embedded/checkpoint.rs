@@ -1,0 +1,101 @@
+//! Moves the log into the database beside the writer. Enters: a nudge when the log
+//! has grown. Leaves: a word to the writer when little is left, so that it can do
+//! the rest between two batches and the log begins anew.
+//!
+//! Under constant load a passive checkpoint never catches up with the last frames;
+//! without the writer's help the log would grow for ever.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+use rusqlite::Connection;
+
+use super::file::open_beside;
+use crate::store::{Error, Result};
+
+/// Log bytes after which a checkpoint begins.
+const NUDGE_BYTES: usize = 4 << 20;
+/// Frames (pages) that the writer may be asked to move.
+const REST: i64 = 256;
+const ROUNDS: usize = 4;
+
+#[derive(Debug)]
+pub(super) struct Checkpointer {
+    nudge: SyncSender<()>,
+    rest: Arc<AtomicBool>,
+    written: usize,
+    thread: JoinHandle<()>,
+}
+
+impl Checkpointer {
+    pub(super) fn start(database: PathBuf, sync: bool) -> Result<Self> {
+        let connection = open_beside(&database)?;
+        let synchronous = if sync { "FULL" } else { "OFF" };
+        connection
+            .pragma_update(None, "synchronous", synchronous)
+            .map_err(super::file::failed)?;
+        let (nudge, nudged) = sync_channel(1);
+        let rest = Arc::new(AtomicBool::new(false));
+        let flag = rest.clone();
+        let thread = std::thread::Builder::new()
+            .name("store-log".into())
+            .spawn(move || run(&connection, &nudged, &flag))
+            .map_err(|e| Error::Fatal(format!("cannot start the log thread: {e}")))?;
+        Ok(Self {
+            nudge,
+            rest,
+            written: 0,
+            thread,
+        })
+    }
+
+    /// To be called by the writer after each commit, outside of a transaction.
+    pub(super) fn wrote(&mut self, bytes: usize, writer: &Connection) -> rusqlite::Result<()> {
+        if self.rest.swap(false, Ordering::Acquire) {
+            passive(writer)?;
+        }
+        self.written += bytes;
+        if self.written >= NUDGE_BYTES {
+            self.written = 0;
+            // A full channel means that it is nudged already.
+            let _ = self.nudge.try_send(());
+        }
+        Ok(())
+    }
+
+    pub(super) fn join(self) {
+        drop(self.nudge);
+        if self.thread.join().is_err() {
+            tracing::error!("the log thread of the store ended badly");
+        }
+    }
+}
+
+fn run(connection: &Connection, nudged: &Receiver<()>, rest: &AtomicBool) {
+    while nudged.recv().is_ok() {
+        for _ in 0..ROUNDS {
+            match passive(connection) {
+                Ok(left) if left > REST => {}
+                Ok(left) => {
+                    rest.store(left > 0, Ordering::Release);
+                    break;
+                }
+                Err(error) => {
+                    // The writer meets the same disk and decides.
+                    tracing::warn!(%error, "a checkpoint of the store failed");
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// Moves what can be moved without waiting for anybody; returns the frames left.
+fn passive(connection: &Connection) -> rusqlite::Result<i64> {
+    connection
+        .prepare_cached("PRAGMA wal_checkpoint(PASSIVE)")?
+        .query_row([], |row| Ok(row.get::<_, i64>(1)? - row.get::<_, i64>(2)?))
+}

@@ -1,0 +1,315 @@
+//! The database file: who may open it, its schema, its pragmas, loading the index.
+//! Enters: a directory. Leaves: connections, the [`State`] of what is stored, or one
+//! error that says what to do.
+//!
+//! One table holds everything. A row is one write, its primary key is the revision,
+//! so that a write is an append to one B-tree; keys are looked up in memory. The
+//! value comes last, so that loading does not touch the pages of large values.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::fs::{self, DirBuilder, File, TryLockError};
+use std::io::{Read, Seek, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSqlOutput, ValueRef};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, ToSql, params};
+
+use super::state::{Garbage, State, Version};
+use super::{Options, RING_BYTES};
+use crate::store::{Error, Result};
+
+/// "Flot", in the header of the file.
+const APPLICATION_ID: i32 = 0x466c_6f74;
+const SCHEMA_VERSION: i32 = 1;
+const SCHEMA: &str = "
+CREATE TABLE history (
+    revision INTEGER PRIMARY KEY,
+    key      TEXT NOT NULL,
+    previous INTEGER NOT NULL, -- revision of the key's state before; 0: absent
+    expires  INTEGER,          -- milliseconds since 1970
+    value    BLOB              -- NULL: deleted
+) STRICT;
+CREATE TABLE mark (name TEXT PRIMARY KEY, revision INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+INSERT INTO mark VALUES ('compacted', 0);
+";
+const PAGE_BYTES: u64 = 4096;
+
+/// A revision as SQLite stores it: a signed number, and revisions stay below 2^63.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stored(pub(super) u64);
+
+impl ToSql for Stored {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        let number = i64::try_from(self.0);
+        let number = number.map_err(|e| rusqlite::Error::ToSqlConversionFailure(e.into()))?;
+        Ok(ToSqlOutput::from(number))
+    }
+}
+
+impl FromSql for Stored {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        let number = value.as_i64()?;
+        u64::try_from(number)
+            .map(Self)
+            .map_err(|_| FromSqlError::OutOfRange(number))
+    }
+}
+
+/// When a key is to be deleted: milliseconds since 1970, the revision that said so.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Expiry {
+    pub(super) at: i64,
+    pub(super) revision: u64,
+    pub(super) key: std::sync::Arc<str>,
+}
+
+/// What is stored.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    pub(super) state: State,
+    pub(super) garbage: VecDeque<Garbage>,
+    pub(super) expiries: BinaryHeap<Reverse<Expiry>>,
+}
+
+/// A directory that this process alone may use.
+#[derive(Debug)]
+pub(super) struct Directory {
+    pub(super) database: PathBuf,
+    /// Locked; the kernel lets go of it with the process.
+    _lock: File,
+}
+
+impl Directory {
+    pub(super) fn lock(path: &Path) -> Result<Self> {
+        let failed = |e: std::io::Error| {
+            Error::Fatal(format!(
+                "cannot use the data directory {}: {e}; choose one that this user may write",
+                path.display()
+            ))
+        };
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(path)
+            .map_err(failed)?;
+        let mut lock = File::options()
+            .create(true)
+            .read(true)
+            .write(true)
+            .truncate(false)
+            .open(path.join("lock"))
+            .map_err(failed)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::Error(e)) => return Err(failed(e)),
+            Err(TryLockError::WouldBlock) => {
+                let mut owner = String::new();
+                let _ = Read::by_ref(&mut lock).take(32).read_to_string(&mut owner);
+                return Err(Error::Fatal(format!(
+                    "the data directory {} is in use by process {}; stop it or choose another \
+                     directory",
+                    path.display(),
+                    owner.trim()
+                )));
+            }
+        }
+        lock.set_len(0).map_err(failed)?;
+        lock.rewind().map_err(failed)?;
+        writeln!(lock, "{}", std::process::id()).map_err(failed)?;
+        File::open(path)
+            .and_then(|d| d.sync_all())
+            .map_err(failed)?;
+        Ok(Self {
+            database: path.join("store.db"),
+            _lock: lock,
+        })
+    }
+}
+
+/// Opens the writer's connection and creates what is missing.
+pub(super) fn open(database: &Path, options: &Options) -> Result<Connection> {
+    let explain = |e: rusqlite::Error| match e.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => damaged(database, &e),
+        _ => Error::Fatal(format!("cannot open the store {}: {e}", database.display())),
+    };
+    let connection = Connection::open(database).map_err(explain)?;
+    check_identity(&connection, database).map_err(|e| e.or_else(explain))?;
+    prepare(&connection, options).map_err(explain)?;
+    Ok(connection)
+}
+
+/// Opens a store that lives in the memory of this connection.
+pub(super) fn open_memory(options: &Options) -> Result<Connection> {
+    let connection = Connection::open_in_memory().map_err(failed)?;
+    prepare(&connection, options).map_err(failed)?;
+    Ok(connection)
+}
+
+/// Opens one more connection, for reading or for checkpoints.
+pub(super) fn open_beside(database: &Path) -> Result<Connection> {
+    let connection = Connection::open(database).map_err(failed)?;
+    connection
+        .busy_timeout(Duration::from_secs(5))
+        .map_err(failed)?;
+    connection
+        .pragma_update(None, "cache_size", -2048)
+        .map_err(failed)?;
+    Ok(connection)
+}
+
+/// Either our refusal or a failure of SQLite.
+enum Refusal {
+    Ours(Error),
+    Sqlite(rusqlite::Error),
+}
+
+impl Refusal {
+    fn or_else(self, explain: impl FnOnce(rusqlite::Error) -> Error) -> Error {
+        match self {
+            Self::Ours(e) => e,
+            Self::Sqlite(e) => explain(e),
+        }
+    }
+}
+
+impl From<rusqlite::Error> for Refusal {
+    fn from(e: rusqlite::Error) -> Self {
+        Self::Sqlite(e)
+    }
+}
+
+fn check_identity(connection: &Connection, database: &Path) -> std::result::Result<(), Refusal> {
+    let id: i32 = connection.pragma_query_value(None, "application_id", |r| r.get(0))?;
+    let version: i32 = connection.pragma_query_value(None, "user_version", |r| r.get(0))?;
+    let tables: i64 =
+        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |r| r.get(0))?;
+    let file = database.display();
+    if id == 0 && version == 0 && tables == 0 {
+        return Ok(());
+    }
+    if id != APPLICATION_ID {
+        return Err(Refusal::Ours(Error::Fatal(format!(
+            "{file} is a database of another program; choose another data directory"
+        ))));
+    }
+    if version != SCHEMA_VERSION {
+        return Err(Refusal::Ours(Error::Fatal(format!(
+            "{file} has format {version}, this version knows {SCHEMA_VERSION}; start the version \
+             that wrote it"
+        ))));
+    }
+    Ok(())
+}
+
+fn prepare(connection: &Connection, options: &Options) -> rusqlite::Result<()> {
+    connection.busy_timeout(Duration::from_secs(5))?;
+    connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
+    let synchronous = if options.sync { "FULL" } else { "OFF" };
+    connection.pragma_update(None, "synchronous", synchronous)?;
+    // Checkpoints are made by their own thread, see checkpoint.rs.
+    connection.pragma_update_and_check(None, "wal_autocheckpoint", 0, |_| Ok(()))?;
+    connection.pragma_update_and_check(None, "journal_size_limit", 64 << 20, |_| Ok(()))?;
+    connection.pragma_update(None, "cache_size", -4096)?;
+    if let Some(quota) = options.quota {
+        let pages = i64::try_from(quota / PAGE_BYTES).unwrap_or(i64::MAX);
+        connection.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()))?;
+    }
+    let created: Option<i64> = connection
+        .query_row(
+            "SELECT 1 FROM sqlite_schema WHERE name = 'history'",
+            [],
+            |r| r.get(0),
+        )
+        .optional()?;
+    if created.is_none() {
+        connection.execute_batch(&format!(
+            "BEGIN IMMEDIATE;{SCHEMA}PRAGMA application_id = {APPLICATION_ID};
+             PRAGMA user_version = {SCHEMA_VERSION};COMMIT"
+        ))?;
+    }
+    Ok(())
+}
+
+/// Reads which keys have which versions.
+pub(super) fn load(connection: &Connection, options: &Options) -> Result<Loaded> {
+    let file = PathBuf::from(connection.path().unwrap_or_default());
+    rows(connection, options).map_err(|e| match e.sqlite_error_code() {
+        Some(code) if code != ErrorCode::DatabaseCorrupt => failed(e),
+        _ => damaged(&file, &e),
+    })
+}
+
+fn rows(connection: &Connection, options: &Options) -> rusqlite::Result<Loaded> {
+    let Stored(mut compacted) = connection.query_row(
+        "SELECT revision FROM mark WHERE name = 'compacted'",
+        [],
+        |r| r.get(0),
+    )?;
+    let mut state = State::new(RING_BYTES);
+    let mut garbage = VecDeque::new();
+    let mut expiries = BinaryHeap::new();
+    let mut revision = 0;
+    let mut statement = connection
+        .prepare("SELECT revision, key, expires, value IS NULL FROM history ORDER BY revision")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        Stored(revision) = row.get(0)?;
+        let key: std::sync::Arc<str> = row.get_ref(1)?.as_str()?.into();
+        if let Some(at) = row.get(2)? {
+            expiries.push(Reverse(Expiry {
+                at,
+                revision,
+                key: key.clone(),
+            }));
+        }
+        let deleted = row.get(3)?;
+        state.load(key, Version { revision, deleted }, &mut garbage);
+    }
+    // The last writes may be tombstones that are compacted away.
+    revision = revision.max(compacted);
+    if options.skip_revisions > 0 {
+        revision += options.skip_revisions;
+        compacted = revision;
+        set_compacted(connection, compacted)?;
+    }
+    state.loaded(revision, compacted);
+    Ok(Loaded {
+        state,
+        garbage,
+        expiries,
+    })
+}
+
+pub(super) fn set_compacted(connection: &Connection, revision: u64) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached("UPDATE mark SET revision = ?1 WHERE name = 'compacted'")?
+        .execute(params![Stored(revision)])
+        .map(drop)
+}
+
+/// What a failure of SQLite means to a caller.
+pub(super) fn failed(e: rusqlite::Error) -> Error {
+    match e.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => Error::NoSpace(e.to_string()),
+        _ => Error::Fatal(e.to_string()),
+    }
+}
+
+fn damaged(database: &Path, e: &rusqlite::Error) -> Error {
+    Error::Fatal(format!(
+        "the store {} is damaged or not a store ({e}); restore it from a backup, or move it away \
+         to start empty",
+        database.display()
+    ))
+}
+
+/// The bytes of the database and its log on disk.
+pub(super) fn bytes(database: &Path) -> u64 {
+    let mut log = database.as_os_str().to_owned();
+    log.push("-wal");
+    let size = |path: &Path| fs::metadata(path).map_or(0, |m| m.len());
+    size(database) + size(Path::new(&log))
+}

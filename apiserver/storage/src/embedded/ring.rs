@@ -1,0 +1,103 @@
+//! The recent events, for feeds that are nearly up to date. Enters: durable events,
+//! one per revision. Leaves: clones that share their bytes. Bounded in bytes.
+
+use std::collections::VecDeque;
+
+use crate::store::Event;
+
+/// What one event costs beside its key and values.
+const OVERHEAD: usize = 160;
+
+#[derive(Debug)]
+pub(super) struct Ring {
+    /// The event of revision `start + 1 + i` is at `i`.
+    events: VecDeque<Event>,
+    start: u64,
+    bytes: usize,
+    limit: usize,
+}
+
+impl Ring {
+    pub(super) fn new(start: u64, limit: usize) -> Self {
+        Self {
+            events: VecDeque::new(),
+            start,
+            bytes: 0,
+            limit,
+        }
+    }
+
+    pub(super) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn push(&mut self, event: Event) {
+        self.bytes += cost(&event);
+        self.events.push_back(event);
+    }
+
+    /// The oldest event, removed, as long as there are too many bytes.
+    pub(super) fn evict(&mut self) -> Option<Event> {
+        if self.bytes <= self.limit {
+            return None;
+        }
+        let event = self.events.pop_front()?;
+        self.bytes -= cost(&event);
+        self.start = event.revision;
+        Some(event)
+    }
+
+    /// The events after a revision whose keys begin with `prefix`; `None` when
+    /// some of them have left the ring.
+    pub(super) fn after(&self, revision: u64, prefix: &str) -> Option<Vec<Event>> {
+        let skip = revision.checked_sub(self.start)?;
+        let skip = usize::try_from(skip).unwrap_or(usize::MAX);
+        let events = self.events.iter().skip(skip);
+        Some(
+            events
+                .filter(|e| e.key.starts_with(prefix))
+                .cloned()
+                .collect(),
+        )
+    }
+}
+
+fn cost(event: &Event) -> usize {
+    let previous = event.previous.as_ref().map_or(0, |e| e.value.len());
+    OVERHEAD + event.key.len() + event.value.as_ref().map_or(0, |v| v.len()) + previous
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(revision: u64, key: &str) -> Event {
+        Event {
+            key: key.into(),
+            revision,
+            value: None,
+            previous: None,
+        }
+    }
+
+    #[test]
+    fn keeps_the_newest_within_its_bytes() {
+        let mut ring = Ring::new(10, 3 * (OVERHEAD + 2));
+        for revision in 11..=15 {
+            ring.push(event(revision, if revision % 2 == 0 { "a/" } else { "b/" }));
+            while ring.evict().is_some() {}
+        }
+        let revisions = |after, prefix| {
+            let events = ring.after(after, prefix)?;
+            Some(events.iter().map(|e| e.revision).collect::<Vec<_>>())
+        };
+        assert_eq!(revisions(11, ""), None);
+        assert_eq!(revisions(12, ""), Some(vec![13, 14, 15]));
+        assert_eq!(revisions(12, "b/"), Some(vec![13, 15]));
+        assert_eq!(revisions(15, ""), Some(vec![]));
+    }
+}

@@ -1,0 +1,283 @@
+//! What the engine knows without asking SQLite: which revisions each key has, the
+//! recent events, and how far history reaches back. Enters: durable events.
+//! Leaves: revisions to read, events to deliver. No I/O, no lock of its own.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::ring::Ring;
+use crate::store::{Entry, Error, Event, Page, Range, Result};
+
+/// One write to a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Version {
+    pub(super) revision: u64,
+    pub(super) deleted: bool,
+}
+
+/// The readable versions of one key, as in etcd's key index.
+#[derive(Debug)]
+struct Slot {
+    newest: Version,
+    /// The newest value, kept for as long as its event is in the ring.
+    value: Option<Bytes>,
+    /// Ascending.
+    older: VecDeque<Version>,
+}
+
+impl Slot {
+    fn at(&self, revision: u64) -> Option<Version> {
+        if self.newest.revision <= revision {
+            return Some(self.newest);
+        }
+        let after = self.older.partition_point(|v| v.revision <= revision);
+        after
+            .checked_sub(1)
+            .and_then(|i| self.older.get(i).copied())
+    }
+}
+
+/// Where to find the content of a key.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub(super) key: Arc<str>,
+    pub(super) revision: u64,
+    /// `None`: read the row of `revision`.
+    pub(super) value: Option<Bytes>,
+}
+
+impl Found {
+    pub(super) fn into_entry(self, value: Bytes) -> Entry {
+        Entry {
+            key: self.key,
+            value,
+            revision: self.revision,
+        }
+    }
+}
+
+/// The keys of a [`Range`], still without some of their values.
+#[derive(Debug)]
+pub(super) struct Keys {
+    pub(super) found: Vec<Found>,
+    pub(super) page: Page,
+}
+
+/// A row that nobody may read once `superseded_at` is compacted.
+#[derive(Clone, Debug)]
+pub(super) struct Garbage {
+    pub(super) superseded_at: u64,
+    pub(super) revision: u64,
+    pub(super) key: Arc<str>,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    keys: BTreeMap<Arc<str>, Slot>,
+    ring: Ring,
+    revision: u64,
+    compacted: u64,
+    /// Why the engine has ended.
+    ended: Option<Error>,
+}
+
+impl State {
+    pub(super) fn new(ring_bytes: usize) -> Self {
+        Self {
+            keys: BTreeMap::new(),
+            ring: Ring::new(0, ring_bytes),
+            revision: 0,
+            compacted: 0,
+            ended: None,
+        }
+    }
+
+    /// Takes in one row while loading, in ascending revisions; returns the rows
+    /// that it superseded.
+    pub(super) fn load(
+        &mut self,
+        key: Arc<str>,
+        version: Version,
+        garbage: &mut VecDeque<Garbage>,
+    ) {
+        self.advance(&key, version, None, garbage);
+    }
+
+    /// Ends the loading.
+    pub(super) fn loaded(&mut self, revision: u64, compacted: u64) {
+        self.revision = revision;
+        self.compacted = compacted;
+        self.ring = Ring::new(revision, self.ring.limit());
+    }
+
+    pub(super) fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    pub(super) fn compacted(&self) -> u64 {
+        self.compacted
+    }
+
+    pub(super) fn keys(&self) -> usize {
+        self.keys.len()
+    }
+
+    pub(super) fn ring(&self) -> &Ring {
+        &self.ring
+    }
+
+    /// `Err` when the engine has ended.
+    pub(super) fn alive(&self) -> Result<()> {
+        self.ended.clone().map_or(Ok(()), Err)
+    }
+
+    pub(super) fn end(&mut self, why: Error) {
+        self.ended.get_or_insert(why);
+    }
+
+    /// Makes durable events visible.
+    pub(super) fn publish(&mut self, events: &[Event], garbage: &mut VecDeque<Garbage>) {
+        for event in events {
+            let version = Version {
+                revision: event.revision,
+                deleted: event.value.is_none(),
+            };
+            self.advance(&event.key, version, event.value.clone(), garbage);
+            self.revision = event.revision;
+            self.ring.push(event.clone());
+        }
+        while let Some(event) = self.ring.evict() {
+            if let Some(slot) = self.keys.get_mut(&event.key)
+                && slot.newest.revision == event.revision
+            {
+                slot.value = None;
+            }
+        }
+    }
+
+    fn advance(
+        &mut self,
+        key: &Arc<str>,
+        version: Version,
+        value: Option<Bytes>,
+        garbage: &mut VecDeque<Garbage>,
+    ) {
+        let mut supersede = |revision| {
+            garbage.push_back(Garbage {
+                superseded_at: version.revision,
+                revision,
+                key: key.clone(),
+            });
+        };
+        if let Some(slot) = self.keys.get_mut(key) {
+            // A tombstone supersedes itself, see below.
+            if !slot.newest.deleted {
+                supersede(slot.newest.revision);
+            }
+            slot.older.push_back(slot.newest);
+            slot.newest = version;
+            slot.value = value;
+        } else {
+            let slot = Slot {
+                newest: version,
+                value,
+                older: VecDeque::new(),
+            };
+            self.keys.insert(key.clone(), slot);
+        }
+        // No read at or after its own revision needs a tombstone.
+        if version.deleted {
+            supersede(version.revision);
+        }
+    }
+
+    /// From now on reads before `revision` are refused. Must come before the first
+    /// row is removed: whoever reads rows looks at this mark afterwards.
+    pub(super) fn compact(&mut self, revision: u64) {
+        self.compacted = self.compacted.max(revision);
+    }
+
+    /// Forgets a row that is compacted.
+    pub(super) fn forget(&mut self, row: &Garbage) {
+        let Some(slot) = self.keys.get_mut(&row.key) else {
+            return;
+        };
+        while slot
+            .older
+            .front()
+            .is_some_and(|v| v.revision <= row.revision)
+        {
+            slot.older.pop_front();
+        }
+        if slot.newest.revision == row.revision {
+            self.keys.remove(&row.key);
+        }
+    }
+
+    /// The newest version of a key, unless it is deleted.
+    pub(super) fn newest(&self, key: &str) -> Option<Found> {
+        let (key, slot) = self.keys.get_key_value(key)?;
+        (!slot.newest.deleted).then(|| Found {
+            key: key.clone(),
+            revision: slot.newest.revision,
+            value: slot.value.clone(),
+        })
+    }
+
+    /// Checks that `revision` can be read.
+    pub(super) fn readable(&self, revision: u64) -> Result<()> {
+        if revision > self.revision {
+            return Err(Error::Future {
+                asked: revision,
+                current: self.revision,
+            });
+        }
+        if revision < self.compacted {
+            return Err(Error::Compacted { at: self.compacted });
+        }
+        Ok(())
+    }
+
+    pub(super) fn range(&self, range: &Range) -> Result<Keys> {
+        self.alive()?;
+        let at = if range.at == 0 {
+            self.revision
+        } else {
+            range.at
+        };
+        self.readable(at)?;
+        let mut keys = Keys {
+            found: Vec::new(),
+            page: Page {
+                revision: at,
+                ..Page::default()
+            },
+        };
+        if range.start >= range.end {
+            return Ok(keys);
+        }
+        let bounds = (
+            Bound::Included(range.start.as_str()),
+            Bound::Excluded(range.end.as_str()),
+        );
+        for (key, slot) in self.keys.range::<str, _>(bounds) {
+            let Some(version) = slot.at(at).filter(|v| !v.deleted) else {
+                continue;
+            };
+            if range.limit > 0 && keys.found.len() == range.limit {
+                keys.page.remaining += 1;
+                continue;
+            }
+            let newest = version == slot.newest;
+            keys.found.push(Found {
+                key: key.clone(),
+                revision: version.revision,
+                value: slot.value.clone().filter(|_| newest),
+            });
+        }
+        Ok(keys)
+    }
+}

@@ -1,0 +1,361 @@
+//! The one thread that writes. Enters: requests, and the time (keys expire, history
+//! ages). Leaves: committed batches, published to readers and feeds, then answered.
+//!
+//! While one batch waits for the disk the next one gathers in the queue; so a
+//! commit is never delayed and one sync serves all that arrived meanwhile.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rusqlite::Connection;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+use super::checkpoint::Checkpointer;
+use super::file::{Directory, Expiry, failed};
+use super::state::Garbage;
+use super::transaction::Batch;
+use super::{Options, Shared};
+use crate::store::{Error, Op, Outcome, Result, Txn};
+
+/// Requests and rows to remove in one SQLite transaction.
+const BATCH: usize = 512;
+/// How long feeds of quiet prefixes may not hear of progress.
+const ANNOUNCE: Duration = Duration::from_millis(100);
+/// How long the thread's own work rests when there was no space for it.
+const PAUSE: Duration = Duration::from_secs(5);
+/// Pieces in which history ages.
+const AGES: u32 = 5;
+/// Bytes that a commit appends to the log beside its rows, roughly.
+const COMMIT_BYTES: usize = 8 << 10;
+
+pub(super) enum Request {
+    Txn {
+        txn: Txn,
+        reply: oneshot::Sender<Result<Outcome>>,
+        /// Held as long as the request takes up memory.
+        permit: OwnedSemaphorePermit,
+    },
+    Compact {
+        revision: u64,
+        reply: oneshot::Sender<Result<()>>,
+    },
+    Close,
+}
+
+type Reply = (oneshot::Sender<Result<Outcome>>, OwnedSemaphorePermit);
+
+/// What one round writes.
+#[derive(Default)]
+struct Round {
+    txns: Vec<Txn>,
+    /// One for each of the first transactions; the others are our own.
+    replies: Vec<Reply>,
+    expired: Vec<Expiry>,
+    compact: Option<u64>,
+    compact_replies: Vec<oneshot::Sender<Result<()>>>,
+    closing: bool,
+}
+
+pub(super) struct Writer {
+    shared: Arc<Shared>,
+    connection: Arc<Mutex<Connection>>,
+    requests: Receiver<Request>,
+    options: Options,
+    checkpointer: Option<Checkpointer>,
+    expiries: BinaryHeap<Reverse<Expiry>>,
+    /// Ascending in `superseded_at`.
+    garbage: VecDeque<Garbage>,
+    /// When history had which revision.
+    ages: VecDeque<(Instant, u64)>,
+    /// When to do what, if anything.
+    sweep: Option<Instant>,
+    age: Option<Instant>,
+    announce: Option<Instant>,
+    /// The last batch found no space.
+    full: bool,
+    /// No work of our own before this moment.
+    paused: Option<Instant>,
+    /// Last, so that it is given back after everything else is closed.
+    _directory: Option<Directory>,
+}
+
+impl Writer {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        connection: Arc<Mutex<Connection>>,
+        requests: Receiver<Request>,
+        options: Options,
+        directory: Option<Directory>,
+    ) -> Result<Self> {
+        let checkpointer = match &directory {
+            Some(d) => Some(Checkpointer::start(d.database.clone(), options.sync)?),
+            None => None,
+        };
+        let age = options.history.map(|_| Instant::now());
+        Ok(Self {
+            shared,
+            connection,
+            requests,
+            options,
+            checkpointer,
+            expiries: BinaryHeap::new(),
+            garbage: VecDeque::new(),
+            ages: VecDeque::new(),
+            sweep: None,
+            age,
+            announce: None,
+            full: false,
+            paused: None,
+            _directory: directory,
+        })
+    }
+
+    pub(super) fn with(
+        mut self,
+        garbage: VecDeque<Garbage>,
+        expiries: BinaryHeap<Reverse<Expiry>>,
+    ) -> Self {
+        self.garbage = garbage;
+        self.expiries = expiries;
+        self
+    }
+
+    pub(super) fn run(mut self) {
+        let why = loop {
+            let round = self.gather();
+            let closing = round.closing;
+            if let Err(error) = self.round(round) {
+                break error;
+            }
+            if closing {
+                break Error::Unavailable("the store is closed".into());
+            }
+        };
+        self.shared.state.write().end(why.clone());
+        if matches!(why, Error::Fatal(_)) {
+            tracing::error!(error = %why, "the store has failed");
+            self.shared.failure.send_replace(Some(why));
+        }
+        self.shared.hub.close();
+        self.shared.readers.close();
+        if let Some(checkpointer) = self.checkpointer.take() {
+            checkpointer.join();
+        }
+    }
+
+    /// Waits for something to do.
+    fn gather(&mut self) -> Round {
+        let mut round = Round::default();
+        let now = Instant::now();
+        if self.sweep.is_none() && !self.expiries.is_empty() {
+            self.sweep = Some(now + self.options.sweep);
+        }
+        let own = if self.due() > 0 { Some(now) } else { self.age };
+        let own = own.into_iter().chain(self.sweep).min();
+        let own = own.map(|at| self.paused.map_or(at, |until| at.max(until)));
+        let timer = own.into_iter().chain(self.announce).min();
+        let first = match timer {
+            None => self
+                .requests
+                .recv()
+                .map_err(|_| RecvTimeoutError::Disconnected),
+            Some(at) => self
+                .requests
+                .recv_timeout(at.saturating_duration_since(now)),
+        };
+        match first {
+            Ok(request) => round.take(request),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => round.closing = true,
+        }
+        while round.txns.len() < BATCH && !round.closing {
+            let Ok(request) = self.requests.try_recv() else {
+                break;
+            };
+            round.take(request);
+        }
+        self.look_at_the_clock(&mut round);
+        round
+    }
+
+    fn look_at_the_clock(&mut self, round: &mut Round) {
+        let now = Instant::now();
+        if self.announce.is_some_and(|at| at <= now) {
+            self.announce = None;
+            let revision = self.shared.state.read().revision();
+            self.shared.hub.announce(revision);
+        }
+        if self.paused.is_some_and(|until| until > now) {
+            return;
+        }
+        self.paused = None;
+        if self.sweep.is_some_and(|at| at <= now) {
+            self.sweep = None;
+            self.expire(round);
+        }
+        if self.age.is_some_and(|at| at <= now)
+            && let Some(history) = self.options.history
+        {
+            self.age = Some(now + history / AGES);
+            self.ages
+                .push_back((now, self.shared.state.read().revision()));
+            while let Some(&(at, revision)) = self.ages.front()
+                && now.saturating_duration_since(at) >= history
+            {
+                round.compact = round.compact.max(Some(revision));
+                self.ages.pop_front();
+            }
+        }
+    }
+
+    /// Deletes keys whose time has passed, like anyone else would.
+    fn expire(&mut self, round: &mut Round) {
+        let now = self.options.clock.now().as_millisecond();
+        while let Some(Reverse(next)) = self.expiries.peek()
+            && next.at <= now
+        {
+            if round.expired.len() == BATCH {
+                self.sweep = Some(Instant::now());
+                return;
+            }
+            let Some(Reverse(expiry)) = self.expiries.pop() else {
+                return;
+            };
+            let newest = self.shared.state.read().newest(&expiry.key);
+            if newest.is_some_and(|found| found.revision == expiry.revision) {
+                round.txns.push(Txn {
+                    key: expiry.key.clone(),
+                    expected: expiry.revision,
+                    op: Op::Delete,
+                });
+                round.expired.push(expiry);
+            }
+        }
+    }
+
+    /// The rows to remove now.
+    fn due(&self) -> usize {
+        let compacted = self.shared.state.read().compacted();
+        let due = self
+            .garbage
+            .iter()
+            .take_while(|row| row.superseded_at <= compacted);
+        due.take(BATCH).count()
+    }
+
+    /// Writes a round and answers it. `Err`: nothing can be written any more.
+    fn round(&mut self, round: Round) -> Result<()> {
+        let compact = {
+            let mut state = self.shared.state.write();
+            let further = round
+                .compact
+                .filter(|revision| *revision > state.compacted());
+            state.compact(further.unwrap_or_default());
+            further
+        };
+        let due = self.make_room()?;
+        let result = self.write(round.txns, compact, due);
+        let error = result.as_ref().err().cloned();
+        if let Some(error) = &error {
+            self.expiries.extend(round.expired.into_iter().map(Reverse));
+            self.full = true;
+            self.paused = Some(Instant::now() + PAUSE);
+            if matches!(error, Error::Fatal(_)) {
+                // Before the replies: who hears of the failure finds nothing open.
+                self.shared.state.write().end(error.clone());
+            }
+        }
+        let mut outcomes = result.unwrap_or_default().into_iter();
+        for (reply, permit) in round.replies {
+            drop(permit);
+            let lost = || Error::Unavailable("the batch was lost".into());
+            let answer = outcomes
+                .next()
+                .ok_or_else(|| error.clone().unwrap_or_else(lost));
+            // Where nobody waits any more, the write stands.
+            let _ = reply.send(answer);
+        }
+        for reply in round.compact_replies {
+            let _ = reply.send(error.clone().map_or(Ok(()), Err));
+        }
+        match error {
+            Some(error @ Error::Fatal(_)) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// After a batch found no space, rows are removed apart from it: together both
+    /// would fail for ever. Returns how many rows may be removed with the batch.
+    fn make_room(&mut self) -> Result<usize> {
+        if !self.full {
+            return Ok(self.due());
+        }
+        if self.paused.is_none() {
+            match self.write(Vec::new(), None, self.due()) {
+                Ok(_) => self.full = false,
+                Err(Error::NoSpace(_)) => self.paused = Some(Instant::now() + PAUSE),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(0)
+    }
+
+    /// One SQLite transaction, made durable, then published.
+    fn write(&mut self, txns: Vec<Txn>, compact: Option<u64>, due: usize) -> Result<Vec<Outcome>> {
+        let connection = self.connection.clone();
+        let connection = connection.lock();
+        let now = self.options.clock.now().as_millisecond();
+        let mut batch = Batch::new(&connection, &self.shared.state, now);
+        let mut outcomes = Vec::with_capacity(txns.len());
+        for txn in txns {
+            outcomes.push(batch.apply(txn).map_err(failed)?);
+        }
+        if let Some(revision) = compact {
+            batch.mark_compacted(revision).map_err(failed)?;
+        }
+        batch
+            .remove(self.garbage.iter().take(due))
+            .map_err(failed)?;
+        if !batch.commit().map_err(failed)? {
+            return Ok(outcomes);
+        }
+        let written = batch.into_written();
+        {
+            let mut state = self.shared.state.write();
+            for row in self.garbage.drain(..due) {
+                state.forget(&row);
+            }
+            state.publish(&written.events, &mut self.garbage);
+        }
+        self.expiries
+            .extend(written.expiries.into_iter().map(Reverse));
+        if self.shared.hub.publish(&written.events) && self.announce.is_none() {
+            self.announce = Some(Instant::now() + ANNOUNCE);
+        }
+        if let Some(checkpointer) = &mut self.checkpointer {
+            let bytes = written.log_bytes + COMMIT_BYTES;
+            checkpointer.wrote(bytes, &connection).map_err(failed)?;
+        }
+        Ok(outcomes)
+    }
+}
+
+impl Round {
+    fn take(&mut self, request: Request) {
+        match request {
+            Request::Txn { txn, reply, permit } => {
+                self.txns.push(txn);
+                self.replies.push((reply, permit));
+            }
+            Request::Compact { revision, reply } => {
+                self.compact = self.compact.max(Some(revision));
+                self.compact_replies.push(reply);
+            }
+            Request::Close => self.closing = true,
+        }
+    }
+}
