@@ -1,0 +1,201 @@
+//! What every engine behind `storage::Store` promises, named after the cases of
+//! Kubernetes' own suite (staging/src/k8s.io/apiserver/pkg/storage/testing). A new
+//! engine joins by one constructor and one line at the end.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use storage::{Embedded, Entry, Event, Feed, Op, Options, Outcome, Store, Txn};
+
+#[path = "store/model.rs"]
+mod model;
+#[path = "store/reads.rs"]
+mod reads;
+#[path = "store/watches.rs"]
+mod watches;
+#[path = "store/writes.rs"]
+mod writes;
+
+/// A store and what must outlive it.
+struct Engine {
+    store: Arc<Embedded>,
+    _directory: Option<tempfile::TempDir>,
+}
+
+impl Engine {
+    fn memory() -> Self {
+        Self {
+            store: Arc::new(Embedded::memory(options()).unwrap()),
+            _directory: None,
+        }
+    }
+
+    fn disk() -> Self {
+        Self::on_disk(options())
+    }
+
+    fn disk_without_sync() -> Self {
+        Self::on_disk(Options {
+            sync: false,
+            ..options()
+        })
+    }
+
+    fn on_disk(options: Options) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        Self {
+            store: Arc::new(Embedded::open(directory.path(), options).unwrap()),
+            _directory: Some(directory),
+        }
+    }
+}
+
+fn options() -> Options {
+    Options {
+        history: None,
+        sweep: Duration::from_millis(20),
+        ..Options::default()
+    }
+}
+
+type Shared = Arc<dyn Store>;
+
+async fn commit(store: &Shared, key: &str, expected: u64, op: Op) -> Outcome {
+    let key = key.into();
+    store.commit(Txn { key, expected, op }).await.unwrap()
+}
+
+async fn write(store: &Shared, key: &str, expected: u64, op: Op) -> u64 {
+    match commit(store, key, expected, op).await {
+        Outcome::Committed { revision } => revision,
+        Outcome::Conflict { current } => panic!("{key}: expected {expected}, found {current:?}"),
+    }
+}
+
+async fn conflict(store: &Shared, key: &str, expected: u64, op: Op) -> Option<Entry> {
+    match commit(store, key, expected, op).await {
+        Outcome::Committed { revision } => panic!("{key}: written at {revision}"),
+        Outcome::Conflict { current } => current,
+    }
+}
+
+async fn create(store: &Shared, key: &str, value: &str) -> u64 {
+    write(store, key, 0, put(value)).await
+}
+
+fn put(value: &str) -> Op {
+    Op::Put {
+        value: Bytes::copy_from_slice(value.as_bytes()),
+        ttl: None,
+    }
+}
+
+fn entry(key: &str, value: &str, revision: u64) -> Entry {
+    Entry {
+        key: key.into(),
+        value: Bytes::copy_from_slice(value.as_bytes()),
+        revision,
+    }
+}
+
+/// The next `count` events, which must come soon.
+async fn events(feed: &mut Box<dyn Feed>, count: usize) -> Vec<Event> {
+    let mut events = Vec::new();
+    while events.len() < count {
+        events.extend(next(feed).await.events);
+    }
+    assert_eq!(events.len(), count, "{events:?}");
+    events
+}
+
+async fn next(feed: &mut Box<dyn Feed>) -> storage::Batch {
+    soon(feed.next()).await.unwrap()
+}
+
+async fn soon<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(20), what)
+        .await
+        .expect("nothing happens")
+}
+
+/// An event as `key=value@revision<previous@revision`.
+fn shown(events: &[Event]) -> Vec<String> {
+    let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
+    let show = |event: &Event| {
+        let value = event.value.as_ref().map_or("-".into(), text);
+        let previous = event.previous.as_ref();
+        let previous = previous.map(|e| format!("<{}@{}", text(&e.value), e.revision));
+        format!(
+            "{}={value}@{}{}",
+            event.key,
+            event.revision,
+            previous.unwrap_or_default()
+        )
+    };
+    events.iter().map(show).collect()
+}
+
+macro_rules! cases {
+    ($engine:ident: $($area:ident::$case:ident,)+) => {
+        mod $engine {
+            $(
+                #[tokio::test]
+                async fn $case() {
+                    let engine = crate::Engine::$engine();
+                    let store: crate::Shared = engine.store.clone();
+                    crate::$area::$case(&store).await;
+                    engine.store.close().await;
+                }
+            )+
+        }
+    };
+}
+
+macro_rules! contract {
+    ($($engine:ident)+) => {
+        $(cases! { $engine:
+            writes::create_gives_the_next_revision,
+            writes::create_of_an_existing_key_conflicts,
+            writes::update_needs_the_seen_revision,
+            writes::delete_needs_the_seen_revision,
+            writes::delete_of_an_absent_key_conflicts,
+            writes::recreated_key_is_new,
+            writes::request_too_large_is_refused,
+            writes::conflicts_do_not_move_the_revision,
+            writes::concurrent_creates_have_one_winner,
+            writes::concurrent_updates_lose_nothing,
+            writes::time_to_live_ends_a_key,
+            writes::update_lifts_the_time_to_live,
+            reads::get_sees_the_newest,
+            reads::prefix_does_not_match_longer_names,
+            reads::pages_are_of_one_revision,
+            reads::range_at_an_older_revision,
+            reads::range_at_a_future_revision_is_refused,
+            reads::compaction_keeps_its_own_revision,
+            reads::compaction_forgets_deleted_keys,
+            reads::compaction_twice_is_harmless,
+            watches::watch_from_a_revision,
+            watches::watch_delivers_what_was_there_before,
+            watches::watch_keeps_to_its_prefix,
+            watches::watch_of_a_quiet_prefix_progresses,
+            watches::revision_of_a_quiet_prefix_is_reached,
+            watches::watch_after_compaction_is_refused,
+            watches::watch_from_the_future_is_refused,
+            watches::running_watch_survives_compaction,
+            watches::slow_watch_reads_history,
+            watches::compaction_overtakes_a_slow_watch,
+            watches::abandoned_wait_loses_nothing,
+            model::random_histories,
+            model::compaction_races_with_watch_starts,
+        })+
+    };
+}
+
+contract! { memory disk disk_without_sync }

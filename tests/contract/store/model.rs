@@ -1,0 +1,322 @@
+//! Random operations against a model that keeps everything: what is read at any
+//! revision, and what a feed delivers from any revision, must equal its history.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use storage::{Error, Event, Feed, Op, Range};
+
+use crate::{Shared, commit, next, soon, write};
+
+/// How far back from the newest revision.
+type Back = u64;
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// Writes a key; with the right revision or a wrong one.
+    Write {
+        key: usize,
+        delete: bool,
+        right: bool,
+    },
+    Range {
+        at: Option<Back>,
+        limit: usize,
+        prefix: usize,
+    },
+    Watch {
+        after: Back,
+        prefix: usize,
+    },
+    Compact(Back),
+}
+
+const KEYS: [&str; 5] = ["a/1", "a/2", "ab/1", "b/1", "b/2"];
+const PREFIXES: [&str; 4] = ["", "a/", "b/", "none/"];
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let write = (
+        0..KEYS.len(),
+        prop::bool::weighted(0.3),
+        prop::bool::weighted(0.9),
+    )
+        .prop_map(|(key, delete, right)| Step::Write { key, delete, right });
+    let range = (prop::option::of(0..30_u64), 0..4_usize, 0..PREFIXES.len())
+        .prop_map(|(at, limit, prefix)| Step::Range { at, limit, prefix });
+    let watch =
+        (0..30_u64, 0..PREFIXES.len()).prop_map(|(after, prefix)| Step::Watch { after, prefix });
+    let compact = (0..20_u64).prop_map(Step::Compact);
+    let step = prop_oneof![8 => write, 3 => range, 1 => watch, 1 => compact];
+    prop::collection::vec(step, 1..80)
+}
+
+struct Model {
+    store: Shared,
+    /// Keeps the keys of one run apart from those of others.
+    root: String,
+    base: u64,
+    /// Everything that happened, by revision.
+    events: Vec<Event>,
+    compacted: u64,
+    feeds: Vec<(Box<dyn Feed>, u64, String)>,
+}
+
+impl Model {
+    fn revision(&self) -> u64 {
+        self.events.last().map_or(self.base, |e| e.revision)
+    }
+
+    fn state(&self, at: u64, prefix: &str) -> BTreeMap<Arc<str>, (Bytes, u64)> {
+        let mut state = BTreeMap::new();
+        let events = self.events.iter().filter(|e| e.revision <= at);
+        for event in events.filter(|e| e.key.starts_with(prefix)) {
+            match &event.value {
+                Some(value) => state.insert(event.key.clone(), (value.clone(), event.revision)),
+                None => state.remove(&event.key),
+            };
+        }
+        state
+    }
+
+    fn back(&self, back: Back) -> u64 {
+        self.revision().saturating_sub(back).max(self.base)
+    }
+
+    async fn step(&mut self, step: &Step) {
+        match *step {
+            Step::Write { key, delete, right } => self.write(KEYS[key], delete, right).await,
+            Step::Range { at, limit, prefix } => self.range(at, limit, PREFIXES[prefix]).await,
+            Step::Watch { after, prefix } => self.watch(after, PREFIXES[prefix]).await,
+            Step::Compact(back) => {
+                let at = self.back(back);
+                self.store.compact(at).await.unwrap();
+                self.compacted = self.compacted.max(at);
+            }
+        }
+    }
+
+    async fn write(&mut self, key: &str, delete: bool, right: bool) {
+        let key = format!("{}{key}", self.root);
+        let current = self.state(u64::MAX, &self.root).get(key.as_str()).cloned();
+        let seen = current.as_ref().map_or(0, |(_, revision)| *revision);
+        let expected = if right { seen } else { seen + 1 };
+        let revision = self.revision() + 1;
+        let value = (!delete).then(|| Bytes::from(format!("{key}@{revision}")));
+        let op = match &value {
+            Some(value) => Op::Put {
+                value: value.clone(),
+                ttl: None,
+            },
+            None => Op::Delete,
+        };
+        let holds = right && !(delete && seen == 0);
+        let previous = current.map(|(value, revision)| storage::Entry {
+            key: key.as_str().into(),
+            value,
+            revision,
+        });
+        match commit(&self.store, &key, expected, op).await {
+            storage::Outcome::Committed { revision: at } => {
+                assert!(holds);
+                assert_eq!(at, revision);
+                self.events.push(Event {
+                    key: key.as_str().into(),
+                    revision,
+                    value,
+                    previous,
+                });
+            }
+            storage::Outcome::Conflict { current } => {
+                assert!(!holds);
+                assert_eq!(current, previous);
+            }
+        }
+        assert_eq!(self.store.revision().await.unwrap(), self.revision());
+    }
+
+    async fn range(&self, back: Option<Back>, limit: usize, prefix: &str) {
+        let prefix = format!("{}{prefix}", self.root);
+        let at = back.map_or(0, |back| self.back(back));
+        let ask = Range {
+            limit,
+            at,
+            ..Range::prefix(&prefix)
+        };
+        let page = match self.store.range(&ask).await {
+            Ok(page) => page,
+            Err(Error::Compacted { at: compacted }) => {
+                assert_eq!(compacted, self.compacted);
+                assert!(at != 0 && at < compacted);
+                return;
+            }
+            Err(other) => panic!("{other}"),
+        };
+        assert!(at == 0 || at >= self.compacted);
+        assert_eq!(page.revision, if at == 0 { self.revision() } else { at });
+        let wanted = self.state(page.revision, &prefix);
+        let count = if limit == 0 {
+            wanted.len()
+        } else {
+            limit.min(wanted.len())
+        };
+        let got = page
+            .entries
+            .iter()
+            .map(|e| (e.key.clone(), (e.value.clone(), e.revision)));
+        assert_eq!(
+            got.collect::<Vec<_>>(),
+            wanted.clone().into_iter().take(count).collect::<Vec<_>>()
+        );
+        assert_eq!(page.remaining, u64::try_from(wanted.len() - count).unwrap());
+    }
+
+    async fn watch(&mut self, back: Back, prefix: &str) {
+        let prefix = format!("{}{prefix}", self.root);
+        let after = self.back(back);
+        match self.store.watch(&prefix, after).await {
+            Ok(feed) => {
+                assert!(after >= self.compacted);
+                self.feeds.push((feed, after, prefix));
+            }
+            Err(Error::Compacted { at }) => {
+                assert_eq!(at, self.compacted);
+                assert!(after < at);
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    /// Every feed has delivered exactly the model's history.
+    async fn finish(mut self) {
+        for (mut feed, after, prefix) in std::mem::take(&mut self.feeds) {
+            let mut reached = after;
+            let mut got = Vec::new();
+            while reached < self.revision() {
+                self.store.revision().await.unwrap();
+                let batch = next(&mut feed).await;
+                assert!(batch.revision > reached);
+                assert!(batch.events.iter().all(|e| e.revision > reached));
+                reached = batch.revision;
+                assert!(batch.events.iter().all(|e| e.revision <= reached));
+                got.extend(batch.events);
+            }
+            let wanted = self.events.iter().filter(|e| e.revision > after);
+            let wanted = wanted.filter(|e| e.key.starts_with(&prefix));
+            assert_eq!(
+                format!("{got:?}"),
+                format!("{:?}", wanted.collect::<Vec<_>>())
+            );
+        }
+    }
+}
+
+pub(crate) async fn random_histories(store: &Shared) {
+    let store = store.clone();
+    let handle = tokio::runtime::Handle::current();
+    let runs = AtomicU64::new(0);
+    let config = Config {
+        cases: 48,
+        failure_persistence: None,
+        ..Config::default()
+    };
+    let all = move || {
+        TestRunner::new(config).run(&steps(), |steps| {
+            let run = runs.fetch_add(1, Ordering::Relaxed);
+            handle.block_on(async {
+                let base = store.revision().await.unwrap();
+                let mut model = Model {
+                    store: store.clone(),
+                    root: format!("/{run}/"),
+                    base,
+                    events: Vec::new(),
+                    // An earlier run may have compacted up to here.
+                    compacted: base,
+                    feeds: Vec::new(),
+                };
+                store.compact(base).await.unwrap();
+                for step in &steps {
+                    model.step(step).await;
+                }
+                model.finish().await;
+            });
+            Ok(())
+        })
+    };
+    tokio::task::spawn_blocking(all).await.unwrap().unwrap();
+}
+
+/// etcd's bugs 17780, 18089 and 19179 were all of this kind: a watch that begins
+/// while a compaction runs gets either everything or the error, never less.
+pub(crate) async fn compaction_races_with_watch_starts(store: &Shared) {
+    const WRITES: u64 = 240;
+    const KEYS: u64 = 8;
+    let writer = store.clone();
+    let writing = tokio::spawn(async move {
+        let mut seen = [0; KEYS as usize];
+        for i in 0..WRITES {
+            let key = usize::try_from(i % KEYS).unwrap();
+            // Large, so that old events soon leave the memory.
+            let value = Bytes::from(vec![u8::try_from(i % 251).unwrap(); 96 << 10]);
+            let op = Op::Put { value, ttl: None };
+            seen[key] = write(&writer, &format!("/a/{key}"), seen[key], op).await;
+            if i % 5 == 4 {
+                writer.compact(i.saturating_sub(40)).await.unwrap();
+            }
+        }
+    });
+    let watching = (0..12_u64).map(|task| {
+        let store = store.clone();
+        tokio::spawn(async move {
+            let mut after = 0;
+            let mut starts = 0;
+            while after < WRITES {
+                starts += 1;
+                match follow(&store, after).await {
+                    Ok(reached) => after = reached,
+                    // Begin again further on, as a client does; some on the edge.
+                    Err(at) => after = at + task % 3,
+                }
+                after = after.min(store.revision().await.unwrap());
+            }
+            starts
+        })
+    });
+    for task in watching.collect::<Vec<_>>() {
+        assert!(soon(task).await.unwrap() > 0);
+    }
+    writing.await.unwrap();
+
+    /// Reads a few batches; `Err` is the revision that is compacted.
+    async fn follow(store: &Shared, after: u64) -> Result<u64, u64> {
+        let compacted = |e: Error| match e {
+            Error::Compacted { at } if at > after => at,
+            other => panic!("{other}"),
+        };
+        let mut feed = store.watch("/a/", after).await.map_err(compacted)?;
+        let mut reached = after;
+        for _ in 0..3 {
+            if reached >= WRITES {
+                break;
+            }
+            let batch = soon(feed.next()).await.map_err(compacted)?;
+            for event in &batch.events {
+                reached += 1;
+                assert_eq!(event.revision, reached, "a gap after {after}");
+                let value = event.value.as_ref().unwrap();
+                assert_eq!(u64::from(value[0]), (reached - 1) % 251);
+                let previous = event.previous.as_ref().map_or(0, |e| e.revision);
+                assert_eq!(
+                    previous,
+                    reached.saturating_sub(KEYS),
+                    "previous of {reached}"
+                );
+            }
+            assert_eq!(batch.revision, reached);
+        }
+        Ok(reached)
+    }
+}

@@ -1,0 +1,167 @@
+//! Reads at the newest and at older revisions, in pages, and after compactions.
+
+use storage::{Error, Op, Page, Range, prefix_end};
+
+use crate::{Shared, create, entry, put, write};
+
+async fn range(store: &Shared, prefix: &str, at: u64) -> storage::Result<Page> {
+    let range = Range {
+        at,
+        ..Range::prefix(prefix)
+    };
+    store.range(&range).await
+}
+
+fn values(page: &Page) -> String {
+    let values = page
+        .entries
+        .iter()
+        .map(|e| String::from_utf8_lossy(&e.value).into_owned());
+    values.collect::<Vec<_>>().join(" ")
+}
+
+pub(crate) async fn get_sees_the_newest(store: &Shared) {
+    assert_eq!(store.get("/a/1").await.unwrap(), None);
+    let first = create(store, "/a/1", "one").await;
+    assert_eq!(
+        store.get("/a/1").await.unwrap(),
+        Some(entry("/a/1", "one", first))
+    );
+    let second = write(store, "/a/1", first, put("two")).await;
+    assert_eq!(
+        store.get("/a/1").await.unwrap(),
+        Some(entry("/a/1", "two", second))
+    );
+    assert_eq!(store.get("/a/").await.unwrap(), None);
+}
+
+pub(crate) async fn prefix_does_not_match_longer_names(store: &Shared) {
+    for key in [
+        "/foo/b",
+        "/foobar/a",
+        "/foo",
+        "/foo/a",
+        "/fo/z",
+        "/foo/a/x",
+        "/foo0",
+    ] {
+        create(store, key, key).await;
+    }
+    let page = range(store, "/foo/", 0).await.unwrap();
+    assert_eq!(values(&page), "/foo/a /foo/a/x /foo/b");
+    assert_eq!(page.remaining, 0);
+    assert_eq!(page.revision, store.revision().await.unwrap());
+    assert_eq!(values(&range(store, "/none/", 0).await.unwrap()), "");
+}
+
+pub(crate) async fn pages_are_of_one_revision(store: &Shared) {
+    let mut first = 0;
+    for i in 0..10 {
+        first = create(store, &format!("/a/{i}"), &format!("old{i}")).await;
+    }
+    let mut ask = Range {
+        limit: 4,
+        ..Range::prefix("/a/")
+    };
+    let mut seen = Vec::new();
+    let mut sizes = Vec::new();
+    loop {
+        let page = store.range(&ask).await.unwrap();
+        assert_eq!(page.revision, first);
+        seen.push(values(&page));
+        sizes.push((page.entries.len(), page.remaining));
+        // The world goes on between two pages.
+        let last = page.entries.last().unwrap();
+        write(
+            store,
+            "/a/9",
+            store.get("/a/9").await.unwrap().unwrap().revision,
+            put("new"),
+        )
+        .await;
+        create(store, &format!("{}x", last.key), "new").await;
+        if page.remaining == 0 {
+            break;
+        }
+        ask.at = page.revision;
+        ask.start = format!("{}\0", last.key);
+    }
+    assert_eq!(sizes, [(4, 6), (4, 2), (2, 0)]);
+    assert_eq!(
+        seen.join(" "),
+        "old0 old1 old2 old3 old4 old5 old6 old7 old8 old9"
+    );
+}
+
+pub(crate) async fn range_at_an_older_revision(store: &Shared) {
+    let one = create(store, "/a/1", "one").await;
+    let two = write(store, "/a/1", one, put("two")).await;
+    let gone = write(store, "/a/1", two, Op::Delete).await;
+    let other = create(store, "/a/2", "other").await;
+    let again = create(store, "/a/1", "again").await;
+    let table = [
+        (one, "one"),
+        (two, "two"),
+        (gone, ""),
+        (other, "other"),
+        (again, "again other"),
+    ];
+    for (at, wanted) in table {
+        let page = range(store, "/a/", at).await.unwrap();
+        assert_eq!(values(&page), wanted, "at {at}");
+        assert_eq!(page.revision, at);
+    }
+}
+
+pub(crate) async fn range_at_a_future_revision_is_refused(store: &Shared) {
+    let now = create(store, "/a/1", "one").await;
+    let refused = range(store, "/a/", now + 1).await;
+    let Err(Error::Future { asked, current }) = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!((asked, current), (now + 1, now));
+}
+
+pub(crate) async fn compaction_keeps_its_own_revision(store: &Shared) {
+    let one = create(store, "/a/1", "one").await;
+    let two = write(store, "/a/1", one, put("two")).await;
+    create(store, "/a/2", "other").await;
+    let three = write(store, "/a/1", two, put("three")).await;
+    store.compact(two).await.unwrap();
+    let refused = range(store, "/a/", one).await;
+    assert!(
+        matches!(refused, Err(Error::Compacted { at }) if at == two),
+        "{refused:?}"
+    );
+    assert_eq!(values(&range(store, "/a/", two).await.unwrap()), "two");
+    assert_eq!(
+        values(&range(store, "/a/", three).await.unwrap()),
+        "three other"
+    );
+    assert_eq!(
+        values(&range(store, "/a/", 0).await.unwrap()),
+        "three other"
+    );
+}
+
+pub(crate) async fn compaction_forgets_deleted_keys(store: &Shared) {
+    let one = create(store, "/a/1", "one").await;
+    let gone = write(store, "/a/1", one, Op::Delete).await;
+    store.compact(gone).await.unwrap();
+    assert_eq!(store.get("/a/1").await.unwrap(), None);
+    assert_eq!(values(&range(store, "/a/", gone).await.unwrap()), "");
+    assert_eq!(store.revision().await.unwrap(), gone);
+    assert_eq!(create(store, "/a/1", "again").await, gone + 1);
+}
+
+pub(crate) async fn compaction_twice_is_harmless(store: &Shared) {
+    let one = create(store, "/a/1", "one").await;
+    let two = write(store, "/a/1", one, put("two")).await;
+    for at in [two, two, one, 0] {
+        store.compact(at).await.unwrap();
+    }
+    let refused = store.compact(two + 1).await;
+    assert!(matches!(refused, Err(Error::Future { .. })), "{refused:?}");
+    assert_eq!(values(&range(store, "/a/", two).await.unwrap()), "two");
+    assert_eq!(prefix_end("/a/"), "/a0");
+}

@@ -1,0 +1,204 @@
+//! Feeds: order, completeness, progress, and what a compaction does to them.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use storage::{Error, Op};
+
+use crate::{Shared, create, events, next, put, shown, soon, write};
+
+pub(crate) async fn watch_from_a_revision(store: &Shared) {
+    let mut revisions = Vec::new();
+    for i in 0..6 {
+        revisions.push(create(store, &format!("/a/{i}"), "x").await);
+    }
+    let wanted = |from: usize| {
+        let keys = (from..6).map(|i| format!("/a/{i}=x@{}", revisions[i]));
+        keys.collect::<Vec<_>>()
+    };
+    for from in 0..5 {
+        let mut feed = store.watch("/a/", revisions[from]).await.unwrap();
+        assert_eq!(shown(&events(&mut feed, 5 - from).await), wanted(from + 1));
+    }
+    let mut feed = store.watch("/a/", 0).await.unwrap();
+    assert_eq!(shown(&events(&mut feed, 6).await), wanted(0));
+    let mut feed = store.watch("/a/", revisions[5]).await.unwrap();
+    let live = create(store, "/a/9", "y").await;
+    assert_eq!(
+        shown(&events(&mut feed, 1).await),
+        [format!("/a/9=y@{live}")]
+    );
+}
+
+pub(crate) async fn watch_delivers_what_was_there_before(store: &Shared) {
+    let mut feed = store.watch("/a/", 0).await.unwrap();
+    let one = create(store, "/a/1", "one").await;
+    let two = write(store, "/a/1", one, put("two")).await;
+    let gone = write(store, "/a/1", two, Op::Delete).await;
+    let wanted = [
+        format!("/a/1=one@{one}"),
+        format!("/a/1=two@{two}<one@{one}"),
+        format!("/a/1=-@{gone}<two@{two}"),
+    ];
+    assert_eq!(shown(&events(&mut feed, 3).await), wanted);
+    let mut late = store.watch("/a/", 0).await.unwrap();
+    assert_eq!(shown(&events(&mut late, 3).await), wanted);
+}
+
+pub(crate) async fn watch_keeps_to_its_prefix(store: &Shared) {
+    let mut foo = store.watch("/foo/", 0).await.unwrap();
+    let mut all = store.watch("/", 0).await.unwrap();
+    create(store, "/foobar/a", "x").await;
+    create(store, "/fo/a", "x").await;
+    let mine = create(store, "/foo/a", "x").await;
+    assert_eq!(
+        shown(&events(&mut foo, 1).await),
+        [format!("/foo/a=x@{mine}")]
+    );
+    assert_eq!(events(&mut all, 3).await.len(), 3);
+}
+
+pub(crate) async fn watch_of_a_quiet_prefix_progresses(store: &Shared) {
+    let mut quiet = store.watch("/quiet/", 0).await.unwrap();
+    let mut last = 0;
+    for i in 0..5 {
+        last = create(store, &format!("/a/{i}"), "x").await;
+    }
+    // Without anybody asking.
+    let mut reached = 0;
+    while reached < last {
+        let batch = next(&mut quiet).await;
+        assert!(batch.events.is_empty());
+        assert!(batch.revision > reached, "progress must ascend");
+        reached = batch.revision;
+    }
+    assert_eq!(reached, last);
+}
+
+pub(crate) async fn revision_of_a_quiet_prefix_is_reached(store: &Shared) {
+    let mut feed = store.watch("/quiet/", 0).await.unwrap();
+    let mine = create(store, "/quiet/1", "x").await;
+    let asked = store.revision_of("/quiet/").await.unwrap();
+    assert!(asked >= mine);
+    events(&mut feed, 1).await;
+    for i in 0..5 {
+        let other = create(store, &format!("/a/{i}"), "x").await;
+        let asked = store.revision().await.unwrap();
+        assert!(asked >= other);
+        while next(&mut feed).await.revision < asked {}
+        // What is quiet stays known.
+        assert!(store.revision_of("/quiet/").await.unwrap() <= asked);
+    }
+    assert!(store.revision_of("/none/").await.unwrap() >= mine);
+}
+
+pub(crate) async fn watch_after_compaction_is_refused(store: &Shared) {
+    let one = create(store, "/a/1", "one").await;
+    let two = write(store, "/a/1", one, put("two")).await;
+    let three = write(store, "/a/1", two, put("three")).await;
+    store.compact(two).await.unwrap();
+    for after in [0, one] {
+        match store.watch("/a/", after).await {
+            Err(Error::Compacted { at }) => assert_eq!(at, two),
+            Err(other) => panic!("{other}"),
+            Ok(_) => panic!("history after {after} is gone"),
+        }
+    }
+    let mut feed = store.watch("/a/", two).await.unwrap();
+    assert_eq!(
+        shown(&events(&mut feed, 1).await),
+        [format!("/a/1=three@{three}<two@{two}")]
+    );
+}
+
+pub(crate) async fn watch_from_the_future_is_refused(store: &Shared) {
+    let now = create(store, "/a/1", "one").await;
+    match store.watch("/a/", now + 1).await {
+        Err(Error::Future { asked, current }) => assert_eq!((asked, current), (now + 1, now)),
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("{} does not exist yet", now + 1),
+    }
+}
+
+pub(crate) async fn running_watch_survives_compaction(store: &Shared) {
+    let mut feed = store.watch("/a/", 0).await.unwrap();
+    let mut last = create(store, "/a/1", "0").await;
+    let mut quiet = store.watch("/quiet/", last).await.unwrap();
+    for i in 1..5 {
+        last = write(store, "/a/1", last, put(&i.to_string())).await;
+        store.compact(last).await.unwrap();
+    }
+    assert_eq!(events(&mut feed, 5).await.last().unwrap().revision, last);
+    while next(&mut quiet).await.revision < last {}
+}
+
+/// Writes more than any engine keeps in memory for feeds.
+async fn flood(store: &Shared, key: &str) -> Vec<u64> {
+    let mut revisions = vec![0];
+    for i in 0..12_u8 {
+        let value = Bytes::from(vec![i; 1 << 20]);
+        let op = Op::Put { value, ttl: None };
+        let revision = write(store, key, revisions[usize::from(i)], op).await;
+        revisions.push(revision);
+    }
+    revisions
+}
+
+pub(crate) async fn slow_watch_reads_history(store: &Shared) {
+    let small = create(store, "/a/0", "small").await;
+    let mut slow = store.watch("/a/", small).await.unwrap();
+    let mut quiet = store.watch("/quiet/", small).await.unwrap();
+    let revisions = flood(store, "/a/1").await;
+    let seen = events(&mut slow, 12).await;
+    for (i, event) in seen.iter().enumerate() {
+        assert_eq!(event.revision, revisions[i + 1]);
+        assert_eq!(event.value.as_ref().unwrap()[0], u8::try_from(i).unwrap());
+        let previous = event.previous.as_ref();
+        assert_eq!(previous.map_or(0, |e| e.revision), revisions[i]);
+        assert_eq!(previous.map(|e| usize::from(e.value[0])), i.checked_sub(1));
+    }
+    let live = create(store, "/a/2", "live").await;
+    assert_eq!(
+        shown(&events(&mut slow, 1).await),
+        [format!("/a/2=live@{live}")]
+    );
+    while next(&mut quiet).await.revision < live {}
+    assert_eq!(store.get("/a/0").await.unwrap().unwrap().value, "small");
+}
+
+pub(crate) async fn compaction_overtakes_a_slow_watch(store: &Shared) {
+    let mut slow = store.watch("/a/", 0).await.unwrap();
+    let revisions = flood(store, "/a/1").await;
+    let last = *revisions.last().unwrap();
+    store.compact(last).await.unwrap();
+    let refused = soon(slow.next()).await;
+    assert!(
+        matches!(refused, Err(Error::Compacted { at }) if at == last),
+        "{refused:?}"
+    );
+}
+
+pub(crate) async fn abandoned_wait_loses_nothing(store: &Shared) {
+    let mut feed = store.watch("/a/", 0).await.unwrap();
+    let writer = store.clone();
+    let task = tokio::spawn(async move {
+        for i in 0..200 {
+            create(&writer, &format!("/a/{i}"), "x").await;
+        }
+    });
+    let mut seen = Vec::new();
+    soon(async {
+        while seen.len() < 200 {
+            let wait = tokio::time::timeout(Duration::from_micros(50), feed.next());
+            if let Ok(batch) = wait.await {
+                seen.extend(batch.unwrap().events.into_iter().map(|e| e.revision));
+            }
+        }
+    })
+    .await;
+    task.await.unwrap();
+    assert!(
+        seen.windows(2).all(|pair| pair[1] == pair[0] + 1),
+        "{seen:?}"
+    );
+}

@@ -1,0 +1,170 @@
+//! Compare and write: conflicts, revisions, size, time to live.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use storage::{Error, MAX_REQUEST_BYTES, Op, Outcome, Txn};
+
+use crate::{Shared, commit, conflict, create, entry, events, put, shown, soon, write};
+
+pub(crate) async fn create_gives_the_next_revision(store: &Shared) {
+    let before = store.revision().await.unwrap();
+    for step in 1..=3 {
+        assert_eq!(
+            create(store, &format!("/a/{step}"), "x").await,
+            before + step
+        );
+        assert_eq!(store.revision().await.unwrap(), before + step);
+    }
+}
+
+pub(crate) async fn create_of_an_existing_key_conflicts(store: &Shared) {
+    let revision = create(store, "/a/1", "old").await;
+    let current = conflict(store, "/a/1", 0, put("new")).await;
+    assert_eq!(current, Some(entry("/a/1", "old", revision)));
+}
+
+pub(crate) async fn update_needs_the_seen_revision(store: &Shared) {
+    let first = create(store, "/a/1", "one").await;
+    let second = write(store, "/a/1", first, put("two")).await;
+    let current = conflict(store, "/a/1", first, put("three")).await;
+    assert_eq!(current, Some(entry("/a/1", "two", second)));
+    assert_eq!(conflict(store, "/a/2", second, put("x")).await, None);
+}
+
+pub(crate) async fn delete_needs_the_seen_revision(store: &Shared) {
+    let first = create(store, "/a/1", "one").await;
+    let second = write(store, "/a/1", first, put("two")).await;
+    let current = conflict(store, "/a/1", first, Op::Delete).await;
+    assert_eq!(current, Some(entry("/a/1", "two", second)));
+    write(store, "/a/1", second, Op::Delete).await;
+    assert_eq!(store.get("/a/1").await.unwrap(), None);
+}
+
+pub(crate) async fn delete_of_an_absent_key_conflicts(store: &Shared) {
+    assert_eq!(conflict(store, "/a/1", 0, Op::Delete).await, None);
+    assert_eq!(conflict(store, "/a/1", 7, Op::Delete).await, None);
+    let revision = create(store, "/a/1", "x").await;
+    let deleted = write(store, "/a/1", revision, Op::Delete).await;
+    assert_eq!(conflict(store, "/a/1", 0, Op::Delete).await, None);
+    assert_eq!(conflict(store, "/a/1", deleted, Op::Delete).await, None);
+}
+
+pub(crate) async fn recreated_key_is_new(store: &Shared) {
+    let first = create(store, "/a/1", "one").await;
+    let deleted = write(store, "/a/1", first, Op::Delete).await;
+    let again = create(store, "/a/1", "two").await;
+    assert!(first < deleted && deleted < again);
+    let current = conflict(store, "/a/1", first, put("x")).await;
+    assert_eq!(current, Some(entry("/a/1", "two", again)));
+    let mut feed = store.watch("/a/", first).await.unwrap();
+    let wanted = [
+        format!("/a/1=-@{deleted}<one@{first}"),
+        format!("/a/1=two@{again}"),
+    ];
+    assert_eq!(shown(&events(&mut feed, 2).await), wanted);
+}
+
+pub(crate) async fn request_too_large_is_refused(store: &Shared) {
+    let txn = |bytes: usize| Txn {
+        key: "/a/1".into(),
+        expected: 0,
+        op: Op::Put {
+            value: Bytes::from(vec![b'x'; bytes]),
+            ttl: None,
+        },
+    };
+    let most = MAX_REQUEST_BYTES - "/a/1".len();
+    let refused = store.commit(txn(most + 1)).await;
+    assert!(matches!(refused, Err(Error::TooLarge)), "{refused:?}");
+    let taken = store.commit(txn(most)).await.unwrap();
+    assert!(matches!(taken, Outcome::Committed { .. }));
+    assert_eq!(store.get("/a/1").await.unwrap().unwrap().value.len(), most);
+}
+
+pub(crate) async fn conflicts_do_not_move_the_revision(store: &Shared) {
+    let revision = create(store, "/a/1", "x").await;
+    conflict(store, "/a/1", 0, put("y")).await;
+    conflict(store, "/a/2", 5, Op::Delete).await;
+    assert_eq!(store.revision().await.unwrap(), revision);
+    assert_eq!(create(store, "/a/2", "z").await, revision + 1);
+}
+
+pub(crate) async fn concurrent_creates_have_one_winner(store: &Shared) {
+    let tries = (0..50).map(|i| {
+        let store = store.clone();
+        tokio::spawn(async move { commit(&store, "/a/1", 0, put(&i.to_string())).await })
+    });
+    let mut revisions = Vec::new();
+    let mut seen = Vec::new();
+    for task in tries.collect::<Vec<_>>() {
+        match task.await.unwrap() {
+            Outcome::Committed { revision } => revisions.push(revision),
+            Outcome::Conflict { current } => seen.push(current.unwrap().revision),
+        }
+    }
+    assert_eq!(revisions.len(), 1);
+    assert!(
+        seen.iter().all(|revision| *revision == revisions[0]),
+        "{seen:?}"
+    );
+}
+
+pub(crate) async fn concurrent_updates_lose_nothing(store: &Shared) {
+    create(store, "/a/1", "0").await;
+    let add = |store: Shared| async move {
+        for _ in 0..10 {
+            let mut current = store.get("/a/1").await.unwrap().unwrap();
+            loop {
+                let number: u64 = String::from_utf8_lossy(&current.value).parse().unwrap();
+                let next = put(&(number + 1).to_string());
+                match commit(&store, "/a/1", current.revision, next).await {
+                    Outcome::Committed { .. } => break,
+                    Outcome::Conflict { current: seen } => current = seen.unwrap(),
+                }
+            }
+        }
+    };
+    let tasks: Vec<_> = (0..8).map(|_| tokio::spawn(add(store.clone()))).collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(store.get("/a/1").await.unwrap().unwrap().value, "80");
+}
+
+fn short_lived(value: &str, ttl: Duration) -> Op {
+    Op::Put {
+        value: Bytes::copy_from_slice(value.as_bytes()),
+        ttl: Some(ttl),
+    }
+}
+
+pub(crate) async fn time_to_live_ends_a_key(store: &Shared) {
+    let stays = short_lived("stays", Duration::from_secs(3600));
+    write(store, "/a/2", 0, stays).await;
+    let goes = short_lived("goes", Duration::from_millis(1));
+    let revision = write(store, "/a/1", 0, goes).await;
+    let mut feed = store.watch("/a/", revision).await.unwrap();
+    let gone = events(&mut feed, 1).await;
+    assert_eq!(
+        shown(&gone),
+        [format!("/a/1=-@{}<goes@{revision}", revision + 1)]
+    );
+    assert_eq!(store.get("/a/1").await.unwrap(), None);
+    assert!(store.get("/a/2").await.unwrap().is_some());
+}
+
+pub(crate) async fn update_lifts_the_time_to_live(store: &Shared) {
+    let ttl = Duration::from_millis(300);
+    let first = write(store, "/a/1", 0, short_lived("one", ttl)).await;
+    write(store, "/a/1", first, put("two")).await;
+    // When the later one has gone, so would have the earlier one.
+    write(store, "/b/1", 0, short_lived("other", ttl)).await;
+    soon(async {
+        while store.get("/b/1").await.unwrap().is_some() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    assert_eq!(store.get("/a/1").await.unwrap().unwrap().value, "two");
+}
