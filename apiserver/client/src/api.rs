@@ -118,6 +118,10 @@ impl<'a> At<'a> {
     }
 
     /// The same place's subresource.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "reads as a path does; places are not subtracted"
+    )]
     pub fn sub(self, subresource: &'a str) -> Self {
         Self {
             subresource,

@@ -1,1 +1,23 @@
-//! runtime
+//! What every controller runs on: copies of resources, a queue with two lanes and
+//! workers, events, leader election.
+//!
+//! server ──watch──► [`Informer`] ──change──► [`Queue`] ──key──► [`run_workers`] ──► reconcile ──► writes, [`Recorder`]
+//!
+//! Invariants: no polling where an event exists; one key is in the hands of one
+//! worker at a time; nothing here blocks a caller; every task has an owner
+//! ([`Tasks`]) and ends with its [`Shutdown`].
+//!
+//! Entry points: [`Informers`], [`Queue`], [`run_workers`], [`Recorder`],
+//! [`Election`].
+
+mod bucket;
+mod election;
+mod events;
+mod queue;
+mod workers;
+
+pub use client::{Change, Informer, Informers, Select, Shutdown, Tasks};
+pub use election::Election;
+pub use events::{ObjectRef, Recorder};
+pub use queue::Queue;
+pub use workers::{Action, run_workers};

@@ -69,7 +69,6 @@ pub struct FakeApi {
 
 impl FakeApi {
     /// An empty server whose clock stands at 2026-01-01T00:00:00Z.
-    #[expect(clippy::new_ret_no_self, reason = "always shared as dyn Api")]
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
             shared: Arc::new(Shared {

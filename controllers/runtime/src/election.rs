@@ -1,0 +1,386 @@
+//! Leader election over a `coordination.k8s.io/v1` Lease.
+//!
+//! Enters: an identity and a Lease's name. Leaves: a token that lives while this
+//! process leads. Rules of client-go's `tools/leaderelection`: a lease is another's
+//! until it did not change for its whole duration on *our* clock, and a leader that
+//! could not renew within the renew deadline stops before the lease ends.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::{Api, At, Error, Shutdown, WriteOptions};
+use machinery::time::{Clock, rfc3339_micros};
+use machinery::{Gvr, Object};
+use rand::Rng;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+static LEASES: Gvr = Gvr::constant("coordination.k8s.io", "v1", "leases");
+
+/// What is elected, and how fast. `renew` must be shorter than `lease`.
+#[derive(Clone, Debug)]
+pub struct Election {
+    pub namespace: String,
+    pub name: String,
+    /// Unique among the candidates.
+    pub identity: String,
+    /// How long a silent leader keeps the others waiting.
+    pub lease: Duration,
+    /// How long a leader tries to renew before it gives up.
+    pub renew: Duration,
+    /// Between attempts.
+    pub retry: Duration,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    holder_identity: Option<String>,
+    lease_duration_seconds: Option<u64>,
+    acquire_time: Option<String>,
+    renew_time: Option<String>,
+    lease_transitions: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct Lease {
+    #[serde(default)]
+    spec: Spec,
+}
+
+/// The lease as last seen, and when it changed on our clock.
+struct Observed {
+    spec: Spec,
+    at: Instant,
+}
+
+impl Election {
+    /// Karmada's timings: 15 s, 10 s, 2 s.
+    pub fn new(
+        namespace: impl Into<String>,
+        name: impl Into<String>,
+        identity: impl Into<String>,
+    ) -> Self {
+        Self {
+            namespace: namespace.into(),
+            name: name.into(),
+            identity: identity.into(),
+            lease: Duration::from_secs(15),
+            renew: Duration::from_secs(10),
+            retry: Duration::from_secs(2),
+        }
+    }
+
+    /// Competes until `shutdown`. While leading, `lead` runs with a token that ends
+    /// with the leadership; it must return then, and the lease is given up only
+    /// after it did. A `lead` that returns early gives the lease up, too.
+    pub async fn run<F, Fut>(
+        &self,
+        api: &Arc<dyn Api>,
+        clock: &dyn Clock,
+        shutdown: &Shutdown,
+        lead: F,
+    ) where
+        F: Fn(Shutdown) -> Fut,
+        Fut: Future<Output = ()>,
+    {
+        let mut candidate = Candidate {
+            election: self,
+            api: &**api,
+            clock,
+            observed: None,
+        };
+        while !shutdown.is_triggered() {
+            let won = shutdown.unless(candidate.acquire()).await;
+            let Some(since) = won else { return };
+            tracing::info!(lease = self.name, identity = self.identity, "leading");
+            let token = shutdown.child();
+            let leading = lead(token.clone());
+            tokio::pin!(leading);
+            let held = tokio::select! {
+                () = candidate.hold(since) => false,
+                () = shutdown.wait() => true,
+                () = &mut leading => {
+                    candidate.release().await;
+                    continue;
+                }
+            };
+            tracing::info!(
+                lease = self.name,
+                identity = self.identity,
+                "no longer leading"
+            );
+            token.trigger();
+            leading.await;
+            if held {
+                candidate.release().await;
+            }
+        }
+    }
+
+    fn at(&self) -> At<'_> {
+        At::one(&LEASES, &self.namespace, &self.name)
+    }
+}
+
+struct Candidate<'a> {
+    election: &'a Election,
+    api: &'a dyn Api,
+    clock: &'a dyn Clock,
+    observed: Option<Observed>,
+}
+
+impl Candidate<'_> {
+    /// Tries until the lease is ours; the time at which the winning try began.
+    async fn acquire(&mut self) -> Instant {
+        loop {
+            let began = Instant::now();
+            match self.attempt().await {
+                Ok(true) => return began,
+                Ok(false) => {}
+                Err(error) => tracing::debug!(%error, "lease not acquired"),
+            }
+            // Candidates that started together must not stay in step.
+            let jitter = rand::rng().random_range(1.0..1.2);
+            tokio::time::sleep(self.election.retry.mul_f64(jitter)).await;
+        }
+    }
+
+    /// Renews; returns when the lease is lost or could not be renewed in time.
+    async fn hold(&mut self, since: Instant) {
+        let mut renewed = since;
+        loop {
+            let deadline = renewed + self.election.renew;
+            let next = Instant::now() + self.election.retry;
+            tokio::time::sleep_until(next.min(deadline)).await;
+            let began = Instant::now();
+            let attempt = tokio::time::timeout_at(deadline, self.attempt()).await;
+            match attempt {
+                Ok(Ok(true)) => renewed = began,
+                Ok(Ok(false)) | Err(_) => return,
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, lease = self.election.name, "lease not renewed");
+                    if Instant::now() >= deadline {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// One try to take or renew. `false`: it is another's.
+    async fn attempt(&mut self) -> Result<bool, Error> {
+        let found = match self.api.get(self.election.at()).await {
+            Ok(found) => found,
+            Err(error) if error.is_not_found() => return self.create().await,
+            Err(error) => return Err(error),
+        };
+        let spec = self.observe(&found)?;
+        let ours = spec.holder_identity.as_deref() == Some(&self.election.identity);
+        let free = spec.holder_identity.as_deref().is_none_or(str::is_empty);
+        if !ours && !free && !self.has_lapsed(&spec) {
+            return Ok(false);
+        }
+        let mut next = self.fresh();
+        if ours {
+            next["acquireTime"] = json!(spec.acquire_time);
+            next["leaseTransitions"] = json!(spec.lease_transitions.unwrap_or(0));
+        } else {
+            next["leaseTransitions"] = json!(spec.lease_transitions.unwrap_or(0) + 1);
+        }
+        self.write(&found, next).await
+    }
+
+    fn observe(&mut self, found: &Object) -> Result<Spec, Error> {
+        let spec = found.view::<Lease>()?.spec.clone();
+        if self.observed.as_ref().is_none_or(|o| o.spec != spec) {
+            self.observed = Some(Observed {
+                spec: spec.clone(),
+                at: Instant::now(),
+            });
+        }
+        Ok(spec)
+    }
+
+    fn has_lapsed(&self, spec: &Spec) -> bool {
+        let own = self.election.lease;
+        let told = spec.lease_duration_seconds.map_or(own, Duration::from_secs);
+        self.observed
+            .as_ref()
+            .is_some_and(|o| o.at.elapsed() >= told)
+    }
+
+    fn fresh(&self) -> Value {
+        let now = rfc3339_micros(self.clock.now());
+        json!({
+            "holderIdentity": self.election.identity,
+            "leaseDurationSeconds": self.election.lease.as_secs().max(1),
+            "acquireTime": now,
+            "renewTime": now,
+            "leaseTransitions": 0,
+        })
+    }
+
+    async fn create(&mut self) -> Result<bool, Error> {
+        let body = json!({
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": self.election.name, "namespace": self.election.namespace},
+            "spec": self.fresh(),
+        });
+        let at = At::all(&LEASES, &self.election.namespace);
+        let made = self.api.create(at, body, &WriteOptions::default()).await;
+        match made {
+            Ok(made) => self.observe(&made).map(|_| true),
+            Err(error) if error.is_already_exists() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes against the version that was read: of two, one wins.
+    async fn write(&mut self, found: &Object, spec: Value) -> Result<bool, Error> {
+        let mut body = found.value()?;
+        body["spec"] = spec;
+        let options = WriteOptions::default();
+        match self.api.update(self.election.at(), body, &options).await {
+            Ok(written) => self.observe(&written).map(|_| true),
+            // Somebody else wrote: the next try sees who. A leader has not lost yet.
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Tells the others that they need not wait.
+    async fn release(&mut self) {
+        let patience = self.election.retry;
+        let attempt = async {
+            let found = self.api.get(self.election.at()).await?;
+            let spec = self.observe(&found)?;
+            if spec.holder_identity.as_deref() != Some(&self.election.identity) {
+                return Ok(false);
+            }
+            let mut next = self.fresh();
+            next["holderIdentity"] = json!("");
+            next["leaseDurationSeconds"] = json!(1);
+            next["leaseTransitions"] = json!(spec.lease_transitions.unwrap_or(0));
+            self.write(&found, next).await
+        };
+        match tokio::time::timeout(patience, attempt).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "lease not released"),
+            Err(_) => tracing::debug!("lease not released in time"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use client::Tasks;
+    use client::fake::FakeApi;
+    use machinery::Status;
+    use machinery::time::SystemClock;
+    use parking_lot::Mutex;
+
+    type Log = Arc<Mutex<Vec<(String, u64)>>>;
+
+    struct Setup {
+        fake: Arc<FakeApi>,
+        began: Instant,
+        log: Log,
+    }
+
+    impl Setup {
+        fn new() -> Self {
+            Self {
+                fake: FakeApi::new(),
+                began: Instant::now(),
+                log: Log::default(),
+            }
+        }
+
+        fn candidate(&self, identity: &str) -> Tasks {
+            let tasks = Tasks::new(Shutdown::new());
+            let election = Election::new("ns", "l", identity);
+            let (api, shutdown) = (self.fake.clone() as Arc<dyn Api>, tasks.shutdown().clone());
+            let (log, began) = (Arc::clone(&self.log), self.began);
+            tasks.spawn(async move {
+                let lead = |token: Shutdown| {
+                    let (log, who) = (Arc::clone(&log), election.identity.clone());
+                    async move {
+                        log.lock()
+                            .push((format!("+{who}"), began.elapsed().as_secs()));
+                        token.wait().await;
+                        log.lock()
+                            .push((format!("-{who}"), began.elapsed().as_secs()));
+                    }
+                };
+                election.run(&api, &SystemClock, &shutdown, lead).await;
+            });
+            tasks
+        }
+
+        fn events(&self) -> Vec<String> {
+            self.log.lock().iter().map(|(e, _)| e.clone()).collect()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_leads_and_hands_over_on_shutdown() {
+        let s = Setup::new();
+        let a = s.candidate("a");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let b = s.candidate("b");
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(s.events(), ["+a"]);
+        let lease = s.fake.object(&LEASES, "ns", "l").unwrap();
+        assert_eq!(
+            (
+                &lease["spec"]["holderIdentity"],
+                &lease["spec"]["leaseTransitions"]
+            ),
+            (&json!("a"), &json!(0))
+        );
+        a.stop().await;
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        assert_eq!(s.events(), ["+a", "-a", "+b"]);
+        b.stop().await;
+        let lease = s.fake.object(&LEASES, "ns", "l").unwrap();
+        assert_eq!(
+            (
+                &lease["spec"]["holderIdentity"],
+                &lease["spec"]["leaseTransitions"]
+            ),
+            (&json!(""), &json!(1))
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_leader_that_cannot_renew_stops_before_another_starts() {
+        let s = Setup::new();
+        let a = s.candidate("a");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let b = s.candidate("b");
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let holder =
+            |f: &FakeApi| f.object(&LEASES, "ns", "l").unwrap()["spec"]["holderIdentity"].clone();
+        let down = Arc::new(Mutex::new(true));
+        let refuse = Arc::clone(&down);
+        s.fake
+            .on_call(move |_| refuse.lock().then(|| Status::unavailable("down").into()));
+        tokio::time::sleep(Duration::from_secs(13)).await;
+        assert_eq!(s.events(), ["+a", "-a"]);
+        let lost = s.log.lock()[1].1;
+        assert!(
+            (14..=17).contains(&lost),
+            "given up after the renew deadline: {lost}"
+        );
+        assert_eq!(holder(&s.fake), "a");
+        *down.lock() = false;
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        assert_eq!(s.events().len(), 3, "one of them leads again");
+        a.stop().await;
+        b.stop().await;
+    }
+}

@@ -1,0 +1,456 @@
+//! Events (core v1) about objects: told in passing, written in the background.
+//!
+//! Enters: reason and message about an object. Leaves: at most one write per new
+//! event; repeats only raise `count` (client-go's `tools/record` correlator: same
+//! object, type, reason and message; 25 in a row per object, then one in five
+//! minutes). Bounded everywhere; what does not fit is dropped and counted.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use ahash::{AHashMap, RandomState};
+use client::{Api, At, Patch, Tasks, WriteOptions};
+use futures_util::StreamExt;
+use machinery::time::{Clock, rfc3339_seconds};
+use machinery::{Gvr, Object};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::bucket::Buckets;
+
+static EVENTS: Gvr = Gvr::constant("", "v1", "events");
+/// Events waiting to be written.
+const WAITING: usize = 1024;
+/// Known events whose count can be raised.
+const KNOWN: usize = 4096;
+/// How long equal events are collected before they are written.
+const LINGER: Duration = Duration::from_millis(100);
+/// Writes under way at once, so that a store with group commit can batch them.
+const AT_ONCE: usize = 8;
+/// Bytes of a message (`events.k8s.io` allows no more in `note`).
+const LONGEST: usize = 1024;
+/// How long the last events may take at shutdown.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// The object that an event is about (`ObjectReference`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ObjectRef {
+    pub api_version: String,
+    pub kind: String,
+    /// Empty in cluster scope; the event then goes to `default`.
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+    pub resource_version: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct TypeMeta {
+    #[serde(default)]
+    api_version: String,
+    #[serde(default)]
+    kind: String,
+}
+
+impl ObjectRef {
+    pub fn new(api_version: &str, kind: &str, object: &Object) -> Self {
+        let resource_version = match object.revision() {
+            0 => String::new(),
+            n => n.to_string(),
+        };
+        Self {
+            api_version: api_version.to_owned(),
+            kind: kind.to_owned(),
+            namespace: object.namespace().to_owned(),
+            name: object.name().to_owned(),
+            uid: object.uid().to_owned(),
+            resource_version,
+        }
+    }
+
+    /// Takes `apiVersion` and `kind` from the object's own bytes.
+    pub fn of(object: &Object) -> Self {
+        match serde_json::from_slice::<TypeMeta>(object.bytes()) {
+            Ok(t) => Self::new(&t.api_version, &t.kind, object),
+            Err(_) => Self::new("", "", object),
+        }
+    }
+
+    fn value(&self) -> Value {
+        let fields = [
+            ("apiVersion", &self.api_version),
+            ("kind", &self.kind),
+            ("namespace", &self.namespace),
+            ("name", &self.name),
+            ("uid", &self.uid),
+            ("resourceVersion", &self.resource_version),
+        ];
+        let told = fields.into_iter().filter(|(_, v)| !v.is_empty());
+        told.map(|(k, v)| (k.to_owned(), json!(v))).collect()
+    }
+}
+
+struct Told {
+    about: ObjectRef,
+    warning: bool,
+    reason: String,
+    message: String,
+}
+
+struct Handle {
+    told: mpsc::Sender<Told>,
+    dropped: Arc<AtomicU64>,
+}
+
+/// Where controllers tell events. Clones are the same recorder.
+#[derive(Clone)]
+pub struct Recorder(Option<Arc<Handle>>);
+
+impl Recorder {
+    /// A recorder for one component; its writer belongs to `tasks`.
+    pub fn new(api: Arc<dyn Api>, component: &str, clock: Arc<dyn Clock>, tasks: &Tasks) -> Self {
+        let (told, inbox) = mpsc::channel(WAITING);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let writer = Writer {
+            api,
+            component: component.to_owned(),
+            clock,
+            inbox,
+            dropped: Arc::clone(&dropped),
+            hasher: RandomState::new(),
+            second: RandomState::new(),
+            known: AHashMap::new(),
+            // 25 at once, then one in 300 s, per object; as client-go's spam filter.
+            buckets: Buckets::new(25, Duration::from_secs(300), KNOWN),
+            last_nanos: 0,
+            round: 0,
+        };
+        let shutdown = tasks.shutdown().clone();
+        tasks.spawn(async move { writer.run(shutdown).await });
+        Self(Some(Arc::new(Handle { told, dropped })))
+    }
+
+    /// A recorder that forgets everything.
+    pub fn disabled() -> Self {
+        Self(None)
+    }
+
+    /// Tells an event of type `Normal`.
+    pub fn normal(&self, about: &ObjectRef, reason: &str, message: impl Into<String>) {
+        self.tell(about, false, reason, message.into());
+    }
+
+    /// Tells an event of type `Warning`.
+    pub fn warning(&self, about: &ObjectRef, reason: &str, message: impl Into<String>) {
+        self.tell(about, true, reason, message.into());
+    }
+
+    fn tell(&self, about: &ObjectRef, warning: bool, reason: &str, mut message: String) {
+        let Some(handle) = &self.0 else { return };
+        if message.len() > LONGEST {
+            message.truncate(message.floor_char_boundary(LONGEST));
+        }
+        let told = Told {
+            about: about.clone(),
+            warning,
+            reason: reason.to_owned(),
+            message,
+        };
+        if handle.told.try_send(told).is_err() {
+            handle.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Events that were not written: too many at once, too many about one object,
+    /// or refused by the server.
+    pub fn dropped(&self) -> u64 {
+        self.0
+            .as_ref()
+            .map_or(0, |h| h.dropped.load(Ordering::Relaxed))
+    }
+}
+
+/// 128 bits of object, type, reason and message.
+type Id = (u64, u64);
+
+struct Known {
+    namespace: String,
+    name: String,
+    count: u64,
+    /// The round in which it was told last.
+    round: u64,
+}
+
+/// An event and how often it was told in this round.
+struct Pending {
+    id: Id,
+    told: Told,
+    times: u64,
+}
+
+enum Outcome {
+    Written(Id, Known),
+    Gone(Id),
+    Failed,
+}
+
+struct Writer {
+    api: Arc<dyn Api>,
+    component: String,
+    clock: Arc<dyn Clock>,
+    inbox: mpsc::Receiver<Told>,
+    dropped: Arc<AtomicU64>,
+    hasher: RandomState,
+    second: RandomState,
+    known: AHashMap<Id, Known>,
+    buckets: Buckets<Id>,
+    last_nanos: i128,
+    round: u64,
+}
+
+impl Writer {
+    async fn run(mut self, shutdown: client::Shutdown) {
+        let mut told = Vec::new();
+        loop {
+            match shutdown.unless(self.inbox.recv()).await {
+                Some(Some(first)) => told.push(first),
+                // All recorders are gone.
+                Some(None) => return,
+                None => break,
+            }
+            if shutdown.unless(tokio::time::sleep(LINGER)).await.is_none() {
+                break;
+            }
+            self.collect(&mut told);
+            self.write(&mut told).await;
+        }
+        self.collect(&mut told);
+        let _ = tokio::time::timeout(FAREWELL, self.write(&mut told)).await;
+    }
+
+    fn collect(&mut self, told: &mut Vec<Told>) {
+        while let Ok(next) = self.inbox.try_recv() {
+            told.push(next);
+        }
+    }
+
+    fn coalesce(&mut self, told: &mut Vec<Told>) -> Vec<Pending> {
+        let mut pending: Vec<Pending> = Vec::new();
+        let mut at = AHashMap::new();
+        for told in told.drain(..) {
+            let own = (
+                &told.about.kind,
+                &told.about.namespace,
+                &told.about.name,
+                &told.about.uid,
+            );
+            let key = (own, told.warning, &told.reason, &told.message);
+            let id = (self.hasher.hash_one(key), self.second.hash_one(key));
+            if let Some(known) = at.get(&id) {
+                let same: &mut Pending = &mut pending[*known];
+                same.times += 1;
+                same.told = told;
+                continue;
+            }
+            let object = (self.hasher.hash_one(own), self.second.hash_one(own));
+            if !self.buckets.take(object, Instant::now()) {
+                self.dropped.fetch_add(1, Ordering::Relaxed);
+                continue;
+            }
+            at.insert(id, pending.len());
+            pending.push(Pending { id, told, times: 1 });
+        }
+        pending
+    }
+
+    async fn write(&mut self, told: &mut Vec<Told>) {
+        self.round += 1;
+        let now = self.clock.now();
+        let text = rfc3339_seconds(now);
+        let mut writes = Vec::new();
+        for event in self.coalesce(told) {
+            self.last_nanos = now.as_nanosecond().max(self.last_nanos + 1);
+            let known = self.known.remove(&event.id);
+            let (api, component, text) = (Arc::clone(&self.api), &self.component, &text);
+            let (nanos, round) = (self.last_nanos, self.round);
+            writes.push(async move {
+                let id = event.id;
+                let written = record(&*api, component, text, nanos, event, known).await;
+                match written {
+                    Ok(mut known) => {
+                        known.round = round;
+                        Outcome::Written(id, known)
+                    }
+                    Err(error) if error.is_namespace_terminating() => Outcome::Gone(id),
+                    Err(error) => {
+                        tracing::debug!(%error, "event not written");
+                        Outcome::Failed
+                    }
+                }
+            });
+        }
+        let outcomes: Vec<Outcome> = futures_util::stream::iter(writes)
+            .buffer_unordered(AT_ONCE)
+            .collect()
+            .await;
+        for outcome in outcomes {
+            match outcome {
+                Outcome::Written(id, known) => drop(self.known.insert(id, known)),
+                Outcome::Gone(id) => drop(self.known.remove(&id)),
+                Outcome::Failed => drop(self.dropped.fetch_add(1, Ordering::Relaxed)),
+            }
+        }
+        self.forget();
+    }
+
+    /// Keeps the most recently told half when there are too many.
+    fn forget(&mut self) {
+        if self.known.len() <= KNOWN {
+            return;
+        }
+        let mut rounds: Vec<u64> = self.known.values().map(|k| k.round).collect();
+        let middle = rounds.len() / 2;
+        let (_, median, _) = rounds.select_nth_unstable(middle);
+        let median = *median;
+        self.known.retain(|_, k| k.round > median);
+    }
+}
+
+async fn record(
+    api: &dyn Api,
+    component: &str,
+    now: &str,
+    nanos: i128,
+    event: Pending,
+    known: Option<Known>,
+) -> client::Result<Known> {
+    let options = WriteOptions::default();
+    if let Some(mut known) = known {
+        known.count += event.times;
+        let at = At::one(&EVENTS, &known.namespace, &known.name);
+        let body = json!({"count": known.count, "lastTimestamp": now});
+        match api.patch(at, Patch::Merge(body), &options).await {
+            Ok(_) => return Ok(known),
+            // Events expire; then it is a new one.
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let about = &event.told.about;
+    let namespace = match about.namespace.as_str() {
+        "" => "default",
+        own => own,
+    };
+    let name = format!("{}.{nanos:x}", about.name);
+    let body = json!({
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": name, "namespace": namespace},
+        "involvedObject": about.value(),
+        "reason": event.told.reason,
+        "message": event.told.message,
+        "source": {"component": component},
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": event.times,
+        "type": if event.told.warning { "Warning" } else { "Normal" },
+        "eventTime": null,
+        "reportingComponent": component,
+        "reportingInstance": "",
+    });
+    api.create(At::all(&EVENTS, namespace), body, &options)
+        .await?;
+    Ok(Known {
+        namespace: namespace.to_owned(),
+        name,
+        count: event.times,
+        round: 0,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use client::Shutdown;
+    use client::fake::FakeApi;
+    use machinery::time::FakeClock;
+
+    fn about(name: &str) -> ObjectRef {
+        let object = json!({"apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": name, "namespace": "ns", "uid": "u", "resourceVersion": "7"}});
+        ObjectRef::of(&Object::from_value(&object).unwrap())
+    }
+
+    async fn settle() {
+        tokio::time::sleep(LINGER * 3).await;
+    }
+
+    fn setup() -> (Arc<FakeApi>, Recorder, Tasks) {
+        let fake = FakeApi::new();
+        let tasks = Tasks::new(Shutdown::new());
+        let clock = FakeClock::new("2026-01-02T03:04:05Z".parse().unwrap());
+        let recorder = Recorder::new(fake.clone(), "test", Arc::new(clock), &tasks);
+        (fake, recorder, tasks)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn equal_events_are_one_object_and_few_writes() {
+        let (fake, recorder, tasks) = setup();
+        for _ in 0..3 {
+            recorder.normal(&about("a"), "R", "m");
+        }
+        recorder.warning(&about("a"), "R", "m");
+        settle().await;
+        recorder.normal(&about("a"), "R", "m");
+        settle().await;
+        let events = fake.objects(&EVENTS);
+        let mut seen: Vec<_> = events
+            .iter()
+            .map(|e| (e["type"].as_str(), e["count"].as_u64()))
+            .collect();
+        seen.sort_unstable();
+        assert_eq!(
+            seen,
+            [(Some("Normal"), Some(4)), (Some("Warning"), Some(1))]
+        );
+        assert_eq!(fake.writes().len(), 3);
+        let first = &events[0];
+        assert_eq!(
+            first["involvedObject"],
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "ns", "name": "a", "uid": "u", "resourceVersion": "7"})
+        );
+        assert_eq!(
+            (&first["source"]["component"], &first["firstTimestamp"]),
+            (&json!("test"), &json!("2026-01-02T03:04:05Z"))
+        );
+
+        // An event that has expired is made anew.
+        let name = events.iter().find(|e| e["type"] == "Normal").unwrap()["metadata"]["name"]
+            .as_str()
+            .unwrap();
+        fake.remove(&EVENTS, "ns", name);
+        recorder.normal(&about("a"), "R", "m");
+        tasks.stop().await;
+        assert_eq!(fake.objects(&EVENTS).len(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn floods_are_bounded_and_callers_never_wait() {
+        let (fake, recorder, tasks) = setup();
+        for n in 0..40 {
+            recorder.normal(&about("a"), "R", format!("message {n}"));
+        }
+        settle().await;
+        assert_eq!((fake.objects(&EVENTS).len(), recorder.dropped()), (25, 15));
+        for n in 0..WAITING + 10 {
+            recorder.normal(&about(&format!("b{n}")), "R", "é".repeat(LONGEST));
+        }
+        assert_eq!(recorder.dropped(), 25);
+        tasks.stop().await;
+        Recorder::disabled().normal(&about("a"), "R", "m");
+    }
+}
