@@ -3,8 +3,9 @@
 //! engine joins by one constructor and one line at the end.
 
 #![expect(
-    clippy::unwrap_used,
+    clippy::expect_used,
     clippy::panic,
+    clippy::unwrap_used,
     reason = "a test fails by panicking"
 )]
 

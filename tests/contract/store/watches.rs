@@ -16,8 +16,8 @@ pub(crate) async fn watch_from_a_revision(store: &Shared) {
         let keys = (from..6).map(|i| format!("/a/{i}=x@{}", revisions[i]));
         keys.collect::<Vec<_>>()
     };
-    for from in 0..5 {
-        let mut feed = store.watch("/a/", revisions[from]).await.unwrap();
+    for (from, after) in revisions.iter().enumerate().take(5) {
+        let mut feed = store.watch("/a/", *after).await.unwrap();
         assert_eq!(shown(&events(&mut feed, 5 - from).await), wanted(from + 1));
     }
     let mut feed = store.watch("/a/", 0).await.unwrap();
@@ -46,14 +46,14 @@ pub(crate) async fn watch_delivers_what_was_there_before(store: &Shared) {
 }
 
 pub(crate) async fn watch_keeps_to_its_prefix(store: &Shared) {
-    let mut foo = store.watch("/foo/", 0).await.unwrap();
+    let mut mine = store.watch("/foo/", 0).await.unwrap();
     let mut all = store.watch("/", 0).await.unwrap();
     create(store, "/foobar/a", "x").await;
     create(store, "/fo/a", "x").await;
-    let mine = create(store, "/foo/a", "x").await;
+    let at = create(store, "/foo/a", "x").await;
     assert_eq!(
-        shown(&events(&mut foo, 1).await),
-        [format!("/foo/a=x@{mine}")]
+        shown(&events(&mut mine, 1).await),
+        [format!("/foo/a=x@{at}")]
     );
     assert_eq!(events(&mut all, 3).await.len(), 3);
 }

@@ -1,0 +1,310 @@
+//! Kills a process with SIGKILL while it writes, at random moments, and opens its
+//! store again: every acknowledged write is present, the revision is not lower, and
+//! a watch from the last acknowledged revision delivers the rest exactly once.
+//!
+//! The child is this binary, told by the environment. It prints one line for each
+//! acknowledged write and for nothing else. Ten rounds normally, 200 with
+//! FLOTILLA_SLOW=1.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test"
+)]
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use storage::{Embedded, Event, Op, Options, Outcome, Range, Store, Txn};
+
+const DIRECTORY: &str = "FLOTILLA_CRASH_DIRECTORY";
+const WRITERS: u64 = 16;
+const KEYS: u64 = 6;
+
+/// What a key was set to (`None`: deleted) at a revision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Write {
+    key: String,
+    value: Option<String>,
+}
+
+type History = BTreeMap<u64, Write>;
+
+#[test]
+fn survives_sigkill_at_any_moment() {
+    if let Some(directory) = std::env::var_os(DIRECTORY) {
+        runtime().block_on(write_until_killed(Path::new(&directory)));
+        return;
+    }
+    let slow = std::env::var_os("FLOTILLA_SLOW").is_some_and(|v| v == "1");
+    let rounds = if slow { 200 } else { 10 };
+    let directory = tempfile::tempdir().unwrap();
+    let mut known = History::new();
+    for _ in 0..rounds {
+        runtime().block_on(async {
+            let acknowledged = run_and_kill(directory.path()).await;
+            check(directory.path(), &acknowledged, &mut known).await;
+        });
+    }
+    assert!(known.len() > rounds, "only {} writes in all", known.len());
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap()
+}
+
+fn open(directory: &Path, history: Option<Duration>) -> Embedded {
+    let options = Options {
+        history,
+        ..Options::default()
+    };
+    Embedded::open(directory, options).unwrap()
+}
+
+/// The child.
+async fn write_until_killed(directory: &Path) {
+    // Little history, so that compactions are among the moments of death.
+    let store = Arc::new(open(directory, Some(Duration::from_millis(100))));
+    let writers = (0..WRITERS).map(|writer| {
+        let store = store.clone();
+        tokio::spawn(async move {
+            for turn in 0_u64.. {
+                let key = format!("/crash/{writer}/{}", turn % KEYS);
+                write_once(&store, &key, turn).await;
+            }
+        })
+    });
+    for writer in writers.collect::<Vec<_>>() {
+        writer.await.unwrap();
+    }
+}
+
+async fn write_once(store: &Embedded, key: &str, turn: u64) {
+    let current = store.get(key).await.unwrap();
+    let expected = current.map_or(0, |e| e.revision);
+    let delete = expected > 0 && turn % 7 == 3;
+    // Sizes from nothing to several pages; unique by key and turn.
+    let padding = usize::try_from(turn * 997 % 20_000).unwrap();
+    let value = format!("{turn}-{}-{}", std::process::id(), "x".repeat(padding));
+    let op = if delete {
+        Op::Delete
+    } else {
+        Op::Put {
+            value: Bytes::from(value.clone()),
+            ttl: None,
+        }
+    };
+    let txn = Txn {
+        key: key.into(),
+        expected,
+        op,
+    };
+    let Outcome::Committed { revision } = store.commit(txn).await.unwrap() else {
+        panic!("{key} has another writer");
+    };
+    let value = if delete {
+        "-".to_owned()
+    } else {
+        digest(value.as_bytes())
+    };
+    // In one piece; the full stop tells that it is whole.
+    println!("\nacknowledged {revision} {key} {value} .");
+}
+
+/// A short text that differs for different values.
+fn digest(value: &[u8]) -> String {
+    let text = String::from_utf8_lossy(value);
+    format!("{}{}", text.trim_end_matches('x'), value.len())
+}
+
+fn parse(line: &str) -> Option<(u64, Write)> {
+    let words: Vec<_> = line.split(' ').collect();
+    let ["acknowledged", revision, key, value, "."] = words[..] else {
+        return None;
+    };
+    let write = Write {
+        key: key.into(),
+        value: (value != "-").then(|| value.to_owned()),
+    };
+    Some((revision.parse().unwrap(), write))
+}
+
+fn random(below: u64) -> u64 {
+    RandomState::new().hash_one(0) % below
+}
+
+/// Starts the child, lets it write, kills it; returns what it had acknowledged.
+async fn run_and_kill(directory: &Path) -> History {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["survives_sigkill_at_any_moment", "--exact", "--nocapture"])
+        .env(DIRECTORY, directory)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut acknowledged = History::new();
+    // Sometimes while it opens the store, else after some writes.
+    let enough = random(5) * random(200);
+    let mut count = 0;
+    while count < enough {
+        let Some(line) = lines.next() else {
+            panic!("the child ended by itself: {:?}", child.wait());
+        };
+        if let Some((revision, write)) = parse(&line.unwrap()) {
+            acknowledged.insert(revision, write);
+            count += 1;
+        }
+    }
+    let pause = if enough == 0 {
+        random(60_000)
+    } else {
+        random(3_000)
+    };
+    tokio::time::sleep(Duration::from_micros(pause)).await;
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // What it said before it died counts.
+    acknowledged.extend(lines.map_while(Result::ok).filter_map(|line| parse(&line)));
+    acknowledged
+}
+
+/// Opens what the child left behind. `known` is what the rounds before have seen.
+async fn check(directory: &Path, acknowledged: &History, known: &mut History) {
+    let store = open(directory, None);
+    let revision = store.revision().await.unwrap();
+    let compacted = store.stats().compacted;
+    let before = known.keys().last().copied().unwrap_or_default();
+    let last = acknowledged.keys().last().copied().unwrap_or(before);
+    assert!(revision >= last, "acknowledged {last}, found {revision}");
+    assert!(
+        acknowledged.keys().all(|r| *r > before),
+        "a revision was used twice"
+    );
+
+    let events = watch(&store, compacted, revision).await;
+    let history: History = events.iter().map(seen).collect();
+    for (at, write) in acknowledged {
+        assert!(
+            *at <= compacted || history.get(at) == Some(write),
+            "{at} {write:?}"
+        );
+    }
+    for (at, write) in known.iter() {
+        assert!(
+            *at <= compacted || history.get(at) == Some(write),
+            "{at} {write:?}"
+        );
+    }
+    let rest = watch(&store, last.max(compacted), revision).await;
+    let written = history.range(last.max(compacted) + 1..);
+    assert_eq!(
+        rest.iter().map(seen).collect::<History>(),
+        written.map(clone).collect()
+    );
+    let unheard = history
+        .keys()
+        .filter(|at| **at > before && !acknowledged.contains_key(at));
+    assert!(
+        unheard.count() <= usize::try_from(WRITERS).unwrap(),
+        "more than were under way"
+    );
+
+    check_state(&store, &events, acknowledged).await;
+    known.extend(acknowledged.clone());
+    known.extend(history);
+    store.close().await;
+}
+
+/// The state at the compaction and the events since give the state of now, in which
+/// no acknowledged write is missing.
+async fn check_state(store: &Embedded, events: &[Event], acknowledged: &History) {
+    let compacted = store.stats().compacted;
+    // Revision 0 would mean the newest.
+    let mut state = if compacted == 0 {
+        BTreeMap::new()
+    } else {
+        range(store, compacted).await
+    };
+    for event in events {
+        let entry = event
+            .value
+            .as_ref()
+            .map(|value| (event.revision, digest(value)));
+        let previous = match entry {
+            Some(entry) => state.insert(event.key.to_string(), entry),
+            None => state.remove(&*event.key),
+        };
+        let claimed = event
+            .previous
+            .as_ref()
+            .map(|e| (e.revision, digest(&e.value)));
+        assert_eq!(
+            claimed, previous,
+            "before {} of {}",
+            event.revision, event.key
+        );
+    }
+    assert_eq!(state, range(store, 0).await);
+    let touched: BTreeMap<_, _> = events.iter().map(|e| (&*e.key, e.revision)).collect();
+    for (at, write) in acknowledged {
+        let found = state.get(&write.key).map_or(0, |(revision, _)| *revision);
+        let later = found.max(touched.get(&*write.key).copied().unwrap_or_default());
+        let gone = write.value.is_none() && found == 0;
+        let superseded = acknowledged
+            .range(at + 1..)
+            .any(|(_, w)| w.key == write.key);
+        assert!(later >= *at || gone || superseded, "{at} {write:?} is lost");
+    }
+}
+
+async fn range(store: &Embedded, at: u64) -> BTreeMap<String, (u64, String)> {
+    let range = Range {
+        at,
+        ..Range::prefix("/crash/")
+    };
+    let entries = store.range(&range).await.unwrap().entries.into_iter();
+    entries
+        .map(|e| (e.key.to_string(), (e.revision, digest(&e.value))))
+        .collect()
+}
+
+/// All events in `(after, upto]`, each exactly once and in order.
+async fn watch(store: &Embedded, after: u64, upto: u64) -> Vec<Event> {
+    let mut feed = store.watch("/crash/", after).await.unwrap();
+    let mut events: Vec<Event> = Vec::new();
+    let mut reached = after;
+    while reached < upto {
+        let batch = tokio::time::timeout(Duration::from_secs(20), feed.next()).await;
+        let batch = batch.unwrap().unwrap();
+        reached = batch.revision;
+        events.extend(batch.events);
+    }
+    assert!(
+        events.iter().map(|e| e.revision).eq(after + 1..=upto),
+        "after {after} to {upto}"
+    );
+    events
+}
+
+fn seen(event: &Event) -> (u64, Write) {
+    let write = Write {
+        key: event.key.to_string(),
+        value: event.value.as_deref().map(digest),
+    };
+    (event.revision, write)
+}
+
+fn clone((at, write): (&u64, &Write)) -> (u64, Write) {
+    (*at, write.clone())
+}
