@@ -273,6 +273,8 @@ class Writer:
             return None
         if form == "struct":
             return {}
+        if kind == "quantity":
+            return "0"
         zero = {"string": "", "bool": False, "int32": 0, "int64": 0}.get(kind)
         # Go always writes these; a missing name or port is the validator's affair.
         always = owner.endswith("Status") or owner == "NodeSystemInfo" or kind == "bool"

@@ -1,0 +1,106 @@
+//! Bodies in Kubernetes' protobuf form, as typed Go clients post them.
+//!
+//! Enters: the magic `k8s\0` and a `runtime.Unknown` whose `raw` is the object.
+//! Leaves: the JSON value that the same client would have posted as JSON. Which
+//! field has which number stands in the schema files; nothing is generated.
+//! Depth and the number of values are bounded. Pure.
+//!
+//! Go writes every field that is no pointer, zero or not, while its JSON leaves
+//! zeros out; so optional zeros are dropped here unless the field is a pointer.
+
+mod message;
+mod value;
+mod wire;
+
+#[cfg(test)]
+mod tests;
+
+use machinery::Gvk;
+use serde_json::{Map, Value};
+
+use crate::catalog::catalog;
+use crate::model::Definition;
+use message::Decoder;
+use wire::Fields;
+
+const MAGIC: &[u8] = b"k8s\0";
+
+/// Types that are only ever request bodies, with the kinds that name them.
+const BODIES: &[(&str, &str, &str)] = &[
+    ("v1", "Binding", "io.k8s.api.core.v1.Binding"),
+    (
+        "v1",
+        "Status",
+        "io.k8s.apimachinery.pkg.apis.meta.v1.Status",
+    ),
+    ("autoscaling/v1", "Scale", "io.k8s.api.autoscaling.v1.Scale"),
+    ("policy/v1", "Eviction", "io.k8s.api.policy.v1.Eviction"),
+    (
+        "authentication.k8s.io/v1",
+        "TokenRequest",
+        "io.k8s.api.authentication.v1.TokenRequest",
+    ),
+];
+
+/// Decodes a protobuf body. The value carries `apiVersion` and `kind` of the
+/// envelope. The error says what is wrong with the body, for a 400.
+///
+/// Wire form: Kubernetes apimachinery/pkg/runtime/serializer/protobuf.
+pub fn decode(body: &[u8]) -> Result<(Gvk, Value), String> {
+    let Some(envelope) = body.strip_prefix(MAGIC) else {
+        return Err("the body does not start with the protobuf magic number".into());
+    };
+    let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
+    for field in Fields::of(envelope) {
+        let field = field?;
+        match field.number {
+            1 => {
+                for part in Fields::of(field.bytes()?) {
+                    let part = part?;
+                    match part.number {
+                        1 => api_version = part.text()?.to_owned(),
+                        2 => kind = part.text()?.to_owned(),
+                        _ => {}
+                    }
+                }
+            }
+            2 => raw = field.bytes()?,
+            3 if !field.bytes()?.is_empty() => {
+                return Err("encoded protobuf content is not supported".into());
+            }
+            _ => {}
+        }
+    }
+    let gvk = Gvk::from_api_version(&api_version, &kind);
+    let Some(definition) = definition(&gvk) else {
+        return Err(format!(
+            "no protobuf form of kind {kind:?} in version {api_version:?}"
+        ));
+    };
+    let mut object = Map::new();
+    object.insert("kind".into(), kind.into());
+    object.insert("apiVersion".into(), api_version.into());
+    Decoder::new(catalog().definitions()).message(definition, raw, &mut object)?;
+    Ok((gvk, Value::Object(object)))
+}
+
+/// Whether a body of this kind can be posted as protobuf.
+pub fn knows(gvk: &Gvk) -> bool {
+    definition(gvk).is_some()
+}
+
+fn definition(gvk: &Gvk) -> Option<&'static Definition> {
+    let catalog = catalog();
+    if let Some(kind) = catalog.kind(gvk).filter(|kind| kind.proto) {
+        return catalog.definition(&kind.definition);
+    }
+    // Every group has its own name for the options of a deletion.
+    if gvk.kind == "DeleteOptions" {
+        return catalog.definition("io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions");
+    }
+    let api_version = gvk.api_version();
+    let (_, _, name) = BODIES
+        .iter()
+        .find(|(version, kind, _)| *version == api_version && *kind == gvk.kind)?;
+    catalog.definition(name)
+}

@@ -1,0 +1,129 @@
+//! The protobuf encoding itself: tags, varints and lengths.
+//!
+//! Enters: bytes. Leaves: numbered fields that borrow from them, or what is
+//! malformed. Pure; never reads past its slice.
+
+/// One field as it stands on the wire.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Field<'a> {
+    pub(super) number: u32,
+    payload: Payload<'a>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Payload<'a> {
+    Varint(u64),
+    Fixed64(u64),
+    Fixed32(u32),
+    Bytes(&'a [u8]),
+}
+
+impl<'a> Field<'a> {
+    pub(super) fn bytes(&self) -> Result<&'a [u8], String> {
+        match self.payload {
+            Payload::Bytes(bytes) => Ok(bytes),
+            _ => Err(format!("field {} is not length-delimited", self.number)),
+        }
+    }
+
+    pub(super) fn text(&self) -> Result<&'a str, String> {
+        std::str::from_utf8(self.bytes()?)
+            .map_err(|_| format!("field {} is not valid UTF-8", self.number))
+    }
+
+    /// Two's complement, as `int32`, `int64` and `bool` have it.
+    pub(super) fn integer(&self) -> Result<i64, String> {
+        match self.payload {
+            Payload::Varint(value) => Ok(value.cast_signed()),
+            _ => Err(format!("field {} is not a varint", self.number)),
+        }
+    }
+
+    pub(super) fn double(&self) -> Result<f64, String> {
+        match self.payload {
+            Payload::Fixed64(bits) => Ok(f64::from_bits(bits)),
+            Payload::Fixed32(bits) => Ok(f32::from_bits(bits).into()),
+            _ => Err(format!(
+                "field {} is not a floating-point number",
+                self.number
+            )),
+        }
+    }
+}
+
+/// The fields of one message, in the order of the wire. Ends at the first error.
+pub(super) struct Fields<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Fields<'a> {
+    pub(super) fn of(message: &'a [u8]) -> Self {
+        Self { rest: message }
+    }
+
+    fn varint(&mut self) -> Result<u64, String> {
+        let mut value = 0u64;
+        for shift in (0..64).step_by(7) {
+            let Some((byte, rest)) = self.rest.split_first() else {
+                return Err("the message ends inside a number".into());
+            };
+            self.rest = rest;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err("a number is longer than ten bytes".into())
+    }
+
+    fn take(&mut self, length: u64) -> Result<&'a [u8], String> {
+        let taken = usize::try_from(length)
+            .ok()
+            .and_then(|length| self.rest.split_at_checked(length));
+        let Some((taken, rest)) = taken else {
+            return Err("the message ends inside a field".into());
+        };
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], String> {
+        let mut array = [0; N];
+        array.copy_from_slice(self.take(N as u64)?);
+        Ok(array)
+    }
+
+    fn field(&mut self) -> Result<Field<'a>, String> {
+        let tag = self.varint()?;
+        let number = u32::try_from(tag >> 3).map_err(|_| "a field number is too large")?;
+        if number == 0 {
+            return Err("a field has the number 0".into());
+        }
+        let payload = match tag & 7 {
+            0 => Payload::Varint(self.varint()?),
+            1 => Payload::Fixed64(u64::from_le_bytes(self.array()?)),
+            2 => {
+                let length = self.varint()?;
+                Payload::Bytes(self.take(length)?)
+            }
+            5 => Payload::Fixed32(u32::from_le_bytes(self.array()?)),
+            wire => return Err(format!("field {number} has the unknown wire type {wire}")),
+        };
+        Ok(Field { number, payload })
+    }
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = Result<Field<'a>, String>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let field = self.field();
+        if field.is_err() {
+            self.rest = &[];
+        }
+        Some(field)
+    }
+}
