@@ -1,1 +1,27 @@
-//! openapi
+//! The API as data: which kinds there are, what their fields are, how they are
+//! defaulted, checked, published and printed, and the vocabulary of federation.
+//!
+//! `schemas/*.api` ──► [`Catalog`] (kinds + definitions) ──► [`Schema`] ──► default, prune, validate;
+//! ──► [`publish`] (OpenAPI); ──► [`printer`] (tables)
+//!
+//! Invariants: no I/O, no clock, no async runtime. Nothing parsed is kept except the
+//! one static catalog. Depth, number of errors and size of documents are bounded.
+//!
+//! Entry points: [`catalog()`], [`Schema`], [`Cursor`], [`publish`], [`printer`],
+//! [`karmada`].
+
+mod catalog;
+pub mod defaults;
+mod dsl;
+mod jsonpath;
+mod model;
+pub mod proto;
+mod schema;
+
+pub use catalog::{Catalog, catalog};
+pub use jsonpath::JsonPath;
+pub use model::{
+    Column, DefId, Definition, Definitions, Field, Kind, ListType, Logic, Node, Patch, Pattern,
+    Rules, Scale, Type,
+};
+pub use schema::{Cursor, MAX_DEPTH, Schema};

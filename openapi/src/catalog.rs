@@ -1,0 +1,180 @@
+//! All kinds known at compile time.
+//!
+//! Enters: the schema files, embedded in the binary. Leaves: one static
+//! [`Catalog`], parsed when it is first asked for (some milliseconds).
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use machinery::{Gvk, Gvr};
+
+use crate::dsl;
+use crate::model::{Definition, Definitions, Kind};
+use crate::schema::Schema;
+
+/// Every file under `schemas/`; a test compares this list with the folder.
+const SOURCES: &[(&str, &str)] = &[
+    (
+        "builtin_access.api",
+        include_str!("../schemas/builtin_access.api"),
+    ),
+    (
+        "builtin_apps.api",
+        include_str!("../schemas/builtin_apps.api"),
+    ),
+    (
+        "builtin_cluster.api",
+        include_str!("../schemas/builtin_cluster.api"),
+    ),
+    (
+        "builtin_core.api",
+        include_str!("../schemas/builtin_core.api"),
+    ),
+    (
+        "builtin_kinds.api",
+        include_str!("../schemas/builtin_kinds.api"),
+    ),
+    (
+        "builtin_meta.api",
+        include_str!("../schemas/builtin_meta.api"),
+    ),
+    (
+        "builtin_network.api",
+        include_str!("../schemas/builtin_network.api"),
+    ),
+    ("karmada.api", include_str!("../schemas/karmada.api")),
+];
+
+/// The kinds and definitions of the schema files.
+#[derive(Debug)]
+pub struct Catalog {
+    definitions: Arc<Definitions>,
+    kinds: Vec<Arc<Kind>>,
+    by_kind: HashMap<Gvk, usize>,
+    by_resource: HashMap<Gvr, usize>,
+}
+
+/// The one catalog of this process.
+pub fn catalog() -> &'static Catalog {
+    static CATALOG: OnceLock<Catalog> = OnceLock::new();
+    CATALOG.get_or_init(|| {
+        #[expect(
+            clippy::expect_used,
+            reason = "the files are compiled in, and a test parses them"
+        )]
+        Catalog::parse(SOURCES).expect("the embedded schema files are well-formed")
+    })
+}
+
+impl Catalog {
+    fn parse(sources: &[(&str, &str)]) -> Result<Self, String> {
+        let (definitions, kinds) = dsl::parse(sources)?;
+        let mut by_kind = HashMap::with_capacity(kinds.len());
+        let mut by_resource = HashMap::with_capacity(kinds.len());
+        for (at, kind) in kinds.iter().enumerate() {
+            if by_kind.insert(kind.gvk.clone(), at).is_some()
+                || by_resource.insert(kind.gvr.clone(), at).is_some()
+            {
+                return Err(format!("{} is declared twice", kind.gvk));
+            }
+        }
+        Ok(Self {
+            definitions: Arc::new(definitions),
+            kinds,
+            by_kind,
+            by_resource,
+        })
+    }
+
+    /// In the order of the files.
+    pub fn kinds(&self) -> &[Arc<Kind>] {
+        &self.kinds
+    }
+
+    pub fn kind(&self, gvk: &Gvk) -> Option<&Arc<Kind>> {
+        self.kinds.get(*self.by_kind.get(gvk)?)
+    }
+
+    pub fn resource(&self, gvr: &Gvr) -> Option<&Arc<Kind>> {
+        self.kinds.get(*self.by_resource.get(gvr)?)
+    }
+
+    pub fn definition(&self, name: &str) -> Option<&Definition> {
+        Some(self.definitions.get(self.definitions.id(name)?))
+    }
+
+    pub fn definitions(&self) -> &Arc<Definitions> {
+        &self.definitions
+    }
+
+    /// The schema of a kind of this catalog; of any other kind, one that keeps all.
+    pub fn schema(&self, kind: &Kind) -> Schema {
+        self.schema_of(&kind.definition)
+            .unwrap_or_else(Schema::keep_all)
+    }
+
+    /// The schema of a definition by its name.
+    pub fn schema_of(&self, definition: &str) -> Option<Schema> {
+        let id = self.definitions.id(definition)?;
+        Some(Schema::new(Arc::clone(&self.definitions), id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::model::{Node, Type};
+
+    #[test]
+    fn every_schema_file_is_listed_and_loads() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("schemas");
+        let files: BTreeSet<String> = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        let listed: BTreeSet<String> = SOURCES.iter().map(|(f, _)| (*f).to_owned()).collect();
+        assert_eq!(files, listed);
+        let catalog = Catalog::parse(SOURCES).unwrap();
+        assert!(!catalog.kinds().is_empty());
+    }
+
+    #[test]
+    fn declarations_are_sound() {
+        fn check(node: &Node, at: &str) {
+            if let Some(pattern) = node.rules.as_ref().and_then(|r| r.pattern.as_ref()) {
+                assert!(pattern.matches("").is_some(), "{at}: {}", pattern.source);
+            }
+            if let Type::Array(item) | Type::Map(item) = &node.ty {
+                check(item, at);
+            }
+        }
+        let catalog = catalog();
+        for (_, definition) in catalog.definitions().iter() {
+            for field in &definition.fields {
+                let at = format!("{}.{}", definition.name, field.name);
+                check(&field.node, &at);
+                if let Some(default) = &field.node.default {
+                    let schema = Schema::of_node(catalog.definitions(), &field.node);
+                    // Go's zero values stand for absence, complete or not.
+                    let zero = [json!({}), json!("")].contains(default);
+                    assert!(
+                        zero || schema.validate(default).is_empty(),
+                        "default of {at}"
+                    );
+                }
+            }
+            let mut numbers = BTreeSet::new();
+            let numbered = definition.fields.iter().filter(|f| f.number != 0);
+            assert!(
+                numbered.map(|f| f.number).all(|n| numbers.insert(n)),
+                "two fields of {} have one number",
+                definition.name
+            );
+        }
+    }
+}

@@ -1,0 +1,483 @@
+//! The part of Kubernetes' JSONPath that columns and scale paths use.
+//!
+//! Enters: text like `.status.conditions[?(@.type=="Ready")].status`, once, and
+//! then values. Leaves: the values found. Steps: `.name`, `['name']`, `[n]`,
+//! `[-n]`, `[a:b]`, `[*]`, `.*`, `..name`, `[?(@.path op literal)]`; a dot in a
+//! name is escaped as `\.`. See `client-go/util/jsonpath`.
+
+use serde_json::Value;
+
+const MAX_STEPS: usize = 64;
+const MAX_FOUND: usize = 10_000;
+const MAX_DEPTH: usize = 128;
+
+/// A compiled path.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JsonPath(Vec<Step>);
+
+#[derive(Clone, Debug, PartialEq)]
+enum Step {
+    Field(String),
+    Index(i64),
+    Slice(Option<i64>, Option<i64>),
+    Every,
+    Below(String),
+    Filter(Filter),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Filter {
+    left: Operand,
+    /// `None`: the left side exists.
+    test: Option<(Comparison, Operand)>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Operand {
+    Path(JsonPath),
+    Literal(Value),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Comparison {
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+}
+
+impl JsonPath {
+    /// Reads a path; braces around it and a leading `$` are allowed. The error
+    /// says at which byte it cannot be read.
+    pub fn compile(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        let inner = text
+            .strip_prefix('{')
+            .and_then(|t| t.strip_suffix('}'))
+            .unwrap_or(text);
+        let inner = inner.strip_prefix(['$', '@']).unwrap_or(inner);
+        let mut parser = Parser {
+            text: inner,
+            at: 0,
+            nested: 0,
+        };
+        let steps = parser.steps()?;
+        match parser.rest() {
+            "" => Ok(Self(steps)),
+            _ => Err(parser.wrong("unexpected text")),
+        }
+    }
+
+    /// All values at the path, in document order; at most 10,000.
+    pub fn find<'v>(&self, root: &'v Value) -> Vec<&'v Value> {
+        let mut found = vec![root];
+        for step in &self.0 {
+            let mut next = Vec::new();
+            for value in found {
+                step.apply(value, &mut next);
+                if next.len() >= MAX_FOUND {
+                    break;
+                }
+            }
+            next.truncate(MAX_FOUND);
+            found = next;
+        }
+        found
+    }
+
+    /// The first value at the path.
+    pub fn first<'v>(&self, root: &'v Value) -> Option<&'v Value> {
+        self.find(root).into_iter().next()
+    }
+
+    /// The field names of a path that consists of nothing else.
+    pub fn plain(&self) -> Option<Vec<&str>> {
+        self.0
+            .iter()
+            .map(|s| match s {
+                Step::Field(name) => Some(name.as_str()),
+                _ => None,
+            })
+            .collect()
+    }
+}
+
+impl Step {
+    fn apply<'v>(&self, value: &'v Value, into: &mut Vec<&'v Value>) {
+        match (self, value) {
+            (Self::Field(name), Value::Object(map)) => into.extend(map.get(name)),
+            (Self::Index(n), Value::Array(items)) => {
+                into.extend(position(*n, items.len()).and_then(|i| items.get(i)));
+            }
+            (Self::Slice(from, to), Value::Array(items)) => {
+                let end = to.map_or(items.len(), |n| bound(n, items.len()));
+                let start = from.map_or(0, |n| bound(n, items.len()));
+                into.extend(items.get(start..end).unwrap_or_default());
+            }
+            (Self::Every, Value::Array(items)) => into.extend(items),
+            (Self::Every, Value::Object(map)) => into.extend(map.values()),
+            (Self::Below(name), _) => below(value, name, into, 0),
+            (Self::Filter(filter), Value::Array(items)) => {
+                into.extend(items.iter().filter(|v| filter.holds(v)));
+            }
+            (Self::Filter(filter), Value::Object(map)) => {
+                into.extend(map.values().filter(|v| filter.holds(v)));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn position(n: i64, len: usize) -> Option<usize> {
+    let len = i64::try_from(len).ok()?;
+    let at = if n < 0 { n.checked_add(len)? } else { n };
+    usize::try_from(at).ok().filter(|_| at < len)
+}
+
+fn bound(n: i64, len: usize) -> usize {
+    let signed = i64::try_from(len).unwrap_or(i64::MAX);
+    let at = if n < 0 { n.saturating_add(signed) } else { n };
+    usize::try_from(at.clamp(0, signed)).unwrap_or(len)
+}
+
+fn below<'v>(value: &'v Value, name: &str, into: &mut Vec<&'v Value>, depth: usize) {
+    if depth > MAX_DEPTH || into.len() >= MAX_FOUND {
+        return;
+    }
+    match value {
+        Value::Object(map) => {
+            into.extend(map.get(name));
+            for child in map.values() {
+                below(child, name, into, depth + 1);
+            }
+        }
+        Value::Array(items) => {
+            for child in items {
+                below(child, name, into, depth + 1);
+            }
+        }
+        _ => {}
+    }
+}
+
+impl Filter {
+    fn holds(&self, item: &Value) -> bool {
+        let Some(left) = self.left.value(item) else {
+            return false;
+        };
+        let Some((comparison, right)) = &self.test else {
+            return true;
+        };
+        right
+            .value(item)
+            .is_some_and(|right| comparison.holds(left, right))
+    }
+}
+
+impl Operand {
+    fn value<'v>(&'v self, item: &'v Value) -> Option<&'v Value> {
+        match self {
+            Self::Path(path) => path.first(item),
+            Self::Literal(value) => Some(value),
+        }
+    }
+}
+
+impl Comparison {
+    fn holds(self, left: &Value, right: &Value) -> bool {
+        let order = match (left, right) {
+            (Value::Number(a), Value::Number(b)) => match (a.as_f64(), b.as_f64()) {
+                (Some(a), Some(b)) => a.partial_cmp(&b),
+                _ => None,
+            },
+            (Value::String(a), Value::String(b)) => Some(a.cmp(b)),
+            _ => None,
+        };
+        match self {
+            Self::Equal => left == right || order.is_some_and(|o| o.is_eq()),
+            Self::NotEqual => left != right && order.is_none_or(|o| o.is_ne()),
+            Self::Less => order.is_some_and(|o| o.is_lt()),
+            Self::LessOrEqual => order.is_some_and(|o| o.is_le()),
+            Self::Greater => order.is_some_and(|o| o.is_gt()),
+            Self::GreaterOrEqual => order.is_some_and(|o| o.is_ge()),
+        }
+    }
+}
+
+struct Parser<'t> {
+    text: &'t str,
+    at: usize,
+    nested: usize,
+}
+
+impl<'t> Parser<'t> {
+    fn rest(&self) -> &'t str {
+        self.text.get(self.at..).unwrap_or_default()
+    }
+
+    fn wrong(&self, what: &str) -> String {
+        format!("{what} at byte {} of path {:?}", self.at, self.text)
+    }
+
+    fn eat(&mut self, token: &str) -> bool {
+        let found = self.rest().starts_with(token);
+        if found {
+            self.at += token.len();
+        }
+        found
+    }
+
+    fn blanks(&mut self) {
+        while self.eat(" ") {}
+    }
+
+    fn steps(&mut self) -> Result<Vec<Step>, String> {
+        let mut steps = Vec::new();
+        // A path may leave its first dot out.
+        if self.rest().starts_with(|c: char| c.is_alphanumeric()) {
+            steps.push(Step::Field(self.name()?));
+        }
+        loop {
+            if steps.len() > MAX_STEPS {
+                return Err(self.wrong("too many steps"));
+            }
+            if self.eat("..") {
+                steps.push(Step::Below(self.name()?));
+            } else if self.eat(".*") {
+                steps.push(Step::Every);
+            } else if self.eat(".[") || self.eat("[") {
+                steps.push(self.bracket()?);
+            } else if self.eat(".") {
+                if self.rest().is_empty() && steps.is_empty() {
+                    return Ok(steps);
+                }
+                steps.push(Step::Field(self.name()?));
+            } else {
+                return Ok(steps);
+            }
+        }
+    }
+
+    fn name(&mut self) -> Result<String, String> {
+        let mut name = String::new();
+        let mut chars = self.rest().chars();
+        while let Some(c) = chars.next() {
+            match c {
+                '\\' => match chars.next() {
+                    Some(escaped) => {
+                        name.push(escaped);
+                        self.at += escaped.len_utf8();
+                    }
+                    None => return Err(self.wrong("nothing after the backslash")),
+                },
+                '.' | '[' | ']' | ' ' | '=' | '!' | '<' | '>' | '(' | ')' | '{' | '}' | '?' => {
+                    break;
+                }
+                c => name.push(c),
+            }
+            self.at += c.len_utf8();
+        }
+        if name.is_empty() {
+            return Err(self.wrong("a field name is missing"));
+        }
+        Ok(name)
+    }
+
+    fn bracket(&mut self) -> Result<Step, String> {
+        self.blanks();
+        let step = if self.eat("*") {
+            Step::Every
+        } else if self.eat("?(") {
+            Step::Filter(self.filter()?)
+        } else if self.rest().starts_with(['\'', '"']) {
+            Step::Field(self.quoted()?)
+        } else {
+            self.numbers()?
+        };
+        self.blanks();
+        if self.eat("]") {
+            Ok(step)
+        } else {
+            Err(self.wrong("a closing bracket is missing"))
+        }
+    }
+
+    fn numbers(&mut self) -> Result<Step, String> {
+        let first = self.integer()?;
+        if !self.eat(":") {
+            return match first {
+                Some(n) => Ok(Step::Index(n)),
+                None => Err(self.wrong("an index is missing")),
+            };
+        }
+        Ok(Step::Slice(first, self.integer()?))
+    }
+
+    fn integer(&mut self) -> Result<Option<i64>, String> {
+        let text = self.digits();
+        if text.is_empty() {
+            return Ok(None);
+        }
+        text.parse()
+            .map(Some)
+            .map_err(|_| self.wrong("not an index"))
+    }
+
+    fn digits(&mut self) -> &'t str {
+        let rest = self.rest();
+        let end = rest
+            .find(|c: char| !c.is_ascii_digit() && c != '-')
+            .unwrap_or(rest.len());
+        self.at += end;
+        &rest[..end]
+    }
+
+    fn quoted(&mut self) -> Result<String, String> {
+        let mut chars = self.rest().chars();
+        let quote = chars.next();
+        let mut used = 1;
+        let mut text = String::new();
+        while let Some(c) = chars.next() {
+            used += c.len_utf8();
+            if Some(c) == quote {
+                self.at += used;
+                return Ok(text);
+            }
+            if c == '\\'
+                && let Some(escaped) = chars.next()
+            {
+                used += escaped.len_utf8();
+                text.push(escaped);
+            } else {
+                text.push(c);
+            }
+        }
+        Err(self.wrong("a closing quote is missing"))
+    }
+
+    fn filter(&mut self) -> Result<Filter, String> {
+        self.nested += 1;
+        if self.nested > 4 {
+            return Err(self.wrong("filters are nested too deeply"));
+        }
+        let left = self.operand()?;
+        let comparison = [
+            ("==", Comparison::Equal),
+            ("!=", Comparison::NotEqual),
+            ("<=", Comparison::LessOrEqual),
+            (">=", Comparison::GreaterOrEqual),
+            ("<", Comparison::Less),
+            (">", Comparison::Greater),
+        ]
+        .into_iter()
+        .find(|(token, _)| self.eat(token));
+        let test = match comparison {
+            Some((_, comparison)) => Some((comparison, self.operand()?)),
+            None => None,
+        };
+        self.nested -= 1;
+        if self.eat(")") {
+            Ok(Filter { left, test })
+        } else {
+            Err(self.wrong("a closing parenthesis is missing"))
+        }
+    }
+
+    fn operand(&mut self) -> Result<Operand, String> {
+        self.blanks();
+        let operand = if self.eat("@") || self.eat("$") {
+            Operand::Path(JsonPath(self.steps()?))
+        } else if self.rest().starts_with(['\'', '"']) {
+            Operand::Literal(Value::String(self.quoted()?))
+        } else {
+            let rest = self.rest();
+            let end = rest
+                .find([')', ' ', '=', '!', '<', '>'])
+                .unwrap_or(rest.len());
+            let literal =
+                serde_json::from_str(&rest[..end]).map_err(|_| self.wrong("not a literal"))?;
+            self.at += end;
+            Operand::Literal(literal)
+        };
+        self.blanks();
+        Ok(operand)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    #[test]
+    fn paths_find_what_kubectl_finds() {
+        let doc = json!({
+            "spec": {"a": 1, "list": [{"k": "x"}, {"k": "y", "n": 3}], "x.y/z": "dotted"},
+            "status": {"conditions": [
+                {"type": "Ready", "status": "True"},
+                {"type": "Other", "status": "False"}]},
+        });
+        let table = [
+            (".spec.a", json!([1])),
+            ("{.spec.a}", json!([1])),
+            ("$.spec.a", json!([1])),
+            ("spec.a", json!([1])),
+            (".spec.list[*].k", json!(["x", "y"])),
+            (".spec.list[0].k", json!(["x"])),
+            (".spec.list[-1].k", json!(["y"])),
+            (".spec.list[5].k", json!([])),
+            (".spec.list[0:1].k", json!(["x"])),
+            (".spec.list[:].k", json!(["x", "y"])),
+            (".spec.x\\.y/z", json!(["dotted"])),
+            (".spec['x.y/z']", json!(["dotted"])),
+            ("..k", json!(["x", "y"])),
+            (
+                ".status.conditions[?(@.type==\"Ready\")].status",
+                json!(["True"]),
+            ),
+            (
+                ".status.conditions[?(@.type == 'Ready')].status",
+                json!(["True"]),
+            ),
+            (
+                ".status.conditions[?(@.type!='Ready')].status",
+                json!(["False"]),
+            ),
+            (".spec.list[?(@.n>2)].k", json!(["y"])),
+            (".spec.list[?(@.n)].k", json!(["y"])),
+            (".spec.missing.deeper", json!([])),
+        ];
+        for (path, expect) in table {
+            let found = JsonPath::compile(path).unwrap();
+            let found: Vec<_> = found.find(&doc).into_iter().cloned().collect();
+            assert_eq!(Value::Array(found), expect, "{path}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_path_is_refused() {
+        for path in [
+            ".a[",
+            ".a[?(@.b==)]",
+            "a b",
+            ".a[x]",
+            ".a['b]",
+            ".a..",
+            ".a\\",
+        ] {
+            assert!(JsonPath::compile(path).is_err(), "{path}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "[.\\[\\]a-c*?@()='\"0-9:\\\\ {}-]{0,24}") {
+            if let Ok(path) = JsonPath::compile(&text) {
+                path.find(&json!({"a": [{"b": 1}], "c": {"a": "x"}}));
+            }
+        }
+    }
+}

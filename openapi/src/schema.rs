@@ -1,0 +1,208 @@
+//! What may be asked of a type: fill defaults, drop unknown fields, check rules,
+//! and walk along it beside a value.
+//!
+//! Enters: trees of JSON from clients. Leaves: the same trees in order, or errors
+//! as `apiextensions-apiserver/pkg/apiserver/validation` words them. Depth is
+//! bounded by [`MAX_DEPTH`]; nothing here panics on bad input.
+
+mod crd;
+mod defaulting;
+mod formats;
+mod pruning;
+mod validation;
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use machinery::FieldError;
+use serde_json::Value;
+
+use crate::model::{DefId, Definition, Definitions, ListType, Node, Patch, Type};
+
+/// How deep a value may be nested. Parsed JSON is never deeper than 128.
+pub const MAX_DEPTH: usize = 200;
+
+/// A type with all that it refers to. Cloning shares it.
+#[derive(Clone, Debug)]
+pub struct Schema {
+    definitions: Arc<Definitions>,
+    root: Arc<Node>,
+}
+
+impl Schema {
+    pub(crate) fn new(definitions: Arc<Definitions>, root: DefId) -> Self {
+        Self {
+            definitions,
+            root: Arc::new(Node::of(Type::Ref(root))),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of_node(definitions: &Arc<Definitions>, node: &Node) -> Self {
+        Self {
+            definitions: Arc::clone(definitions),
+            root: Arc::new(node.clone()),
+        }
+    }
+
+    /// Of a kind without schema: any object, nothing defaulted, all kept.
+    pub fn keep_all() -> Self {
+        Self {
+            definitions: Arc::default(),
+            root: Arc::new(Node::of(Type::Object)),
+        }
+    }
+
+    /// From `openAPIV3Schema` of a CRD version; `apiVersion`, `kind` and
+    /// `metadata` are added. The error says what cannot be read.
+    pub fn from_crd(schema: &Value) -> Result<Self, String> {
+        let (definitions, root) = crd::build(schema)?;
+        Ok(Self {
+            definitions: Arc::new(definitions),
+            root: Arc::new(root),
+        })
+    }
+
+    /// Fills in defaults where the parent is present. Before that, `null` is taken
+    /// away from fields of Go types, and from those that have a default and are not
+    /// nullable.
+    pub fn default(&self, value: &mut Value) {
+        defaulting::fill(&self.definitions, &self.root, value, 0);
+    }
+
+    /// Removes fields that the type does not know. Gives their paths in strict
+    /// decoding's spelling: `spec.x`, `spec.a[0].b`.
+    pub fn prune(&self, value: &mut Value) -> Vec<String> {
+        let mut removed = Vec::new();
+        pruning::prune(&self.definitions, &self.root, value, "", &mut removed, 0);
+        removed
+    }
+
+    /// Checks types and rules.
+    pub fn validate(&self, value: &Value) -> Vec<FieldError> {
+        let mut validation = validation::Validation::new(&self.definitions);
+        validation.check(&self.root, value);
+        validation.errors
+    }
+
+    /// A walk that starts at the whole value.
+    pub fn root(&self) -> Cursor<'_> {
+        Cursor {
+            definitions: &self.definitions,
+            node: &self.root,
+        }
+    }
+}
+
+/// A place in a schema, moved beside a value.
+#[derive(Clone, Copy, Debug)]
+pub struct Cursor<'a> {
+    definitions: &'a Definitions,
+    node: &'a Node,
+}
+
+impl<'a> Cursor<'a> {
+    fn at(self, node: &'a Node) -> Self {
+        Self { node, ..self }
+    }
+
+    /// The field of an object, or the value type of a map. `None`: unknown.
+    pub fn field(self, name: &str) -> Option<Self> {
+        match &self.node.ty {
+            Type::Map(value) => Some(self.at(value)),
+            Type::Ref(id) => Some(self.at(&self.definitions.get(*id).field(name)?.node)),
+            _ => None,
+        }
+    }
+
+    /// The type of an array's items.
+    pub fn item(self) -> Option<Self> {
+        match &self.node.ty {
+            Type::Array(item) => Some(self.at(item)),
+            _ => None,
+        }
+    }
+
+    pub fn node(self) -> &'a Node {
+        self.node
+    }
+
+    pub fn ty(self) -> &'a Type {
+        &self.node.ty
+    }
+
+    /// The definition, when the place is an object with named fields.
+    pub fn definition(self) -> Option<&'a Definition> {
+        match &self.node.ty {
+            Type::Ref(id) => Some(self.definitions.get(*id)),
+            _ => None,
+        }
+    }
+
+    /// Of an array.
+    pub fn list(self) -> &'a ListType {
+        &self.node.list
+    }
+
+    /// A map or object that server-side apply owns as a whole.
+    pub fn atomic(self) -> bool {
+        self.node.atomic_map || self.definition().is_some_and(|d| d.atomic)
+    }
+
+    /// How strategic merge patch treats the place.
+    pub fn patch(self) -> &'a Patch {
+        &self.node.patch
+    }
+
+    pub fn default(self) -> Option<&'a Value> {
+        self.node.default.as_ref()
+    }
+
+    /// Whether unknown fields are kept here.
+    pub fn keeps_unknown(self) -> bool {
+        match &self.node.ty {
+            Type::Any | Type::Object => true,
+            _ => self.definition().is_some_and(|d| d.preserve_unknown),
+        }
+    }
+}
+
+/// Where a walk is; rendered only when there is something to report.
+#[derive(Debug, Default)]
+struct Path<'v> {
+    segments: Vec<Segment<'v>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Segment<'v> {
+    Key(&'v str),
+    Index(usize),
+}
+
+impl<'v> Path<'v> {
+    fn too_deep(&self) -> bool {
+        self.segments.len() > MAX_DEPTH
+    }
+
+    fn render(&self) -> String {
+        let mut text = String::new();
+        for segment in &self.segments {
+            let dot = if text.is_empty() { "" } else { "." };
+            // Writing to a String does not fail.
+            let _ = match segment {
+                Segment::Key(key) => write!(text, "{dot}{key}"),
+                Segment::Index(at) => write!(text, "[{at}]"),
+            };
+        }
+        text
+    }
+
+    fn render_child(&self, key: &str) -> String {
+        let parent = self.render();
+        if parent.is_empty() {
+            key.to_owned()
+        } else {
+            format!("{parent}.{key}")
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Fills defaults into a value, in place. Depth-bounded; pure.
+
+use serde_json::{Map, Value};
+
+use super::MAX_DEPTH;
+use crate::model::{Definition, Definitions, Node, Type};
+
+pub(super) fn fill(definitions: &Definitions, node: &Node, value: &mut Value, depth: usize) {
+    if depth > MAX_DEPTH {
+        return;
+    }
+    match (&node.ty, value) {
+        (Type::Ref(id), Value::Object(map)) => {
+            let definition = definitions.get(*id);
+            settle(definition, map);
+            for (key, child) in map.iter_mut() {
+                if let Some(field) = definition.field(key) {
+                    fill(definitions, &field.node, child, depth + 1);
+                }
+            }
+        }
+        (Type::Map(of), Value::Object(map)) => {
+            for child in map.values_mut() {
+                replace_null(of, child);
+                fill(definitions, of, child, depth + 1);
+            }
+        }
+        (Type::Array(of), Value::Array(items)) => {
+            for child in items {
+                replace_null(of, child);
+                fill(definitions, of, child, depth + 1);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Removes meaningless nulls from an object and puts in what is missing.
+fn settle(definition: &Definition, map: &mut Map<String, Value>) {
+    for field in &definition.fields {
+        let default = field.node.default.as_ref();
+        if !field.node.nullable
+            && (definition.native || default.is_some())
+            && map.get(&*field.name).is_some_and(Value::is_null)
+        {
+            map.remove(&*field.name);
+        }
+        if let Some(default) = default
+            && !map.contains_key(&*field.name)
+        {
+            map.insert(field.name.to_string(), default.clone());
+        }
+    }
+}
+
+fn replace_null(node: &Node, value: &mut Value) {
+    if value.is_null()
+        && !node.nullable
+        && let Some(default) = &node.default
+    {
+        *value = default.clone();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::schema::Schema;
+
+    #[test]
+    fn defaults_need_a_parent_and_replace_null() {
+        let schema = Schema::from_crd(&json!({"type": "object", "properties": {"spec": {
+        "type": "object", "properties": {
+            "a": {"type": "integer", "default": 1},
+            "n": {"type": "string", "nullable": true, "default": "x"},
+            "o": {"type": "object", "default": {}, "properties": {
+                "deep": {"type": "boolean", "default": true}}},
+            "plain": {"type": "string"},
+            "list": {"type": "array", "items": {"type": "object", "properties": {
+                "p": {"type": "string", "default": "TCP"}}}},
+        }}}}))
+        .unwrap();
+        let table = [
+            (json!({}), json!({})),
+            (
+                json!({"spec": {}}),
+                json!({"spec": {"a": 1, "n": "x", "o": {"deep": true}}}),
+            ),
+            (
+                json!({"spec": {"a": null, "n": null, "o": {"deep": false}, "plain": null,
+                                "list": [{}, {"p": "UDP"}]}}),
+                json!({"spec": {"a": 1, "n": null, "o": {"deep": false}, "plain": null,
+                                "list": [{"p": "TCP"}, {"p": "UDP"}]}}),
+            ),
+            (json!({"spec": []}), json!({"spec": []})),
+        ];
+        for (mut value, expect) in table {
+            schema.default(&mut value);
+            assert_eq!(value, expect);
+        }
+    }
+}

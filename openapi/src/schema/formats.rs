@@ -1,0 +1,147 @@
+//! String formats of OpenAPI that `kube-openapi/pkg/validation/strfmt` checks.
+//! Unknown formats hold for everything. Pure.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+
+/// Whether the text has the format.
+pub(super) fn holds(format: &str, text: &str) -> bool {
+    match format {
+        "date-time" | "datetime" => machinery::time::parse(text).is_ok(),
+        "date" => text.parse::<jiff::civil::Date>().is_ok() && text.len() == 10,
+        "byte" => BASE64_STANDARD.decode(text).is_ok(),
+        "duration" => is_duration(text),
+        "uuid" => is_uuid(text, None),
+        "uuid3" => is_uuid(text, Some(b'3')),
+        "uuid4" => is_uuid(text, Some(b'4')),
+        "uuid5" => is_uuid(text, Some(b'5')),
+        "ipv4" => text.parse::<Ipv4Addr>().is_ok(),
+        "ipv6" => text.parse::<Ipv6Addr>().is_ok(),
+        "cidr" => is_cidr(text),
+        "mac" => is_mac(text),
+        "uri" => {
+            text.split_once(':')
+                .is_some_and(|(scheme, _)| is_scheme(scheme))
+                || text.starts_with('/')
+        }
+        "email" => text
+            .split_once('@')
+            .is_some_and(|(a, b)| !a.is_empty() && !b.is_empty()),
+        "hostname" => is_hostname(text),
+        _ => true,
+    }
+}
+
+/// Go's duration: signed decimals, each with a unit, or `0`.
+pub(super) fn is_duration(text: &str) -> bool {
+    let text = text.strip_prefix(['-', '+']).unwrap_or(text);
+    if text == "0" {
+        return true;
+    }
+    let mut rest = text;
+    while !rest.is_empty() {
+        let end = rest
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .unwrap_or(rest.len());
+        let (number, after) = rest.split_at(end);
+        if number.parse::<f64>().is_err() {
+            return false;
+        }
+        let unit = ["ns", "us", "µs", "μs", "ms", "s", "m", "h"]
+            .iter()
+            .find(|unit| {
+                after
+                    .strip_prefix(**unit)
+                    .is_some_and(|r| !r.starts_with(char::is_alphabetic))
+            });
+        match unit {
+            Some(unit) => rest = &after[unit.len()..],
+            None => return false,
+        }
+    }
+    !text.is_empty()
+}
+
+fn is_uuid(text: &str, version: Option<u8>) -> bool {
+    let digits: Vec<u8> = text.bytes().filter(|b| *b != b'-').collect();
+    digits.len() == 32
+        && digits.iter().all(u8::is_ascii_hexdigit)
+        && version.is_none_or(|v| digits[12] == v)
+}
+
+fn is_cidr(text: &str) -> bool {
+    let Some((address, bits)) = text.split_once('/') else {
+        return false;
+    };
+    let max = match address.parse() {
+        Ok(IpAddr::V4(_)) => 32,
+        Ok(IpAddr::V6(_)) => 128,
+        Err(_) => return false,
+    };
+    bits.parse::<u8>().is_ok_and(|n| n <= max)
+}
+
+fn is_mac(text: &str) -> bool {
+    let parts: Vec<&str> = text.split([':', '-']).collect();
+    matches!(parts.len(), 6 | 8 | 20)
+        && parts
+            .iter()
+            .all(|p| p.len() == 2 && p.bytes().all(|b| b.is_ascii_hexdigit()))
+}
+
+fn is_scheme(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
+}
+
+fn is_hostname(text: &str) -> bool {
+    text.len() <= 255
+        && text.split('.').all(|label| {
+            !label.is_empty()
+                && label.len() <= 63
+                && !label.starts_with('-')
+                && !label.ends_with('-')
+                && label
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b == b'-')
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_hold_or_not() {
+        let table = [
+            ("date-time", "2026-01-02T03:04:05Z", true),
+            ("date-time", "2026-01-02", false),
+            ("date", "2026-01-02", true),
+            ("byte", "YQ==", true),
+            ("byte", "*", false),
+            ("duration", "1h30m", true),
+            ("duration", "1.5s", true),
+            ("duration", "5", false),
+            ("duration", "", false),
+            ("uuid", "123e4567-e89b-12d3-a456-426614174000", true),
+            ("uuid4", "123e4567-e89b-12d3-a456-426614174000", false),
+            ("cidr", "10.0.0.0/8", true),
+            ("cidr", "10.0.0.0/33", false),
+            ("ipv4", "10.0.0.1", true),
+            ("ipv6", "10.0.0.1", false),
+            ("mac", "01:23:45:67:89:ab", true),
+            ("uri", "https://a/b", true),
+            ("uri", "a b", false),
+            ("hostname", "a-b.c", true),
+            ("hostname", "-a", false),
+            ("whatever", "x", true),
+        ];
+        for (format, text, expect) in table {
+            assert_eq!(holds(format, text), expect, "{format} {text:?}");
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Removes what a type does not know, and tells the paths. Depth-bounded; pure.
+
+use serde_json::Value;
+
+use super::MAX_DEPTH;
+use crate::model::{Definitions, Node, Type};
+
+/// How many removed paths are told; beyond that they are only removed.
+const MAX_TOLD: usize = 256;
+
+pub(super) fn prune(
+    definitions: &Definitions,
+    node: &Node,
+    value: &mut Value,
+    path: &str,
+    removed: &mut Vec<String>,
+    depth: usize,
+) {
+    // What cannot be looked at is not kept either.
+    if depth > MAX_DEPTH {
+        *value = Value::Null;
+        return;
+    }
+    match (&node.ty, value) {
+        (Type::Ref(id), Value::Object(map)) => {
+            let definition = definitions.get(*id);
+            if !definition.preserve_unknown {
+                map.retain(|key, _| {
+                    let known = definition.field(key).is_some();
+                    if !known && removed.len() < MAX_TOLD {
+                        removed.push(child(path, key));
+                    }
+                    known
+                });
+            }
+            for (key, value) in map.iter_mut() {
+                if let Some(field) = definition.field(key)
+                    && has_inside(&field.node, value)
+                {
+                    let path = child(path, key);
+                    prune(definitions, &field.node, value, &path, removed, depth + 1);
+                }
+            }
+        }
+        (Type::Map(of), Value::Object(map)) => {
+            for (key, value) in map.iter_mut() {
+                if has_inside(of, value) {
+                    prune(
+                        definitions,
+                        of,
+                        value,
+                        &child(path, key),
+                        removed,
+                        depth + 1,
+                    );
+                }
+            }
+        }
+        (Type::Array(of), Value::Array(items)) => {
+            for (at, value) in items.iter_mut().enumerate() {
+                if has_inside(of, value) {
+                    let path = format!("{path}[{at}]");
+                    prune(definitions, of, value, &path, removed, depth + 1);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Whether a walk into the value can find anything, so that no path is built for
+/// scalars.
+fn has_inside(node: &Node, value: &Value) -> bool {
+    matches!(node.ty, Type::Ref(_) | Type::Map(_) | Type::Array(_))
+        && matches!(value, Value::Object(_) | Value::Array(_))
+}
+
+fn child(path: &str, key: &str) -> String {
+    if path.is_empty() {
+        key.to_owned()
+    } else {
+        format!("{path}.{key}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::schema::Schema;
+
+    #[test]
+    fn unknown_fields_go_and_are_named() {
+        let schema = Schema::from_crd(&json!({"type": "object", "properties": {
+        "spec": {"type": "object", "properties": {
+            "a": {"type": "array", "items": {"type": "object", "properties": {
+                "b": {"type": "string"}}}},
+            "m": {"type": "object", "additionalProperties": {"type": "object",
+                "properties": {"k": {"type": "string"}}}},
+            "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true,
+                "properties": {"known": {"type": "object", "properties": {}}}},
+            "open": {"type": "object"},
+        }}}}))
+        .unwrap();
+        let mut value = json!({
+            "apiVersion": "g/v1", "kind": "T", "metadata": {"name": "x", "nme": "y"},
+            "spec": {
+                "a": [{"b": "1"}, {"c": 1}],
+                "m": {"any": {"k": "v", "l": "w"}},
+                "free": {"x": 1, "known": {"gone": 1}},
+                "open": {"gone": 1},
+                "zzz": 1,
+            }, "top": 1});
+        let mut removed = schema.prune(&mut value);
+        removed.sort();
+        assert_eq!(
+            removed,
+            [
+                "metadata.nme",
+                "spec.a[1].c",
+                "spec.free.known.gone",
+                "spec.m.any.l",
+                "spec.open.gone",
+                "spec.zzz",
+                "top"
+            ]
+        );
+        assert_eq!(
+            value,
+            json!({
+            "apiVersion": "g/v1", "kind": "T", "metadata": {"name": "x"},
+            "spec": {
+                "a": [{"b": "1"}, {}],
+                "m": {"any": {"k": "v"}},
+                "free": {"x": 1, "known": {}},
+                "open": {},
+            }})
+        );
+        let mut kept = json!({"spec": {"zzz": 1}});
+        assert!(Schema::keep_all().prune(&mut kept).is_empty());
+        assert_eq!(kept, json!({"spec": {"zzz": 1}}));
+    }
+}

@@ -1,0 +1,557 @@
+//! Checks a value against a type, and words what is wrong as the API server does.
+//! Depth-bounded; the number of errors is bounded; pure.
+
+use std::collections::HashSet;
+
+use machinery::{FieldError, Quantity};
+use serde_json::{Map, Value};
+
+use super::{Path, Segment, formats};
+use crate::model::{DefId, Definitions, ListType, Logic, Node, Rules, Type};
+
+/// How many errors are told.
+const MAX_ERRORS: usize = 100;
+/// How deep `anyOf` and its kin may be nested in each other.
+const MAX_LOGIC: usize = 8;
+
+const QUANTITY: &str = "quantities must match the regular expression \
+    '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+
+pub(super) struct Validation<'a> {
+    definitions: &'a Definitions,
+    pub(super) errors: Vec<FieldError>,
+    logic_depth: usize,
+}
+
+impl<'a> Validation<'a> {
+    pub(super) fn new(definitions: &'a Definitions) -> Self {
+        Self {
+            definitions,
+            errors: Vec::new(),
+            logic_depth: 0,
+        }
+    }
+
+    pub(super) fn check(&mut self, root: &Node, value: &Value) {
+        self.walk(root, value, &mut Path::default());
+    }
+
+    fn walk<'v>(&mut self, node: &Node, value: &'v Value, path: &mut Path<'v>) {
+        if self.errors.len() >= MAX_ERRORS || (value.is_null() && node.nullable) {
+            return;
+        }
+        if path.too_deep() {
+            self.errors.push(FieldError::invalid(
+                path.render(),
+                &Value::Null,
+                "is nested too deeply",
+            ));
+            return;
+        }
+        if let Err(error) = type_fits(node, value, path) {
+            self.errors.push(error);
+            return;
+        }
+        if let Some(rules) = &node.rules {
+            rules_hold(rules, value, path, &mut self.errors);
+            if let Some(logic) = &rules.logic {
+                self.logic(logic, value, path);
+            }
+        }
+        match (&node.ty, value) {
+            (Type::Ref(id), Value::Object(map)) => self.fields(*id, map, path),
+            (Type::Map(of), Value::Object(map)) => {
+                for (key, child) in map {
+                    self.below(Segment::Key(key), of, child, path);
+                }
+            }
+            (Type::Array(of), Value::Array(items)) => {
+                for (at, child) in items.iter().enumerate() {
+                    self.below(Segment::Index(at), of, child, path);
+                }
+                self.unique(node, items, path);
+            }
+            _ => {}
+        }
+    }
+
+    fn below<'v>(
+        &mut self,
+        segment: Segment<'v>,
+        node: &Node,
+        value: &'v Value,
+        path: &mut Path<'v>,
+    ) {
+        path.segments.push(segment);
+        self.walk(node, value, path);
+        path.segments.pop();
+    }
+
+    fn fields<'v>(&mut self, id: DefId, map: &'v Map<String, Value>, path: &mut Path<'v>) {
+        let definition = self.definitions.get(id);
+        for field in &definition.fields {
+            match map.get_key_value(&*field.name) {
+                None if field.required => {
+                    let path = path.render_child(&field.name);
+                    self.errors.push(FieldError::required(path, ""));
+                }
+                None => {}
+                // Absent, as far as Go is concerned.
+                Some((_, Value::Null)) if definition.native && !field.required => {}
+                Some((_, Value::String(text))) if text.is_empty() && is_core(&definition.name) => {}
+                Some((key, value)) => self.below(Segment::Key(key), &field.node, value, path),
+            }
+        }
+    }
+
+    /// Sets and keyed lists hold nothing twice.
+    fn unique(&mut self, node: &Node, items: &[Value], path: &Path<'_>) {
+        let keys: Option<&[Box<str>]> = match &node.list {
+            ListType::Set => None,
+            ListType::Map(keys) => Some(keys),
+            _ if node.rules.as_ref().is_some_and(|r| r.unique_items) => None,
+            _ => return,
+        };
+        let mut seen = HashSet::with_capacity(items.len());
+        for (at, item) in items.iter().enumerate() {
+            let identity = match keys {
+                None => item.clone(),
+                Some(keys) => self.key_of(node, item, keys),
+            };
+            if !seen.insert(identity.to_string()) {
+                let place = format!("{}[{at}]", path.render());
+                self.errors.push(FieldError::duplicate(place, &identity));
+            }
+        }
+    }
+
+    fn key_of(&self, node: &Node, item: &Value, keys: &[Box<str>]) -> Value {
+        let definition = match &node.ty {
+            Type::Array(of) => match of.ty {
+                Type::Ref(id) => Some(self.definitions.get(id)),
+                _ => None,
+            },
+            _ => None,
+        };
+        let default = |key: &str| definition?.field(key)?.node.default.as_ref();
+        keys.iter()
+            .filter_map(|key| {
+                let value = item.get(&**key).or_else(|| default(key))?;
+                Some((key.to_string(), value.clone()))
+            })
+            .collect()
+    }
+
+    fn logic<'v>(&mut self, logic: &Logic, value: &'v Value, path: &mut Path<'v>) {
+        if self.logic_depth >= MAX_LOGIC {
+            return;
+        }
+        if let Some(id) = logic.loose
+            && let Value::Object(map) = value
+        {
+            self.loose(id, map, path);
+        }
+        for node in &logic.all_of {
+            let found = self.aside(node, value, path);
+            self.errors.extend(found);
+        }
+        let fitting = |this: &mut Self, nodes: &[Node], path: &mut Path<'v>| {
+            nodes
+                .iter()
+                .filter(|n| this.aside(n, value, path).is_empty())
+                .count()
+        };
+        let name = format!("{:?}", path.render());
+        if !logic.any_of.is_empty() && fitting(self, &logic.any_of, path) == 0 {
+            self.refuse(
+                path,
+                value,
+                format!("{name} must validate at least one schema (anyOf)"),
+            );
+        }
+        if !logic.one_of.is_empty() && fitting(self, &logic.one_of, path) != 1 {
+            let text = format!("{name} must validate one and only one schema (oneOf)");
+            self.refuse(path, value, text);
+        }
+        if let Some(node) = &logic.not
+            && self.aside(node, value, path).is_empty()
+        {
+            self.refuse(
+                path,
+                value,
+                format!("{name} must not validate the schema (not)"),
+            );
+        }
+    }
+
+    fn refuse(&mut self, path: &Path<'_>, value: &Value, text: String) {
+        self.errors
+            .push(FieldError::invalid(path.render(), &brief(value), text));
+    }
+
+    /// Fields of a schema that does not say its type.
+    fn loose<'v>(&mut self, id: DefId, map: &'v Map<String, Value>, path: &mut Path<'v>) {
+        let mut nested = Validation::new(self.definitions);
+        nested.logic_depth = self.logic_depth + 1;
+        nested.fields(id, map, path);
+        self.errors.append(&mut nested.errors);
+    }
+
+    /// What is wrong with the value by another schema.
+    fn aside<'v>(&self, node: &Node, value: &'v Value, path: &mut Path<'v>) -> Vec<FieldError> {
+        let mut nested = Validation::new(self.definitions);
+        nested.logic_depth = self.logic_depth + 1;
+        nested.walk(node, value, path);
+        nested.errors
+    }
+}
+
+/// Kubernetes' own Go types: an empty string is an unset one, which the rules of
+/// the kind judge. (Karmada's are CRDs upstream, whose schema is strict.)
+fn is_core(definition: &str) -> bool {
+    definition.starts_with("io.k8s.")
+}
+
+/// Composite values are told by their kind only.
+fn brief(value: &Value) -> Value {
+    match value {
+        Value::Object(_) | Value::Array(_) => Value::from(""),
+        other => other.clone(),
+    }
+}
+
+fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(n) if n.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+fn is_integer(value: &Value) -> bool {
+    match value {
+        Value::Number(n) => {
+            n.is_i64() || n.is_u64() || n.as_f64().is_some_and(|f| f.fract() == 0.0)
+        }
+        _ => false,
+    }
+}
+
+/// Whether the value is of the type at all, and of its format.
+fn type_fits(node: &Node, value: &Value, path: &Path<'_>) -> Result<(), FieldError> {
+    let (fits, name) = match &node.ty {
+        Type::String | Type::Bytes | Type::Time | Type::MicroTime | Type::Duration => {
+            (value.is_string(), "string")
+        }
+        Type::Int32 | Type::Int64 => (is_integer(value), "integer"),
+        Type::Bool => (value.is_boolean(), "boolean"),
+        Type::Number => (value.is_number(), "number"),
+        Type::Quantity => (value.is_string() || value.is_number(), "integer,string"),
+        Type::IntOrString => (value.is_string() || is_integer(value), "integer,string"),
+        Type::Any => (true, ""),
+        Type::Object | Type::Map(_) | Type::Ref(_) => (value.is_object(), "object"),
+        Type::Array(_) => (value.is_array(), "array"),
+    };
+    if !fits {
+        let place = path.render();
+        let actual = json_type(value);
+        let text = format!("{place} in body must be of type {name}: {actual:?}");
+        return Err(FieldError::type_invalid(place, &Value::from(actual), text));
+    }
+    format_fits(node, value, path)
+}
+
+fn format_fits(node: &Node, value: &Value, path: &Path<'_>) -> Result<(), FieldError> {
+    let format = match &node.ty {
+        Type::Bytes => "byte",
+        Type::Time | Type::MicroTime => "date-time",
+        Type::Duration => "duration",
+        Type::Int32 => "int32",
+        Type::Quantity => {
+            return match Quantity::from_value(value) {
+                Ok(_) => Ok(()),
+                Err(_) => Err(FieldError::invalid(path.render(), value, QUANTITY)),
+            };
+        }
+        _ => &node.format,
+    };
+    let fits = match value {
+        Value::String(text) => formats::holds(format, text),
+        Value::Number(n) if format == "int32" => {
+            n.as_i64().is_none_or(|n| i32::try_from(n).is_ok())
+        }
+        _ => true,
+    };
+    if fits {
+        return Ok(());
+    }
+    let place = path.render();
+    let shown = match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let text = format!("{place} in body must be of type {format}: {shown:?}");
+    Err(FieldError::type_invalid(place, value, text))
+}
+
+fn rules_hold(rules: &Rules, value: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    let mut judge = Judge {
+        value,
+        path,
+        errors,
+    };
+    if !rules.allowed.is_empty() && !rules.allowed.contains(value) {
+        judge.not_supported(&rules.allowed);
+    }
+    match value {
+        Value::String(text) => judge.text(rules, text),
+        Value::Number(n) => judge.number(rules, n.as_f64().unwrap_or(f64::NAN)),
+        Value::Array(items) => judge.count(items.len(), rules.min_items, rules.max_items, "items"),
+        Value::Object(map) => judge.count(
+            map.len(),
+            rules.min_properties,
+            rules.max_properties,
+            "properties",
+        ),
+        _ => {}
+    }
+}
+
+struct Judge<'j> {
+    value: &'j Value,
+    path: &'j Path<'j>,
+    errors: &'j mut Vec<FieldError>,
+}
+
+impl Judge<'_> {
+    fn invalid(&mut self, what: &str) {
+        let place = self.path.render();
+        let text = format!("{place} in body {what}");
+        self.errors
+            .push(FieldError::invalid(place, &brief(self.value), text));
+    }
+
+    fn not_supported(&mut self, allowed: &[Value]) {
+        let names: Vec<String> = allowed
+            .iter()
+            .map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned))
+            .collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        self.errors.push(FieldError::not_supported(
+            self.path.render(),
+            self.value,
+            &names,
+        ));
+    }
+
+    fn text(&mut self, rules: &Rules, text: &str) {
+        let length = text.chars().count() as u64;
+        if let Some(min) = rules.min_length.filter(|n| length < *n) {
+            self.invalid(&format!("should be at least {min} chars long"));
+        }
+        if let Some(max) = rules.max_length.filter(|n| length > *n) {
+            let max = usize::try_from(max).unwrap_or(usize::MAX);
+            self.errors
+                .push(FieldError::too_long(self.path.render(), max));
+        }
+        if let Some(pattern) = &rules.pattern
+            && pattern.matches(text) == Some(false)
+        {
+            self.invalid(&format!("should match '{}'", pattern.source));
+        }
+    }
+
+    fn number(&mut self, rules: &Rules, n: f64) {
+        if let Some(min) = rules.minimum {
+            if rules.exclusive_minimum && n <= min {
+                self.invalid(&format!("should be greater than {min}"));
+            } else if n < min {
+                self.invalid(&format!("should be greater than or equal to {min}"));
+            }
+        }
+        if let Some(max) = rules.maximum {
+            if rules.exclusive_maximum && n >= max {
+                self.invalid(&format!("should be less than {max}"));
+            } else if n > max {
+                self.invalid(&format!("should be less than or equal to {max}"));
+            }
+        }
+        if let Some(of) = rules.multiple_of.filter(|of| *of > 0.0)
+            && (n / of).fract() != 0.0
+        {
+            self.invalid(&format!("should be a multiple of {of}"));
+        }
+    }
+
+    fn count(&mut self, actual: usize, min: Option<u64>, max: Option<u64>, what: &str) {
+        let count = actual as u64;
+        if let Some(min) = min.filter(|n| count < *n) {
+            self.invalid(&format!("should have at least {min} {what}"));
+        }
+        if let Some(max) = max.filter(|n| count > *n) {
+            let max = usize::try_from(max).unwrap_or(usize::MAX);
+            self.errors
+                .push(FieldError::too_many(self.path.render(), actual, max));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::schema::Schema;
+
+    fn check(schema: &Schema, table: &[(Value, &[&str])]) {
+        for (value, expect) in table {
+            let errors: Vec<String> = schema
+                .validate(value)
+                .iter()
+                .map(ToString::to_string)
+                .collect();
+            assert_eq!(errors, *expect, "{value}");
+        }
+    }
+
+    #[test]
+    fn errors_read_as_those_of_the_api_server() {
+        let schema = Schema::from_crd(&json!({"type": "object", "properties": {
+        "spec": {"type": "object", "required": ["must"], "properties": {
+            "must": {"type": "string"},
+            "n": {"type": "integer", "minimum": 1, "maximum": 5},
+            "i": {"type": "integer", "format": "int32"},
+            "e": {"type": "string", "enum": ["a", "b"]},
+            "p": {"type": "string", "pattern": "^x+$", "minLength": 2, "maxLength": 3},
+            "a": {"type": "array", "minItems": 1, "maxItems": 2, "items": {
+                "type": "object", "properties": {"b": {"type": "boolean"}}}},
+            "s": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
+            "k": {"type": "array", "x-kubernetes-list-type": "map",
+                  "x-kubernetes-list-map-keys": ["name"],
+                  "items": {"type": "object", "properties": {"name": {"type": "string"}}}},
+            "t": {"type": "string", "format": "date-time"},
+            "ios": {"x-kubernetes-int-or-string": true},
+            "nul": {"type": "string", "nullable": true},
+            "any": {"anyOf": [{"required": ["x"]}, {"required": ["y"]}],
+                    "type": "object", "x-kubernetes-preserve-unknown-fields": true},
+        }}}}))
+        .unwrap();
+        let with = |name: &str, value: Value| json!({"spec": {"must": "", name: value}});
+        check(
+            &schema,
+            &[
+                (json!({}), &[]),
+                (json!({"spec": {}}), &["spec.must: Required value"]),
+                (
+                    with("n", json!("3")),
+                    &[
+                        "spec.n: Invalid value: \"string\": spec.n in body must be of type integer: \"string\"",
+                    ],
+                ),
+                (
+                    with("n", json!(0)),
+                    &[
+                        "spec.n: Invalid value: 0: spec.n in body should be greater than or equal to 1",
+                    ],
+                ),
+                (
+                    with("n", json!(9)),
+                    &["spec.n: Invalid value: 9: spec.n in body should be less than or equal to 5"],
+                ),
+                (
+                    with("i", json!(3_000_000_000_u64)),
+                    &[
+                        "spec.i: Invalid value: 3000000000: spec.i in body must be of type int32: \"3000000000\"",
+                    ],
+                ),
+                (
+                    with("e", json!("c")),
+                    &["spec.e: Unsupported value: \"c\": supported values: \"a\", \"b\""],
+                ),
+                (
+                    with("p", json!("y")),
+                    &[
+                        "spec.p: Invalid value: \"y\": spec.p in body should be at least 2 chars long",
+                        "spec.p: Invalid value: \"y\": spec.p in body should match '^x+$'",
+                    ],
+                ),
+                (
+                    with("p", json!("xxxx")),
+                    &["spec.p: Too long: may not be more than 3 bytes"],
+                ),
+                (
+                    with("a", json!([])),
+                    &["spec.a: Invalid value: \"\": spec.a in body should have at least 1 items"],
+                ),
+                (
+                    with("a", json!([{}, {}, {}])),
+                    &["spec.a: Too many: 3: must have at most 2 items"],
+                ),
+                (
+                    with("a", json!([{"b": 1}])),
+                    &[
+                        "spec.a[0].b: Invalid value: \"integer\": spec.a[0].b in body must be of type boolean: \"integer\"",
+                    ],
+                ),
+                (
+                    with("s", json!(["x", "x"])),
+                    &["spec.s[1]: Duplicate value: \"x\""],
+                ),
+                (
+                    with("k", json!([{"name": "x"}, {"name": "x"}])),
+                    &["spec.k[1]: Duplicate value: {\"name\":\"x\"}"],
+                ),
+                (
+                    with("t", json!("noon")),
+                    &[
+                        "spec.t: Invalid value: \"noon\": spec.t in body must be of type date-time: \"noon\"",
+                    ],
+                ),
+                (with("ios", json!("50%")), &[]),
+                (with("ios", json!(5)), &[]),
+                (
+                    with("ios", json!(true)),
+                    &[
+                        "spec.ios: Invalid value: \"boolean\": spec.ios in body must be of type integer,string: \"boolean\"",
+                    ],
+                ),
+                (with("nul", Value::Null), &[]),
+                (
+                    with("e", Value::Null),
+                    &[
+                        "spec.e: Invalid value: \"null\": spec.e in body must be of type string: \"null\"",
+                    ],
+                ),
+                (with("any", json!({"y": 1})), &[]),
+                (
+                    with("any", json!({})),
+                    &[
+                        "spec.any: Invalid value: \"\": \"spec.any\" must validate at least one schema (anyOf)",
+                    ],
+                ),
+            ],
+        );
+    }
+
+    #[test]
+    fn depth_is_bounded() {
+        let schema = crate::catalog()
+            .schema_of("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")
+            .unwrap();
+        check(
+            &schema,
+            &[(json!({"labels": {}, "creationTimestamp": null}), &[])],
+        );
+        let recursive = Schema::from_crd(&json!({"type": "object", "properties": {
+            "a": {"x-kubernetes-preserve-unknown-fields": true}}}))
+        .unwrap();
+        let mut deep = json!(1);
+        for _ in 0..1000 {
+            deep = json!([deep]);
+        }
+        check(&recursive, &[(json!({"a": deep}), &[])]);
+    }
+}
