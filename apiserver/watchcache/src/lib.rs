@@ -29,6 +29,9 @@ mod timer;
 mod token;
 mod watcher;
 
+#[cfg(test)]
+mod tests;
+
 pub use cache::{Cache, Freshness, Stats};
 pub use error::Error;
 pub use event::{Change, Delivery, Item};

@@ -437,12 +437,15 @@ impl Watcher {
         if state.epoch != self.epoch {
             return Ok(Step::Over);
         }
-        if self.shared.uncached {
+        if self.shared.uncached || !self.cursor.whole {
             return Ok(Step::Fetch);
         }
         let Some(position) = state.ring.after(self.cursor.revision) else {
             return Ok(Step::Fetch);
         };
+        // The history may be ahead of the ring: what was given from it must not come
+        // again.
+        self.start = self.start.max(self.cursor.revision);
         self.cursor.position = position;
         drop(state);
         self.phase = Phase::Live;
@@ -499,8 +502,10 @@ impl Cursor {
 
     /// Everything up to a revision is through.
     fn reach(&mut self, revision: u64) {
-        self.revision = self.revision.max(revision);
-        self.whole = true;
+        if revision >= self.revision {
+            self.revision = revision;
+            self.whole = true;
+        }
     }
 }
 

@@ -1,0 +1,235 @@
+//! The rules of gets and lists: which state, and in which pages.
+
+use super::*;
+use crate::{At, Error, Freshness, ListReply, ListRequest};
+
+async fn list(bed: &Bed, filter: Filter, at: At, limit: usize) -> Result<ListReply, Error> {
+    bed.cache.list(ListRequest { filter, at, limit }).await
+}
+
+type Result<T, E> = std::result::Result<T, E>;
+
+fn names(reply: &ListReply) -> Vec<String> {
+    let items = reply.items.iter();
+    items
+        .map(|o| format!("{}@{}", o.head().key(), o.revision()))
+        .collect()
+}
+
+/// Three objects, one changed and one gone since.
+async fn bed(ring_bytes: usize, uncached: bool) -> Bed {
+    let bed = Bed::with(ring_bytes, uncached);
+    bed.store.put("a/x", "red"); // 1
+    bed.cache.get("a/x", Freshness::Newest).await.unwrap();
+    bed.store.put("b/x", "red"); // 2
+    bed.store.put("b/y", "blue"); // 3
+    bed.store.put("a/x", "blue"); // 4
+    bed.store.delete("b/y"); // 5
+    bed
+}
+
+const BEDS: [(usize, bool); 3] = [(32 << 20, false), (0, false), (0, true)];
+
+#[tokio::test(start_paused = true)]
+async fn each_kind_of_read_sees_its_state() {
+    let newest: &[&str] = &["a/x@4", "b/x@2"];
+    let table = [
+        (At::Newest, 5, newest),
+        (At::AtLeast(5), 5, newest),
+        (At::AtLeast(2), 5, newest),
+        (At::Exact(5), 5, newest),
+        (At::Exact(4), 4, &["a/x@4", "b/x@2", "b/y@3"]),
+        (At::Exact(3), 3, &["a/x@1", "b/x@2", "b/y@3"]),
+        (At::Exact(1), 1, &["a/x@1"]),
+        (At::Any, 5, newest),
+    ];
+    for (ring_bytes, uncached) in BEDS {
+        let bed = bed(ring_bytes, uncached).await;
+        for (at, revision, expected) in &table {
+            let reply = list(&bed, Filter::default(), at.clone(), 0).await.unwrap();
+            assert_eq!(names(&reply), *expected, "{at:?}");
+            assert_eq!(
+                (reply.revision, &reply.next, reply.remaining),
+                (*revision, &None, None)
+            );
+        }
+        let filtered = [
+            (namespace("b"), vec!["b/x@2"]),
+            (namespace("c"), vec![]),
+            (labelled("blue"), vec!["a/x@4"]),
+            (named(None, "x"), vec!["a/x@4", "b/x@2"]),
+            (named(Some("b"), "x"), vec!["b/x@2"]),
+            (named(Some("b"), "y"), vec![]),
+        ];
+        for (filter, expected) in filtered {
+            let reply = list(&bed, filter, At::Newest, 0).await.unwrap();
+            assert_eq!(names(&reply), expected);
+        }
+        bed.hub.shutdown().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_had_is_refused() {
+    for (ring_bytes, uncached) in BEDS {
+        let bed = bed(ring_bytes, uncached).await;
+        for at in [At::AtLeast(6), At::Exact(6)] {
+            let begin = tokio::time::Instant::now();
+            let error = list(&bed, Filter::default(), at, 0).await.err().unwrap();
+            assert!(matches!(
+                error,
+                Error::TooLarge {
+                    asked: 6,
+                    current: 5
+                }
+            ));
+            assert!(error.status().has_cause("ResourceVersionTooLarge"));
+            assert_eq!(begin.elapsed().as_secs(), 3);
+        }
+        let get = bed.cache.get("a/x", Freshness::AtLeast(6)).await;
+        assert!(matches!(get, Err(Error::TooLarge { .. })));
+        let bad = list(&bed, Filter::default(), At::Continue("x".into()), 0).await;
+        assert_eq!(bad.err().unwrap().status().code, 400);
+        bed.store.write(&[("b/bad", Some("{}".into()))]);
+        let error = list(&bed, Filter::default(), At::Newest, 0)
+            .await
+            .err()
+            .unwrap();
+        assert!(
+            error.to_string().contains("/registry/things/b/bad"),
+            "{error}"
+        );
+        let other = list(&bed, namespace("a"), At::Newest, 0).await;
+        assert_eq!(names(&other.unwrap()), ["a/x@4"]);
+        bed.hub.shutdown().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unset_revision_is_never_answered_stale() {
+    let bed = bed(32 << 20, false).await;
+    bed.cache.get("a/x", Freshness::AtLeast(5)).await.unwrap();
+    bed.store.withhold(Some(5));
+    bed.store.put("c/x", "red");
+    let stale = list(&bed, Filter::default(), At::Any, 0).await.unwrap();
+    assert_eq!(stale.revision, 5);
+    // The feed stands still: after the wait the store itself answers.
+    let fresh = list(&bed, Filter::default(), At::Newest, 0).await.unwrap();
+    assert_eq!((fresh.revision, names(&fresh).len()), (6, 3));
+    let got = bed.cache.get("c/x", Freshness::Newest).await.unwrap();
+    assert!(got.is_some());
+    // The feed goes on while a reader waits.
+    bed.store.put("c/y", "red");
+    let (reply, ()) = tokio::join!(list(&bed, Filter::default(), At::Newest, 0), async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        bed.store.withhold(None);
+    });
+    assert_eq!(reply.unwrap().revision, 7);
+    let ranges = bed.store.ranges();
+    list(&bed, Filter::default(), At::Newest, 0).await.unwrap();
+    assert_eq!(
+        bed.store.ranges(),
+        ranges,
+        "proven fresh, so from the cache"
+    );
+    bed.hub.shutdown().await;
+}
+
+/// All pages of a list, while writes go on between them.
+async fn pages(bed: &Bed, filter: Filter, limit: usize) -> (Vec<String>, Vec<Option<u64>>) {
+    let mut at = At::Newest;
+    let (mut all, mut remaining, mut revision) = (Vec::new(), Vec::new(), None);
+    loop {
+        let reply = list(bed, filter.clone(), at, limit).await.unwrap();
+        assert!(reply.items.len() <= limit);
+        assert_eq!(*revision.get_or_insert(reply.revision), reply.revision);
+        all.extend(names(&reply));
+        remaining.push(reply.remaining);
+        bed.store.put("a/00", "blue");
+        bed.store.delete("a/05");
+        bed.store.put("z/new", "red");
+        match reply.next {
+            Some(next) => at = At::Continue(next),
+            None => return (all, remaining),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_are_of_one_state() {
+    for (ring_bytes, uncached) in BEDS {
+        let bed = Bed::with(ring_bytes, uncached);
+        for n in 0..10 {
+            let app = if n % 2 == 0 { "red" } else { "blue" };
+            bed.store.put(&format!("a/{n:02}"), app);
+        }
+        bed.store.put("b/00", "red");
+        let before = list(&bed, Filter::default(), At::Newest, 0).await.unwrap();
+        let (all, remaining) = pages(&bed, Filter::default(), 4).await;
+        assert_eq!(all, names(&before));
+        assert_eq!(remaining, [Some(7), Some(3), None]);
+
+        bed.store.put("a/05", "blue");
+        let before = list(&bed, namespace("a"), At::Newest, 0).await.unwrap();
+        let (all, remaining) = pages(&bed, namespace("a"), 5).await;
+        assert_eq!(all, names(&before));
+        assert_eq!(remaining, [Some(5), None]);
+
+        let before = list(&bed, labelled("red"), At::Newest, 0).await.unwrap();
+        let (all, remaining) = pages(&bed, labelled("red"), 2).await;
+        assert_eq!(all, names(&before), "the limit counts what matches");
+        assert!(remaining.iter().all(Option::is_none));
+        bed.hub.shutdown().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expired_page_comes_with_a_way_on() {
+    let bed = bed(0, false).await;
+    let first = list(&bed, Filter::default(), At::Newest, 1).await.unwrap();
+    assert_eq!(
+        (names(&first), first.remaining),
+        (vec!["a/x@4".into()], Some(1))
+    );
+    bed.store.put("c/x", "red");
+    bed.cache.get("c/x", Freshness::Newest).await.unwrap();
+    bed.store.compact_to(6);
+    let at = At::Continue(first.next.unwrap());
+    let error = list(&bed, Filter::default(), at, 1).await.err().unwrap();
+    let status = error.status();
+    assert_eq!((status.code, status.reason.as_str()), (410, "Expired"));
+    let at = At::Continue(status.continue_token.unwrap());
+    let second = list(&bed, Filter::default(), at, 1).await.unwrap();
+    assert_eq!((names(&second), second.revision), (vec!["b/x@2".into()], 6));
+    let at = At::Continue(second.next.unwrap());
+    let third = list(&bed, Filter::default(), at, 1).await.unwrap();
+    assert_eq!((names(&third), third.next), (vec!["c/x@6".into()], None));
+    bed.hub.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn past_states_within_the_ring_never_touch_the_store() {
+    let bed = Bed::new();
+    for n in 0..50 {
+        bed.store.put(&format!("a/{n:02}"), "red");
+    }
+    bed.cache.get("a/00", Freshness::Newest).await.unwrap();
+    let first = list(&bed, Filter::default(), At::Newest, 10).await.unwrap();
+    let ranges = bed.store.ranges();
+    for n in 0..50 {
+        bed.store.delete(&format!("a/{n:02}"));
+    }
+    let empty = list(&bed, Filter::default(), At::Newest, 0).await.unwrap();
+    assert!(empty.items.is_empty());
+    let at = At::Continue(first.next.unwrap());
+    let rest = list(&bed, Filter::default(), at, 0).await.unwrap();
+    assert_eq!((rest.items.len(), rest.revision), (40, 50));
+    for revision in (50..=100).rev() {
+        let reply = list(&bed, Filter::default(), At::Exact(revision), 0)
+            .await
+            .unwrap();
+        assert_eq!(reply.items.len() as u64, 100 - revision);
+    }
+    assert_eq!(bed.store.ranges(), ranges);
+    bed.hub.shutdown().await;
+}

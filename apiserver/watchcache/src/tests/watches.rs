@@ -1,0 +1,469 @@
+//! The rules of watches: where they start, what they show, how they end.
+
+use super::*;
+use crate::{Error, Freshness};
+
+/// A watch that starts at `start` after some writes, then sees some more.
+async fn check(filter: Filter, start: Start, expected: &[&str]) {
+    // Ample room, a ring that keeps nothing, and no cache at all: no difference.
+    for (ring_bytes, uncached) in [(32 << 20, false), (0, false), (0, true)] {
+        let bed = Bed::with(ring_bytes, uncached);
+        bed.store.put("a/x", "red"); // 1
+        bed.cache.get("a/x", Freshness::Newest).await.unwrap();
+        bed.store.put("a/y", "red"); // 2
+        bed.store.put("b/x", "blue"); // 3
+        bed.cache.get("a/x", Freshness::AtLeast(3)).await.unwrap();
+        let mut watcher = bed.watch(filter.clone(), start).await;
+        let mut seen = drain(&mut watcher).await;
+        bed.store.put("a/x", "blue"); // 4
+        bed.store.put("a/x", "green"); // 5
+        seen.extend(drain(&mut watcher).await);
+        bed.store.delete("a/y"); // 6
+        bed.store.put("a/y", "red"); // 7
+        bed.store.delete("b/x"); // 8
+        seen.extend(drain(&mut watcher).await);
+        assert_eq!(seen, expected, "ring of {ring_bytes}, uncached {uncached}");
+        bed.hub.shutdown().await;
+    }
+}
+
+/// A watch of what is to come, without bookmarks.
+async fn live(bed: &Bed, filter: Filter) -> Watcher {
+    let start = Start::Now(Freshness::Newest);
+    bed.try_watch(filter, start, false).await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn exactly_what_is_newer_is_given() {
+    let later = [
+        "MODIFIED a/x@4 blue",
+        "MODIFIED a/x@5 green",
+        "DELETED a/y@6 red",
+        "ADDED a/y@7 red",
+        "DELETED b/x@8 blue",
+    ];
+    check(Filter::default(), Start::After(3), &later).await;
+    check(Filter::default(), Start::Now(Freshness::Newest), &later).await;
+    let mut all = vec!["ADDED a/y@2 red", "ADDED b/x@3 blue"];
+    all.extend(later);
+    check(Filter::default(), Start::After(1), &all).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_revision_to_come_is_waited_for() {
+    check(
+        Filter::default(),
+        Start::After(6),
+        &["ADDED a/y@7 red", "DELETED b/x@8 blue"],
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_there_comes_first_and_is_closed_by_a_bookmark() {
+    for fresh in [Freshness::Any, Freshness::Newest, Freshness::AtLeast(3)] {
+        check(
+            Filter::default(),
+            Start::Initial(fresh),
+            &[
+                "ADDED a/x@1 red",
+                "ADDED a/y@2 red",
+                "ADDED b/x@3 blue",
+                "BOOKMARK 3 end",
+                "MODIFIED a/x@4 blue",
+                "MODIFIED a/x@5 green",
+                "DELETED a/y@6 red",
+                "ADDED a/y@7 red",
+                "DELETED b/x@8 blue",
+            ],
+        )
+        .await;
+    }
+    check(
+        labelled("none"),
+        Start::Initial(Freshness::Newest),
+        &["BOOKMARK 3 end"],
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn selectors_turn_changes_into_comings_and_goings() {
+    check(
+        labelled("red"),
+        Start::After(2),
+        &["DELETED a/x@4 red", "DELETED a/y@6 red", "ADDED a/y@7 red"],
+    )
+    .await;
+    check(
+        labelled("blue"),
+        Start::After(2),
+        &[
+            "ADDED b/x@3 blue",
+            "ADDED a/x@4 blue",
+            "DELETED a/x@5 blue",
+            "DELETED b/x@8 blue",
+        ],
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_limit_what_is_seen() {
+    check(
+        namespace("b"),
+        Start::Initial(Freshness::Newest),
+        &["ADDED b/x@3 blue", "BOOKMARK 3 end", "DELETED b/x@8 blue"],
+    )
+    .await;
+    check(
+        named(None, "x"),
+        Start::After(3),
+        &[
+            "MODIFIED a/x@4 blue",
+            "MODIFIED a/x@5 green",
+            "DELETED b/x@8 blue",
+        ],
+    )
+    .await;
+    check(
+        named(Some("a"), "y"),
+        Start::After(3),
+        &["DELETED a/y@6 red", "ADDED a/y@7 red"],
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_carries_its_own_revision() {
+    let bed = Bed::new();
+    bed.store.put("a/x", "red");
+    let mut watcher = bed
+        .watch(labelled("red"), Start::Initial(Freshness::Newest))
+        .await;
+    drain(&mut watcher).await;
+    bed.store.put("a/x", "blue");
+    let Some(Ok(Item::Event(gone))) = watcher.next().await else {
+        panic!("no event");
+    };
+    let value = gone.object().value().unwrap();
+    assert_eq!(value["metadata"]["resourceVersion"], "2");
+    assert_eq!(value["metadata"]["labels"]["app"], "red");
+    let frame: serde_json::Value = serde_json::from_slice(&gone.frame()).unwrap();
+    assert_eq!(
+        frame,
+        serde_json::json!({"type": "DELETED", "object": value})
+    );
+    assert!(gone.frame().ends_with(b"}}\n"));
+    bed.hub.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_frame_is_encoded_once_for_all() {
+    let bed = Bed::new();
+    let mut watchers = Vec::new();
+    for _ in 0..20 {
+        watchers.push(
+            bed.watch(Filter::default(), Start::Now(Freshness::Newest))
+                .await,
+        );
+    }
+    bed.store.put("a/x", "red");
+    bed.store.delete("a/x");
+    for watcher in &mut watchers {
+        for _ in 0..2 {
+            let Some(Ok(Item::Event(event))) = watcher.next().await else {
+                panic!("no event");
+            };
+            event.frame();
+        }
+        assert!(watcher.try_next().is_none());
+    }
+    assert_eq!(bed.cache.stats().encodings, 2);
+    assert_eq!(bed.hub.stats().watchers, 20);
+    drop(watchers);
+    assert_eq!(bed.hub.stats().watchers, 0);
+    bed.hub.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn history_that_is_gone_is_told() {
+    for (ring_bytes, uncached) in [(0, false), (0, true)] {
+        let bed = Bed::with(ring_bytes, uncached);
+        bed.cache.get("a/x", Freshness::Newest).await.unwrap();
+        for _ in 0..5 {
+            bed.store.put("a/x", "red");
+        }
+        bed.cache.get("a/x", Freshness::AtLeast(5)).await.unwrap();
+        bed.store.compact_to(4);
+        let refused = bed
+            .try_watch(Filter::default(), Start::After(2), true)
+            .await;
+        let error = refused.err().unwrap();
+        assert_eq!(error.to_string(), "too old resource version: 2 (4)");
+        let status = error.status();
+        assert_eq!((status.code, status.reason.as_str()), (410, "Expired"));
+        let mut rest = bed.watch(Filter::default(), Start::After(4)).await;
+        assert_eq!(drain(&mut rest).await, ["MODIFIED a/x@5 red"]);
+        bed.hub.shutdown().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_watcher_hurts_nobody_and_ends_alone() {
+    let bed = Bed::with(20_000, false);
+    bed.store.put("a/x", "0");
+    let mut slow = live(&bed, Filter::default()).await;
+    let mut fast = live(&bed, Filter::default()).await;
+    // Never concerned, so never behind, however much passes.
+    let mut quiet = live(&bed, namespace("q")).await;
+    for n in 1..=100 {
+        bed.store.put("a/x", &n.to_string());
+        assert_eq!(drain(&mut fast).await.len(), 1);
+    }
+    assert!(bed.cache.stats().ring_bytes <= 20_000);
+    let seen = drain(&mut slow).await;
+    assert_eq!(seen.len(), 100, "served from history");
+    assert_eq!(bed.cache.stats().from_history, 1);
+
+    for n in 101..=200 {
+        bed.store.put("a/x", &n.to_string());
+        assert_eq!(drain(&mut fast).await.len(), 1);
+    }
+    bed.store.compact_to(150);
+    let seen = drain(&mut slow).await;
+    assert_eq!(seen, ["ERROR too old resource version: 101 (150)", "END"]);
+    bed.store.put("q/x", "new");
+    assert_eq!(drain(&mut quiet).await, ["ADDED q/x@202 new"]);
+    assert_eq!(drain(&mut fast).await, ["ADDED q/x@202 new"]);
+    assert_eq!(bed.cache.stats().from_history, 2);
+    bed.hub.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_keys_of_one_revision_are_given_once_each() {
+    let bed = Bed::with(0, false);
+    bed.cache.get("a/x", Freshness::Newest).await.unwrap();
+    let keys: Vec<String> = (0..5).map(|n| format!("a/{n}")).collect();
+    let mut watcher = bed
+        .watch(Filter::default(), Start::Now(Freshness::Newest))
+        .await;
+    let changes: Vec<(&str, Option<String>)> = keys
+        .iter()
+        .map(|k| (k.as_str(), Some(json(k, "red"))))
+        .collect();
+    bed.store.write(&changes);
+    assert_eq!(drain(&mut watcher).await.len(), 5);
+
+    // Two of five taken from the ring, then the ring is gone.
+    let bed = Bed::with(16_000, false);
+    let mut watcher = bed
+        .watch(Filter::default(), Start::Now(Freshness::Newest))
+        .await;
+    bed.store.write(&changes);
+    let first = watcher.next().await.unwrap().unwrap();
+    let second = watcher.next().await.unwrap().unwrap();
+    for _ in 0..100 {
+        bed.store.put("b/x", "blue");
+    }
+    let rest = drain(&mut watcher).await;
+    let mut all = vec![show(&first), show(&second)];
+    all.extend(rest);
+    assert_eq!(bed.cache.stats().from_history, 1);
+    assert_eq!(all.len(), 105, "{all:?}");
+    all.dedup();
+    assert_eq!(all.len(), 105);
+    bed.hub.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn bookmarks_follow_the_store_while_the_resource_is_quiet() {
+    for uncached in [false, true] {
+        let bed = Bed::with(32 << 20, uncached);
+        bed.store.put("a/x", "red");
+        let mut watcher = bed.watch(Filter::default(), Start::After(1)).await;
+        let mut silent = bed
+            .try_watch(Filter::default(), Start::After(1), false)
+            .await
+            .unwrap();
+        assert!(drain(&mut watcher).await.is_empty());
+        for _ in 0..10 {
+            bed.store.elsewhere();
+        }
+        let first = tokio::time::timeout(Duration::from_secs(61), watcher.next()).await;
+        assert_eq!(show(&first.unwrap().unwrap().unwrap()), "BOOKMARK 11");
+        let wait = tokio::time::timeout(Duration::from_secs(300), silent.next()).await;
+        assert!(wait.is_err(), "bookmarks were not asked for");
+        bed.hub.shutdown().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_ends_at_its_deadline_without_an_error() {
+    for uncached in [false, true] {
+        let bed = Bed::with(32 << 20, uncached);
+        bed.store.put("a/x", "red");
+        let begin = tokio::time::Instant::now();
+        let request = WatchRequest {
+            filter: Filter::default(),
+            start: Start::After(9),
+            bookmarks: true,
+            deadline: Some(begin + Duration::from_secs(10)),
+        };
+        let mut watcher = bed.cache.watch(request).await.unwrap();
+        let farewell = watcher.next().await.unwrap().unwrap();
+        assert_eq!(begin.elapsed().as_secs(), 8);
+        assert_eq!(show(&farewell), "BOOKMARK 9", "never below the start");
+        assert!(watcher.next().await.is_none());
+        assert_eq!(begin.elapsed().as_secs(), 10);
+        assert_eq!(bed.cache.stats().terminated, 0);
+        bed.hub.shutdown().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broken_feed_ends_watchers_and_lists_again() {
+    let bed = Bed::new();
+    bed.store.put("a/x", "red");
+    let mut live = bed.watch(Filter::default(), Start::After(1)).await;
+    let mut initial = bed
+        .watch(Filter::default(), Start::Initial(Freshness::Any))
+        .await;
+    assert!(drain(&mut live).await.is_empty());
+    bed.store.set_offline(true);
+    assert_eq!(drain(&mut live).await, ["END"]);
+    assert_eq!(drain(&mut initial).await, ["END"]);
+    let get = bed.cache.get("a/x", Freshness::Any).await;
+    assert!(matches!(get, Err(Error::NotReady)));
+    let refused = bed
+        .try_watch(Filter::default(), Start::After(1), true)
+        .await;
+    let status = refused.err().unwrap().status();
+    assert_eq!(
+        (status.code, status.details.unwrap().retry_after_seconds),
+        (429, 1)
+    );
+    assert!(!bed.cache.ready());
+
+    bed.store.put("a/y", "red");
+    bed.store.set_offline(false);
+    let state = bed.cache.get("a/y", Freshness::Newest).await.unwrap();
+    assert!(state.is_some(), "from the store meanwhile");
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(bed.cache.ready());
+    let mut resumed = bed.watch(Filter::default(), Start::After(1)).await;
+    assert_eq!(drain(&mut resumed).await, ["ADDED a/y@2 red"]);
+    assert_eq!(bed.cache.stats().fills, 2);
+    bed.hub.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_and_removal_end_everything() {
+    for uncached in [false, true] {
+        for remove in [false, true] {
+            let bed = Bed::with(32 << 20, uncached);
+            bed.store.put("a/x", "red");
+            let mut waiting = bed.watch(Filter::default(), Start::After(1)).await;
+            let mut started = bed
+                .watch(Filter::default(), Start::Initial(Freshness::Any))
+                .await;
+            let task = tokio::spawn(async move { drain(&mut waiting).await });
+            tokio::task::yield_now().await;
+            if remove {
+                bed.hub.remove(PREFIX).await;
+            } else {
+                bed.hub.shutdown().await;
+            }
+            assert_eq!(task.await.unwrap(), ["END"]);
+            assert_eq!(drain(&mut started).await, ["END"]);
+            let get = bed.cache.get("a/x", Freshness::Newest).await;
+            assert!(matches!(get, Err(Error::NotReady)));
+            bed.hub.shutdown().await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_corrupt_value_is_an_error_and_not_an_absence() {
+    for uncached in [false, true] {
+        let bed = Bed::with(32 << 20, uncached);
+        bed.store.put("a/x", "red");
+        let mut all = bed.watch(Filter::default(), Start::After(1)).await;
+        let mut others = bed.watch(namespace("b"), Start::After(1)).await;
+        bed.store.write(&[("a/bad", Some("garbage".into()))]);
+        bed.store.put("b/x", "red");
+        let seen = drain(&mut all).await;
+        assert!(seen[0].starts_with("ERROR ") && seen[0].contains("/registry/things/a/bad"));
+        assert_eq!(seen[1..], ["END"]);
+        assert_eq!(drain(&mut others).await, ["ADDED b/x@3 red"]);
+        let get = bed.cache.get("a/bad", Freshness::Newest).await;
+        let status = get.err().unwrap().status();
+        assert_eq!(
+            (status.code, status.reason.as_str()),
+            (500, "StoreReadError")
+        );
+        let initial = bed.try_watch(Filter::default(), Start::Initial(Freshness::Newest), true);
+        assert!(drain(&mut initial.await.unwrap()).await[0].starts_with("ERROR "));
+        bed.store.delete("a/bad");
+        let mut initial = bed
+            .watch(Filter::default(), Start::Initial(Freshness::Newest))
+            .await;
+        assert_eq!(
+            drain(&mut initial).await,
+            ["ADDED a/x@1 red", "ADDED b/x@3 red", "BOOKMARK 4 end"]
+        );
+        bed.hub.shutdown().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_initial_reader_pins_no_old_values() {
+    let bed = Bed::with(4_000, false);
+    for n in 0..300 {
+        bed.store.put(&format!("a/{n:03}"), "old");
+    }
+    let mut watcher = bed
+        .watch(Filter::default(), Start::Initial(Freshness::Newest))
+        .await;
+    let first = watcher.next().await.unwrap().unwrap();
+    assert_eq!(show(&first), "ADDED a/000@1 old");
+    let before = bed.store.ranges();
+    for n in 0..300 {
+        bed.store.put(&format!("a/{n:03}"), "new");
+    }
+    bed.cache.get("a/000", Freshness::Newest).await.unwrap();
+    let seen = drain(&mut watcher).await;
+    assert!(bed.store.ranges() > before, "the rest came from the store");
+    assert_eq!(seen.len(), 299 + 1 + 300);
+    assert_eq!(seen[298], "ADDED a/299@300 old");
+    assert_eq!(seen[299], "BOOKMARK 300 end");
+    assert_eq!(seen[599], "MODIFIED a/299@600 new");
+    bed.hub.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_that_is_too_new_is_refused_in_time() {
+    for uncached in [false, true] {
+        let bed = Bed::with(32 << 20, uncached);
+        bed.store.put("a/x", "red");
+        let begin = tokio::time::Instant::now();
+        let start = Start::Initial(Freshness::AtLeast(9));
+        let error = bed
+            .try_watch(Filter::default(), start, true)
+            .await
+            .err()
+            .unwrap();
+        assert!(
+            matches!(
+                error,
+                Error::TooLarge {
+                    asked: 9,
+                    current: 1
+                }
+            ),
+            "{error}"
+        );
+        assert_eq!(begin.elapsed().as_secs(), 3);
+        bed.hub.shutdown().await;
+    }
+}
