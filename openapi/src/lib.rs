@@ -14,6 +14,7 @@ mod catalog;
 pub mod defaults;
 mod dsl;
 mod jsonpath;
+pub mod karmada;
 mod model;
 pub mod proto;
 mod schema;

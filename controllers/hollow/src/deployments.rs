@@ -1,0 +1,315 @@
+//! Deployment: replica sets of its templates, old and new, moved from one to the
+//! other within the bounds of the strategy.
+
+use jiff::Timestamp;
+use machinery::time::rfc3339_seconds;
+use serde_json::{Value, json};
+
+use crate::plan::{generation, status_with};
+use crate::pods::{Parent, short_hash};
+
+const HASH_LABEL: &str = "pod-template-hash";
+
+/// What is to be done about the replica sets of one deployment.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Rollout {
+    /// The replica set of the current template, when there is none yet.
+    pub(crate) create: Option<Value>,
+    /// Replica sets whose size changes.
+    pub(crate) scale: Vec<(String, i64)>,
+    pub(crate) status: Option<Value>,
+}
+
+struct Set<'a> {
+    name: &'a str,
+    wanted: i64,
+    pods: i64,
+    available: i64,
+}
+
+impl<'a> Set<'a> {
+    fn of(set: &'a Value) -> Self {
+        let number = |at: &Value| at.as_i64().unwrap_or(0);
+        Self {
+            name: set["metadata"]["name"].as_str().unwrap_or(""),
+            wanted: number(&set["spec"]["replicas"]),
+            pods: number(&set["status"]["replicas"]),
+            available: number(&set["status"]["availableReplicas"]),
+        }
+    }
+}
+
+/// A number, or a share of `total` in per cent.
+fn share(value: &Value, total: i64, up: bool) -> i64 {
+    match value {
+        Value::Number(n) => n.as_i64().unwrap_or(0),
+        Value::String(text) => {
+            let percent: i64 = text.trim_end_matches('%').parse().unwrap_or(0);
+            (total * percent + if up { 99 } else { 0 }) / 100
+        }
+        _ => 0,
+    }
+}
+
+/// (maxSurge, maxUnavailable); never both zero, or nothing would ever move.
+fn bounds(deployment: &Value, wanted: i64) -> (i64, i64) {
+    let strategy = &deployment["spec"]["strategy"];
+    if strategy["type"] == "Recreate" {
+        return (0, wanted);
+    }
+    let surge = share(&strategy["rollingUpdate"]["maxSurge"], wanted, true);
+    let unavailable = share(&strategy["rollingUpdate"]["maxUnavailable"], wanted, false);
+    if surge == 0 && unavailable == 0 {
+        (0, 1)
+    } else {
+        (surge, unavailable)
+    }
+}
+
+/// Decides for one deployment and the replica sets that belong to it.
+pub(crate) fn decide(
+    parent: &Parent<'_>,
+    deployment: &Value,
+    sets: &[Value],
+    now: Timestamp,
+) -> Rollout {
+    let wanted = deployment["spec"]["replicas"].as_i64().unwrap_or(1).max(0);
+    let template = &deployment["spec"]["template"];
+    let hash = short_hash(&template.to_string());
+    let paused = deployment["spec"]["paused"] == true;
+    let (surge, unavailable) = bounds(deployment, wanted);
+    let (new, old): (Vec<&Value>, Vec<&Value>) = sets
+        .iter()
+        .partition(|s| s["metadata"]["labels"][HASH_LABEL] == *hash);
+    let new = new.first().map(|s| Set::of(s));
+    let old: Vec<Set<'_>> = old.into_iter().map(Set::of).collect();
+    let total: i64 = old.iter().chain(&new).map(|s| s.wanted).sum();
+
+    let mut rollout = Rollout::default();
+    // As many new ones as the surge leaves room for beside the old.
+    let have = new.as_ref().map_or(0, |s| s.wanted);
+    let grown = if have >= wanted {
+        wanted
+    } else {
+        wanted.min(have + (wanted + surge - total).max(0))
+    };
+    match &new {
+        None if !paused => rollout.create = Some(replica_set(parent, template, &hash, grown)),
+        Some(set) if set.wanted != grown && !(paused && old.iter().any(|s| s.wanted > 0)) => {
+            rollout.scale.push((set.name.to_owned(), grown));
+        }
+        _ => {}
+    }
+    if !paused {
+        shrink(&old, &new, wanted, unavailable, &mut rollout.scale);
+    }
+    rollout.status = status(
+        deployment,
+        &old,
+        new.as_ref(),
+        &rollout,
+        (wanted, unavailable),
+        now,
+    );
+    rollout
+}
+
+/// Takes down old replica sets: pods that are not available at once, the others as
+/// far as enough pods stay available.
+fn shrink(
+    old: &[Set<'_>],
+    new: &Option<Set<'_>>,
+    wanted: i64,
+    unavailable: i64,
+    scale: &mut Vec<(String, i64)>,
+) {
+    let available: i64 = old.iter().chain(new).map(|s| s.available).sum();
+    let mut spare = (available - (wanted - unavailable)).max(0);
+    for set in old.iter().filter(|s| s.wanted > 0) {
+        let broken = (set.wanted - set.available).max(0);
+        let healthy = spare.min(set.wanted - broken);
+        spare -= healthy;
+        if broken + healthy > 0 {
+            scale.push((set.name.to_owned(), set.wanted - broken - healthy));
+        }
+    }
+}
+
+fn replica_set(parent: &Parent<'_>, template: &Value, hash: &str, replicas: i64) -> Value {
+    let mut template = template.clone();
+    template["metadata"]["labels"][HASH_LABEL] = hash.into();
+    let labels = template["metadata"]["labels"].clone();
+    json!({
+        "apiVersion": "apps/v1", "kind": "ReplicaSet",
+        "metadata": {"name": format!("{}-{hash}", parent.object.name()), "namespace": parent.object.namespace(),
+                     "labels": labels, "ownerReferences": parent.reference()},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template},
+    })
+}
+
+fn status(
+    deployment: &Value,
+    old: &[Set<'_>],
+    new: Option<&Set<'_>>,
+    rollout: &Rollout,
+    (wanted, unavailable): (i64, i64),
+    now: Timestamp,
+) -> Option<Value> {
+    let sum = |of: fn(&Set<'_>) -> i64| old.iter().chain(new).map(of).sum::<i64>();
+    let created = rollout
+        .create
+        .as_ref()
+        .map_or(0, |s| s["spec"]["replicas"].as_i64().unwrap_or(0));
+    let available = sum(|s| s.available);
+    let pods = sum(|s| s.pods) + created;
+    let updated = new.map_or(created, |s| s.pods);
+    let counters = [
+        ("replicas", pods),
+        ("updatedReplicas", updated),
+        ("readyReplicas", available),
+        ("availableReplicas", available),
+        ("unavailableReplicas", (wanted.max(pods) - available).max(0)),
+        ("observedGeneration", generation(deployment)),
+    ];
+    let before = &deployment["status"];
+    let mut status = status_with(before, &[], &counters).unwrap_or_else(|| before.clone());
+    let complete = updated == wanted && pods == wanted && available == wanted;
+    let enough = available >= wanted - unavailable;
+    let verdicts = [
+        (
+            "Available",
+            enough,
+            if enough {
+                "MinimumReplicasAvailable"
+            } else {
+                "MinimumReplicasUnavailable"
+            },
+        ),
+        (
+            "Progressing",
+            true,
+            if complete {
+                "NewReplicaSetAvailable"
+            } else {
+                "ReplicaSetUpdated"
+            },
+        ),
+    ];
+    let conditions: Vec<Value> = verdicts
+        .iter()
+        .map(|(kind, yes, reason)| condition(before, kind, *yes, reason, now))
+        .collect();
+    status["conditions"] = conditions.into();
+    (status != *before).then_some(status)
+}
+
+/// A condition; one that is as it was keeps its times.
+fn condition(before: &Value, kind: &str, yes: bool, reason: &str, now: Timestamp) -> Value {
+    let verdict = if yes { "True" } else { "False" };
+    let old = before["conditions"]
+        .as_array()
+        .and_then(|all| all.iter().find(|c| c["type"] == kind));
+    if let Some(old) = old.filter(|o| o["status"] == verdict && o["reason"] == reason) {
+        return old.clone();
+    }
+    let time = rfc3339_seconds(now);
+    let since = old
+        .filter(|o| o["status"] == verdict)
+        .map_or_else(|| time.clone().into(), |o| o["lastTransitionTime"].clone());
+    json!({"type": kind, "status": verdict, "reason": reason, "message": reason, "lastUpdateTime": time, "lastTransitionTime": since})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use machinery::Object;
+
+    fn deployment(replicas: i64, strategy: Value) -> Value {
+        json!({"metadata": {"name": "d", "namespace": "n", "uid": "u", "generation": 1},
+               "spec": {"replicas": replicas, "strategy": strategy, "template": {"metadata": {"labels": {"app": "d"}}, "spec": {}}}})
+    }
+
+    fn rolling(surge: &str, unavailable: &str) -> Value {
+        json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}})
+    }
+
+    fn set(deployment: &Value, current: bool, wanted: i64, available: i64) -> Value {
+        let hash = if current {
+            short_hash(&deployment["spec"]["template"].to_string())
+        } else {
+            "old".into()
+        };
+        json!({"metadata": {"name": if current { "new" } else { "old" }, "labels": {HASH_LABEL: hash}},
+               "spec": {"replicas": wanted}, "status": {"replicas": wanted, "availableReplicas": available}})
+    }
+
+    fn decide_for(deployment: &Value, sets: &[Value]) -> Rollout {
+        let object = Object::from_value(deployment).unwrap();
+        let parent = Parent {
+            api_version: "apps/v1",
+            kind: "Deployment",
+            object: &object,
+        };
+        decide(&parent, deployment, sets, Timestamp::UNIX_EPOCH)
+    }
+
+    #[test]
+    fn the_first_replica_set_has_the_full_size() {
+        let d = deployment(3, rolling("25%", "25%"));
+        let rollout = decide_for(&d, &[]);
+        let made = rollout.create.unwrap();
+        assert_eq!(made["spec"]["replicas"], 3);
+        assert_eq!(
+            made["spec"]["selector"]["matchLabels"],
+            made["spec"]["template"]["metadata"]["labels"]
+        );
+        assert_eq!(rollout.status.unwrap()["unavailableReplicas"], 3);
+    }
+
+    #[test]
+    fn a_rollout_stays_within_its_bounds() {
+        let d = deployment(4, rolling("25%", "25%"));
+        // One more than wanted may exist, one fewer may be available.
+        let start = decide_for(&d, &[set(&d, false, 4, 4)]);
+        assert_eq!(start.create.unwrap()["spec"]["replicas"], 1);
+        assert_eq!(start.scale, [("old".to_owned(), 3)]);
+        let on = decide_for(&d, &[set(&d, false, 3, 3), set(&d, true, 1, 1)]);
+        assert_eq!(on.scale, [("new".to_owned(), 2), ("old".to_owned(), 2)]);
+        let end = decide_for(&d, &[set(&d, false, 0, 0), set(&d, true, 4, 4)]);
+        assert_eq!(end.scale, []);
+        assert_eq!(
+            end.status.unwrap()["conditions"][1]["reason"],
+            "NewReplicaSetAvailable"
+        );
+    }
+
+    #[test]
+    fn recreate_removes_first() {
+        let d = deployment(2, json!({"type": "Recreate"}));
+        let start = decide_for(&d, &[set(&d, false, 2, 2)]);
+        assert_eq!(
+            (
+                start.create.unwrap()["spec"]["replicas"].as_i64(),
+                start.scale
+            ),
+            (Some(0), vec![("old".to_owned(), 0)])
+        );
+    }
+
+    #[test]
+    fn a_status_that_is_true_is_not_written_again() {
+        let mut d = deployment(2, rolling("25%", "25%"));
+        let sets = [set(&d, true, 2, 2)];
+        d["status"] = decide_for(&d, &sets).status.unwrap();
+        assert_eq!(decide_for(&d, &sets), Rollout::default());
+    }
+
+    #[test]
+    fn scaling_down_is_immediate() {
+        let d = deployment(1, rolling("25%", "25%"));
+        assert_eq!(
+            decide_for(&d, &[set(&d, true, 3, 3)]).scale,
+            [("new".to_owned(), 1)]
+        );
+    }
+}

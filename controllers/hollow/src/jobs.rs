@@ -1,0 +1,156 @@
+//! Job: pods that end, until enough of them have.
+
+use jiff::Timestamp;
+use machinery::time::rfc3339_seconds;
+use serde_json::{Map, Value, json};
+
+use crate::plan::Plan;
+use crate::pods::{Parent, PodView, from_template, suffix};
+
+fn finished(status: &Value) -> bool {
+    let done =
+        |c: &Value| (c["type"] == "Complete" || c["type"] == "Failed") && c["status"] == "True";
+    status["conditions"]
+        .as_array()
+        .is_some_and(|all| all.iter().any(done))
+}
+
+/// Decides for one job and the pods that belong to it.
+pub(crate) fn decide(parent: &Parent<'_>, job: &Value, pods: &[&PodView], now: Timestamp) -> Plan {
+    let mut plan = Plan::default();
+    let old = &job["status"];
+    if finished(old) || job["spec"]["suspend"] == true {
+        return plan;
+    }
+    let parallelism = job["spec"]["parallelism"].as_i64().unwrap_or(1);
+    let succeeded = pods.iter().filter(|p| p.succeeded()).count() as i64;
+    let active: Vec<&&PodView> = pods
+        .iter()
+        .filter(|p| !p.finished() && !p.deleting())
+        .collect();
+    let completions = job["spec"]["completions"].as_i64();
+    // Without a number one success is enough, and the rest may run out.
+    let complete = completions.map_or(succeeded > 0 && active.is_empty(), |c| succeeded >= c);
+    let missing = completions.map_or(if succeeded > 0 { 0 } else { parallelism }, |c| {
+        parallelism.min(c - succeeded)
+    }) - active.len() as i64;
+    let mut nth = 0;
+    while !complete && (plan.create.len() as i64) < missing {
+        let name = format!(
+            "{}-{}",
+            parent.object.name(),
+            suffix(parent.object.uid(), nth)
+        );
+        nth += 1;
+        if pods.iter().all(|p| p.metadata.name != name) {
+            plan.create
+                .push(from_template(parent, &job["spec"]["template"], &name, &[]));
+        }
+    }
+    let mut status = Map::new();
+    let start = old
+        .get("startTime")
+        .cloned()
+        .unwrap_or_else(|| rfc3339_seconds(now).into());
+    status.insert("startTime".into(), start);
+    let running = active.len() + plan.create.len();
+    let counters = [
+        ("active", if complete { 0 } else { running as i64 }),
+        ("succeeded", succeeded),
+        ("ready", active.iter().filter(|p| p.ready()).count() as i64),
+    ];
+    for (field, value) in counters {
+        if value != 0 || field == "ready" {
+            status.insert(field.into(), value.into());
+        }
+    }
+    status.insert("terminating".into(), 0.into());
+    status.insert("uncountedTerminatedPods".into(), json!({}));
+    if complete {
+        let time = rfc3339_seconds(now);
+        let condition = |kind: &str| {
+            json!({"type": kind, "status": "True", "reason": "CompletionsReached", "lastProbeTime": time, "lastTransitionTime": time,
+                   "message": "Reached expected number of succeeded pods"})
+        };
+        status.insert(
+            "conditions".into(),
+            json!([condition("SuccessCriteriaMet"), condition("Complete")]),
+        );
+        status.insert("completionTime".into(), time.clone().into());
+    }
+    let status = Value::Object(status);
+    plan.status = (status != *old).then_some(status);
+    plan
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pods::tests::pod;
+    use machinery::Object;
+
+    fn check(completions: Option<i64>, pods: &[PodView], create: usize, complete: bool) {
+        let job = json!({"metadata": {"name": "j", "uid": "u"}, "spec": {"parallelism": 2, "completions": completions, "template": {"spec": {}}}});
+        let object = Object::from_value(&job).unwrap();
+        let parent = Parent {
+            api_version: "batch/v1",
+            kind: "Job",
+            object: &object,
+        };
+        let plan = decide(
+            &parent,
+            &job,
+            &pods.iter().collect::<Vec<_>>(),
+            Timestamp::UNIX_EPOCH,
+        );
+        assert_eq!(
+            (plan.create.len(), finished(&plan.status.unwrap())),
+            (create, complete)
+        );
+    }
+
+    #[test]
+    fn pods_run_until_enough_have_succeeded() {
+        check(Some(3), &[], 2, false);
+        check(
+            Some(3),
+            &[pod("a", "Succeeded"), pod("b", "Succeeded")],
+            1,
+            false,
+        );
+        check(
+            Some(3),
+            &[pod("a", "Succeeded"), pod("b", "Ready")],
+            1,
+            false,
+        );
+        check(
+            Some(2),
+            &[pod("a", "Succeeded"), pod("b", "Succeeded")],
+            0,
+            true,
+        );
+        check(None, &[pod("a", "Succeeded"), pod("b", "Ready")], 0, false);
+        check(
+            None,
+            &[pod("a", "Succeeded"), pod("b", "Succeeded")],
+            0,
+            true,
+        );
+    }
+
+    #[test]
+    fn a_finished_job_is_left_alone() {
+        let job = json!({"metadata": {"name": "j", "uid": "u"}, "spec": {}, "status": {"conditions": [{"type": "Complete", "status": "True"}]}});
+        let object = Object::from_value(&job).unwrap();
+        let parent = Parent {
+            api_version: "batch/v1",
+            kind: "Job",
+            object: &object,
+        };
+        assert_eq!(
+            decide(&parent, &job, &[], Timestamp::UNIX_EPOCH),
+            Plan::default()
+        );
+    }
+}

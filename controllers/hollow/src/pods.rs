@@ -1,0 +1,239 @@
+//! Pods: made from a template, and seen as the few fields that decisions need.
+
+use std::collections::BTreeMap;
+
+use machinery::{Object, Quantity};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::capacity::Room;
+
+/// Pods of this kind never start, so that failure can be seen.
+pub(crate) const BROKEN_IMAGES: &str = "fake/";
+const HASH_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+
+/// A pod as controllers see it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct PodView {
+    pub(crate) metadata: Meta,
+    pub(crate) spec: Spec,
+    pub(crate) status: Status,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Meta {
+    pub(crate) name: String,
+    pub(crate) deletion_timestamp: Option<String>,
+    pub(crate) labels: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Spec {
+    pub(crate) node_name: String,
+    pub(crate) restart_policy: String,
+    pub(crate) containers: Vec<Container>,
+    pub(crate) init_containers: Vec<Container>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Container {
+    pub(crate) name: String,
+    pub(crate) image: String,
+    resources: Resources,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Resources {
+    requests: BTreeMap<String, Value>,
+    limits: BTreeMap<String, Value>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Status {
+    pub(crate) phase: String,
+    conditions: Vec<Condition>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Condition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+}
+
+impl Status {
+    /// Something beyond the phase was written.
+    pub(crate) fn told(&self) -> bool {
+        !self.conditions.is_empty()
+    }
+}
+
+impl PodView {
+    pub(crate) fn ready(&self) -> bool {
+        self.status
+            .conditions
+            .iter()
+            .any(|c| c.kind == "Ready" && c.status == "True")
+    }
+
+    pub(crate) fn deleting(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
+    }
+
+    pub(crate) fn succeeded(&self) -> bool {
+        self.status.phase == "Succeeded"
+    }
+
+    pub(crate) fn finished(&self) -> bool {
+        self.succeeded() || self.status.phase == "Failed"
+    }
+
+    pub(crate) fn label(&self, key: &str) -> &str {
+        self.metadata.labels.get(key).map_or("", String::as_str)
+    }
+
+    /// What the pod asks of a node: the sum of its containers, or its largest init
+    /// container.
+    pub(crate) fn room(&self) -> Room {
+        let sum = |name| {
+            self.spec
+                .containers
+                .iter()
+                .map(|c| c.asks(name))
+                .sum::<Quantity>()
+        };
+        let most = |name| {
+            self.spec
+                .init_containers
+                .iter()
+                .map(|c| c.asks(name))
+                .max()
+                .unwrap_or_default()
+        };
+        Room {
+            cpu: sum("cpu").max(most("cpu")),
+            memory: sum("memory").max(most("memory")),
+            pods: 1,
+        }
+    }
+
+    pub(crate) fn broken(&self) -> bool {
+        self.spec
+            .containers
+            .iter()
+            .any(|c| c.image.starts_with(BROKEN_IMAGES))
+    }
+}
+
+impl Container {
+    fn asks(&self, name: &str) -> Quantity {
+        let amount = self
+            .resources
+            .requests
+            .get(name)
+            .or_else(|| self.resources.limits.get(name));
+        amount
+            .and_then(|a| Quantity::from_value(a).ok())
+            .unwrap_or_default()
+    }
+}
+
+/// The object that a pod or replica set belongs to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Parent<'a> {
+    pub(crate) api_version: &'a str,
+    pub(crate) kind: &'a str,
+    pub(crate) object: &'a Object,
+}
+
+impl Parent<'_> {
+    /// A controller's owner reference to it.
+    pub(crate) fn reference(&self) -> Value {
+        json!([{"apiVersion": self.api_version, "kind": self.kind, "name": self.object.name(),
+                "uid": self.object.uid(), "controller": true, "blockOwnerDeletion": true}])
+    }
+}
+
+/// A pod of a template, belonging to `parent`, with labels of its own besides.
+pub(crate) fn from_template(
+    parent: &Parent<'_>,
+    template: &Value,
+    name: &str,
+    labels: &[(&str, &str)],
+) -> Value {
+    let mut metadata = Map::new();
+    for field in ["labels", "annotations"] {
+        if let Some(value) = template["metadata"].get(field) {
+            metadata.insert(field.into(), value.clone());
+        }
+    }
+    metadata.insert("name".into(), name.into());
+    metadata.insert("namespace".into(), parent.object.namespace().into());
+    metadata.insert("ownerReferences".into(), parent.reference());
+    let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"].clone()});
+    for (key, value) in labels {
+        pod["metadata"]["labels"][*key] = (*value).into();
+    }
+    pod
+}
+
+/// A short, stable name for a text (FNV-1a, in the alphabet of generated names).
+pub(crate) fn short_hash(text: &str) -> String {
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    for byte in text.bytes() {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    let mut out = String::new();
+    for _ in 0..10 {
+        out.push(HASH_ALPHABET[(hash % 27) as usize] as char);
+        hash /= 27;
+    }
+    out
+}
+
+/// The suffix of the `nth` pod of an owner: stable, so that a repeated decision
+/// names the same pod again instead of a second one.
+pub(crate) fn suffix(owner_uid: &str, nth: u64) -> String {
+    let mut hash = short_hash(&format!("{owner_uid}/{nth}"));
+    hash.truncate(5);
+    hash
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A pod in some state, for the tables of the controllers.
+    pub(crate) fn pod(name: &str, state: &str) -> PodView {
+        let conditions =
+            json!([{"type": "Ready", "status": if state == "Ready" { "True" } else { "False" }}]);
+        let phase = if state == "Ready" { "Running" } else { state };
+        serde_json::from_value(json!({"metadata": {"name": name}, "status": {"phase": phase, "conditions": conditions}})).unwrap()
+    }
+
+    #[test]
+    fn a_pod_asks_for_its_containers_or_its_largest_init_container() {
+        let view: PodView = serde_json::from_value(json!({"spec": {
+            "containers": [{"resources": {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}}}, {"resources": {"requests": {"cpu": "500m"}}}],
+            "initContainers": [{"resources": {"requests": {"cpu": "2"}}}]}})).unwrap();
+        let room = view.room();
+        assert_eq!(
+            (room.cpu.milli(), room.memory.value(), room.pods),
+            (2000, 1 << 30, 1)
+        );
+    }
+
+    #[test]
+    fn names_are_stable_and_differ() {
+        assert_eq!(suffix("u", 1), suffix("u", 1));
+        assert_ne!(suffix("u", 1), suffix("u", 2));
+        assert_eq!(suffix("u", 1).len(), 5);
+    }
+}

@@ -1,0 +1,103 @@
+//! ReplicaSet: so many pods of one template.
+
+use serde_json::Value;
+
+use crate::plan::{Plan, generation, status_with};
+use crate::pods::{Parent, PodView, from_template, suffix};
+
+/// Decides for one replica set and the pods that belong to it.
+pub(crate) fn decide(parent: &Parent<'_>, set: &Value, pods: &[&PodView]) -> Plan {
+    let wanted = usize::try_from(set["spec"]["replicas"].as_i64().unwrap_or(1)).unwrap_or(0);
+    let mut alive: Vec<&PodView> = pods
+        .iter()
+        .copied()
+        .filter(|p| !p.deleting() && !p.finished())
+        .collect();
+    // Those that are not ready go first, as in Kubernetes.
+    alive.sort_by_key(|p| (p.ready(), p.metadata.name.clone()));
+    let mut plan = Plan::default();
+    if alive.len() > wanted {
+        plan.delete = alive
+            .drain(..alive.len() - wanted)
+            .map(|p| p.metadata.name.clone())
+            .collect();
+    }
+    let mut nth = 0;
+    while alive.len() + plan.create.len() < wanted {
+        let name = format!(
+            "{}-{}",
+            parent.object.name(),
+            suffix(parent.object.uid(), nth)
+        );
+        nth += 1;
+        if pods.iter().all(|p| p.metadata.name != name) {
+            plan.create
+                .push(from_template(parent, &set["spec"]["template"], &name, &[]));
+        }
+    }
+    let ready = alive.iter().filter(|p| p.ready()).count() as i64;
+    let counters = [
+        ("replicas", (alive.len() + plan.create.len()) as i64),
+        (
+            "fullyLabeledReplicas",
+            (alive.len() + plan.create.len()) as i64,
+        ),
+        ("readyReplicas", ready),
+        ("availableReplicas", ready),
+        ("observedGeneration", generation(set)),
+    ];
+    plan.status = status_with(&set["status"], &["replicas"], &counters);
+    plan
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pods::tests::pod;
+    use machinery::Object;
+    use serde_json::json;
+
+    fn check(wanted: i64, pods: &[PodView], create: usize, delete: &[&str], ready: i64) {
+        let set = json!({"metadata": {"name": "s", "uid": "u", "generation": 1}, "spec": {"replicas": wanted, "template": {"spec": {}}}});
+        let object = Object::from_value(&set).unwrap();
+        let parent = Parent {
+            api_version: "apps/v1",
+            kind: "ReplicaSet",
+            object: &object,
+        };
+        let views: Vec<&PodView> = pods.iter().collect();
+        let plan = decide(&parent, &set, &views);
+        assert_eq!(
+            (plan.create.len(), plan.delete),
+            (create, delete.iter().map(|s| (*s).to_owned()).collect())
+        );
+        assert_eq!(
+            plan.status.unwrap()["readyReplicas"].as_i64().unwrap_or(0),
+            ready
+        );
+    }
+
+    #[test]
+    fn pods_are_made_and_removed_to_the_number_wanted() {
+        check(2, &[], 2, &[], 0);
+        check(2, &[pod("a", "Ready")], 1, &[], 1);
+        check(1, &[pod("a", "Ready"), pod("b", "Pending")], 0, &["b"], 1);
+        check(0, &[pod("a", "Ready")], 0, &["a"], 0);
+        check(1, &[pod("a", "Failed")], 1, &[], 0);
+    }
+
+    #[test]
+    fn a_repeated_decision_names_the_same_pods() {
+        let set = json!({"metadata": {"name": "s", "uid": "u"}, "spec": {"replicas": 2, "template": {"metadata": {"labels": {"a": "b"}}, "spec": {}}}});
+        let object = Object::from_value(&set).unwrap();
+        let parent = Parent {
+            api_version: "apps/v1",
+            kind: "ReplicaSet",
+            object: &object,
+        };
+        assert_eq!(
+            decide(&parent, &set, &[]).create,
+            decide(&parent, &set, &[]).create
+        );
+    }
+}

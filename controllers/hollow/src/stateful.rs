@@ -1,0 +1,171 @@
+//! StatefulSet: pods with ordinals, one after the other unless told otherwise.
+
+use serde_json::Value;
+
+use crate::plan::{Plan, generation, status_with};
+use crate::pods::{Parent, PodView, from_template, short_hash};
+
+const REVISION: &str = "controller-revision-hash";
+
+/// Decides for one stateful set and the pods that belong to it.
+pub(crate) fn decide(parent: &Parent<'_>, set: &Value, pods: &[&PodView]) -> Plan {
+    let wanted = set["spec"]["replicas"].as_i64().unwrap_or(1).max(0);
+    let parallel = set["spec"]["podManagementPolicy"] == "Parallel";
+    let template = &set["spec"]["template"];
+    let revision = format!(
+        "{}-{}",
+        parent.object.name(),
+        short_hash(&template.to_string())
+    );
+    let named = |ordinal: i64| format!("{}-{ordinal}", parent.object.name());
+    let find = |name: &str| pods.iter().copied().find(|p| p.metadata.name == name);
+
+    let mut plan = Plan::default();
+    let mut updated = 0;
+    let mut ready = 0;
+    let mut existing = 0;
+    for ordinal in 0..wanted {
+        let name = named(ordinal);
+        match find(&name) {
+            Some(pod) if pod.deleting() => break,
+            Some(pod) if pod.label(REVISION) != revision || pod.finished() => {
+                // One at a time: the next one waits until this one is back.
+                plan.delete.push(name);
+                break;
+            }
+            Some(pod) => {
+                existing += 1;
+                updated += 1;
+                ready += i64::from(pod.ready());
+                if !pod.ready() && !parallel {
+                    break;
+                }
+            }
+            None => {
+                let labels = [
+                    (REVISION, &*revision),
+                    ("statefulset.kubernetes.io/pod-name", &*name),
+                ];
+                plan.create
+                    .push(from_template(parent, template, &name, &labels));
+                if !parallel {
+                    break;
+                }
+            }
+        }
+    }
+    for pod in pods {
+        let ordinal = pod
+            .metadata
+            .name
+            .rsplit('-')
+            .next()
+            .and_then(|o| o.parse::<i64>().ok());
+        if ordinal.is_none_or(|o| o >= wanted) && !pod.deleting() {
+            plan.delete.push(pod.metadata.name.clone());
+        }
+    }
+    // Pods behind the one that is being replaced still count.
+    let counted: Vec<&&PodView> = pods
+        .iter()
+        .filter(|p| !p.deleting() && !plan.delete.contains(&p.metadata.name))
+        .collect();
+    existing = existing.max(counted.len() as i64) + plan.create.len() as i64;
+    ready = ready.max(counted.iter().filter(|p| p.ready()).count() as i64);
+    let counters = [
+        ("replicas", existing),
+        ("readyReplicas", ready),
+        ("availableReplicas", ready),
+        ("currentReplicas", updated),
+        ("updatedReplicas", updated),
+        ("observedGeneration", generation(set)),
+    ];
+    let mut old = set["status"].clone();
+    if old.is_null() {
+        old = serde_json::json!({});
+    }
+    let mut status = status_with(&old, &["replicas", "availableReplicas"], &counters)
+        .unwrap_or_else(|| old.clone());
+    for field in ["currentRevision", "updateRevision"] {
+        status[field] = (&*revision).into();
+    }
+    plan.status = (status != set["status"]).then_some(status);
+    plan
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pods::tests::pod;
+    use machinery::Object;
+    use serde_json::json;
+
+    fn set(replicas: i64, policy: &str) -> (Value, Object) {
+        let set = json!({"metadata": {"name": "s", "uid": "u", "generation": 1},
+            "spec": {"replicas": replicas, "podManagementPolicy": policy, "template": {"spec": {}}}});
+        let object = Object::from_value(&set).unwrap();
+        (set, object)
+    }
+
+    fn check(replicas: i64, policy: &str, pods: &[(&str, &str)], create: &[&str], delete: &[&str]) {
+        let (set, object) = set(replicas, policy);
+        let parent = Parent {
+            api_version: "apps/v1",
+            kind: "StatefulSet",
+            object: &object,
+        };
+        let revision = format!("s-{}", short_hash(&set["spec"]["template"].to_string()));
+        let pods: Vec<PodView> = pods
+            .iter()
+            .map(|(name, state)| {
+                let mut pod = pod(name, state);
+                pod.metadata
+                    .labels
+                    .insert(REVISION.into(), revision.clone());
+                pod
+            })
+            .collect();
+        let views: Vec<&PodView> = pods.iter().collect();
+        let plan = decide(&parent, &set, &views);
+        let created: Vec<&str> = plan
+            .create
+            .iter()
+            .map(|p| p["metadata"]["name"].as_str().unwrap())
+            .collect();
+        assert_eq!(
+            (created.as_slice(), plan.delete),
+            (create, delete.iter().map(|s| (*s).to_owned()).collect())
+        );
+    }
+
+    #[test]
+    fn pods_come_in_order() {
+        check(2, "OrderedReady", &[], &["s-0"], &[]);
+        check(2, "OrderedReady", &[("s-0", "Pending")], &[], &[]);
+        check(2, "OrderedReady", &[("s-0", "Ready")], &["s-1"], &[]);
+        check(2, "Parallel", &[], &["s-0", "s-1"], &[]);
+        check(
+            1,
+            "OrderedReady",
+            &[("s-0", "Ready"), ("s-1", "Ready")],
+            &[],
+            &["s-1"],
+        );
+    }
+
+    #[test]
+    fn a_changed_template_replaces_one_pod_at_a_time() {
+        let (set, object) = set(2, "OrderedReady");
+        let parent = Parent {
+            api_version: "apps/v1",
+            kind: "StatefulSet",
+            object: &object,
+        };
+        let old = [pod("s-0", "Ready"), pod("s-1", "Ready")];
+        let plan = decide(&parent, &set, &old.iter().collect::<Vec<_>>());
+        assert_eq!(
+            (plan.delete, plan.create.len()),
+            (vec!["s-0".to_owned()], 0)
+        );
+    }
+}

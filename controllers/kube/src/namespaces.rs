@@ -1,0 +1,247 @@
+//! Emptying of namespaces that are being deleted (contract F2.2).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::{Api, ApiResource, At, DeleteOptions, Error, ListOptions, Propagation, WriteOptions};
+use machinery::time::{Clock, rfc3339_seconds};
+use machinery::{Gvr, Object};
+use runtime::{Action, Informers, Queue, Select, Tasks, run_workers};
+use serde_json::{Value, json};
+
+use crate::resources::Resources;
+
+static NAMESPACES: Gvr = Gvr::constant("", "v1", "namespaces");
+const FINALIZER: &str = "kubernetes";
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
+struct Namespaces {
+    api: Arc<dyn Api>,
+    resources: Arc<Resources>,
+    clock: Arc<dyn Clock>,
+}
+
+pub(crate) fn start(
+    api: Arc<dyn Api>,
+    resources: Arc<Resources>,
+    clock: Arc<dyn Clock>,
+    informers: &Informers,
+    tasks: &Tasks,
+) {
+    let queue: Queue<String> = Queue::new();
+    let informer = informers.get(&api, &Select::all(&NAMESPACES));
+    let wake = queue.clone();
+    informer.on_change(move |change| {
+        if change.new.is_some_and(|n| n.head().deleting) {
+            wake.add_lane(change.key(), change.initial);
+        }
+    });
+    let it = Arc::new(Namespaces {
+        api,
+        resources,
+        clock,
+    });
+    run_workers(tasks, "namespaces", &queue, 2, move |name: String| {
+        let it = Arc::clone(&it);
+        async move { it.empty(&name).await }
+    });
+}
+
+/// What is left, by resource: counts, and counts by finalizer.
+#[derive(Default)]
+struct Remains {
+    resources: Vec<(String, usize)>,
+    finalizers: Vec<(String, usize)>,
+}
+
+impl Remains {
+    fn add(&mut self, resource: &Gvr, objects: &[Object]) {
+        if objects.is_empty() {
+            return;
+        }
+        self.resources.push((resource.qualified(), objects.len()));
+        for object in objects {
+            let finalizers = object
+                .value()
+                .map(|v| v["metadata"]["finalizers"].clone())
+                .unwrap_or_default();
+            for name in finalizers
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(Value::as_str)
+            {
+                match self.finalizers.iter_mut().find(|(f, _)| f == name) {
+                    Some((_, count)) => *count += 1,
+                    None => self.finalizers.push((name.to_owned(), 1)),
+                }
+            }
+        }
+    }
+
+    fn conditions(&self, failure: Option<&str>, now: &str) -> Value {
+        let content: Vec<String> = self
+            .resources
+            .iter()
+            .map(|(name, n)| format!("{name} has {n} resource instances"))
+            .collect();
+        let finalizers: Vec<String> = self
+            .finalizers
+            .iter()
+            .map(|(name, n)| format!("{name} in {n} resource instances"))
+            .collect();
+        let one = |kind: &str, bad: bool, reasons: (&str, &str), texts: (String, &str)| {
+            json!({"type": kind, "status": if bad { "True" } else { "False" }, "lastTransitionTime": now,
+                   "reason": if bad { reasons.0 } else { reasons.1 }, "message": if bad { texts.0 } else { texts.1.to_owned() }})
+        };
+        let remaining = format!("Some resources are remaining: {}", content.join(", "));
+        let kept = format!(
+            "Some content in the namespace has finalizers remaining: {}",
+            finalizers.join(", ")
+        );
+        json!([
+            one(
+                "NamespaceDeletionDiscoveryFailure",
+                false,
+                ("DiscoveryFailed", "ResourcesDiscovered"),
+                (String::new(), "All resources successfully discovered")
+            ),
+            one(
+                "NamespaceDeletionGroupVersionParsingFailure",
+                false,
+                ("GroupVersionParsingFailed", "ParsedGroupVersions"),
+                (String::new(), "All legacy kube types successfully parsed")
+            ),
+            one(
+                "NamespaceDeletionContentFailure",
+                failure.is_some(),
+                ("ContentDeletionFailed", "ContentDeleted"),
+                (
+                    failure.unwrap_or_default().to_owned(),
+                    "All content successfully deleted, may be waiting on finalization"
+                )
+            ),
+            one(
+                "NamespaceContentRemaining",
+                !content.is_empty(),
+                ("SomeResourcesRemain", "ContentRemoved"),
+                (remaining, "All content successfully removed")
+            ),
+            one(
+                "NamespaceFinalizersRemaining",
+                !finalizers.is_empty(),
+                ("SomeFinalizersRemain", "ContentHasNoFinalizers"),
+                (kept, "All content-preserving finalizers finished")
+            ),
+        ])
+    }
+}
+
+impl Namespaces {
+    async fn empty(&self, name: &str) -> Result<Action, Error> {
+        let namespace = match self.api.get(At::one(&NAMESPACES, "", name)).await {
+            Ok(namespace) if namespace.head().deleting => namespace,
+            Ok(_) => return Ok(Action::Done),
+            Err(e) if e.is_not_found() => return Ok(Action::Done),
+            Err(e) => return Err(e),
+        };
+        let value = namespace.value()?;
+        let finalizers = value["spec"]["finalizers"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        if !finalizers.iter().any(|f| f == FINALIZER) {
+            return Ok(Action::Done);
+        }
+        let mut remains = Remains::default();
+        let mut failure = None;
+        let all = self.resources.all();
+        for resource in all.iter().filter(|r| r.namespaced) {
+            match self.clear(resource, name).await {
+                Ok(left) => remains.add(&resource.resource, &left),
+                Err(e) => {
+                    failure = Some(format!(
+                        "Failed to delete all resource types, 1 remaining: {e}"
+                    ))
+                }
+            }
+        }
+        if failure.is_none() && remains.resources.is_empty() {
+            return self.finalize(name, value, &finalizers).await;
+        }
+        self.report(name, value, &remains, failure.as_deref())
+            .await?;
+        Ok(Action::After(LOOK_AGAIN))
+    }
+
+    /// Deletes everything of one resource; gives what is still there.
+    async fn clear(&self, resource: &ApiResource, namespace: &str) -> Result<Vec<Object>, Error> {
+        let at = At::all(&resource.resource, namespace);
+        let present = self.api.list(at, &ListOptions::default()).await?.items;
+        if present.is_empty() {
+            return Ok(present);
+        }
+        let options = DeleteOptions {
+            propagation: Some(Propagation::Background),
+            ..DeleteOptions::default()
+        };
+        if resource.allows("deletecollection") {
+            self.api
+                .delete_collection(at, &options, &ListOptions::default())
+                .await?;
+        } else {
+            for object in present.iter().filter(|o| !o.head().deleting) {
+                match self
+                    .api
+                    .delete(At::of(&resource.resource, object), &options)
+                    .await
+                {
+                    Err(e) if !e.is_not_found() => return Err(e),
+                    _ => {}
+                }
+            }
+        }
+        Ok(self.api.list(at, &ListOptions::default()).await?.items)
+    }
+
+    async fn finalize(
+        &self,
+        name: &str,
+        mut value: Value,
+        finalizers: &[Value],
+    ) -> Result<Action, Error> {
+        value["spec"]["finalizers"] = finalizers
+            .iter()
+            .filter(|f| *f != FINALIZER)
+            .cloned()
+            .collect();
+        let at = At::one(&NAMESPACES, "", name).sub("finalize");
+        match self.api.update(at, value, &WriteOptions::default()).await {
+            Err(e) if !e.is_not_found() => Err(e),
+            _ => Ok(Action::Done),
+        }
+    }
+
+    async fn report(
+        &self,
+        name: &str,
+        mut value: Value,
+        remains: &Remains,
+        failure: Option<&str>,
+    ) -> Result<(), Error> {
+        let conditions = remains.conditions(failure, &rfc3339_seconds(self.clock.now()));
+        let told = |all: &Value| -> Vec<(String, String)> {
+            let pick = |c: &Value| (c["type"].to_string(), c["message"].to_string());
+            all.as_array().into_iter().flatten().map(pick).collect()
+        };
+        if told(&value["status"]["conditions"]) == told(&conditions) {
+            return Ok(());
+        }
+        value["status"]["conditions"] = conditions;
+        let at = At::one(&NAMESPACES, "", name).sub("status");
+        match self.api.update(at, value, &WriteOptions::default()).await {
+            Err(e) if !e.is_not_found() && !e.is_conflict() => Err(e),
+            _ => Ok(()),
+        }
+    }
+}

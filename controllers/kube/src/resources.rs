@@ -1,0 +1,58 @@
+//! Which resources there are: discovered anew when the definitions of custom
+//! resources change.
+
+use std::sync::Arc;
+
+use client::{Api, ApiResource, Error};
+use machinery::Gvr;
+use parking_lot::RwLock;
+
+/// Kinds that come and go by themselves, or are mere views of another store.
+fn ignored(resource: &Gvr) -> bool {
+    &*resource.resource == "events"
+}
+
+/// What discovery told last.
+#[derive(Default)]
+pub(crate) struct Resources {
+    known: RwLock<Arc<[ApiResource]>>,
+}
+
+impl Resources {
+    /// Asks the server; gives the resources that were not known before.
+    pub(crate) async fn refresh(&self, api: &dyn Api) -> Result<Vec<ApiResource>, Error> {
+        let found = api.resources().await?;
+        let mut now: Vec<ApiResource> = Vec::new();
+        for resource in found.resources {
+            let listed = ["list", "watch", "delete"]
+                .iter()
+                .all(|v| resource.allows(v));
+            // One version of a kind is enough: all versions are one store.
+            let seen = |r: &ApiResource| {
+                r.resource.group == resource.resource.group
+                    && r.resource.resource == resource.resource.resource
+            };
+            if listed && !ignored(&resource.resource) && !now.iter().any(seen) {
+                now.push(resource);
+            }
+        }
+        let mut known = self.known.write();
+        let new = now.iter().filter(|r| !known.contains(r)).cloned().collect();
+        *known = now.into();
+        Ok(new)
+    }
+
+    pub(crate) fn all(&self) -> Arc<[ApiResource]> {
+        Arc::clone(&self.known.read())
+    }
+
+    /// The resource of a kind named in an owner reference. Versions need not agree.
+    pub(crate) fn of_kind(&self, api_version: &str, kind: &str) -> Option<ApiResource> {
+        let (group, _) = machinery::names::split_api_version(api_version);
+        self.known
+            .read()
+            .iter()
+            .find(|r| r.resource.group == group && r.kind == kind)
+            .cloned()
+    }
+}

@@ -1,0 +1,199 @@
+//! Which clusters an affinity means (`ClusterMatches` of Karmada's
+//! `pkg/util/selector.go`).
+
+use machinery::LabelSelector;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// `ClusterAffinity` of `policy.karmada.io/v1alpha1`. Serialises as Go does: the
+/// fields in this order, empty ones left out.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClusterAffinity {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub label_selector: Option<Selector>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub field_selector: Option<FieldSelector>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cluster_names: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub exclude: Vec<String>,
+}
+
+/// `metav1.LabelSelector` as it was written.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Selector {
+    #[serde(skip_serializing_if = "std::collections::BTreeMap::is_empty")]
+    pub match_labels: std::collections::BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub match_expressions: Vec<Requirement>,
+}
+
+impl Selector {
+    /// The selector made ready for matching.
+    pub fn compile(&self) -> Result<LabelSelector, String> {
+        let value: Value = serde_json::to_value(self).map_err(|e| e.to_string())?;
+        LabelSelector::from_value(&value)
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct FieldSelector {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub match_expressions: Vec<Requirement>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Requirement {
+    pub key: String,
+    pub operator: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub values: Vec<String>,
+}
+
+/// What an affinity looks at.
+#[derive(Clone, Copy, Debug)]
+pub struct ClusterFacts<'a> {
+    pub name: &'a str,
+    /// Sorted by key, as in an object's head.
+    pub labels: &'a [(Box<str>, Box<str>)],
+    pub provider: &'a str,
+    pub region: &'a str,
+    pub zones: &'a [String],
+}
+
+/// An affinity made ready for many clusters.
+#[derive(Debug)]
+pub struct Matcher<'a> {
+    affinity: &'a ClusterAffinity,
+    /// `Err`: an invalid selector, which matches nothing.
+    labels: Result<LabelSelector, String>,
+}
+
+impl ClusterAffinity {
+    /// Compiles the selectors once.
+    pub fn matcher(&self) -> Matcher<'_> {
+        let labels = self
+            .label_selector
+            .as_ref()
+            .map_or_else(|| Ok(LabelSelector::everything()), Selector::compile);
+        Matcher {
+            affinity: self,
+            labels,
+        }
+    }
+}
+
+impl Matcher<'_> {
+    /// Whether a cluster is meant.
+    pub fn matches(&self, cluster: &ClusterFacts<'_>) -> bool {
+        let affinity = self.affinity;
+        let named = |names: &[String]| names.iter().any(|n| n == cluster.name);
+        if named(&affinity.exclude)
+            || !(affinity.cluster_names.is_empty() || named(&affinity.cluster_names))
+        {
+            return false;
+        }
+        let label = |key: &str| {
+            let at = cluster
+                .labels
+                .binary_search_by(|(k, _)| (**k).cmp(key))
+                .ok()?;
+            Some(&*cluster.labels[at].1)
+        };
+        let by_label = self
+            .labels
+            .as_ref()
+            .is_ok_and(|selector| selector.matches(label));
+        let fields = affinity
+            .field_selector
+            .iter()
+            .flat_map(|f| &f.match_expressions);
+        by_label && fields.into_iter().all(|r| field_matches(r, cluster))
+    }
+}
+
+fn field_matches(requirement: &Requirement, cluster: &ClusterFacts<'_>) -> bool {
+    let values = &requirement.values;
+    if requirement.key == "zone" {
+        let any = cluster.zones.iter().any(|zone| values.contains(zone));
+        return match requirement.operator.as_str() {
+            "In" => any,
+            "NotIn" => !any,
+            "Exists" => !cluster.zones.is_empty(),
+            "DoesNotExist" => cluster.zones.is_empty(),
+            _ => false,
+        };
+    }
+    let value = match requirement.key.as_str() {
+        "provider" => cluster.provider,
+        "region" => cluster.region,
+        _ => "",
+    };
+    let listed = !value.is_empty() && values.iter().any(|v| v == value);
+    match requirement.operator.as_str() {
+        "In" => listed,
+        "NotIn" => !listed,
+        "Exists" => !value.is_empty(),
+        "DoesNotExist" => value.is_empty(),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn check(affinity: Value, expected: bool) {
+        let labels = [("env".into(), "prod".into())];
+        let zones = ["z1".to_owned(), "z2".to_owned()];
+        let cluster = ClusterFacts {
+            name: "m1",
+            labels: &labels,
+            provider: "p",
+            region: "",
+            zones: &zones,
+        };
+        let parsed: ClusterAffinity = serde_json::from_value(affinity.clone()).unwrap();
+        assert_eq!(parsed.matcher().matches(&cluster), expected, "{affinity}");
+        assert_eq!(
+            serde_json::to_value(&parsed).unwrap(),
+            affinity,
+            "what was written is what is kept"
+        );
+    }
+
+    fn field(key: &str, operator: &str, values: &[&str]) -> Value {
+        json!({"fieldSelector": {"matchExpressions": [{"key": key, "operator": operator, "values": values}]}})
+    }
+
+    #[test]
+    fn every_part_has_to_agree() {
+        check(json!({}), true);
+        check(json!({"clusterNames": ["m1", "m2"]}), true);
+        check(json!({"clusterNames": ["m2"]}), false);
+        check(json!({"exclude": ["m1"]}), false);
+        check(
+            json!({"labelSelector": {"matchLabels": {"env": "prod"}}}),
+            true,
+        );
+        check(
+            json!({"labelSelector": {"matchLabels": {"env": "test"}}}),
+            false,
+        );
+        check(
+            json!({"labelSelector": {"matchExpressions": [{"key": "env", "operator": "Nonsense"}]}}),
+            false,
+        );
+        check(json!({"labelSelector": {}}), true);
+        check(field("zone", "In", &["z2"]), true);
+        check(field("zone", "NotIn", &["z2"]), false);
+        check(field("provider", "In", &["p"]), true);
+        check(field("region", "In", &["r"]), false);
+        check(field("region", "NotIn", &["r"]), true);
+    }
+}

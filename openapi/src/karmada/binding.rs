@@ -1,0 +1,156 @@
+//! View of ResourceBinding and ClusterResourceBinding (`work.karmada.io/v1alpha2`).
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::placement::Placement;
+use super::policy::Suspension;
+
+/// Both kinds of binding.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Binding {
+    pub metadata: Metadata,
+    pub spec: BindingSpec,
+    pub status: BindingStatus,
+}
+
+/// The part of a head that the shared one does not keep.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Metadata {
+    pub annotations: BTreeMap<String, String>,
+    pub finalizers: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BindingSpec {
+    pub resource: ObjectReference,
+    pub propagate_deps: bool,
+    pub replica_requirements: Option<Value>,
+    pub replicas: i64,
+    pub clusters: Vec<TargetCluster>,
+    pub placement: Option<Placement>,
+    pub graceful_eviction_tasks: Vec<EvictionTask>,
+    pub required_by: Vec<BindingSnapshot>,
+    pub scheduler_name: String,
+    pub failover: Option<Value>,
+    pub conflict_resolution: String,
+    pub preserve_resources_on_deletion: Option<bool>,
+    pub reschedule_triggered_at: Option<String>,
+    pub suspension: Option<Suspension>,
+    pub schedule_priority: Option<Priority>,
+}
+
+impl BindingSpec {
+    /// Whether replicas are to be placed, and not merely an object.
+    pub fn is_workload(&self) -> bool {
+        self.replicas > 0 || self.replica_requirements.is_some()
+    }
+
+    /// Everywhere the resource shall be: the schedule's result and the clusters of
+    /// those who need it; the first mention of a cluster counts.
+    pub fn targets(&self) -> Vec<&TargetCluster> {
+        let mut targets: Vec<&TargetCluster> = Vec::new();
+        for cluster in self
+            .clusters
+            .iter()
+            .chain(self.required_by.iter().flat_map(|b| &b.clusters))
+        {
+            if !targets.iter().any(|t| t.name == cluster.name) {
+                targets.push(cluster);
+            }
+        }
+        targets
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ObjectReference {
+    pub api_version: String,
+    pub kind: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    pub name: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub resource_version: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TargetCluster {
+    pub name: String,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub replicas: i64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EvictionTask {
+    pub from_cluster: String,
+    /// `Directly`, `Gracefully` or `Never`.
+    pub purge_mode: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BindingSnapshot {
+    pub namespace: String,
+    pub name: String,
+    pub clusters: Vec<TargetCluster>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Priority {
+    pub priority: i64,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BindingStatus {
+    pub scheduler_observed_generation: i64,
+    #[serde(rename = "schedulerObservingAffinityName")]
+    pub observed_affinity: String,
+    pub last_scheduled_time: Option<String>,
+    pub conditions: Vec<Condition>,
+    pub aggregated_status: Vec<AggregatedItem>,
+}
+
+/// `metav1.Condition`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Condition {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub status: String,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub observed_generation: i64,
+    pub last_transition_time: String,
+    pub reason: String,
+    pub message: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AggregatedItem {
+    pub cluster_name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<Value>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub applied: bool,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub applied_message: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub health: String,
+}
+
+fn is_zero(n: &i64) -> bool {
+    *n == 0
+}

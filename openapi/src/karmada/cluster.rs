@@ -1,0 +1,161 @@
+//! View of Cluster (`cluster.karmada.io/v1alpha1`).
+
+use std::collections::BTreeMap;
+
+use machinery::{Object, Quantity};
+use serde::{Deserialize, Serialize};
+
+use super::affinity::ClusterFacts;
+use super::binding::Condition;
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Cluster {
+    pub metadata: super::binding::Metadata,
+    pub spec: ClusterSpec,
+    pub status: ClusterStatus,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClusterSpec {
+    pub id: String,
+    /// `Push` or `Pull`.
+    pub sync_mode: String,
+    pub api_endpoint: String,
+    pub secret_ref: Option<SecretRef>,
+    pub impersonator_secret_ref: Option<SecretRef>,
+    #[serde(rename = "insecureSkipTLSVerification")]
+    pub insecure_skip_tls_verification: bool,
+    #[serde(rename = "proxyURL")]
+    pub proxy_url: String,
+    pub proxy_header: BTreeMap<String, String>,
+    pub provider: String,
+    pub region: String,
+    pub zones: Vec<String>,
+    pub taints: Vec<Taint>,
+    pub resource_models: Vec<ResourceModel>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(default)]
+pub struct SecretRef {
+    pub namespace: String,
+    pub name: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Taint {
+    pub key: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub value: String,
+    pub effect: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_added: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ResourceModel {
+    pub grade: i64,
+    pub ranges: Vec<ResourceRange>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ResourceRange {
+    pub name: String,
+    pub min: Quantity,
+    pub max: Quantity,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClusterStatus {
+    pub kubernetes_version: String,
+    pub api_enablements: Vec<ApiEnablement>,
+    pub conditions: Vec<Condition>,
+    pub resource_summary: Option<ResourceSummary>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ApiEnablement {
+    pub group_version: String,
+    pub resources: Vec<ApiResource>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ApiResource {
+    pub name: String,
+    pub kind: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ResourceSummary {
+    pub allocatable: BTreeMap<String, Quantity>,
+    pub allocating: BTreeMap<String, Quantity>,
+    pub allocated: BTreeMap<String, Quantity>,
+    pub allocatable_modelings: Vec<GradeCount>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GradeCount {
+    pub grade: i64,
+    pub count: i64,
+}
+
+/// Whether a cluster serves a kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Enablement {
+    Enabled,
+    Disabled,
+    /// Not listed, but the list is not known to be complete.
+    Unknown,
+}
+
+impl Cluster {
+    /// What affinities look at.
+    pub fn facts<'a>(&'a self, object: &'a Object) -> ClusterFacts<'a> {
+        ClusterFacts {
+            name: object.name(),
+            labels: &object.head().labels,
+            provider: &self.spec.provider,
+            region: &self.spec.region,
+            zones: &self.spec.zones,
+        }
+    }
+
+    pub fn condition(&self, kind: &str) -> Option<&Condition> {
+        self.status.conditions.iter().find(|c| c.kind == kind)
+    }
+
+    pub fn is_ready(&self) -> bool {
+        self.condition("Ready").is_some_and(|c| c.status == "True")
+    }
+
+    pub fn enablement(&self, api_version: &str, kind: &str) -> Enablement {
+        let of_version = self
+            .status
+            .api_enablements
+            .iter()
+            .filter(|e| e.group_version == api_version);
+        if of_version
+            .flat_map(|e| &e.resources)
+            .any(|r| r.kind == kind)
+        {
+            Enablement::Enabled
+        } else if self
+            .condition("CompleteAPIEnablements")
+            .is_some_and(|c| c.status == "True")
+        {
+            Enablement::Disabled
+        } else {
+            Enablement::Unknown
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Keys and values of labels, annotations, finalizers, taints and conditions.
+
+pub const POLICY_ID: &str = "propagationpolicy.karmada.io/permanent-id";
+pub const CLUSTER_POLICY_ID: &str = "clusterpropagationpolicy.karmada.io/permanent-id";
+pub const BINDING_ID: &str = "resourcebinding.karmada.io/permanent-id";
+pub const CLUSTER_BINDING_ID: &str = "clusterresourcebinding.karmada.io/permanent-id";
+pub const WORK_ID: &str = "work.karmada.io/permanent-id";
+/// A binding that the detector did not make, but that is scheduled all the same.
+pub const BINDING_MANAGED_BY: &str = "binding.karmada.io/managed-by";
+/// On objects in members: they may be changed and removed.
+pub const MANAGED: &str = "karmada.io/managed";
+pub const MANAGED_VALUE: &str = "true";
+pub const SYSTEM: &str = "karmada.io/system";
+pub const CLAIMED_BY: &str = "resourcetemplate.karmada.io/claimed-by";
+pub const SKIP_AUTO_PROPAGATION: &str = "namespace.karmada.io/skip-auto-propagation";
+
+pub const POLICY_NAMESPACE: &str = "propagationpolicy.karmada.io/namespace";
+pub const POLICY_NAME: &str = "propagationpolicy.karmada.io/name";
+pub const CLUSTER_POLICY_NAME: &str = "clusterpropagationpolicy.karmada.io/name";
+pub const APPLIED_PLACEMENT: &str = "policy.karmada.io/applied-placement";
+pub const APPLIED_OVERRIDES: &str = "policy.karmada.io/applied-overrides";
+pub const APPLIED_CLUSTER_OVERRIDES: &str = "policy.karmada.io/applied-cluster-overrides";
+pub const BINDING_NAMESPACE: &str = "resourcebinding.karmada.io/namespace";
+pub const BINDING_NAME: &str = "resourcebinding.karmada.io/name";
+pub const CLUSTER_BINDING_NAME: &str = "clusterresourcebinding.karmada.io/name";
+pub const WORK_NAMESPACE: &str = "work.karmada.io/namespace";
+pub const WORK_NAME: &str = "work.karmada.io/name";
+pub const CONFLICT_RESOLUTION: &str = "work.karmada.io/conflict-resolution";
+pub const TEMPLATE_UID: &str = "resourcetemplate.karmada.io/uid";
+pub const TEMPLATE_GENERATION: &str = "resourcetemplate.karmada.io/generation";
+pub const MANAGED_LABELS: &str = "resourcetemplate.karmada.io/managed-labels";
+pub const MANAGED_ANNOTATIONS: &str = "resourcetemplate.karmada.io/managed-annotations";
+
+pub const CLUSTER_FINALIZER: &str = "karmada.io/cluster-controller";
+pub const BINDING_FINALIZER: &str = "karmada.io/binding-controller";
+pub const CLUSTER_BINDING_FINALIZER: &str = "karmada.io/cluster-resource-binding-controller";
+pub const WORK_FINALIZER: &str = "karmada.io/execution-controller";
+pub const POLICY_FINALIZER: &str = "karmada.io/propagation-policy-controller";
+pub const CLUSTER_POLICY_FINALIZER: &str = "karmada.io/cluster-propagation-policy-controller";
+
+pub const TAINT_NOT_READY: &str = "cluster.karmada.io/not-ready";
+pub const TAINT_UNREACHABLE: &str = "cluster.karmada.io/unreachable";
+
+/// Namespaces that templates are never taken from.
+pub fn is_reserved_namespace(namespace: &str) -> bool {
+    namespace == "karmada-system"
+        || namespace == "karmada-cluster"
+        || namespace.starts_with(super::names::EXECUTION_SPACE_PREFIX)
+}

@@ -1,0 +1,75 @@
+//! Generated names (Karmada's `pkg/util/names/names.go`): they must be equal to
+//! the letter, since clients compute them too.
+
+/// What every execution space begins with.
+pub const EXECUTION_SPACE_PREFIX: &str = "karmada-es-";
+
+const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+
+/// FNV-1a over the bytes, its decimal digits spelled in the alphabet of names.
+pub fn hash(text: &str) -> String {
+    let sum = text.bytes().fold(0x811c_9dc5_u32, |h, b| {
+        (h ^ u32::from(b)).wrapping_mul(0x0100_0193)
+    });
+    sum.to_string()
+        .bytes()
+        .map(|digit| char::from(ALPHABET[usize::from(digit) % ALPHABET.len()]))
+        .collect()
+}
+
+fn dotted(name: &str) -> String {
+    name.replace(':', ".")
+}
+
+/// The namespace of a cluster's works.
+pub fn execution_space(cluster: &str) -> String {
+    format!("{EXECUTION_SPACE_PREFIX}{cluster}")
+}
+
+/// The cluster of an execution space.
+pub fn cluster_of_space(namespace: &str) -> Option<&str> {
+    namespace.strip_prefix(EXECUTION_SPACE_PREFIX)
+}
+
+/// The binding of a template.
+pub fn binding(kind: &str, name: &str) -> String {
+    format!("{}-{kind}", dotted(name)).to_lowercase()
+}
+
+/// The work of a manifest; `namespace` is empty for cluster-scoped kinds.
+pub fn work(kind: &str, name: &str, namespace: &str) -> String {
+    let name = dotted(name).to_lowercase();
+    let full = if namespace.is_empty() {
+        format!("{name}-{kind}")
+    } else {
+        format!("{namespace}-{name}-{kind}")
+    };
+    format!("{name}-{}", hash(&full.to_lowercase()))
+}
+
+/// The key by which a binding is referred to in labels.
+pub fn reference_key(namespace: &str, name: &str) -> String {
+    if namespace.is_empty() {
+        hash(name)
+    } else {
+        hash(&format!("{namespace}/{name}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_karmadas_to_the_letter() {
+        assert_eq!(work("Deployment", "nginx", "default"), "nginx-687f7fb96f");
+        assert_eq!(work("Namespace", "test", ""), "test-69fd499b4c");
+        assert_eq!(
+            work("ClusterRole", "karmada-impersonator", ""),
+            "karmada-impersonator-7cbb6bd5c9"
+        );
+        assert_eq!(reference_key("default", "nginx-deployment"), "5bdc5c4dcf");
+        assert_eq!(binding("ClusterRole", "System:X"), "system.x-clusterrole");
+        assert_eq!(cluster_of_space(&execution_space("m1")), Some("m1"));
+    }
+}

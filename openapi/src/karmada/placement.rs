@@ -1,0 +1,133 @@
+//! `Placement`: where a policy wants its resources, and how replicas are divided.
+//! It is written back as an annotation, so it serialises exactly as Go does.
+
+use serde::{Deserialize, Serialize};
+
+use super::affinity::ClusterAffinity;
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Placement {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster_affinity: Option<ClusterAffinity>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cluster_affinities: Vec<AffinityTerm>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cluster_tolerations: Vec<Toleration>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub spread_constraints: Vec<SpreadConstraint>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replica_scheduling: Option<ReplicaScheduling>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workload_affinity: Option<WorkloadAffinity>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AffinityTerm {
+    pub affinity_name: String,
+    #[serde(flatten)]
+    pub affinity: ClusterAffinity,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub overflow_affinities: Vec<OverflowTerm>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct OverflowTerm {
+    pub affinity_name: String,
+    #[serde(flatten)]
+    pub affinity: ClusterAffinity,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Toleration {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub key: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub operator: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub value: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub effect: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub toleration_seconds: Option<i64>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SpreadConstraint {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub spread_by_field: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub spread_by_label: String,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub max_groups: i64,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub min_groups: i64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ReplicaScheduling {
+    /// `Duplicated` or `Divided`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub replica_scheduling_type: String,
+    /// `Aggregated` or `Weighted`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub replica_division_preference: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight_preference: Option<WeightPreference>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct WeightPreference {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub static_weight_list: Vec<StaticWeight>,
+    /// `AvailableReplicas` or nothing.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub dynamic_weight: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct StaticWeight {
+    pub target_cluster: ClusterAffinity,
+    pub weight: i64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct WorkloadAffinity {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub affinity: Option<GroupTerm>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub anti_affinity: Option<GroupTerm>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct GroupTerm {
+    pub group_by_label_key: String,
+}
+
+fn is_zero(n: &i64) -> bool {
+    *n == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_encoded_as_go_encodes_it() {
+        let text = r#"{"clusterAffinity":{"clusterNames":["member1","member2"]},"clusterTolerations":[{"key":"cluster.karmada.io/not-ready","operator":"Exists","effect":"NoExecute","tolerationSeconds":300}],"replicaScheduling":{"replicaSchedulingType":"Divided","replicaDivisionPreference":"Weighted","weightPreference":{"staticWeightList":[{"targetCluster":{"clusterNames":["member1"]},"weight":1}]}}}"#;
+        let placement: Placement = serde_json::from_str(text).unwrap();
+        assert_eq!(serde_json::to_string(&placement).unwrap(), text);
+        let term = r#"{"clusterAffinities":[{"affinityName":"a","clusterNames":["m"],"overflowAffinities":[{"affinityName":"b"}]}]}"#;
+        let placement: Placement = serde_json::from_str(term).unwrap();
+        assert_eq!(serde_json::to_string(&placement).unwrap(), term);
+    }
+}

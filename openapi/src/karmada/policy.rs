@@ -1,0 +1,284 @@
+//! Views of PropagationPolicy and OverridePolicy, and of their cluster-scoped
+//! forms, which have the same spec.
+
+use machinery::LabelSelector;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::affinity::{ClusterAffinity, Selector};
+use super::placement::Placement;
+
+/// How closely a selector names what it matches (Karmada's implicit priority).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Closeness {
+    Mismatch,
+    /// Everything of the kind.
+    All,
+    Labels,
+    Name,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ResourceSelector {
+    pub api_version: String,
+    pub kind: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub label_selector: Option<Selector>,
+}
+
+impl ResourceSelector {
+    /// How closely it names an object.
+    pub fn closeness(&self, api_version: &str, kind: &str, head: &machinery::Head) -> Closeness {
+        if self.api_version != api_version
+            || self.kind != kind
+            || !(self.namespace.is_empty() || self.namespace == *head.namespace)
+        {
+            return Closeness::Mismatch;
+        }
+        if !self.name.is_empty() {
+            return if self.name == *head.name {
+                Closeness::Name
+            } else {
+                Closeness::Mismatch
+            };
+        }
+        let Some(selector) = &self.label_selector else {
+            return Closeness::All;
+        };
+        let selector: Result<LabelSelector, _> = selector.compile();
+        if selector.is_ok_and(|s| s.matches(|key| head.label(key))) {
+            Closeness::Labels
+        } else {
+            Closeness::Mismatch
+        }
+    }
+}
+
+/// The closest of several selectors.
+pub fn closest(
+    selectors: &[ResourceSelector],
+    api_version: &str,
+    kind: &str,
+    head: &machinery::Head,
+) -> Closeness {
+    selectors
+        .iter()
+        .map(|s| s.closeness(api_version, kind, head))
+        .max()
+        .unwrap_or(Closeness::Mismatch)
+}
+
+/// PropagationPolicy and ClusterPropagationPolicy.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct PropagationPolicy {
+    pub spec: PropagationSpec,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PropagationSpec {
+    pub resource_selectors: Vec<ResourceSelector>,
+    pub propagate_deps: bool,
+    pub placement: Placement,
+    pub priority: i64,
+    /// `Always` or `Never`.
+    pub preemption: String,
+    pub dependent_overrides: Vec<String>,
+    pub scheduler_name: String,
+    /// As written: it is copied to the binding.
+    pub failover: Option<Value>,
+    pub conflict_resolution: String,
+    /// `Lazy` or nothing.
+    pub activation_preference: String,
+    pub suspension: Option<Suspension>,
+    pub preserve_resources_on_deletion: Option<bool>,
+    pub schedule_priority: Option<SchedulePriority>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Suspension {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dispatching: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dispatching_on_clusters: Option<SuspendClusters>,
+    /// On bindings only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scheduling: Option<bool>,
+}
+
+impl Suspension {
+    /// Whether nothing may be sent to a cluster.
+    pub fn suspends(&self, cluster: &str) -> bool {
+        let listed = |s: &SuspendClusters| s.cluster_names.iter().any(|n| n == cluster);
+        self.dispatching == Some(true) || self.dispatching_on_clusters.as_ref().is_some_and(listed)
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SuspendClusters {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cluster_names: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SchedulePriority {
+    pub priority_class_source: String,
+    pub priority_class_name: String,
+}
+
+/// OverridePolicy and ClusterOverridePolicy.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct OverridePolicy {
+    pub spec: OverrideSpec,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct OverrideSpec {
+    /// Empty: everything.
+    pub resource_selectors: Vec<ResourceSelector>,
+    pub override_rules: Vec<OverrideRule>,
+    /// Deprecated form of a single rule.
+    pub target_cluster: Option<ClusterAffinity>,
+    pub overriders: Overriders,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct OverrideRule {
+    pub target_cluster: Option<ClusterAffinity>,
+    pub overriders: Overriders,
+}
+
+/// Serialises as Go does: it is recorded in an annotation of the work.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Overriders {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub plaintext: Vec<Plaintext>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub image_overrider: Vec<ImageOverrider>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub command_overrider: Vec<CommandOverrider>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub args_overrider: Vec<CommandOverrider>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub labels_overrider: Vec<MapOverrider>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub annotations_overrider: Vec<MapOverrider>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub field_overrider: Vec<FieldOverrider>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Plaintext {
+    pub path: String,
+    /// `add`, `remove` or `replace`.
+    pub operator: String,
+    #[serde(skip_serializing_if = "Value::is_null")]
+    pub value: Value,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ImageOverrider {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub predicate: Option<ImagePredicate>,
+    /// `Registry`, `Repository` or `Tag`.
+    pub component: String,
+    pub operator: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub value: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ImagePredicate {
+    pub path: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CommandOverrider {
+    pub container_name: String,
+    pub operator: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub value: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MapOverrider {
+    pub operator: String,
+    #[serde(skip_serializing_if = "std::collections::BTreeMap::is_empty")]
+    pub value: std::collections::BTreeMap<String, String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct FieldOverrider {
+    pub field_path: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub json: Vec<FieldPatch>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub yaml: Vec<FieldPatch>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct FieldPatch {
+    pub sub_path: String,
+    pub operator: String,
+    #[serde(skip_serializing_if = "Value::is_null")]
+    pub value: Value,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_name_is_closer_than_labels_than_the_kind() {
+        let object = machinery::Object::from_value(
+            &json!({"metadata": {"name": "a", "namespace": "n", "labels": {"x": "1"}}}),
+        )
+        .unwrap();
+        let check = |selector: Value, expected: Closeness| {
+            let mut all = json!({"apiVersion": "v1", "kind": "ConfigMap"});
+            if let (Some(all), Some(more)) = (all.as_object_mut(), selector.as_object()) {
+                all.extend(more.clone());
+            }
+            let parsed: ResourceSelector = serde_json::from_value(all).unwrap();
+            assert_eq!(
+                parsed.closeness("v1", "ConfigMap", object.head()),
+                expected,
+                "{selector}"
+            );
+        };
+        check(json!({}), Closeness::All);
+        check(json!({"name": "a"}), Closeness::Name);
+        check(
+            json!({"name": "a", "labelSelector": {"matchLabels": {"x": "2"}}}),
+            Closeness::Name,
+        );
+        check(json!({"name": "b"}), Closeness::Mismatch);
+        check(json!({"namespace": "m", "name": "a"}), Closeness::Mismatch);
+        check(
+            json!({"labelSelector": {"matchLabels": {"x": "1"}}}),
+            Closeness::Labels,
+        );
+        check(json!({"kind": "Secret"}), Closeness::Mismatch);
+    }
+}

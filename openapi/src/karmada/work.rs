@@ -1,0 +1,71 @@
+//! View of Work (`work.karmada.io/v1alpha1`).
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::binding::{Condition, Metadata};
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Work {
+    pub metadata: Metadata,
+    pub spec: WorkSpec,
+    pub status: WorkStatus,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct WorkSpec {
+    pub workload: Workload,
+    pub suspend_dispatching: Option<bool>,
+    pub preserve_resources_on_deletion: Option<bool>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Workload {
+    pub manifests: Vec<Value>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct WorkStatus {
+    pub conditions: Vec<Condition>,
+    pub manifest_statuses: Vec<ManifestStatus>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ManifestStatus {
+    pub identifier: Identifier,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<Value>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub health: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Identifier {
+    pub ordinal: i64,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub group: String,
+    pub version: String,
+    pub kind: String,
+    /// Always empty; the schema requires it all the same.
+    pub resource: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    pub name: String,
+}
+
+impl Work {
+    pub fn condition(&self, kind: &str) -> Option<&Condition> {
+        self.status.conditions.iter().find(|c| c.kind == kind)
+    }
+
+    pub fn is_applied(&self) -> bool {
+        self.condition("Applied")
+            .is_some_and(|c| c.status == "True")
+    }
+}
