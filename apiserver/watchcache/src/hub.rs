@@ -32,7 +32,8 @@ impl Default for Config {
     }
 }
 
-/// The owner of caches. Dropping it without [`Hub::shutdown`] aborts the tasks.
+/// The owner of caches. [`Hub::shutdown`] joins their tasks; without it they end by
+/// themselves when the hub and its caches are dropped.
 pub struct Hub {
     store: Arc<dyn Store>,
     config: Config,

@@ -110,9 +110,15 @@ impl Cache {
             }
             Watcher::on_ring(&self.shared, request)?
         };
-        // Whether the history is still there is better told before the stream opens.
-        if let Phase::History(history) = &mut watcher.phase {
-            history.fetch(&self.shared, &watcher.keys.base).await?;
+        // What the store refuses is better told before the stream opens.
+        match &mut watcher.phase {
+            Phase::History(history) => {
+                history.fetch(&self.shared, &watcher.keys.base).await?;
+            }
+            Phase::Initial(initial) if self.shared.uncached => {
+                initial.fetch(&self.shared).await?;
+            }
+            _ => {}
         }
         Ok(watcher)
     }

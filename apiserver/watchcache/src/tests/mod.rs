@@ -1,5 +1,6 @@
 //! Tests over whole caches, on a store whose every delay and fault is chosen.
 
+mod engine;
 mod lists;
 mod model;
 mod watches;

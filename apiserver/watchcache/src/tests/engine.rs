@@ -1,0 +1,97 @@
+//! The same promises on the engine of this process, with its own timing.
+
+use storage::{Embedded, Op, Options};
+
+use super::*;
+use crate::{At, Freshness, ListRequest};
+
+async fn put(store: &dyn Store, suffix: &str, app: &str, expected: u64) -> u64 {
+    let txn = Txn {
+        key: format!("{PREFIX}{suffix}").into(),
+        expected,
+        op: Op::Put {
+            value: json(suffix, app).into(),
+            ttl: None,
+        },
+    };
+    match store.commit(txn).await.unwrap() {
+        Outcome::Committed { revision } => revision,
+        Outcome::Conflict { current } => panic!("conflict with {current:?}"),
+    }
+}
+
+/// The next `count` items.
+async fn take(watcher: &mut Watcher, count: usize) -> Vec<String> {
+    let mut seen = Vec::new();
+    for _ in 0..count {
+        let next = tokio::time::timeout(Duration::from_secs(20), watcher.next()).await;
+        seen.push(show(&next.unwrap().unwrap().unwrap()));
+    }
+    seen
+}
+
+async fn check(ring_bytes: usize, uncached: bool) {
+    let store = Arc::new(Embedded::memory(Options::default()).unwrap());
+    let config = Config {
+        ring_bytes,
+        ..Config::default()
+    };
+    let hub = Hub::new(Arc::clone(&store) as Arc<dyn Store>, config);
+    let cache = if uncached {
+        hub.uncached(PREFIX)
+    } else {
+        hub.resource(PREFIX)
+    };
+    let watch = |start| {
+        cache.watch(WatchRequest {
+            filter: Filter::default(),
+            start,
+            bookmarks: true,
+            deadline: None,
+        })
+    };
+    let mut last = put(&*store, "a/x", "0", 0).await;
+    let first = last;
+    let mut initial = watch(Start::Initial(Freshness::Newest)).await.unwrap();
+    for n in 1..=50 {
+        last = put(&*store, "a/x", &n.to_string(), last).await;
+        let own = cache.get("a/x", Freshness::Newest).await.unwrap().unwrap();
+        assert_eq!(own.revision(), last, "a client reads its own write");
+    }
+    let mut expected = vec![
+        format!("ADDED a/x@{first} 0"),
+        format!("BOOKMARK {first} end"),
+    ];
+    let changes = (1..=50).map(|n| format!("MODIFIED a/x@{} {n}", first + n));
+    let changes: Vec<String> = changes.collect();
+    expected.extend(changes.iter().cloned());
+    assert_eq!(take(&mut initial, 52).await, expected);
+    let mut resumed = watch(Start::After(first)).await.unwrap();
+    assert_eq!(take(&mut resumed, 50).await, changes);
+
+    let exact = |revision| {
+        cache.list(ListRequest {
+            filter: Filter::default(),
+            at: At::Exact(revision),
+            limit: 0,
+        })
+    };
+    let past = exact(first + 7).await.unwrap();
+    assert_eq!(past.items[0].head().label("app"), Some("7"));
+    store.compact(first + 20).await.unwrap();
+    if ring_bytes == 0 {
+        assert_eq!(exact(first + 7).await.err().unwrap().status().code, 410);
+    } else {
+        assert_eq!(exact(first + 7).await.unwrap().revision, first + 7);
+    }
+    hub.shutdown().await;
+    assert!(initial.next().await.is_none() && resumed.next().await.is_none());
+    store.close().await;
+}
+
+#[tokio::test]
+async fn promises_hold_on_the_embedded_engine() {
+    for (ring_bytes, uncached) in [(32 << 20, false), (0, false), (0, true)] {
+        check(ring_bytes, uncached).await;
+    }
+}
