@@ -1,0 +1,468 @@
+//! The filters every request passes, in the order of kube-apiserver's chain, and
+//! the paths outside the resources.
+//!
+//! request ──► id ──► drain ──► authentication ──► in-flight limits ──► impersonation ──► authorisation ──► deadline ──► handler
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use auth::rbac::{Authorizer, Target};
+use auth::{Authenticator, Credentials, Peer, impersonation};
+use futures_util::FutureExt;
+use http::header::{AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderValue};
+use http::{HeaderMap, Method, Request, Response, Version};
+use hyper::body::Incoming;
+use jiff::Timestamp;
+use machinery::time::Clock;
+use machinery::user::MASTERS;
+use machinery::{Status, UserInfo};
+use registry::Registry;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+use crate::body::Body;
+use crate::connect::Connect;
+use crate::documents::Documents;
+use crate::health;
+use crate::metrics::{Metrics, Observation, Route, verb_label};
+use crate::negotiation::{self, Form};
+use crate::requestinfo::{self, Query, RequestInfo, Resource};
+use crate::resource::{Call, time_limit};
+use crate::{Options, reply};
+
+/// The server behind the listener.
+pub(crate) struct App {
+    registry: Arc<Registry>,
+    authenticator: Arc<Authenticator>,
+    authorizer: Arc<Authorizer>,
+    pub(crate) metrics: Arc<Metrics>,
+    documents: Documents,
+    options: Options,
+    /// Read-only and mutating requests being handled.
+    inflight: [Arc<Semaphore>; 2],
+    /// Set when the server stops: readiness turns red, new requests are sent away.
+    pub(crate) draining: CancellationToken,
+    /// Set when watches are to end.
+    pub(crate) closing: CancellationToken,
+}
+
+/// Who passed, and what is held until the reply is over.
+struct Admitted {
+    user: Arc<UserInfo>,
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+impl App {
+    pub(crate) fn new(
+        registry: Arc<Registry>,
+        authenticator: Arc<Authenticator>,
+        authorizer: Arc<Authorizer>,
+        options: Options,
+        metrics: Arc<Metrics>,
+        draining: CancellationToken,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            documents: Documents::new(Arc::clone(&registry), options.clock.now()),
+            inflight: [options.max_readonly, options.max_mutating]
+                .map(|n| Arc::new(Semaphore::new(n))),
+            registry,
+            authenticator,
+            authorizer,
+            metrics,
+            options,
+            draining,
+            closing: CancellationToken::new(),
+        })
+    }
+
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.options.clock.now()
+    }
+
+    pub(crate) fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.options.clock)
+    }
+
+    pub(crate) fn watches_end(&self) -> CancellationToken {
+        self.closing.clone()
+    }
+
+    pub(crate) fn connector(&self, r: &Resource) -> Option<&Arc<dyn Connect>> {
+        if r.subresource.is_empty() || !r.named {
+            return None;
+        }
+        let key = (r.group.clone(), r.resource.clone(), r.subresource.clone());
+        self.options.connectors.get(&key)
+    }
+
+    /// Answers one request; never fails.
+    pub(crate) async fn serve(
+        self: Arc<Self>,
+        peer: Arc<Peer>,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
+        let began = Instant::now();
+        let audit_id = audit_id(request.headers());
+        let head = request.method() == Method::HEAD;
+        let old = request.version() < Version::HTTP_2;
+        let query = Query::parse(request.uri().query());
+        let form = negotiation::reply(request.headers(), &query, false).unwrap_or(Form::PLAIN);
+        let info = requestinfo::parse(request.method(), request.uri().path(), &query);
+        let (route, mut response) = match info {
+            Ok(info) => {
+                let long = self.long_running(&info, &query);
+                let route = self.route(&info, &query, long);
+                let handled = self.filtered(&peer, info, query, request, &route, long);
+                let response = match AssertUnwindSafe(handled).catch_unwind().await {
+                    Ok(Ok(response)) => response,
+                    Ok(Err(status)) => reply::status(&status, form),
+                    Err(_) => {
+                        self.metrics.aborts.inc();
+                        let text = "this request caused the server to panic; see its log";
+                        reply::status(&Status::internal(text), form)
+                    }
+                };
+                (route, response)
+            }
+            Err(status) => (Route::default(), reply::status(&status, form)),
+        };
+        let code = response.status().as_u16();
+        let long = matches!(route.verb, "WATCH" | "CONNECT") && code < 300;
+        let took = (!long).then(|| began.elapsed());
+        if response.body().is_full() || long {
+            self.metrics.observe(&route, code, took);
+        } else {
+            let observation = Observation {
+                metrics: Arc::clone(&self.metrics),
+                route,
+                code,
+                since: took.map(|_| began),
+            };
+            response.body_mut().keep(observation);
+        }
+        self.finish(&mut response, audit_id, old);
+        if head {
+            *response.body_mut() = Body::empty();
+        }
+        response
+    }
+
+    fn finish(&self, response: &mut Response<Body>, audit_id: HeaderValue, old: bool) {
+        let headers = response.headers_mut();
+        headers.insert("audit-id", audit_id);
+        headers
+            .entry(CACHE_CONTROL)
+            .or_insert(HeaderValue::from_static("no-cache, private"));
+        if old && self.draining.is_cancelled() {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+    }
+
+    fn long_running(&self, info: &RequestInfo, query: &Query) -> bool {
+        let Some(r) = &info.resource else {
+            return false;
+        };
+        info.verb == "watch"
+            || (self.connector(r).is_some() && (r.subresource != "log" || query.flag("follow")))
+    }
+
+    fn route(&self, info: &RequestInfo, query: &Query, long: bool) -> Route {
+        let verb = verb_label(info.verb);
+        let mut route = Route {
+            verb,
+            dry_run: query.get("dryRun") == Some("All"),
+            ..Route::default()
+        };
+        let Some(r) = &info.resource else {
+            return route;
+        };
+        let table = self.registry.table();
+        let Some(row) = table.lookup(&r.group, &r.version, &r.resource) else {
+            return route;
+        };
+        let sub_known = row.subresource(&r.subresource).is_some() || self.connector(r).is_some();
+        if long && info.verb != "watch" {
+            route.verb = "CONNECT";
+        }
+        if sub_known {
+            route.subresource.clone_from(&r.subresource);
+        }
+        route.scope = match (r.named, r.namespace.is_empty()) {
+            (true, _) => "resource",
+            (false, false) => "namespace",
+            (false, true) => "cluster",
+        };
+        route.group.clone_from(&r.group);
+        route.version.clone_from(&r.version);
+        route.resource.clone_from(&r.resource);
+        route
+    }
+
+    async fn filtered(
+        &self,
+        peer: &Peer,
+        info: RequestInfo,
+        query: Query,
+        mut request: Request<Incoming>,
+        route: &Route,
+        long: bool,
+    ) -> Result<Response<Body>, Status> {
+        let probe = is_probe(&info.path) && info.resource.is_none();
+        if self.draining.is_cancelled() && !probe {
+            self.metrics.terminated(route.verb, "429");
+            let text = "the server is shutting down, please try again later";
+            return Err(Status::too_many_requests(text, 1));
+        }
+        let admitted = self
+            .admit(peer, &info, &mut request, route, long || probe)
+            .await?;
+        let limit = time_limit(&query, self.options.request_timeout);
+        let mut held: Vec<Box<dyn std::any::Any + Send>> = Vec::new();
+        if long {
+            held.push(Box::new(self.metrics.long_running(route)));
+        } else {
+            let mutating = mutating(info.verb);
+            held.push(Box::new((admitted.permit, self.metrics.inflight(mutating))));
+        }
+        let handled = self.handle(
+            admitted.user,
+            info,
+            query,
+            request,
+            (!long).then_some(limit),
+        );
+        let mut response = if long {
+            Box::pin(handled).await?
+        } else {
+            let text = "request did not complete within the allotted timeout";
+            tokio::time::timeout(limit, Box::pin(handled))
+                .await
+                .map_err(|_| Status::timeout(text))??
+        };
+        if !response.body().is_full() {
+            held.into_iter().for_each(|h| response.body_mut().keep(h));
+        }
+        Ok(response)
+    }
+
+    /// Authentication, in-flight limits, impersonation, authorisation.
+    async fn admit(
+        &self,
+        peer: &Peer,
+        info: &RequestInfo,
+        request: &mut Request<Incoming>,
+        route: &Route,
+        exempt: bool,
+    ) -> Result<Admitted, Status> {
+        let credentials = Credentials {
+            peer: Some(peer),
+            bearer: bearer(request.headers()),
+        };
+        let asking = self
+            .authenticator
+            .authenticate(credentials)
+            .await
+            .map_err(|refused| {
+                tracing::debug!(%refused, "credentials refused");
+                Status::unauthorized()
+            })?;
+        let permit = if exempt || asking.in_group(MASTERS) {
+            None
+        } else {
+            let pool = &self.inflight[usize::from(mutating(info.verb))];
+            Some(Arc::clone(pool).try_acquire_owned().map_err(|_| {
+                self.metrics.terminated(route.verb, "429");
+                Status::too_many_requests("too many requests, please try again later.", 1)
+            })?)
+        };
+        let user = self.impersonated(asking, request.headers())?;
+        strip_credentials(request.headers_mut());
+        let target = match &info.resource {
+            Some(r) => resource_target(r),
+            None => Target::Path(&info.path),
+        };
+        if !self.authorizer.allows(&user, info.verb, target) {
+            return Err(Authorizer::forbidden(&user, info.verb, target));
+        }
+        Ok(Admitted { user, permit })
+    }
+
+    fn impersonated(
+        &self,
+        asking: Arc<UserInfo>,
+        headers: &HeaderMap,
+    ) -> Result<Arc<UserInfo>, Status> {
+        let pairs = headers
+            .iter()
+            .filter(|(name, _)| name.as_str().starts_with("impersonate-"))
+            .filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)));
+        let Some(wanted) = impersonation::wanted(pairs)? else {
+            return Ok(asking);
+        };
+        for target in wanted.requires() {
+            if !self.authorizer.allows(&asking, "impersonate", target) {
+                return Err(Authorizer::forbidden(&asking, "impersonate", target));
+            }
+        }
+        Ok(Arc::new(wanted.user()))
+    }
+
+    async fn handle(
+        &self,
+        user: Arc<UserInfo>,
+        info: RequestInfo,
+        query: Query,
+        request: Request<Incoming>,
+        limit: Option<Duration>,
+    ) -> Result<Response<Body>, Status> {
+        match info.resource {
+            Some(resource) => {
+                let call = Call {
+                    user,
+                    verb: info.verb,
+                    resource,
+                    query,
+                    deadline: limit.map(|l| tokio::time::Instant::now() + l),
+                };
+                Box::pin(self.resource(call, request)).await
+            }
+            None if matches!(info.verb, "get" | "head") => {
+                self.path(&info.path, &query, request.headers()).await
+            }
+            None => Err(Status::failure(
+                405,
+                "MethodNotAllowed",
+                "the server does not allow this method on the requested resource",
+            )),
+        }
+    }
+
+    /// GET of a path outside the resources.
+    async fn path(
+        &self,
+        path: &str,
+        query: &Query,
+        headers: &HeaderMap,
+    ) -> Result<Response<Body>, Status> {
+        if let Some(answer) = health::answer(&self.options.checks, &self.metrics, path, query) {
+            return Ok(answer);
+        }
+        if let Some(answer) = self.documents.discovery(headers, query, path) {
+            return Ok(answer);
+        }
+        let form = || negotiation::reply(headers, query, false);
+        match path {
+            "/version" => Ok(reply::value(200, &self.options.version.document(), form()?)),
+            "/metrics" => {
+                let mut response = Response::new(Body::full(self.metrics.text()));
+                let text = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+                response.headers_mut().insert(CONTENT_TYPE, text);
+                Ok(response)
+            }
+            "/openapi/v2" => self.documents.v2(headers).await,
+            "/" => Ok(reply::paths(&self.all_paths(), form()?)),
+            "/openid/v1/jwks" => {
+                let jwks = self.authenticator.issuer().jwks();
+                Ok(reply::value(200, &jwks, Form::PLAIN))
+            }
+            "/.well-known/openid-configuration" => {
+                let issuer = self.authenticator.issuer();
+                let uri = format!("{}/openid/v1/jwks", issuer.issuer());
+                Ok(reply::value(200, &issuer.discovery(&uri), Form::PLAIN))
+            }
+            _ => match path.strip_prefix("/openapi/v3") {
+                Some("") => self.documents.v3(headers, query, "").await,
+                Some(below) if below.starts_with('/') => {
+                    self.documents.v3(headers, query, &below[1..]).await
+                }
+                _ => Err(Status::no_such_path()),
+            },
+        }
+    }
+
+    fn all_paths(&self) -> Vec<String> {
+        let mut all = self.documents.paths();
+        let fixed = [
+            "/.well-known/openid-configuration",
+            "/healthz",
+            "/livez",
+            "/metrics",
+            "/openapi/v2",
+            "/openapi/v3",
+            "/openid/v1/jwks",
+            "/readyz",
+            "/version",
+        ];
+        all.extend(fixed.map(str::to_owned));
+        for check in &self.options.checks {
+            all.push(format!("/readyz/{}", check.name));
+            if check.live {
+                all.push(format!("/livez/{}", check.name));
+                all.push(format!("/healthz/{}", check.name));
+            }
+        }
+        all.sort_unstable();
+        all
+    }
+}
+
+fn resource_target(r: &Resource) -> Target<'_> {
+    Target::Resource {
+        group: &r.group,
+        version: &r.version,
+        resource: &r.resource,
+        subresource: &r.subresource,
+        namespace: &r.namespace,
+        name: &r.name,
+    }
+}
+
+fn mutating(verb: &str) -> bool {
+    !matches!(verb, "get" | "list" | "watch" | "head" | "options")
+}
+
+fn is_probe(path: &str) -> bool {
+    ["/healthz", "/livez", "/readyz"]
+        .iter()
+        .any(|p| path.starts_with(p))
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = value.trim().split_once(' ')?;
+    scheme
+        .eq_ignore_ascii_case("bearer")
+        .then(|| token.trim())
+        .filter(|t| !t.is_empty())
+}
+
+/// What proved who asks goes no further: not to handlers, not through a proxy.
+fn strip_credentials(headers: &mut HeaderMap) {
+    headers.remove(AUTHORIZATION);
+    let spent: Vec<_> = headers
+        .keys()
+        .filter(|k| k.as_str().starts_with("x-remote-") || k.as_str().starts_with("impersonate-"))
+        .cloned()
+        .collect();
+    for name in spent {
+        headers.remove(name);
+    }
+}
+
+/// The request's own id when it is a sensible one, else a new one.
+fn audit_id(headers: &HeaderMap) -> HeaderValue {
+    let sensible = |v: &&HeaderValue| {
+        let bytes = v.as_bytes();
+        !bytes.is_empty() && bytes.len() <= 64 && bytes.iter().all(u8::is_ascii_graphic)
+    };
+    if let Some(own) = headers.get("audit-id").filter(sensible) {
+        return own.clone();
+    }
+    HeaderValue::from_str(&uuid::Uuid::new_v4().to_string())
+        .unwrap_or_else(|_| HeaderValue::from_static("none"))
+}

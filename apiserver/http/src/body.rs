@@ -1,0 +1,202 @@
+//! Bodies of replies.
+//!
+//! Enters: bytes, an iterator of chunks, a stream of events, or a body from
+//! elsewhere. Leaves: what hyper sends. A chunk is made when the connection can
+//! take it, so a long list costs one chunk of memory beside the objects it shares.
+
+use std::any::Any;
+use std::io::Write as _;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use futures_util::Stream;
+use http_body::{Frame, SizeHint};
+use http_body_util::combinators::UnsyncBoxBody;
+
+/// Why a body from elsewhere broke off.
+pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
+/// Chunks made one at a time.
+pub(crate) type Chunks = Box<dyn Iterator<Item = Bytes> + Send>;
+/// Chunks that come when there is something to tell.
+pub(crate) type Events = Pin<Box<dyn Stream<Item = Bytes> + Send>>;
+
+enum Inner {
+    Full(Bytes),
+    Chunks { chunks: Chunks, left: Option<u64> },
+    Events(Events),
+    Foreign(UnsyncBoxBody<Bytes, Error>),
+}
+
+/// The body of a reply.
+pub struct Body {
+    inner: Inner,
+    /// Dropped when the reply is over: permits, counters.
+    guards: Vec<Box<dyn Any + Send>>,
+}
+
+impl Body {
+    pub fn empty() -> Self {
+        Self::full(Bytes::new())
+    }
+
+    pub fn full(bytes: impl Into<Bytes>) -> Self {
+        Self::of(Inner::Full(bytes.into()))
+    }
+
+    /// `length` when it is known beforehand; the chunks must sum up to it.
+    pub(crate) fn chunks(chunks: Chunks, length: Option<u64>) -> Self {
+        Self::of(Inner::Chunks {
+            chunks,
+            left: length,
+        })
+    }
+
+    /// The same, compressed.
+    pub(crate) fn gzip(chunks: Chunks) -> Self {
+        Self::chunks(Box::new(Gzip::new(chunks)), None)
+    }
+
+    pub(crate) fn events(events: Events) -> Self {
+        Self::of(Inner::Events(events))
+    }
+
+    /// A body that somebody else makes: a proxied reply.
+    pub fn foreign<B>(body: B) -> Self
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Error>,
+    {
+        use http_body_util::BodyExt;
+        Self::of(Inner::Foreign(body.map_err(Into::into).boxed_unsync()))
+    }
+
+    fn of(inner: Inner) -> Self {
+        Self {
+            inner,
+            guards: Vec::new(),
+        }
+    }
+
+    /// Keeps `guard` until the reply is over.
+    pub(crate) fn keep(&mut self, guard: impl Any + Send) {
+        self.guards.push(Box::new(guard));
+    }
+
+    /// Whether all of it is there already.
+    pub(crate) fn is_full(&self) -> bool {
+        matches!(self.inner, Inner::Full(_))
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        let next = match &mut self.inner {
+            Inner::Full(bytes) if bytes.is_empty() => None,
+            Inner::Full(bytes) => Some(std::mem::take(bytes)),
+            Inner::Chunks { chunks, left } => {
+                let chunk = chunks.next();
+                if let (Some(left), Some(chunk)) = (left, &chunk) {
+                    *left = left.saturating_sub(chunk.len() as u64);
+                }
+                chunk
+            }
+            Inner::Events(events) => match events.as_mut().poll_next(cx) {
+                Poll::Ready(next) => next,
+                Poll::Pending => return Poll::Pending,
+            },
+            Inner::Foreign(body) => return Pin::new(body).poll_frame(cx),
+        };
+        if next.is_none() {
+            self.guards.clear();
+        }
+        Poll::Ready(next.map(|bytes| Ok(Frame::data(bytes))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.inner {
+            Inner::Full(bytes) => bytes.is_empty(),
+            Inner::Chunks { left, .. } => *left == Some(0),
+            Inner::Events(_) => false,
+            Inner::Foreign(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.inner {
+            Inner::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Inner::Chunks {
+                left: Some(left), ..
+            } => SizeHint::with_exact(*left),
+            Inner::Foreign(body) => body.size_hint(),
+            _ => SizeHint::default(),
+        }
+    }
+}
+
+/// Chunks compressed on their way.
+struct Gzip {
+    chunks: Chunks,
+    encoder: Option<GzEncoder<Vec<u8>>>,
+}
+
+impl Gzip {
+    fn new(chunks: Chunks) -> Self {
+        // The fastest level: the reply is read once.
+        let encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        Self {
+            chunks,
+            encoder: Some(encoder),
+        }
+    }
+}
+
+impl Iterator for Gzip {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        let mut encoder = self.encoder.take()?;
+        // Writing to a vector cannot fail.
+        for chunk in self.chunks.by_ref() {
+            encoder.write_all(&chunk).ok()?;
+            if !encoder.get_ref().is_empty() {
+                let out = std::mem::take(encoder.get_mut());
+                self.encoder = Some(encoder);
+                return Some(out.into());
+            }
+        }
+        encoder.finish().ok().map(Bytes::from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::BodyExt;
+    use std::io::Read as _;
+
+    #[tokio::test]
+    async fn bodies_are_what_they_were_made_of() {
+        let parts: Vec<Bytes> = (0..50u8).map(|n| Bytes::from(vec![n; 1000])).collect();
+        let whole: Vec<u8> = parts.concat();
+        let plain = Body::chunks(Box::new(parts.clone().into_iter()), Some(50_000));
+        assert_eq!(http_body::Body::size_hint(&plain).exact(), Some(50_000));
+        assert_eq!(plain.collect().await.unwrap().to_bytes(), whole);
+        let packed = Body::gzip(Box::new(parts.into_iter()));
+        let packed = packed.collect().await.unwrap().to_bytes();
+        let mut out = Vec::new();
+        flate2::read::GzDecoder::new(&packed[..])
+            .read_to_end(&mut out)
+            .unwrap();
+        assert_eq!(out, whole);
+        assert!(packed.len() < 5_000);
+    }
+}

@@ -1,0 +1,256 @@
+//! Bodies of requests: bytes into a tree of values.
+//!
+//! Enters: a body within its limit, and its type. Leaves: a value and the paths
+//! of keys that stood twice. Depth and size are bounded.
+
+use std::cell::RefCell;
+use std::fmt;
+
+use http_body::Body as _;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use machinery::Status;
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+use crate::negotiation::BodyType;
+
+/// Most a body may hold (kube-apiserver's `MaxRequestBodyBytes`).
+pub(crate) const MAX_BODY: usize = 3 * 1024 * 1024;
+/// Duplicate keys told at most.
+const MAX_DUPLICATES: usize = 100;
+
+/// Reads a body up to its limit.
+pub(crate) async fn read(mut body: Incoming) -> Result<Vec<u8>, Status> {
+    let too_large = || Status::too_large(format!("limit is {MAX_BODY}"));
+    if body.size_hint().lower() > MAX_BODY as u64 {
+        return Err(too_large());
+    }
+    let mut bytes = Vec::with_capacity(body.size_hint().lower() as usize);
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|e| Status::bad_request(format!("cannot read the body: {e}")))?;
+        if let Some(data) = frame.data_ref() {
+            if bytes.len() + data.len() > MAX_BODY {
+                return Err(too_large());
+            }
+            bytes.extend_from_slice(data);
+        }
+    }
+    Ok(bytes)
+}
+
+/// A decoded body; duplicates as `spec.a[0].b`.
+pub(crate) struct Decoded {
+    pub(crate) value: Value,
+    pub(crate) duplicates: Vec<String>,
+}
+
+/// Decodes an object's body. 400 when it cannot be read.
+pub(crate) fn object(bytes: &[u8], body_type: BodyType) -> Result<Decoded, Status> {
+    let decoded = match body_type {
+        BodyType::Json => json(bytes)?,
+        BodyType::Yaml => Decoded {
+            value: yaml(bytes)?,
+            duplicates: Vec::new(),
+        },
+        BodyType::Protobuf => Decoded {
+            value: protobuf(bytes)?,
+            duplicates: Vec::new(),
+        },
+    };
+    if decoded.value.is_object() {
+        return Ok(decoded);
+    }
+    Err(Status::bad_request(
+        "couldn't get version/kind; json parse error: the body is not an object",
+    ))
+}
+
+fn protobuf(bytes: &[u8]) -> Result<Value, Status> {
+    let (gvk, mut value) = openapi::proto::decode(bytes).map_err(Status::bad_request)?;
+    if let Some(map) = value.as_object_mut()
+        && !gvk.kind.is_empty()
+    {
+        map.entry("apiVersion")
+            .or_insert_with(|| gvk.api_version().into());
+        map.entry("kind")
+            .or_insert_with(|| gvk.kind.as_ref().into());
+    }
+    Ok(value)
+}
+
+fn yaml(bytes: &[u8]) -> Result<Value, Status> {
+    let text =
+        std::str::from_utf8(bytes).map_err(|_| Status::bad_request("yaml: invalid UTF-8"))?;
+    serde_saphyr::from_str(text)
+        .map_err(|e| Status::bad_request(format!("error converting YAML to JSON: {e}")))
+}
+
+/// Decodes JSON, keeping the last of duplicate keys and naming them all.
+pub(crate) fn json(bytes: &[u8]) -> Result<Decoded, Status> {
+    let found = Found::default();
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let value = Tree { found: &found }
+        .deserialize(&mut deserializer)
+        .and_then(|value| deserializer.end().map(|()| value))
+        .map_err(|e| {
+            Status::bad_request(format!("couldn't get version/kind; json parse error: {e}"))
+        })?;
+    Ok(Decoded {
+        value,
+        duplicates: found.duplicates.into_inner(),
+    })
+}
+
+/// Where the reader is, and what it saw twice.
+#[derive(Default)]
+struct Found {
+    path: RefCell<String>,
+    duplicates: RefCell<Vec<String>>,
+}
+
+impl Found {
+    /// Runs `inside` with `step` at the end of the path.
+    fn at<T>(&self, step: impl FnOnce(&mut String), inside: impl FnOnce() -> T) -> T {
+        let before = self.path.borrow().len();
+        step(&mut self.path.borrow_mut());
+        let result = inside();
+        self.path.borrow_mut().truncate(before);
+        result
+    }
+
+    fn duplicate(&self) {
+        let mut all = self.duplicates.borrow_mut();
+        let path = self.path.borrow();
+        if all.len() < MAX_DUPLICATES && !all.contains(&path) {
+            all.push(path.clone());
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Tree<'f> {
+    found: &'f Found,
+}
+
+impl<'de> DeserializeSeed<'de> for Tree<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Tree<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON value")
+    }
+
+    fn visit_bool<E>(self, v: bool) -> Result<Value, E> {
+        Ok(Value::Bool(v))
+    }
+
+    fn visit_i64<E>(self, v: i64) -> Result<Value, E> {
+        Ok(v.into())
+    }
+
+    fn visit_u64<E>(self, v: u64) -> Result<Value, E> {
+        Ok(v.into())
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, v: f64) -> Result<Value, E> {
+        Number::from_f64(v)
+            .map(Value::Number)
+            .ok_or_else(|| E::custom("number out of range"))
+    }
+
+    fn visit_str<E>(self, v: &str) -> Result<Value, E> {
+        Ok(v.into())
+    }
+
+    fn visit_string<E>(self, v: String) -> Result<Value, E> {
+        Ok(Value::String(v))
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
+        use std::fmt::Write as _;
+        let mut items = Vec::new();
+        loop {
+            let step = |path: &mut String| {
+                let _ = write!(path, "[{}]", items.len());
+            };
+            match self.found.at(step, || seq.next_element_seed(self))? {
+                Some(item) => items.push(item),
+                None => return Ok(Value::Array(items)),
+            }
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let mut map = Map::new();
+        while let Some(key) = access.next_key::<String>()? {
+            let step = |path: &mut String| {
+                if !path.is_empty() {
+                    path.push('.');
+                }
+                path.push_str(&key);
+            };
+            let value = self.found.at(step, || {
+                if map.contains_key(&key) {
+                    self.found.duplicate();
+                }
+                access.next_value_seed(self)
+            });
+            map.insert(key, value?);
+        }
+        Ok(Value::Object(map))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn duplicates_are_named() {
+        let text = br#"{"a":1,"spec":{"x":1,"x":2,"l":[{},{"y":1,"y":1}]},"a":3}"#;
+        let got = json(text).unwrap();
+        assert_eq!(got.duplicates, ["spec.x", "spec.l[1].y", "a"]);
+        assert_eq!(
+            (&got.value["a"], &got.value["spec"]["x"]),
+            (&3.into(), &2.into())
+        );
+    }
+
+    #[test]
+    fn malformed_bodies_are_refused() {
+        let deep = "[".repeat(5000);
+        for bad in ["", "{", "{}x", "[1]", "\"a\"", "nul", deep.as_str()] {
+            let code = object(bad.as_bytes(), BodyType::Json).err().map(|s| s.code);
+            assert_eq!(code, Some(400), "{bad:.20}");
+        }
+        assert!(object(b"a: [", BodyType::Yaml).is_err());
+        assert!(object(b"xx", BodyType::Protobuf).is_err());
+    }
+
+    #[test]
+    fn yaml_is_taken() {
+        let got = object(b"kind: X\nspec:\n  n: 3\n", BodyType::Yaml).unwrap();
+        assert_eq!(got.value["spec"]["n"], 3);
+    }
+
+    proptest! {
+        #[test]
+        fn reads_what_serde_json_reads(text in "[\\[\\]{}:,\"a0.e ]{0,24}") {
+            let theirs = serde_json::from_str::<Value>(&text).ok();
+            prop_assert_eq!(json(text.as_bytes()).ok().map(|d| d.value), theirs);
+        }
+    }
+}

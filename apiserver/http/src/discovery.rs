@@ -1,0 +1,287 @@
+//! Discovery: what is served, in both of Kubernetes' forms.
+//!
+//! Enters: the resource table. Leaves: the documents of `/api`, `/apis` and below,
+//! made once per table.
+
+use std::collections::HashMap;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::{HeaderMap, Response};
+use machinery::Gvk;
+use registry::{Group, Row, Subresource, Table, Version};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256, Sha512};
+
+use crate::body::Body;
+use crate::negotiation::{self, Form};
+use crate::reply;
+use crate::requestinfo::Query;
+
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+struct Tagged {
+    bytes: Bytes,
+    etag: String,
+}
+
+/// The documents of one table.
+pub(crate) struct Discovery {
+    /// `/api` and `/apis` in the aggregated form.
+    aggregated: HashMap<&'static str, Tagged>,
+    /// Every path in the legacy form.
+    legacy: HashMap<String, Value>,
+}
+
+impl Discovery {
+    pub(crate) fn new(table: &Table) -> Self {
+        let (core, named): (Vec<&Group>, Vec<&Group>) =
+            table.groups().iter().partition(|g| g.name.is_empty());
+        let mut legacy = HashMap::new();
+        let versions: Vec<&str> = core
+            .iter()
+            .flat_map(|g| &g.versions)
+            .map(|v| v.version.as_str())
+            .collect();
+        legacy.insert(
+            "/api".to_owned(),
+            json!({"kind": "APIVersions", "versions": versions,
+                   "serverAddressByClientCIDRs": []}),
+        );
+        let groups: Vec<Value> = named.iter().map(|g| api_group(g)).collect();
+        let list = json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups});
+        legacy.insert("/apis".to_owned(), list);
+        for group in table.groups() {
+            if !group.name.is_empty() {
+                let mut document = api_group(group);
+                document["kind"] = "APIGroup".into();
+                document["apiVersion"] = "v1".into();
+                legacy.insert(format!("/apis/{}", group.name), document);
+            }
+            for version in &group.versions {
+                let path = if group.name.is_empty() {
+                    format!("/api/{}", version.version)
+                } else {
+                    format!("/apis/{}/{}", group.name, version.version)
+                };
+                legacy.insert(path, resource_list(group, version));
+            }
+        }
+        let aggregated =
+            HashMap::from([("/api", aggregated(&core)), ("/apis", aggregated(&named))]);
+        Self { aggregated, legacy }
+    }
+
+    /// Answers a discovery path; `None` when nothing is there.
+    pub(crate) fn answer(
+        &self,
+        headers: &HeaderMap,
+        query: &Query,
+        path: &str,
+    ) -> Option<Response<Body>> {
+        let legacy = self.legacy.get(path)?;
+        if let Some(tagged) = self.aggregated.get(path)
+            && wants_aggregated(headers)
+        {
+            return Some(reply::document(
+                headers,
+                AGGREGATED,
+                &tagged.etag,
+                &tagged.bytes,
+            ));
+        }
+        Some(match negotiation::reply(headers, query, false) {
+            Ok(form) => {
+                let mut response = reply::value(200, legacy, form);
+                if self.aggregated.contains_key(path) {
+                    let vary = http::HeaderValue::from_static("Accept");
+                    response.headers_mut().insert(http::header::VARY, vary);
+                }
+                response
+            }
+            Err(status) => reply::status(&status, Form::PLAIN),
+        })
+    }
+
+    /// Paths for the document of `/`.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &String> {
+        self.legacy.keys()
+    }
+}
+
+/// Whether the best clause that can be served asks for the aggregated form.
+fn wants_aggregated(headers: &HeaderMap) -> bool {
+    for clause in negotiation::clauses(headers) {
+        let json = matches!(clause.media, "application/json" | "*/*" | "application/*");
+        match (clause.param("as"), clause.param("g"), clause.param("v")) {
+            ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2") if json => return true,
+            ("", _, _) if json => return false,
+            _ => {}
+        }
+    }
+    false
+}
+
+fn api_group(group: &Group) -> Value {
+    let named = |version: &Version| {
+        json!({"groupVersion": format!("{}/{}", group.name, version.version),
+               "version": version.version})
+    };
+    let versions: Vec<Value> = group.versions.iter().map(named).collect();
+    json!({
+        "name": group.name,
+        "preferredVersion": versions.first(),
+        "versions": versions,
+    })
+}
+
+fn resource_list(group: &Group, version: &Version) -> Value {
+    let mut resources = Vec::new();
+    for row in &version.rows {
+        resources.push(api_resource(group, version, row));
+        for sub in &row.subresources {
+            resources.push(api_subresource(group, version, row, sub));
+        }
+    }
+    let group_version = machinery::names::join_api_version(&group.name, &version.version);
+    json!({"kind": "APIResourceList", "apiVersion": "v1",
+           "groupVersion": group_version, "resources": resources})
+}
+
+fn sorted(verbs: &[impl AsRef<str>]) -> Vec<&str> {
+    let mut all: Vec<&str> = verbs.iter().map(AsRef::as_ref).collect();
+    all.sort_unstable();
+    all
+}
+
+fn api_resource(group: &Group, version: &Version, row: &Row) -> Value {
+    let kind = &row.kind;
+    let mut resource = json!({
+        "name": kind.gvr.resource,
+        "singularName": kind.singular,
+        "namespaced": kind.namespaced,
+        "kind": kind.gvk.kind,
+        "verbs": sorted(&row.verbs),
+    });
+    if !kind.short_names.is_empty() {
+        resource["shortNames"] = json!(kind.short_names);
+    }
+    if !kind.categories.is_empty() {
+        resource["categories"] = json!(kind.categories);
+    }
+    if row.allows("get") {
+        let text = format!("{}/{}/{}", group.name, version.version, kind.gvk.kind);
+        let hash = STANDARD.encode(&Sha256::digest(text)[..8]);
+        resource["storageVersionHash"] = hash.into();
+    }
+    resource
+}
+
+fn api_subresource(group: &Group, version: &Version, row: &Row, sub: &Subresource) -> Value {
+    let mut resource = json!({
+        "name": format!("{}/{}", row.kind.gvr.resource, sub.name),
+        "singularName": "",
+        "namespaced": row.kind.namespaced,
+        "kind": sub.kind.kind,
+        "verbs": sorted(sub.verbs),
+    });
+    if sub.kind.group != group.name || sub.kind.version != version.version {
+        resource["group"] = sub.kind.group.as_ref().into();
+        resource["version"] = sub.kind.version.as_ref().into();
+    }
+    resource
+}
+
+fn response_kind(gvk: &Gvk) -> Value {
+    json!({"group": gvk.group, "version": gvk.version, "kind": gvk.kind})
+}
+
+fn aggregated(groups: &[&Group]) -> Tagged {
+    let items: Vec<Value> = groups
+        .iter()
+        .filter(|g| !g.versions.is_empty())
+        .map(|g| {
+            let versions: Vec<Value> = g.versions.iter().map(aggregated_version).collect();
+            json!({"metadata": {"name": g.name, "creationTimestamp": null}, "versions": versions})
+        })
+        .collect();
+    let document = json!({
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": "apidiscovery.k8s.io/v2",
+        "metadata": {},
+        "items": items,
+    });
+    let bytes = Bytes::from(document.to_string());
+    let etag = Sha512::digest(&bytes)
+        .iter()
+        .map(|b| format!("{b:02X}"))
+        .collect();
+    Tagged { bytes, etag }
+}
+
+fn aggregated_version(version: &Version) -> Value {
+    let resources: Vec<Value> = version.rows.iter().map(|r| aggregated_row(r)).collect();
+    json!({"version": version.version, "freshness": "Current", "resources": resources})
+}
+
+fn aggregated_row(row: &Row) -> Value {
+    let kind = &row.kind;
+    let mut resource = json!({
+        "resource": kind.gvr.resource,
+        "responseKind": response_kind(&kind.gvk),
+        "scope": if kind.namespaced { "Namespaced" } else { "Cluster" },
+        "singularResource": kind.singular,
+        "verbs": sorted(&row.verbs),
+    });
+    if !kind.short_names.is_empty() {
+        resource["shortNames"] = json!(kind.short_names);
+    }
+    if !kind.categories.is_empty() {
+        resource["categories"] = json!(kind.categories);
+    }
+    if !row.subresources.is_empty() {
+        let subs: Vec<Value> = row
+            .subresources
+            .iter()
+            .map(|s| {
+                json!({"subresource": s.name, "responseKind": response_kind(&s.kind),
+                       "verbs": sorted(s.verbs)})
+            })
+            .collect();
+        resource["subresources"] = subs.into();
+    }
+    resource
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_aggregated_form_is_given_to_who_asks_first() {
+        let check = |accept: &str, expect: bool| {
+            let mut headers = HeaderMap::new();
+            headers.insert(http::header::ACCEPT, accept.parse().unwrap());
+            assert_eq!(wants_aggregated(&headers), expect, "{accept}");
+        };
+        check(
+            "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json",
+            true,
+        );
+        check(
+            "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList;profile=nopeer,application/json",
+            true,
+        );
+        check(
+            "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json",
+            false,
+        );
+        check("application/json", false);
+        check("*/*", false);
+        check(
+            "application/json,application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+            false,
+        );
+    }
+}

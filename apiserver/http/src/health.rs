@@ -1,0 +1,152 @@
+//! `/healthz`, `/livez`, `/readyz`.
+//!
+//! Enters: named checks handed in by whoever knows. Leaves: 200 `ok`, or 500 with
+//! a line per check (`server/healthz/healthz.go`).
+
+use std::sync::Arc;
+
+use http::Response;
+
+use crate::body::Body;
+use crate::metrics::Metrics;
+use crate::reply;
+use crate::requestinfo::Query;
+
+/// Says whether something is fine; quick and without waiting.
+pub type Probe = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+
+/// A named check.
+#[derive(Clone)]
+pub struct Check {
+    pub name: String,
+    /// Asked by `/livez` too; every check is asked by `/readyz`.
+    pub live: bool,
+    pub probe: Probe,
+}
+
+impl Check {
+    /// A check that only readiness depends on.
+    pub fn ready(
+        name: impl Into<String>,
+        probe: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            live: false,
+            probe: Arc::new(probe),
+        }
+    }
+
+    /// A check that life depends on.
+    pub fn live(
+        name: impl Into<String>,
+        probe: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            live: true,
+            ..Self::ready(name, probe)
+        }
+    }
+}
+
+/// Answers a health path; `None` when it is none.
+pub(crate) fn answer(
+    checks: &[Check],
+    metrics: &Metrics,
+    path: &str,
+    query: &Query,
+) -> Option<Response<Body>> {
+    let mut parts = path.trim_start_matches('/').splitn(2, '/');
+    let (kind, one) = (parts.next()?, parts.next());
+    let asked = |c: &&Check| kind == "readyz" || c.live;
+    if !matches!(kind, "healthz" | "livez" | "readyz") {
+        return None;
+    }
+    if let Some(name) = one {
+        let check = checks.iter().filter(asked).find(|c| c.name == name)?;
+        return Some(match (check.probe)() {
+            Ok(()) => reply::text(200, "ok".into()),
+            Err(why) => {
+                tracing::info!(check = %check.name, %why, "health check failed");
+                let text = "internal server error: reason withheld\n";
+                reply::text(500, text.into())
+            }
+        });
+    }
+    let excluded: Vec<&str> = query.all("exclude").flat_map(|v| v.split(',')).collect();
+    let mut lines = String::new();
+    let mut fine = true;
+    for check in checks.iter().filter(asked) {
+        if excluded.contains(&check.name.as_str()) {
+            lines.push_str(&format!("[+]{} excluded: ok\n", check.name));
+            continue;
+        }
+        let result = (check.probe)();
+        metrics.health(&check.name, kind, result.is_ok());
+        match result {
+            Ok(()) => lines.push_str(&format!("[+]{} ok\n", check.name)),
+            Err(why) => {
+                fine = false;
+                tracing::info!(check = %check.name, %why, "health check failed");
+                lines.push_str(&format!("[-]{} failed: reason withheld\n", check.name));
+            }
+        }
+    }
+    let unknown: Vec<&str> = excluded
+        .into_iter()
+        .filter(|name| !name.is_empty() && !checks.iter().any(|c| c.name == *name))
+        .collect();
+    if !unknown.is_empty() {
+        lines.push_str(&format!(
+            "warn: some health checks cannot be excluded: no matches for {unknown:?}\n"
+        ));
+    }
+    Some(if !fine {
+        reply::text(500, format!("{lines}{kind} check failed\n"))
+    } else if query.get("verbose").is_some() {
+        reply::text(200, format!("{lines}{kind} check passed\n"))
+    } else {
+        reply::text(200, "ok".into())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Version;
+    use http_body_util::BodyExt;
+
+    #[tokio::test]
+    async fn checks_are_told_as_kubernetes_does() {
+        let checks = [
+            Check::live("ping", || Ok(())),
+            Check::ready("informer-sync", || Err("2 left".into())),
+        ];
+        let metrics = Metrics::new(&Version::default()).unwrap();
+        let ask = async |path: &str, query: &str| {
+            let query = Query::parse(Some(query));
+            let reply = answer(&checks, &metrics, path, &query)?;
+            let code = reply.status().as_u16();
+            let body = reply.into_body().collect().await.unwrap().to_bytes();
+            Some((code, String::from_utf8(body.to_vec()).unwrap()))
+        };
+        let is = |code: u16, text: &str| Some((code, text.to_owned()));
+        assert_eq!(ask("/livez", "").await, is(200, "ok"));
+        assert_eq!(
+            ask("/livez", "verbose").await,
+            is(200, "[+]ping ok\nlivez check passed\n")
+        );
+        assert_eq!(
+            ask("/readyz", "").await,
+            is(
+                500,
+                "[+]ping ok\n[-]informer-sync failed: reason withheld\nreadyz check failed\n"
+            )
+        );
+        assert_eq!(ask("/readyz", "exclude=informer-sync").await, is(200, "ok"));
+        assert_eq!(ask("/readyz/ping", "").await, is(200, "ok"));
+        assert_eq!(ask("/livez/informer-sync", "").await, None);
+        let unknown = ask("/livez", "exclude=x&verbose").await.unwrap();
+        assert!(unknown.0 == 200 && unknown.1.contains("no matches for [\"x\"]"));
+    }
+}

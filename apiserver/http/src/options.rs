@@ -1,0 +1,110 @@
+//! How the server is put together.
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use auth::Authenticator;
+use auth::rbac::Authorizer;
+use machinery::time::{Clock, SystemClock};
+use registry::Registry;
+use rustls::ServerConfig;
+use tokio::net::TcpListener;
+
+use crate::app::App;
+use crate::connect::Connectors;
+use crate::health::Check;
+use crate::metrics::Metrics;
+use crate::server;
+use crate::version::Version;
+
+/// What the binary decides.
+pub struct Options {
+    pub version: Version,
+    /// Checks of `/livez` and `/readyz`, in their order. `ping` and `shutdown` are
+    /// added.
+    pub checks: Vec<Check>,
+    pub connectors: Connectors,
+    pub clock: Arc<dyn Clock>,
+    /// Requests in flight at most, watches and masters excepted.
+    pub max_readonly: usize,
+    pub max_mutating: usize,
+    pub request_timeout: Duration,
+    /// How long a stopping server waits for open requests.
+    pub grace: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            version: Version::new("1", "36", env!("CARGO_PKG_VERSION")),
+            checks: Vec::new(),
+            connectors: Connectors::new(),
+            clock: Arc::new(SystemClock),
+            max_readonly: 400,
+            max_mutating: 200,
+            request_timeout: Duration::from_secs(60),
+            grace: Duration::from_secs(10),
+        }
+    }
+}
+
+/// The HTTPS server.
+pub struct Server {
+    app: Arc<App>,
+    metrics: Arc<Metrics>,
+    grace: Duration,
+}
+
+impl Server {
+    /// Fails only when a metric is registered twice.
+    pub fn new(
+        registry: Arc<Registry>,
+        authenticator: Arc<Authenticator>,
+        authorizer: Arc<Authorizer>,
+        mut options: Options,
+    ) -> Result<Self, prometheus::Error> {
+        let metrics = Arc::new(Metrics::new(&options.version)?);
+        options.checks.insert(0, Check::live("ping", || Ok(())));
+        let stopping = tokio_util::sync::CancellationToken::new();
+        let seen = stopping.clone();
+        options.checks.push(Check::ready("shutdown", move || {
+            if seen.is_cancelled() {
+                Err("the server is shutting down".into())
+            } else {
+                Ok(())
+            }
+        }));
+        let grace = options.grace;
+        let app = App::new(
+            registry,
+            authenticator,
+            authorizer,
+            options,
+            Arc::clone(&metrics),
+            stopping,
+        );
+        Ok(Self {
+            app,
+            metrics,
+            grace,
+        })
+    }
+
+    /// The metrics, for other rooms to add theirs.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+
+    /// Serves until `shutdown` resolves and everything open is over.
+    pub async fn serve(
+        &self,
+        listener: TcpListener,
+        tls: Arc<ServerConfig>,
+        shutdown: impl Future<Output = ()> + Send,
+    ) -> io::Result<()> {
+        let app = Arc::clone(&self.app);
+        server::serve(app, listener, tls, self.grace, shutdown).await
+    }
+}

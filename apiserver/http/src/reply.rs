@@ -1,0 +1,371 @@
+//! Replies: objects, lists, failures, in the form that was negotiated.
+//!
+//! Enters: shared objects and a [`Form`]. Leaves: a response. Lists are spliced
+//! from shared bytes, chunk by chunk.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{
+    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY, WARNING,
+};
+use http::{Response, StatusCode};
+use machinery::{Object, Status};
+use registry::{ListReply, Row};
+use serde_json::{Value, json};
+
+use crate::body::{Body, Chunks};
+use crate::negotiation::{Encoding, Form, View};
+use crate::table;
+
+/// Replies shorter than this are not worth compressing (`responsewriters`).
+const GZIP_FROM: u64 = 128 * 1024;
+/// Small objects are gathered into chunks of about this size.
+const CHUNK: usize = 64 * 1024;
+/// Warnings told in full, all together.
+const WARNINGS_MAX: usize = 4096;
+const WARNING_CUT: usize = 256;
+
+/// What a reply needs to know of its request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) form: Form,
+    pub(crate) gzip: bool,
+    /// `includeObject` of tables.
+    pub(crate) include: table::Include,
+}
+
+fn json_type(encoding: Encoding) -> HeaderValue {
+    HeaderValue::from_static(match encoding {
+        Encoding::Json => "application/json",
+        Encoding::Yaml => "application/yaml",
+    })
+}
+
+fn response(code: u16, body: Body, content_type: HeaderValue) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() =
+        StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
+    response
+}
+
+/// A failure, or the success of a deletion.
+pub(crate) fn status(status: &Status, form: Form) -> Response<Body> {
+    let code = if status.code == 0 { 200 } else { status.code };
+    let mut response = value(code, &status.document(), form);
+    if let Some(details) = &status.details
+        && details.retry_after_seconds > 0
+    {
+        response
+            .headers_mut()
+            .insert(RETRY_AFTER, details.retry_after_seconds.into());
+    }
+    response
+}
+
+/// A tree of values.
+pub(crate) fn value(code: u16, value: &Value, form: Form) -> Response<Body> {
+    let text = match (form.encoding, form.pretty) {
+        (Encoding::Yaml, _) => serde_saphyr::to_string(value).unwrap_or_default(),
+        (Encoding::Json, true) => {
+            let mut text = serde_json::to_string_pretty(value).unwrap_or_default();
+            text.push('\n');
+            text
+        }
+        (Encoding::Json, false) => {
+            let mut text = value.to_string();
+            text.push('\n');
+            text
+        }
+    };
+    response(code, Body::full(text), json_type(form.encoding))
+}
+
+/// Text, as the health endpoints give it.
+pub(crate) fn text(code: u16, text: String) -> Response<Body> {
+    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+    let mut response = response(code, Body::full(text), plain);
+    response.headers_mut().insert(
+        "x-content-type-options",
+        HeaderValue::from_static("nosniff"),
+    );
+    response
+}
+
+/// Sends chunks; compressed when the client takes it and `size` (exact, or about)
+/// says it is worth it.
+fn send(code: u16, chunks: Chunks, size: u64, exact: bool, shape: Shape) -> Response<Body> {
+    if shape.form.pretty || shape.form.encoding == Encoding::Yaml {
+        let whole: Vec<u8> = chunks.flatten().collect();
+        return match serde_json::from_slice(&whole) {
+            Ok(tree) => value(code, &tree, shape.form),
+            Err(e) => status(&Status::internal(e), Form::PLAIN),
+        };
+    }
+    let gzip = shape.gzip && size > GZIP_FROM;
+    let body = if gzip {
+        Body::gzip(chunks)
+    } else if exact {
+        Body::chunks(chunks, Some(size))
+    } else {
+        Body::chunks(chunks, None)
+    };
+    let mut response = response(code, body, json_type(Encoding::Json));
+    if gzip {
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        headers.insert(VARY, HeaderValue::from_static("Accept-Encoding"));
+    }
+    response
+}
+
+/// One object.
+pub(crate) fn object(
+    code: u16,
+    row: &Row,
+    object: &Object,
+    shape: Shape,
+    now: jiff::Timestamp,
+) -> Result<Response<Body>, Status> {
+    let bytes = match shape.form.view {
+        View::Object => object.bytes().clone(),
+        View::Metadata { beta } => table::partial(object, beta)?,
+        View::MetadataList { .. } => return Err(Status::not_acceptable(&["application/json"])),
+        View::Table { beta } => {
+            let mut text = table::open(
+                row,
+                beta,
+                &table::list_metadata(object.revision(), None, None),
+                true,
+            );
+            text.push_str(&table::row(row, object, shape.include, beta, now)?);
+            text.push_str("]}\n");
+            text.into()
+        }
+    };
+    let size = bytes.len() as u64;
+    Ok(send(
+        code,
+        Box::new(std::iter::once(bytes)),
+        size,
+        true,
+        shape,
+    ))
+}
+
+/// A list.
+pub(crate) fn list(
+    list: ListReply,
+    shape: Shape,
+    now: jiff::Timestamp,
+) -> Result<Response<Body>, Status> {
+    let metadata = table::list_metadata(list.revision, list.next.as_deref(), list.remaining);
+    let row = Arc::clone(&list.row);
+    let count = list.items.len() as u64;
+    let items = list.items.into_iter();
+    match shape.form.view {
+        View::Object => {
+            let kind = &row.kind;
+            let head = format!(
+                "{{\"kind\":{:?},\"apiVersion\":{:?},\"metadata\":{metadata},\"items\":[",
+                kind.list_kind,
+                kind.gvk.api_version()
+            );
+            Ok(plain_list(head, items, count, shape))
+        }
+        View::MetadataList { beta } => {
+            let head = format!(
+                "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":{:?},\"metadata\":{metadata},\"items\":[",
+                table::api_version(beta)
+            );
+            let chunks = Joined::new(head, items, move |o| table::partial(o, beta).ok());
+            Ok(send(200, Box::new(chunks), count * 512, false, shape))
+        }
+        View::Table { beta } => {
+            let head = table::open(&row, beta, &metadata, true);
+            let include = shape.include;
+            let chunks = Joined::new(head, items, move |o| {
+                table::row(&row, o, include, beta, now)
+                    .ok()
+                    .map(Bytes::from)
+            });
+            Ok(send(200, Box::new(chunks), count * 768, false, shape))
+        }
+        View::Metadata { .. } => Err(Status::not_acceptable(&["application/json"])),
+    }
+}
+
+fn plain_list(
+    head: String,
+    items: std::vec::IntoIter<Object>,
+    count: u64,
+    shape: Shape,
+) -> Response<Body> {
+    let sum: u64 = items
+        .as_slice()
+        .iter()
+        .map(|o| o.bytes().len() as u64)
+        .sum();
+    let size = head.len() as u64 + sum + count.saturating_sub(1) + Joined::TAIL.len() as u64;
+    let chunks = Joined::new(head, items, |o| Some(o.bytes().clone()));
+    send(200, Box::new(chunks), size, true, shape)
+}
+
+/// A head, items with commas between them, and the closing brackets, gathered
+/// into chunks; an item as large as half a chunk is passed on as it is.
+struct Joined<F> {
+    buffer: BytesMut,
+    items: std::vec::IntoIter<Object>,
+    show: F,
+    large: Option<Bytes>,
+    first: bool,
+    done: bool,
+}
+
+impl Joined<()> {
+    const TAIL: &str = "]}\n";
+}
+
+impl<F: FnMut(&Object) -> Option<Bytes>> Joined<F> {
+    fn new(head: String, items: std::vec::IntoIter<Object>, show: F) -> Self {
+        Self {
+            buffer: BytesMut::from(head.as_bytes()),
+            items,
+            show,
+            large: None,
+            first: true,
+            done: false,
+        }
+    }
+}
+
+impl<F: FnMut(&Object) -> Option<Bytes>> Iterator for Joined<F> {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        if let Some(large) = self.large.take() {
+            return Some(large);
+        }
+        if self.done {
+            return None;
+        }
+        self.buffer.reserve(CHUNK);
+        while self.buffer.len() < CHUNK {
+            let Some(object) = self.items.next() else {
+                self.done = true;
+                self.buffer.extend_from_slice(Joined::TAIL.as_bytes());
+                break;
+            };
+            let Some(bytes) = (self.show)(&object) else {
+                continue;
+            };
+            if !std::mem::replace(&mut self.first, false) {
+                self.buffer.extend_from_slice(b",");
+            }
+            if bytes.len() >= CHUNK / 2 && !self.buffer.is_empty() {
+                self.large = Some(bytes);
+                break;
+            }
+            self.buffer.extend_from_slice(&bytes);
+        }
+        Some(self.buffer.split().freeze())
+    }
+}
+
+/// Adds `Warning` headers, each text once, cut when they are too long together.
+pub(crate) fn warn(response: &mut Response<Body>, warnings: &[String]) {
+    let mut seen: Vec<&str> = Vec::new();
+    for text in warnings {
+        if !text.is_empty() && !seen.contains(&text.as_str()) {
+            seen.push(text);
+        }
+    }
+    let long = seen.iter().map(|t| t.chars().count()).sum::<usize>() > WARNINGS_MAX;
+    for text in seen {
+        let shown: String = if long {
+            text.chars().take(WARNING_CUT).collect()
+        } else {
+            text.to_owned()
+        };
+        let quoted = shown.replace('\\', "\\\\").replace('"', "\\\"");
+        let clean: String = quoted.chars().filter(|c| !c.is_control()).collect();
+        if let Ok(header) = HeaderValue::from_bytes(format!("299 - \"{clean}\"").as_bytes()) {
+            response.headers_mut().append(WARNING, header);
+        }
+    }
+}
+
+/// A document that changes seldom: with its tag, or 304 when the client has it.
+pub(crate) fn document(
+    request: &http::HeaderMap,
+    content_type: &'static str,
+    etag: &str,
+    bytes: &Bytes,
+) -> Response<Body> {
+    let quoted = format!("\"{etag}\"");
+    let known = request
+        .get_all(http::header::IF_NONE_MATCH)
+        .iter()
+        .filter_map(|v| v.to_str().ok())
+        .flat_map(|v| v.split(','))
+        .any(|v| v.trim().trim_start_matches("W/") == quoted || v.trim() == "*");
+    let mut response = if known {
+        let mut empty = Response::new(Body::empty());
+        *empty.status_mut() = StatusCode::NOT_MODIFIED;
+        empty
+    } else {
+        response(
+            200,
+            Body::full(bytes.clone()),
+            HeaderValue::from_static(content_type),
+        )
+    };
+    let headers = response.headers_mut();
+    if let Ok(tag) = HeaderValue::from_str(&quoted) {
+        headers.insert(http::header::ETAG, tag);
+    }
+    headers.insert(VARY, HeaderValue::from_static("Accept"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("public"));
+    response
+}
+
+/// The document of `/`.
+pub(crate) fn paths(paths: &[String], form: Form) -> Response<Body> {
+    value(200, &json!({ "paths": paths }), form)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn joined_items_make_a_document() {
+        for (count, size) in [(0, 10), (1, 10), (3, 40_000), (2000, 300), (40, 70_000)] {
+            let items: Vec<Object> = (0..count)
+                .map(|n| {
+                    let pad = "x".repeat(size);
+                    let text = format!("{{\"metadata\":{{\"name\":\"n{n}\"}},\"pad\":\"{pad}\"}}");
+                    Object::from_json(text.into()).unwrap()
+                })
+                .collect();
+            let head = "{\"items\":[".to_owned();
+            let chunks: Vec<Bytes> =
+                Joined::new(head, items.into_iter(), |o| Some(o.bytes().clone())).collect();
+            let whole: Value = serde_json::from_slice(&chunks.concat()).unwrap();
+            assert_eq!(whole["items"].as_array().unwrap().len(), count);
+            assert!(chunks.iter().all(|c| c.len() < 2 * CHUNK + size));
+        }
+    }
+
+    #[test]
+    fn warnings_are_distinct_and_bounded() {
+        let mut r = Response::new(Body::empty());
+        warn(&mut r, &["a \"b\"".into(), "a \"b\"".into(), "c".into()]);
+        let all: Vec<_> = r.headers().get_all(WARNING).iter().collect();
+        assert_eq!(all, ["299 - \"a \\\"b\\\"\"", "299 - \"c\""]);
+        let mut r = Response::new(Body::empty());
+        warn(&mut r, &["x".repeat(5000)]);
+        assert!(r.headers()[WARNING].len() < 300);
+    }
+}

@@ -1,0 +1,359 @@
+//! What a request is about, out of its method, path and query.
+//!
+//! Enters: method, path and query as they came. Leaves: verb, resource and names,
+//! exactly as kube-apiserver sees them (`endpoints/request/requestinfo.go`), as
+//! authorisation depends on it. Pure.
+
+use std::borrow::Cow;
+
+use http::Method;
+use machinery::Status;
+use machinery::names::path_segment;
+use machinery::selector::FieldSelector;
+
+/// Segments of a path looked at; no route is longer.
+const MAX_SEGMENTS: usize = 64;
+
+/// What a request is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RequestInfo {
+    /// `get`, `list`, `create`, ...; of other paths the method in lower case.
+    pub(crate) verb: &'static str,
+    /// None: a path outside the resources.
+    pub(crate) resource: Option<Resource>,
+    /// Decoded, with its empty segments left out.
+    pub(crate) path: String,
+}
+
+/// Empty strings mean "none".
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Resource {
+    pub(crate) group: String,
+    pub(crate) version: String,
+    pub(crate) resource: String,
+    pub(crate) subresource: String,
+    pub(crate) namespace: String,
+    /// Of the object; in a list or watch the one that the field selector demands.
+    pub(crate) name: String,
+    /// The path names one object.
+    pub(crate) named: bool,
+    /// What follows the subresource, as it came (not decoded), with its slash.
+    pub(crate) tail: String,
+}
+
+fn decode(segment: &str) -> Result<String, Status> {
+    let decoded = percent_decode(segment, false)
+        .ok_or_else(|| Status::bad_request(format!("malformed path segment {segment:?}")))?;
+    if decoded.contains('/') || decoded == "." || decoded == ".." {
+        let text = format!("invalid path segment {decoded:?}: may not contain '/'");
+        return Err(Status::bad_request(text));
+    }
+    Ok(decoded)
+}
+
+/// Decodes `%XX`, and `+` as a blank in queries. None when malformed or no UTF-8.
+pub(crate) fn percent_decode(text: &str, query: bool) -> Option<String> {
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        match bytes[at] {
+            b'%' => {
+                let hex = std::str::from_utf8(bytes.get(at + 1..at + 3)?).ok()?;
+                out.push(u8::from_str_radix(hex, 16).ok()?);
+                at += 3;
+            }
+            b'+' if query => {
+                out.push(b' ');
+                at += 1;
+            }
+            other => {
+                out.push(other);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8(out).ok()
+}
+
+/// The parameters of a query, in their order; malformed ones are left out.
+pub(crate) struct Query(Vec<(String, String)>);
+
+impl Query {
+    pub(crate) fn parse(query: Option<&str>) -> Self {
+        let pairs = query
+            .unwrap_or_default()
+            .split('&')
+            .filter(|p| !p.is_empty())
+            .filter_map(|pair| {
+                let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+                Some((percent_decode(key, true)?, percent_decode(value, true)?))
+            });
+        Self(pairs.collect())
+    }
+
+    /// The first value of a parameter.
+    pub(crate) fn get(&self, key: &str) -> Option<&str> {
+        self.all(key).next()
+    }
+
+    /// All values of a parameter.
+    pub(crate) fn all<'a>(&'a self, key: &str) -> impl Iterator<Item = &'a str> {
+        self.0
+            .iter()
+            .filter(move |(k, _)| k == key)
+            .map(|(_, v)| v.as_str())
+    }
+
+    /// A boolean as Kubernetes reads it: present and neither `0` nor `false`.
+    pub(crate) fn flag(&self, key: &str) -> bool {
+        self.get(key)
+            .is_some_and(|v| v != "0" && !v.eq_ignore_ascii_case("false"))
+    }
+}
+
+fn verb_of(method: &Method) -> &'static str {
+    match *method {
+        Method::POST => "create",
+        Method::GET | Method::HEAD => "get",
+        Method::PUT => "update",
+        Method::PATCH => "patch",
+        Method::DELETE => "delete",
+        _ => "",
+    }
+}
+
+fn plain_verb(method: &Method) -> &'static str {
+    match *method {
+        Method::POST => "post",
+        Method::GET => "get",
+        Method::HEAD => "head",
+        Method::PUT => "put",
+        Method::PATCH => "patch",
+        Method::DELETE => "delete",
+        Method::OPTIONS => "options",
+        _ => "",
+    }
+}
+
+/// Reads a request line. Fails on malformed escapes and on segments that hold a
+/// slash or are dots.
+pub(crate) fn parse(method: &Method, path: &str, query: &Query) -> Result<RequestInfo, Status> {
+    let raw: Vec<&str> = path.split('/').filter(|s| !s.is_empty()).collect();
+    if raw.len() > MAX_SEGMENTS && !is_resource_prefix(&raw) {
+        return Err(Status::no_such_path());
+    }
+    match resource(method, path, &raw, query)? {
+        Some((verb, resource)) => Ok(RequestInfo {
+            verb,
+            resource: Some(resource),
+            path: path.to_owned(),
+        }),
+        None => {
+            let mut decoded = String::with_capacity(path.len());
+            for segment in &raw {
+                decoded.push('/');
+                decoded.push_str(&decode(segment)?);
+            }
+            if decoded.is_empty() {
+                decoded.push('/');
+            }
+            Ok(RequestInfo {
+                verb: plain_verb(method),
+                resource: None,
+                path: decoded,
+            })
+        }
+    }
+}
+
+fn is_resource_prefix(raw: &[&str]) -> bool {
+    matches!(raw.first(), Some(&"api" | &"apis"))
+}
+
+fn resource(
+    method: &Method,
+    path: &str,
+    raw: &[&str],
+    query: &Query,
+) -> Result<Option<(&'static str, Resource)>, Status> {
+    // Where group, version and the rest stand.
+    let skip = match raw.first() {
+        Some(&"api") if raw.len() >= 3 => 1,
+        Some(&"apis") if raw.len() >= 4 => 2,
+        _ => return Ok(None),
+    };
+    let mut found = Resource {
+        version: decode(raw[skip])?,
+        ..Resource::default()
+    };
+    if skip == 2 {
+        found.group = decode(raw[1])?;
+    }
+    let mut at = skip + 1;
+    let mut verb = verb_of(method);
+    if raw[at] == "watch" && matches!(*method, Method::GET) {
+        if raw.len() == at + 1 {
+            return Err(Status::bad_request(
+                "unable to determine kind and namespace from url",
+            ));
+        }
+        verb = "watch";
+        at += 1;
+    }
+    if raw[at] == "namespaces" && raw.len() > at + 1 {
+        found.namespace = decode(raw[at + 1])?;
+        if raw.len() > at + 2 && raw[at + 2] != "status" && raw[at + 2] != "finalize" {
+            at += 2;
+        }
+    }
+    found.resource = decode(raw[at])?;
+    if let Some(name) = raw.get(at + 1) {
+        found.name = decode(name)?;
+        found.named = true;
+        path_segment(&found.name).map_err(|e| {
+            Status::bad_request(format!("invalid resource name {:?}: {e}", found.name))
+        })?;
+    }
+    if let Some(sub) = raw.get(at + 2) {
+        found.subresource = decode(sub)?;
+        found.tail = tail(path, at + 3);
+    }
+    if !found.named {
+        verb = match verb {
+            "get" if query.flag("watch") => "watch",
+            "get" => "list",
+            "delete" => "deletecollection",
+            other => other,
+        };
+        if matches!(verb, "list" | "watch" | "deletecollection") {
+            found.name = selected_name(query).unwrap_or_default().into_owned();
+        }
+    }
+    Ok(Some((verb, found)))
+}
+
+/// The name that a field selector demands, so that rules with resourceNames hold
+/// for lists and watches.
+fn selected_name(query: &Query) -> Option<Cow<'static, str>> {
+    let selector = FieldSelector::parse(query.get("fieldSelector")?).ok()?;
+    let name = selector.exact("metadata.name")?;
+    path_segment(name).ok()?;
+    Some(Cow::Owned(name.to_owned()))
+}
+
+/// What follows the first `count` segments, as it came.
+fn tail(path: &str, count: usize) -> String {
+    let mut seen = 0;
+    let mut inside = false;
+    for (at, byte) in path.bytes().enumerate() {
+        if byte == b'/' {
+            if inside && seen == count {
+                return path[at..].to_owned();
+            }
+            inside = false;
+        } else if !inside {
+            inside = true;
+            seen += 1;
+        }
+    }
+    String::new()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn show(method: Method, url: &str) -> String {
+        let (path, query) = url.split_once('?').unwrap_or((url, ""));
+        match parse(&method, path, &Query::parse(Some(query))) {
+            Err(e) => format!("{}", e.code),
+            Ok(info) => match info.resource {
+                None => format!("{} {}", info.verb, info.path),
+                Some(r) => format!(
+                    "{} {}/{}/{}/{} ns={} name={}{}",
+                    info.verb,
+                    r.group,
+                    r.version,
+                    r.resource,
+                    r.subresource,
+                    r.namespace,
+                    r.name,
+                    r.tail
+                ),
+            },
+        }
+    }
+
+    #[test]
+    fn requests_are_understood_as_kubernetes_does() {
+        let get = Method::GET;
+        let table: &[(&Method, &str, &str)] = &[
+            (&get, "/", "get /"),
+            (&get, "/api", "get /api"),
+            (&get, "/api/v1", "get /api/v1"),
+            (&get, "/apis/apps/v1/", "get /apis/apps/v1"),
+            (&Method::POST, "/healthz//x", "post /healthz/x"),
+            (&get, "/api/v1/pods", "list /v1/pods/ ns= name="),
+            (&get, "/api/v1/pods?watch=1", "watch /v1/pods/ ns= name="),
+            (&get, "/api/v1/pods?watch=false", "list /v1/pods/ ns= name="),
+            (
+                &get,
+                "/api/v1/namespaces/a/pods?fieldSelector=metadata.name%3Dx",
+                "list /v1/pods/ ns=a name=x",
+            ),
+            (&get, "/api/v1/namespaces", "list /v1/namespaces/ ns= name="),
+            (
+                &get,
+                "/api/v1/namespaces/a",
+                "get /v1/namespaces/ ns=a name=a",
+            ),
+            (
+                &Method::PUT,
+                "/api/v1/namespaces/a/finalize",
+                "update /v1/namespaces/finalize ns=a name=a",
+            ),
+            (
+                &get,
+                "/api/v1/namespaces/a/status/",
+                "get /v1/namespaces/status ns=a name=a/",
+            ),
+            (
+                &Method::PATCH,
+                "/apis/apps/v1/namespaces/a/deployments/d/scale",
+                "patch apps/v1/deployments/scale ns=a name=d",
+            ),
+            (
+                &Method::DELETE,
+                "/apis/apps/v1/namespaces/a/deployments",
+                "deletecollection apps/v1/deployments/ ns=a name=",
+            ),
+            (
+                &get,
+                "/apis/cluster.karmada.io/v1alpha1/clusters/m/proxy/api/v1/x%2Fy",
+                "get cluster.karmada.io/v1alpha1/clusters/proxy ns= name=m/api/v1/x%2Fy",
+            ),
+            (
+                &get,
+                "/apis/rbac.authorization.k8s.io/v1/clusterroles/system%3Aadmin",
+                "get rbac.authorization.k8s.io/v1/clusterroles/ ns= name=system:admin",
+            ),
+            (&get, "/api/v1/watch/pods", "watch /v1/pods/ ns= name="),
+            (&get, "/api/v1/namespaces/a/pods/x%2Fy", "400"),
+            (&get, "/api/v1/namespaces/a/pods/..", "400"),
+            (&get, "/api/v1/namespaces/a/pods/x%25", "400"),
+            (&get, "/api/v1/namespaces/%zz/pods", "400"),
+        ];
+        for (method, url, expect) in table {
+            assert_eq!(show((*method).clone(), url), *expect, "{url}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_path_is_read_without_panic(path in "(/[a-z.%/0-9]{0,8}){0,12}", query in ".{0,40}") {
+            let _ = parse(&Method::GET, &path, &Query::parse(Some(&query)));
+        }
+    }
+}

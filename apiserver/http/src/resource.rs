@@ -1,0 +1,373 @@
+//! Requests on resources: from verb and body to a call of the registry, and back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::{At, Patch};
+use http::{HeaderMap, Request, Response};
+use hyper::body::Incoming;
+use machinery::{Status, UserInfo};
+use registry::{Ctx, Deleted, Row, Written, options};
+use tokio::time::Instant;
+
+use crate::app::App;
+use crate::body::Body;
+use crate::connect::Connection;
+use crate::decode;
+use crate::negotiation::{self, BodyType, Encoding, View};
+use crate::reply::{self, Shape};
+use crate::requestinfo::{Query, Resource};
+use crate::table::Include;
+use crate::watch;
+
+const JSON_PATCH: &str = "application/json-patch+json";
+const MERGE_PATCH: &str = "application/merge-patch+json";
+const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
+
+/// A request on a resource, authorised.
+pub(crate) struct Call {
+    pub(crate) user: Arc<UserInfo>,
+    pub(crate) verb: &'static str,
+    pub(crate) resource: Resource,
+    pub(crate) query: Query,
+    pub(crate) deadline: Option<Instant>,
+}
+
+/// What a call needs at hand, all looked up.
+struct Found<'a> {
+    app: &'a App,
+    call: &'a Call,
+    row: Arc<Row>,
+    ctx: Ctx,
+}
+
+impl App {
+    pub(crate) async fn resource(
+        &self,
+        call: Call,
+        request: Request<Incoming>,
+    ) -> Result<Response<Body>, Status> {
+        let r = &call.resource;
+        if let Some(connector) = self.connector(r) {
+            let connection = Connection {
+                user: call.user,
+                namespace: r.namespace.clone(),
+                name: r.name.clone(),
+                tail: r.tail.clone(),
+                request,
+            };
+            return connector.connect(connection).await;
+        }
+        let row = self
+            .registry()
+            .table()
+            .lookup(&r.group, &r.version, &r.resource)
+            .ok_or_else(Status::no_such_path)?;
+        allowed(&row, &call)?;
+        let found = Found {
+            app: self,
+            ctx: Ctx {
+                user: Arc::clone(&call.user),
+                deadline: call.deadline,
+            },
+            call: &call,
+            row,
+        };
+        let headers = request.headers().clone();
+        match call.verb {
+            "get" => found.get(&headers).await,
+            "list" => found.list(&headers).await,
+            "watch" => found.watch(&headers).await,
+            "create" => found.create(&headers, request.into_body()).await,
+            "update" => found.update(&headers, request.into_body()).await,
+            "patch" => found.patch(&headers, request.into_body()).await,
+            "delete" => found.delete(&headers, request.into_body()).await,
+            "deletecollection" => found.delete_all(&headers, request.into_body()).await,
+            verb => Err(Status::method_not_allowed(&found.row.kind.gvr, verb)),
+        }
+    }
+}
+
+/// Whether the row has this verb at this place: 404 and 405 as kube-apiserver's
+/// routes give them.
+fn allowed(row: &Row, call: &Call) -> Result<(), Status> {
+    let (r, verb) = (&call.resource, call.verb);
+    let kind = &row.kind;
+    let refused = || Err(Status::method_not_allowed(&kind.gvr, verb));
+    if !kind.namespaced && !r.namespace.is_empty() && r.namespace != r.name {
+        return Err(Status::no_such_path());
+    }
+    if kind.namespaced && r.namespace.is_empty() {
+        if r.named {
+            return Err(Status::no_such_path());
+        }
+        if !matches!(verb, "list" | "watch") {
+            return refused();
+        }
+    }
+    if !r.subresource.is_empty() {
+        let sub = row
+            .subresource(&r.subresource)
+            .ok_or_else(Status::no_such_path)?;
+        return match sub.verbs.contains(&verb) && r.tail.trim_matches('/').is_empty() {
+            true => Ok(()),
+            false => refused(),
+        };
+    }
+    let fits = match verb {
+        "create" => !r.named,
+        "get" | "update" | "patch" | "delete" => r.named,
+        _ => true,
+    };
+    if fits && row.allows(verb) {
+        Ok(())
+    } else {
+        refused()
+    }
+}
+
+impl Found<'_> {
+    fn at(&self) -> At<'_> {
+        let r = &self.call.resource;
+        At {
+            resource: &self.row.kind.gvr,
+            namespace: if self.row.kind.namespaced {
+                &r.namespace
+            } else {
+                ""
+            },
+            name: if r.named { &r.name } else { "" },
+            subresource: &r.subresource,
+        }
+    }
+
+    fn shape(&self, headers: &HeaderMap) -> Result<Shape, Status> {
+        let views = matches!(self.call.resource.subresource.as_str(), "" | "status");
+        Ok(Shape {
+            form: negotiation::reply(headers, &self.call.query, views)?,
+            gzip: negotiation::takes_gzip(headers),
+            include: Include::parse(self.call.query.get("includeObject"))?,
+        })
+    }
+
+    /// What a registry's option parser asks for parameters.
+    fn with_query<T>(
+        &self,
+        parse: impl FnOnce(options::Query<'_>) -> Result<T, Status>,
+    ) -> Result<T, Status> {
+        let get = |key: &str| self.call.query.get(key).map(str::to_owned);
+        parse(&get)
+    }
+
+    async fn get(&self, headers: &HeaderMap) -> Result<Response<Body>, Status> {
+        let shape = self.shape(headers)?;
+        let options = self.with_query(|q| Ok(options::get(q)))?;
+        let registry = self.app.registry();
+        let object = registry.get(&self.ctx, self.at(), &options).await?;
+        reply::object(200, &self.row, &object, shape, self.app.now())
+    }
+
+    async fn list(&self, headers: &HeaderMap) -> Result<Response<Body>, Status> {
+        let shape = self.shape(headers)?;
+        if matches!(shape.form.view, View::Metadata { .. }) {
+            return Err(Status::not_acceptable(&[negotiation::JSON]));
+        }
+        let options = self.with_query(|q| options::list(q))?;
+        let registry = self.app.registry();
+        let list = registry.list(&self.ctx, self.at(), &options).await?;
+        reply::list(list, shape, self.app.now())
+    }
+
+    async fn watch(&self, headers: &HeaderMap) -> Result<Response<Body>, Status> {
+        let shape = self.shape(headers)?;
+        if shape.form.encoding != Encoding::Json {
+            return Err(Status::not_acceptable(&[negotiation::JSON]));
+        }
+        let options = self.with_query(|q| options::watch(q))?;
+        let watch = self
+            .app
+            .registry()
+            .watch(&self.ctx, self.at(), &options)
+            .await?;
+        let events = watch::events(
+            watch,
+            Arc::clone(&self.row),
+            shape,
+            self.app.clock(),
+            self.app.watches_end(),
+            self.app.metrics.watch_events.clone(),
+        );
+        let mut response = Response::new(Body::events(events));
+        let json = http::HeaderValue::from_static(negotiation::JSON);
+        response
+            .headers_mut()
+            .insert(http::header::CONTENT_TYPE, json);
+        Ok(response)
+    }
+
+    /// Reads and decodes the object in a body.
+    async fn body(&self, headers: &HeaderMap, body: Incoming) -> Result<registry::Body, Status> {
+        // Subresources have kinds of their own, most of them with a protobuf form.
+        let proto = self.row.kind.proto
+            || (!self.row.custom
+                && !matches!(self.call.resource.subresource.as_str(), "" | "status"));
+        let body_type = negotiation::body_type(headers, proto)?;
+        let bytes = decode::read(body).await?;
+        let decoded = decode::object(&bytes, body_type)?;
+        Ok(registry::Body {
+            value: decoded.value,
+            duplicates: decoded.duplicates,
+        })
+    }
+
+    fn written(&self, written: &Written, shape: Shape) -> Result<Response<Body>, Status> {
+        let code = if written.created { 201 } else { 200 };
+        let mut response = reply::object(code, &self.row, &written.object, shape, self.app.now())?;
+        reply::warn(&mut response, &written.warnings);
+        Ok(response)
+    }
+
+    async fn create(&self, headers: &HeaderMap, body: Incoming) -> Result<Response<Body>, Status> {
+        let shape = self.shape(headers)?;
+        let options = self.with_query(|q| options::write(q, "CreateOptions"))?;
+        let body = self.body(headers, body).await?;
+        let registry = self.app.registry();
+        let mut written = registry
+            .create(&self.ctx, self.at(), body, &options)
+            .await?;
+        // POST makes something, be it only an answer.
+        written.created = true;
+        self.written(&written, shape)
+    }
+
+    async fn update(&self, headers: &HeaderMap, body: Incoming) -> Result<Response<Body>, Status> {
+        let shape = self.shape(headers)?;
+        let options = self.with_query(|q| options::write(q, "UpdateOptions"))?;
+        let body = self.body(headers, body).await?;
+        let registry = self.app.registry();
+        let written = registry
+            .update(&self.ctx, self.at(), body, &options)
+            .await?;
+        self.written(&written, shape)
+    }
+
+    async fn patch(&self, headers: &HeaderMap, body: Incoming) -> Result<Response<Body>, Status> {
+        let shape = self.shape(headers)?;
+        let supported = self.row.patch_types();
+        let content_type = negotiation::content_type(headers);
+        let unsupported = || Status::unsupported_media_type(supported);
+        if !supported.contains(&content_type) {
+            return Err(unsupported());
+        }
+        let options = self.with_query(|q| options::write(q, "PatchOptions"))?;
+        if self.call.query.flag("force") {
+            return Err(forced());
+        }
+        let value = decode::json(&decode::read(body).await?)?.value;
+        let patch = match content_type {
+            JSON_PATCH => Patch::Json(value),
+            MERGE_PATCH => Patch::Merge(value),
+            STRATEGIC_PATCH => Patch::Strategic(value),
+            _ => return Err(unsupported()),
+        };
+        let registry = self.app.registry();
+        let written = registry
+            .patch(&self.ctx, self.at(), patch, &options)
+            .await?;
+        self.written(&written, shape)
+    }
+
+    /// Options of a deletion: from the body when there is one, else the query.
+    async fn delete_options(
+        &self,
+        headers: &HeaderMap,
+        body: Incoming,
+    ) -> Result<client::DeleteOptions, Status> {
+        let bytes = decode::read(body).await?;
+        let value = if bytes.is_empty() {
+            None
+        } else {
+            // Every client may send DeleteOptions as protobuf, whatever the kind.
+            let body_type: BodyType = negotiation::body_type(headers, true)?;
+            Some(decode::object(&bytes, body_type)?.value)
+        };
+        self.with_query(|q| options::delete(q, value.as_ref()))
+    }
+
+    async fn delete(&self, headers: &HeaderMap, body: Incoming) -> Result<Response<Body>, Status> {
+        let shape = self.shape(headers)?;
+        let options = self.delete_options(headers, body).await?;
+        let registry = self.app.registry();
+        match registry.delete(&self.ctx, self.at(), &options).await? {
+            Deleted::Gone(status) => Ok(reply::status(&status, shape.form)),
+            Deleted::Object { object, .. } => {
+                reply::object(200, &self.row, &object, shape, self.app.now())
+            }
+        }
+    }
+
+    async fn delete_all(
+        &self,
+        headers: &HeaderMap,
+        body: Incoming,
+    ) -> Result<Response<Body>, Status> {
+        let shape = self.shape(headers)?;
+        let select = self.with_query(|q| options::list(q))?;
+        let options = self.delete_options(headers, body).await?;
+        let list = self
+            .app
+            .registry()
+            .delete_collection(&self.ctx, self.at(), &options, &select)
+            .await?;
+        reply::list(list, shape, self.app.now())
+    }
+}
+
+fn forced() -> Status {
+    let kind = machinery::Gvk::constant("meta.k8s.io", "v1", "PatchOptions");
+    let error =
+        machinery::FieldError::forbidden("force", "may not be specified for non-apply patch");
+    Status::invalid(&kind, "", &[error])
+}
+
+/// How long a request may take: what it asks for, at most the server's limit.
+pub(crate) fn time_limit(query: &Query, limit: Duration) -> Duration {
+    let asked = query.get("timeout").and_then(parse_seconds);
+    asked.map_or(limit, |asked| asked.min(limit))
+}
+
+/// `34s`, `500ms`, `1m`: Go's durations with one unit.
+fn parse_seconds(text: &str) -> Option<Duration> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let number: f64 = digits
+        .parse()
+        .ok()
+        .filter(|n: &f64| n.is_finite() && *n > 0.0)?;
+    let unit = match &text[digits.len()..] {
+        "ms" => 0.001,
+        "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return None,
+    };
+    Duration::try_from_secs_f64(number * unit).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_are_capped() {
+        let check = |query: &str, expect: u64| {
+            let got = time_limit(&Query::parse(Some(query)), Duration::from_secs(60));
+            assert_eq!(got.as_millis(), u128::from(expect), "{query}");
+        };
+        check("", 60_000);
+        check("timeout=34s", 34_000);
+        check("timeout=500ms", 500);
+        check("timeout=2m", 60_000);
+        check("timeout=-1s", 60_000);
+        check("timeout=x", 60_000);
+    }
+}

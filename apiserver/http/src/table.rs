@@ -1,0 +1,137 @@
+//! Tables and partial metadata: the views that kubectl and metadata clients ask
+//! for.
+//!
+//! Enters: a shared object and its row. Leaves: JSON text. Pure.
+
+use bytes::Bytes;
+use machinery::{Object, Status};
+use openapi::printer;
+use registry::Row;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+/// What a table's rows carry beside their cells (`includeObject`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Include {
+    None,
+    Metadata,
+    Object,
+}
+
+impl Include {
+    /// From the query parameter.
+    pub(crate) fn parse(text: Option<&str>) -> Result<Self, Status> {
+        match text {
+            None | Some("" | "Metadata") => Ok(Self::Metadata),
+            Some("None") => Ok(Self::None),
+            Some("Object") => Ok(Self::Object),
+            Some(other) => Err(Status::bad_request(format!(
+                "unrecognized includeObject value: {other:?}"
+            ))),
+        }
+    }
+}
+
+pub(crate) fn api_version(beta: bool) -> &'static str {
+    if beta {
+        "meta.k8s.io/v1beta1"
+    } else {
+        "meta.k8s.io/v1"
+    }
+}
+
+/// `metadata` of a list, as JSON text.
+pub(crate) fn list_metadata(revision: u64, next: Option<&str>, remaining: Option<u64>) -> String {
+    let mut text = format!("{{\"resourceVersion\":\"{revision}\"");
+    if let Some(next) = next.filter(|n| !n.is_empty()) {
+        text.push_str(",\"continue\":");
+        text.push_str(&Value::from(next).to_string());
+    }
+    if let Some(remaining) = remaining {
+        text.push_str(&format!(",\"remainingItemCount\":{remaining}"));
+    }
+    text.push('}');
+    text
+}
+
+/// A table up to its rows; `columns` false leaves the definitions out, as in
+/// every watch event but the first.
+pub(crate) fn open(row: &Row, beta: bool, metadata: &str, columns: bool) -> String {
+    let definitions = if columns {
+        let headers = printer::columns(&row.kind);
+        serde_json::to_string(&headers).unwrap_or_else(|_| "[]".into())
+    } else {
+        "null".into()
+    };
+    format!(
+        "{{\"kind\":\"Table\",\"apiVersion\":{:?},\"metadata\":{metadata},\"columnDefinitions\":{definitions},\"rows\":[",
+        api_version(beta)
+    )
+}
+
+/// One row of a table.
+pub(crate) fn row(
+    row: &Row,
+    object: &Object,
+    include: Include,
+    beta: bool,
+    now: jiff::Timestamp,
+) -> Result<String, Status> {
+    let value = object.value().map_err(Status::internal)?;
+    let cells = Value::Array(printer::cells(&row.kind, &value, now));
+    let mut text = format!("{{\"cells\":{cells},\"object\":");
+    match include {
+        Include::None => text.push_str("null"),
+        Include::Metadata => {
+            let partial = partial(object, beta)?;
+            text.push_str(std::str::from_utf8(&partial).map_err(Status::internal)?);
+        }
+        Include::Object => {
+            text.push_str(std::str::from_utf8(object.bytes()).map_err(Status::internal)?);
+        }
+    }
+    text.push('}');
+    Ok(text)
+}
+
+#[derive(Deserialize)]
+struct Outer<'a> {
+    #[serde(borrow)]
+    metadata: Option<&'a RawValue>,
+}
+
+/// An object's metadata alone, spliced from its bytes.
+pub(crate) fn partial(object: &Object, beta: bool) -> Result<Bytes, Status> {
+    let outer: Outer<'_> = serde_json::from_slice(object.bytes()).map_err(Status::internal)?;
+    let metadata = outer.metadata.map_or("{}", RawValue::get);
+    Ok(format!(
+        "{{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":{:?},\"metadata\":{metadata}}}",
+        api_version(beta)
+    )
+    .into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metadata_is_spliced() {
+        let o = Object::from_json(
+            r#"{"kind":"X","metadata":{"name":"a","resourceVersion":"3"},"spec":{}}"#.into(),
+        )
+        .unwrap();
+        let got: Value = serde_json::from_slice(&partial(&o, false).unwrap()).unwrap();
+        assert_eq!(
+            got,
+            serde_json::json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
+                "metadata": {"name": "a", "resourceVersion": "3"}})
+        );
+        assert_eq!(
+            list_metadata(7, Some("t"), Some(2)),
+            r#"{"resourceVersion":"7","continue":"t","remainingItemCount":2}"#
+        );
+        assert!(Include::parse(Some("x")).is_err());
+    }
+}

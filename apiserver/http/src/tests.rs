@@ -1,0 +1,617 @@
+//! The whole server over TLS, on an in-memory store, with a plain hyper client.
+
+use std::io::Read as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use auth::pki::{Identity, Pki};
+use auth::rbac::Authorizer;
+use auth::{Authenticator, tls, token};
+use bytes::Bytes;
+use client::Api;
+use http::{HeaderMap, Method, Request, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use machinery::time::SystemClock;
+use machinery::{Object, UserInfo};
+use registry::{Loopback, Registry};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+
+use crate::{Options, Server, creators};
+
+struct Running {
+    address: std::net::SocketAddr,
+    pki: Pki,
+    stop: Option<oneshot::Sender<()>>,
+    tasks: JoinSet<()>,
+    registry: Arc<Registry>,
+    _dir: tempfile::TempDir,
+}
+
+struct Reply {
+    code: u16,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+impl Reply {
+    fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {:?}", self.body))
+    }
+}
+
+async fn start() -> Running {
+    let dir = tempfile::tempdir().unwrap();
+    let now = jiff::Timestamp::now();
+    let pki = Pki::open(dir.path(), &[], now).unwrap();
+    let signer = Arc::new(token::Signer::new(&pki.token_key_pem).unwrap());
+    let authenticator =
+        Authenticator::new(Some(pki.verifier().unwrap()), signer, Arc::new(SystemClock));
+    let authorizer = Authorizer::new();
+    let store: Arc<dyn storage::Store> =
+        Arc::new(storage::Embedded::memory(storage::Options::default()).unwrap());
+    let hub = watchcache::Hub::new(Arc::clone(&store), watchcache::Config::default());
+    let mut options = registry::Options::new(Arc::new(admission::Chain::new(
+        admission::Options::default(),
+    )));
+    options.creators = creators(&authenticator, &authorizer);
+    let registry = Registry::new(store, hub, options);
+    registry.bootstrap().await.unwrap();
+    let api: Arc<dyn Api> = Loopback::new(Arc::clone(&registry), UserInfo::internal());
+    authenticator.attach(Arc::clone(&api));
+    let mut tasks = JoinSet::new();
+    tasks.spawn(Arc::clone(&authorizer).run(api));
+    authorizer.wait_synced().await;
+    let server = Server::new(
+        Arc::clone(&registry),
+        authenticator,
+        authorizer,
+        Options::default(),
+    )
+    .unwrap();
+    let (chain, key) = pki.serving_der().unwrap();
+    let tls = tls::server_config(chain, key).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, stopped) = oneshot::channel();
+    tasks.spawn(async move {
+        let stopped = async {
+            let _ = stopped.await;
+        };
+        server.serve(listener, tls, stopped).await.unwrap();
+    });
+    Running {
+        address,
+        pki,
+        stop: Some(stop),
+        tasks,
+        registry,
+        _dir: dir,
+    }
+}
+
+type Sender = hyper::client::conn::http1::SendRequest<Full<Bytes>>;
+
+impl Running {
+    fn tls(&self, identity: Option<&Identity>, alpn: &[u8]) -> tokio_rustls::TlsConnector {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let mut roots = rustls::RootCertStore::empty();
+        roots
+            .add(CertificateDer::from_pem_slice(self.pki.ca_pem.as_bytes()).unwrap())
+            .unwrap();
+        let builder = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots);
+        let mut config = match identity {
+            Some(id) => builder
+                .with_client_auth_cert(
+                    vec![CertificateDer::from_pem_slice(id.certificate_pem.as_bytes()).unwrap()],
+                    PrivateKeyDer::from_pem_slice(id.key_pem.as_bytes()).unwrap(),
+                )
+                .unwrap(),
+            None => builder.with_no_client_auth(),
+        };
+        config.alpn_protocols = vec![alpn.to_vec()];
+        tokio_rustls::TlsConnector::from(Arc::new(config))
+    }
+
+    async fn connect(&self, identity: Option<&Identity>) -> Sender {
+        let stream = TcpStream::connect(self.address).await.unwrap();
+        let name = ServerName::try_from("localhost").unwrap();
+        let tls = self.tls(identity, b"http/1.1");
+        let stream = tls.connect(name, stream).await.unwrap();
+        let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .unwrap();
+        tokio::spawn(async move {
+            let _ = connection.await;
+        });
+        sender
+    }
+
+    async fn admin(&self) -> Caller {
+        Caller(self.connect(Some(&self.pki.admin)).await)
+    }
+
+    async fn nobody(&self) -> Caller {
+        Caller(self.connect(None).await)
+    }
+}
+
+struct Caller(Sender);
+
+impl Caller {
+    async fn send(
+        &mut self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> http::Response<Incoming> {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", "localhost");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        self.0.ready().await.unwrap();
+        let request = request.body(Full::new(body.into())).unwrap();
+        self.0.send_request(request).await.unwrap()
+    }
+
+    async fn call(
+        &mut self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Reply {
+        let response = self.send(method, path, headers, body).await;
+        let (parts, body) = response.into_parts();
+        Reply {
+            code: parts.status.as_u16(),
+            headers: parts.headers,
+            body: body.collect().await.unwrap().to_bytes(),
+        }
+    }
+
+    async fn get(&mut self, path: &str) -> Reply {
+        self.call(Method::GET, path, &[], "").await
+    }
+
+    async fn get_as(&mut self, path: &str, accept: &str) -> Reply {
+        self.call(Method::GET, path, &[("accept", accept)], "")
+            .await
+    }
+
+    async fn post(&mut self, path: &str, body: Value) -> Reply {
+        let json = [("content-type", "application/json")];
+        self.call(Method::POST, path, &json, body.to_string()).await
+    }
+}
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+fn map(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "1"}})
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_asks_decides_what_is_answered() {
+    let running = start().await;
+    let mut nobody = running.nobody().await;
+    let refused = nobody.get("/api/v1/namespaces/default/pods").await;
+    assert_eq!(refused.code, 403);
+    assert_eq!(
+        refused.json()["message"],
+        "pods is forbidden: User \"system:anonymous\" cannot list resource \"pods\" in API group \"\" in the namespace \"default\""
+    );
+    for (path, code) in [
+        ("/livez", 200),
+        ("/readyz", 200),
+        ("/readyz/ping", 200),
+        ("/metrics", 403),
+    ] {
+        assert_eq!(nobody.get(path).await.code, code, "{path}");
+    }
+    let bad = [("authorization", "Bearer nonsense")];
+    assert_eq!(nobody.call(Method::GET, "/livez", &bad, "").await.code, 401);
+    // Headers of a front proxy from somebody who is none change nothing.
+    let forged = [
+        ("x-remote-user", "admin"),
+        ("x-remote-group", "system:masters"),
+    ];
+    assert_eq!(nobody.call(Method::GET, MAPS, &forged, "").await.code, 403);
+    // An authority that is not ours: refused, but not by the handshake.
+    let other = tempfile::tempdir().unwrap();
+    let foreign = Pki::open(other.path(), &[], jiff::Timestamp::now()).unwrap();
+    let mut stranger = Caller(running.connect(Some(&foreign.admin)).await);
+    assert_eq!(stranger.get("/livez").await.code, 401);
+
+    let mut admin = running.admin().await;
+    assert_eq!(admin.get(MAPS).await.code, 200);
+    let as_ann = [("impersonate-user", "ann")];
+    assert_eq!(admin.call(Method::GET, MAPS, &as_ann, "").await.code, 403);
+    let ann = running
+        .pki
+        .client("ann", &["staff".into()], jiff::Timestamp::now())
+        .unwrap();
+    let mut ann = Caller(running.connect(Some(&ann)).await);
+    let as_root = [
+        ("impersonate-user", "root"),
+        ("impersonate-group", "system:masters"),
+    ];
+    let refused = ann.call(Method::GET, "/version", &as_root, "").await;
+    assert_eq!(refused.code, 403);
+    assert!(
+        refused.json()["message"]
+            .as_str()
+            .unwrap()
+            .contains("cannot impersonate")
+    );
+    assert_eq!(ann.get("/version").await.code, 200);
+    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+    let me = ann
+        .post("/apis/authentication.k8s.io/v1/selfsubjectreviews", review)
+        .await;
+    assert_eq!(me.code, 201, "{:?}", me.body);
+    assert_eq!(me.json()["status"]["userInfo"]["groups"][0], "staff");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_live_as_long_as_their_account() {
+    let running = start().await;
+    let mut admin = running.admin().await;
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    let account =
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "bot"}});
+    assert_eq!(admin.post(accounts, account).await.code, 201);
+    let asked =
+        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+    let granted = admin.post(&format!("{accounts}/bot/token"), asked).await;
+    assert_eq!(granted.code, 201, "{:?}", granted.body);
+    let token = granted.json()["status"]["token"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let bearer = format!("Bearer {token}");
+    let bearer = [("authorization", bearer.as_str())];
+    let mut bot = running.nobody().await;
+    let refused = bot.call(Method::GET, MAPS, &bearer, "").await;
+    assert_eq!(refused.code, 403);
+    let text = refused.json()["message"].to_string();
+    assert!(text.contains("system:serviceaccount:default:bot"), "{text}");
+    let short = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 1}});
+    let refused = admin.post(&format!("{accounts}/bot/token"), short).await;
+    assert_eq!(refused.code, 422);
+
+    let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": "bot"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "ServiceAccount", "name": "bot", "namespace": "default"}]});
+    let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+    assert_eq!(admin.post(bindings, binding).await.code, 201);
+    let until = tokio::time::Instant::now() + Duration::from_secs(10);
+    while bot.call(Method::GET, MAPS, &bearer, "").await.code != 200 {
+        assert!(
+            tokio::time::Instant::now() < until,
+            "the binding has no effect"
+        );
+    }
+    let gone = admin
+        .call(Method::DELETE, &format!("{accounts}/bot"), &[], "")
+        .await;
+    assert_eq!(gone.code, 200);
+    while bot.call(Method::GET, MAPS, &bearer, "").await.code != 401 {
+        assert!(
+            tokio::time::Instant::now() < until,
+            "the token outlives its account"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_are_written_and_read_in_every_form() {
+    let running = start().await;
+    let mut admin = running.admin().await;
+    let made = admin.post(MAPS, map("a")).await;
+    assert_eq!(made.code, 201, "{:?}", made.body);
+    assert_eq!(made.json()["kind"], "ConfigMap");
+    assert!(made.headers.contains_key("audit-id"));
+    assert_eq!(
+        admin.post(MAPS, map("a")).await.json()["reason"],
+        "AlreadyExists"
+    );
+    let yaml = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: b\n";
+    let as_yaml = [("content-type", "application/yaml")];
+    assert_eq!(
+        admin.call(Method::POST, MAPS, &as_yaml, yaml).await.code,
+        201
+    );
+    let twice = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"},"data":{"x":"1","x":"2"}}"#;
+    let json_type = [("content-type", "application/json")];
+    let strict = format!("{MAPS}?fieldValidation=Strict");
+    let refused = admin.call(Method::POST, &strict, &json_type, twice).await;
+    assert_eq!(refused.code, 400, "{:?}", refused.body);
+    let warned = admin.call(Method::POST, MAPS, &json_type, twice).await;
+    assert_eq!(warned.code, 201);
+    assert!(
+        warned.headers["warning"]
+            .to_str()
+            .unwrap()
+            .contains("data.x")
+    );
+
+    let list = admin.get(MAPS).await.json();
+    assert_eq!(list["kind"], "ConfigMapList");
+    assert!(list["items"].as_array().unwrap().len() >= 3);
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+    let table = admin.get_as(MAPS, table).await.json();
+    assert_eq!(table["kind"], "Table");
+    assert_eq!(table["rows"][0]["object"]["kind"], "PartialObjectMetadata");
+    let partial = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+    let partial = admin.get_as(MAPS, partial).await.json();
+    assert_eq!(partial["items"][0].get("data"), None);
+    let wrong = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
+    assert_eq!(admin.get_as(MAPS, wrong).await.code, 406);
+    assert_eq!(
+        admin
+            .get_as(MAPS, "application/vnd.kubernetes.protobuf")
+            .await
+            .code,
+        406
+    );
+    let yaml = admin.get_as(&format!("{MAPS}/a"), "application/yaml").await;
+    assert!(
+        std::str::from_utf8(&yaml.body)
+            .unwrap()
+            .contains("kind: ConfigMap")
+    );
+
+    let one = format!("{MAPS}/a");
+    let patch = [("content-type", "application/merge-patch+json")];
+    let patched = admin
+        .call(Method::PATCH, &one, &patch, r#"{"data":{"b":"2"}}"#)
+        .await;
+    assert_eq!(patched.json()["data"], json!({"a": "1", "b": "2"}));
+    let apply = [("content-type", "application/apply-patch+yaml")];
+    let refused = admin.call(Method::PATCH, &one, &apply, "{}").await;
+    assert_eq!(refused.code, 415);
+    assert!(
+        refused.json()["message"]
+            .as_str()
+            .unwrap()
+            .contains("application/merge-patch+json")
+    );
+    assert_eq!(admin.post(&one, map("a")).await.code, 405);
+    assert_eq!(admin.get("/api/v1/nonsense").await.code, 404);
+    assert_eq!(admin.get(&format!("{one}/nonsense")).await.code, 404);
+    let huge = format!("{{\"a\":\"{}\"}}", "x".repeat(3 << 20));
+    assert_eq!(
+        admin.call(Method::POST, MAPS, &json_type, huge).await.code,
+        413
+    );
+    let mut admin = running.admin().await;
+    let options = r#"{"kind":"DeleteOptions","apiVersion":"v1","preconditions":{"uid":"x"}}"#;
+    let refused = admin.call(Method::DELETE, &one, &json_type, options).await;
+    assert_eq!(refused.code, 409);
+    assert_eq!(admin.call(Method::DELETE, &one, &[], "").await.code, 200);
+    assert_eq!(admin.get(&one).await.json()["reason"], "NotFound");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn documents_are_served_with_their_tags() {
+    let running = start().await;
+    let mut admin = running.admin().await;
+    let aggregated =
+        "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
+    for path in ["/api", "/apis"] {
+        let first = admin.get_as(path, aggregated).await;
+        assert_eq!(first.json()["kind"], "APIGroupDiscoveryList");
+        let tag = first.headers["etag"].to_str().unwrap().to_owned();
+        let headers = [("accept", aggregated), ("if-none-match", tag.as_str())];
+        let again = admin.call(Method::GET, path, &headers, "").await;
+        assert_eq!((again.code, again.body.len()), (304, 0));
+    }
+    assert_eq!(admin.get("/api").await.json()["versions"], json!(["v1"]));
+    assert_eq!(admin.get("/apis").await.json()["kind"], "APIGroupList");
+    assert_eq!(admin.get("/apis/apps").await.json()["name"], "apps");
+    let core = admin.get("/api/v1").await.json();
+    assert!(
+        core["resources"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|r| r["name"] == "pods")
+    );
+    assert_eq!(admin.get("/apis/nonsense").await.code, 404);
+    assert_eq!(admin.get("/version").await.json()["major"], "1");
+    let paths = admin.get("/").await.json();
+    assert!(
+        paths["paths"]
+            .as_array()
+            .unwrap()
+            .contains(&json!("/apis/apps/v1"))
+    );
+
+    let index = admin.get("/openapi/v3").await.json();
+    let url = index["paths"]["api/v1"]["serverRelativeURL"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let group = admin.get(&url).await;
+    assert_eq!(group.code, 200);
+    assert!(
+        group.headers["cache-control"]
+            .to_str()
+            .unwrap()
+            .contains("immutable")
+    );
+    assert_eq!(admin.get("/openapi/v3/api/v1?hash=OLD").await.code, 301);
+    let gzip = [("accept-encoding", "gzip")];
+    let packed = admin.call(Method::GET, "/openapi/v2", &gzip, "").await;
+    assert_eq!(packed.headers["content-encoding"], "gzip");
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(&packed.body[..])
+        .read_to_string(&mut text)
+        .unwrap();
+    assert!(text.contains("\"swagger\""));
+    let asked = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+    let binary = admin.get_as("/openapi/v2", asked).await;
+    assert!(
+        binary.headers["content-type"]
+            .to_str()
+            .unwrap()
+            .contains("v2.v1.0+protobuf")
+    );
+    assert_eq!(admin.get_as("/openapi/v2", "text/html").await.code, 406);
+
+    admin.get("/apis/g/v/things").await;
+    admin.get("/metrics").await;
+    let metrics = admin.get("/metrics").await;
+    let before = metrics.body.len();
+    for n in 0..50 {
+        admin.get(&format!("/apis/g{n}/v{n}/things{n}")).await;
+    }
+    let after = admin.get("/metrics").await.body.len();
+    assert!(after < before + 4096, "series grow with unknown paths");
+}
+
+async fn line(body: &mut Incoming, buffer: &mut Vec<u8>) -> Option<Value> {
+    loop {
+        if let Some(end) = buffer.iter().position(|b| *b == b'\n') {
+            let line: Vec<u8> = buffer.drain(..=end).collect();
+            return Some(serde_json::from_slice(&line).unwrap());
+        }
+        let frame = tokio::time::timeout(Duration::from_secs(10), body.frame())
+            .await
+            .expect("no event came")?
+            .unwrap();
+        buffer.extend_from_slice(frame.data_ref().unwrap());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watches_flow_and_end_cleanly() {
+    let mut running = start().await;
+    let mut admin = running.admin().await;
+    let revision = admin.get(MAPS).await.json()["metadata"]["resourceVersion"].clone();
+    let revision = revision.as_str().unwrap();
+    let mut watching = running.admin().await;
+    let path = format!("{MAPS}?watch=1&resourceVersion={revision}");
+    let response = watching.send(Method::GET, &path, &[], "").await;
+    assert_eq!(response.status(), StatusCode::OK);
+    let (mut body, mut buffer) = (response.into_body(), Vec::new());
+    admin.post(MAPS, map("w")).await;
+    let event = line(&mut body, &mut buffer).await.unwrap();
+    assert_eq!(event["type"], "ADDED");
+    assert_eq!(event["object"]["metadata"]["name"], "w");
+
+    let mut tables = running.admin().await;
+    let accept = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")];
+    let first =
+        "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let path = format!("{MAPS}?watch=1&fieldSelector=metadata.name%3Dw{first}");
+    let response = tables.send(Method::GET, &path, &accept, "").await;
+    let (mut rows, mut row_buffer) = (response.into_body(), Vec::new());
+    let event = line(&mut rows, &mut row_buffer).await.unwrap();
+    assert_eq!(event["object"]["kind"], "Table");
+    assert!(event["object"]["columnDefinitions"].is_array());
+    let end = line(&mut rows, &mut row_buffer).await.unwrap();
+    assert_eq!(end["type"], "BOOKMARK");
+    let annotations = &end["object"]["rows"][0]["object"]["metadata"]["annotations"];
+    assert_eq!(annotations["k8s.io/initial-events-end"], "true");
+
+    let mut short = running.admin().await;
+    let path = format!("{MAPS}?watch=1&resourceVersion={revision}&timeoutSeconds=1");
+    let ended = short.get(&path).await;
+    assert!(ended.code == 200 && !ended.body.is_empty());
+    assert_eq!(
+        short
+            .get(&format!("{MAPS}?watch=1&resourceVersion=x"))
+            .await
+            .code,
+        400
+    );
+
+    let _ = running.stop.take().unwrap().send(());
+    assert_eq!(line(&mut body, &mut buffer).await, None);
+    assert_eq!(line(&mut rows, &mut row_buffer).await, None);
+    drop((watching, tables, short, admin));
+    running.tasks.join_next().await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_watches_share_a_connection() {
+    let running = start().await;
+    let stream = TcpStream::connect(running.address).await.unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    let tls = running.tls(Some(&running.pki.admin), b"h2");
+    let stream = tls.connect(name, stream).await.unwrap();
+    let (sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+            .await
+            .unwrap();
+    tokio::spawn(async move {
+        let _ = connection.await;
+    });
+    let mut bodies = Vec::new();
+    for _ in 0..100 {
+        let uri = format!("https://localhost{MAPS}?watch=1");
+        let request = Request::get(uri).body(Full::<Bytes>::default()).unwrap();
+        let response = sender.clone().send_request(request).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        bodies.push((response.into_body(), Vec::new()));
+    }
+    let mut admin = running.admin().await;
+    assert_eq!(admin.post(MAPS, map("shared")).await.code, 201);
+    for (body, buffer) in &mut bodies {
+        loop {
+            let event = line(body, buffer).await.unwrap();
+            if event["object"]["metadata"]["name"] == "shared" {
+                break;
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn long_lists_are_streamed_whole() {
+    let running = start().await;
+    let api: Arc<dyn Api> = Loopback::new(Arc::clone(&running.registry), UserInfo::internal());
+    let gvr = machinery::Gvr::constant("", "v1", "configmaps");
+    let pad = "x".repeat(4000);
+    for n in 0..300 {
+        let body = json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": format!("n{n}"), "namespace": "default"}, "data": {"pad": pad}});
+        let at = client::At::all(&gvr, "default");
+        let made: Object = api
+            .create(at, body, &client::WriteOptions::default())
+            .await
+            .unwrap();
+        assert_eq!(made.namespace(), "default");
+    }
+    let mut admin = running.admin().await;
+    let plain = admin.get(MAPS).await;
+    assert_eq!(
+        plain.headers["content-length"].to_str().unwrap(),
+        plain.body.len().to_string()
+    );
+    let gzip = [("accept-encoding", "gzip")];
+    let packed = admin.call(Method::GET, MAPS, &gzip, "").await;
+    assert_eq!(packed.headers["content-encoding"], "gzip");
+    let mut text = Vec::new();
+    flate2::read::GzDecoder::new(&packed.body[..])
+        .read_to_end(&mut text)
+        .unwrap();
+    let (a, b): (Value, Value) = (plain.json(), serde_json::from_slice(&text).unwrap());
+    assert_eq!(a["items"], b["items"]);
+    assert!(a["items"].as_array().unwrap().len() >= 300);
+}

@@ -1,0 +1,60 @@
+//! What `/version` tells.
+
+use serde_json::{Value, json};
+
+/// Which Kubernetes the server looks like, and what it is.
+#[derive(Clone, Debug, Default)]
+pub struct Version {
+    pub major: String,
+    pub minor: String,
+    /// `vX.Y.Z+flotilla.V`; clients parse it as a semantic version.
+    pub git_version: String,
+    pub git_commit: String,
+    /// RFC 3339.
+    pub build_date: String,
+    /// `linux/amd64`
+    pub platform: String,
+}
+
+impl Version {
+    /// `v1.36.0+flotilla.0.1.0` and the like, for this machine.
+    pub fn new(major: &str, minor: &str, own: &str) -> Self {
+        let os = match std::env::consts::OS {
+            "macos" => "darwin",
+            other => other,
+        };
+        let arch = match std::env::consts::ARCH {
+            "x86_64" => "amd64",
+            "aarch64" => "arm64",
+            other => other,
+        };
+        Self {
+            major: major.into(),
+            minor: minor.into(),
+            git_version: format!("v{major}.{minor}.0+flotilla.{own}"),
+            git_commit: "unknown".into(),
+            build_date: "1970-01-01T00:00:00Z".into(),
+            platform: format!("{os}/{arch}"),
+        }
+    }
+
+    /// The reply's body.
+    pub fn document(&self) -> Value {
+        json!({
+            "major": self.major,
+            "minor": self.minor,
+            "emulationMajor": self.major,
+            "emulationMinor": self.minor,
+            "minCompatibilityMajor": self.major,
+            "minCompatibilityMinor": self.minor,
+            "gitVersion": self.git_version,
+            "gitCommit": self.git_commit,
+            "gitTreeState": "clean",
+            "buildDate": self.build_date,
+            // Clients show these and nothing more.
+            "goVersion": "none",
+            "compiler": "rustc",
+            "platform": self.platform,
+        })
+    }
+}

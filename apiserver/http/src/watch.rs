@@ -1,0 +1,185 @@
+//! Watches on the wire.
+//!
+//! Enters: a registry watch. Leaves: a stream of JSON lines. An event in its own
+//! form is one shared buffer for all watchers; tables and partial metadata are
+//! made per watcher.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::{FutureExt, StreamExt};
+use machinery::time::Clock;
+use machinery::{Object, Status};
+use prometheus::IntCounter;
+use registry::Item;
+use registry::{Row, Watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::body::Events;
+use crate::negotiation::View;
+use crate::reply::Shape;
+use crate::table;
+
+/// Events that are ready together are written together, up to this size.
+const BATCH: usize = 64 * 1024;
+
+/// What turns items into lines.
+struct Writer {
+    row: Arc<Row>,
+    shape: Shape,
+    clock: Arc<dyn Clock>,
+    /// Column definitions stand in a table's first event only.
+    columns_sent: bool,
+}
+
+impl Writer {
+    fn line(&mut self, item: Result<Item, Status>) -> (Bytes, bool) {
+        let line = match item {
+            Ok(item) => self.event(item),
+            Err(status) => Err(status),
+        };
+        match line {
+            Ok(line) => (line, false),
+            Err(status) => {
+                let text = format!("{{\"type\":\"ERROR\",\"object\":{}}}\n", status.document());
+                (text.into(), true)
+            }
+        }
+    }
+
+    fn event(&mut self, item: Item) -> Result<Bytes, Status> {
+        match item {
+            Item::Event(delivery) if self.shape.form.view == View::Object => Ok(delivery.frame()),
+            Item::Event(delivery) => {
+                let object = self.view(delivery.object())?;
+                Ok(wrap(delivery.change().as_str(), &object))
+            }
+            Item::Bookmark {
+                revision,
+                initial_end,
+            } => {
+                let object = self.bookmark(revision, initial_end)?;
+                Ok(wrap("BOOKMARK", &object))
+            }
+        }
+    }
+
+    fn view(&mut self, object: &Object) -> Result<String, Status> {
+        match self.shape.form.view {
+            View::Table { beta } => {
+                let metadata = table::list_metadata(object.revision(), None, None);
+                let columns = !std::mem::replace(&mut self.columns_sent, true);
+                let mut text = table::open(&self.row, beta, &metadata, columns);
+                let now = self.clock.now();
+                let row = table::row(&self.row, object, self.shape.include, beta, now)?;
+                text.push_str(&row);
+                text.push_str("]}");
+                Ok(text)
+            }
+            View::Metadata { beta } | View::MetadataList { beta } => {
+                let bytes = table::partial(object, beta)?;
+                String::from_utf8(bytes.into()).map_err(Status::internal)
+            }
+            View::Object => String::from_utf8(object.bytes().to_vec()).map_err(Status::internal),
+        }
+    }
+
+    fn bookmark(&mut self, revision: u64, initial_end: bool) -> Result<String, Status> {
+        let annotations = if initial_end {
+            ",\"annotations\":{\"k8s.io/initial-events-end\":\"true\"}"
+        } else {
+            ""
+        };
+        let gvk = &self.row.kind.gvk;
+        let text = format!(
+            "{{\"kind\":{:?},\"apiVersion\":{:?},\"metadata\":{{\"resourceVersion\":\"{revision}\",\"creationTimestamp\":null{annotations}}}}}",
+            gvk.kind,
+            gvk.api_version()
+        );
+        if self.shape.form.view == View::Object {
+            return Ok(text);
+        }
+        let object = Object::from_json(text.into()).map_err(Status::internal)?;
+        self.view(&object)
+    }
+}
+
+fn wrap(kind: &str, object: &str) -> Bytes {
+    format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n").into()
+}
+
+struct State {
+    watch: Watch,
+    writer: Writer,
+    closing: CancellationToken,
+    sent: IntCounter,
+    over: bool,
+}
+
+/// The lines of a watch. Ends cleanly when the watch does or when `closing` says
+/// that the server stops.
+pub(crate) fn events(
+    watch: Watch,
+    row: Arc<Row>,
+    shape: Shape,
+    clock: Arc<dyn Clock>,
+    closing: CancellationToken,
+    sent: IntCounter,
+) -> Events {
+    let state = State {
+        watch,
+        writer: Writer {
+            row,
+            shape,
+            clock,
+            columns_sent: false,
+        },
+        closing,
+        sent,
+        over: false,
+    };
+    futures_util::stream::unfold(state, |mut state| async move {
+        let lines = next(&mut state).await?;
+        Some((lines, state))
+    })
+    .boxed()
+}
+
+async fn next(state: &mut State) -> Option<Bytes> {
+    if state.over {
+        return None;
+    }
+    let item = tokio::select! {
+        biased;
+        () = state.closing.cancelled() => return None,
+        item = state.watch.next() => item?,
+    };
+    let (first, over) = state.writer.line(item);
+    let mut count = 1;
+    state.over = over;
+    let mut batch = BytesMut::new();
+    while !state.over && first.len() + batch.len() < BATCH {
+        // What is ready now goes along; waiting is for the next turn.
+        let Some(ready) = state.watch.next().now_or_never() else {
+            break;
+        };
+        let Some(item) = ready else {
+            state.over = true;
+            break;
+        };
+        let (line, over) = state.writer.line(item);
+        count += 1;
+        state.over = over;
+        if batch.is_empty() {
+            batch.reserve(first.len() + 2 * line.len());
+            batch.extend_from_slice(&first);
+        }
+        batch.extend_from_slice(&line);
+    }
+    state.sent.inc_by(count);
+    Some(if batch.is_empty() {
+        first
+    } else {
+        batch.freeze()
+    })
+}
