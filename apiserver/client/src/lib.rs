@@ -7,13 +7,15 @@
 //! structs: objects are bytes with a head. Credentials never reach an error text.
 //! No task without an owner ([`Tasks`]).
 //!
-//! Entry points: [`Api`], [`Informers`], [`Tasks`].
+//! Entry points: [`Api`], [`remote::kubeconfig::Source`] and [`Remote`], [`Informers`],
+//! [`Tasks`].
 
 pub mod api;
 #[cfg(feature = "fake")]
 pub mod fake;
 pub mod informer;
 pub mod reflect;
+pub mod remote;
 pub mod tasks;
 
 pub use api::{
@@ -22,4 +24,5 @@ pub use api::{
 };
 pub use informer::{Change, Informer, Informers};
 pub use reflect::{Select, Sink, reflect};
+pub use remote::Remote;
 pub use tasks::{Shutdown, Tasks};

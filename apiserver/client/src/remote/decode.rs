@@ -1,0 +1,292 @@
+//! Replies to objects: lists without a tree of values, watches line by line.
+//!
+//! Enters: bytes from a server, trusted in nothing. Leaves: [`List`]s and
+//! [`WatchEvent`]s. Each object gets bytes of its own, so that one that is kept
+//! does not keep a page or a buffer alive.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use bytes::{Buf, Bytes, BytesMut};
+use machinery::{Object, Status};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::api::{Error, List, Result, WatchEvent};
+
+/// An event holds one object: etcd's limit of 1.5 MiB, with room for encoding.
+const LONGEST_LINE: usize = 8 << 20;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawList<'a> {
+    #[serde(borrow, default)]
+    api_version: Cow<'a, str>,
+    #[serde(borrow, default)]
+    kind: Cow<'a, str>,
+    #[serde(borrow, default)]
+    metadata: ListMeta<'a>,
+    #[serde(borrow, default)]
+    items: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ListMeta<'a> {
+    #[serde(borrow)]
+    resource_version: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    r#continue: Option<Cow<'a, str>>,
+}
+
+#[derive(Deserialize)]
+struct KindOnly<'a> {
+    #[serde(borrow, default)]
+    kind: Option<Cow<'a, str>>,
+}
+
+/// Reads a list. Items of typed lists lack `apiVersion` and `kind`; they are put in.
+pub(super) fn list(body: &[u8]) -> Result<List> {
+    let raw: RawList<'_> = serde_json::from_slice(body).map_err(malformed)?;
+    let Some(item_kind) = raw.kind.strip_suffix("List") else {
+        return Err(Error::Protocol(format!("{:?} is not a list", raw.kind)));
+    };
+    let head = format!(
+        "\"apiVersion\":{},\"kind\":{}",
+        serde_json::to_string(&raw.api_version).map_err(malformed)?,
+        serde_json::to_string(item_kind).map_err(malformed)?
+    );
+    let items = raw.items.unwrap_or_default();
+    let mut list = List {
+        items: Vec::with_capacity(items.len()),
+        revision: number(raw.metadata.resource_version.as_deref()),
+        continue_token: raw.metadata.r#continue.unwrap_or_default().into_owned(),
+    };
+    for item in items {
+        list.items
+            .push(Object::from_json(complete(item.get(), &head)?)?);
+    }
+    Ok(list)
+}
+
+fn complete(item: &str, head: &str) -> Result<Bytes> {
+    let told = item.starts_with("{\"apiVersion\"") || item.starts_with("{\"kind\"");
+    if told || head.ends_with("\"\"") || has_kind(item)? {
+        return Ok(Bytes::copy_from_slice(item.as_bytes()));
+    }
+    let rest = item[1..].trim_start();
+    let comma = if rest.starts_with('}') { "" } else { "," };
+    Ok(Bytes::from(["{", head, comma, rest].concat()))
+}
+
+fn has_kind(item: &str) -> Result<bool> {
+    let only: KindOnly<'_> = serde_json::from_str(item).map_err(malformed)?;
+    Ok(only.kind.is_some_and(|k| !k.is_empty()))
+}
+
+fn number(text: Option<&str>) -> u64 {
+    text.and_then(|t| t.parse().ok()).unwrap_or(0)
+}
+
+fn malformed(error: serde_json::Error) -> Error {
+    Error::Protocol(error.to_string())
+}
+
+#[derive(Deserialize)]
+struct RawEvent<'a> {
+    #[serde(borrow)]
+    r#type: Cow<'a, str>,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+struct Mark {
+    #[serde(default)]
+    metadata: MarkMeta,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct MarkMeta {
+    resource_version: String,
+    annotations: BTreeMap<String, String>,
+}
+
+/// Cuts a byte stream, however it is chunked, into watch events.
+#[derive(Default)]
+pub(super) struct Events {
+    buffer: BytesMut,
+    /// Bytes of the buffer known to hold no line end.
+    searched: usize,
+}
+
+impl Events {
+    /// Adds what came.
+    pub(super) fn push(&mut self, chunk: &[u8]) {
+        self.buffer.extend_from_slice(chunk);
+    }
+
+    /// The next whole event, or `None` until more comes.
+    pub(super) fn next(&mut self) -> Result<Option<WatchEvent>> {
+        loop {
+            let fresh = &self.buffer[self.searched..];
+            let Some(at) = fresh.iter().position(|b| *b == b'\n') else {
+                self.searched = self.buffer.len();
+                if self.searched > LONGEST_LINE {
+                    let why = format!("a watch event exceeds {LONGEST_LINE} bytes");
+                    return Err(Error::Protocol(why));
+                }
+                return Ok(None);
+            };
+            let end = self.searched + at;
+            let line = self.buffer[..end].trim_ascii();
+            let parsed = if line.is_empty() {
+                None
+            } else {
+                Some(event(line))
+            };
+            self.buffer.advance(end + 1);
+            self.searched = 0;
+            match parsed {
+                None => {}
+                Some(event) => return event.map(Some),
+            }
+        }
+    }
+
+    /// Whether the stream may end here.
+    pub(super) fn is_between(&self) -> bool {
+        self.buffer.iter().all(u8::is_ascii_whitespace)
+    }
+}
+
+fn event(line: &[u8]) -> Result<WatchEvent> {
+    let raw: RawEvent<'_> = serde_json::from_slice(line).map_err(malformed)?;
+    let text = raw.object.get();
+    let object = || Object::from_json(Bytes::copy_from_slice(text.as_bytes()));
+    match &*raw.r#type {
+        "ADDED" => Ok(WatchEvent::Added(object()?)),
+        "MODIFIED" => Ok(WatchEvent::Modified(object()?)),
+        "DELETED" => Ok(WatchEvent::Deleted(object()?)),
+        "BOOKMARK" => {
+            let mark: Mark = serde_json::from_str(text).map_err(malformed)?;
+            let end = mark.metadata.annotations.get("k8s.io/initial-events-end");
+            Ok(WatchEvent::Bookmark {
+                revision: number(Some(&mark.metadata.resource_version)),
+                initial_end: end.is_some_and(|v| v == "true"),
+            })
+        }
+        "ERROR" => {
+            let status: Status = serde_json::from_str(text).map_err(malformed)?;
+            Err(status.into())
+        }
+        other => Err(Error::Protocol(format!("watch event of type {other:?}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn show(event: Result<WatchEvent>) -> String {
+        match event {
+            Ok(WatchEvent::Added(o)) => format!("+{}@{}", o.name(), o.revision()),
+            Ok(WatchEvent::Modified(o)) => format!("~{}@{}", o.name(), o.revision()),
+            Ok(WatchEvent::Deleted(o)) => format!("-{}@{}", o.name(), o.revision()),
+            Ok(WatchEvent::Bookmark {
+                revision,
+                initial_end,
+            }) => format!("={revision}{initial_end}"),
+            Err(e) => format!("!{e}"),
+        }
+    }
+
+    fn feed(chunks: &[&[u8]]) -> (Vec<String>, bool) {
+        let (mut events, mut seen) = (Events::default(), Vec::new());
+        for chunk in chunks {
+            events.push(chunk);
+            loop {
+                match events.next() {
+                    Ok(None) => break,
+                    Ok(Some(event)) => seen.push(show(Ok(event))),
+                    Err(e) => {
+                        seen.push(show(Err(e)));
+                        return (seen, false);
+                    }
+                }
+            }
+        }
+        (seen, events.is_between())
+    }
+
+    const STREAM: &str = concat!(
+        r#"{"type":"ADDED","object":{"kind":"X","metadata":{"name":"ä","resourceVersion":"1"}}}"#,
+        "\n",
+        r#"{"type":"MODIFIED","object":{"metadata":{"name":"b\n","resourceVersion":"2"}}}"#,
+        "\r\n\n",
+        r#"{"object":{"metadata":{"name":"c","resourceVersion":"3"}},"type":"DELETED"}"#,
+        "\n",
+        r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"4","annotations":{"k8s.io/initial-events-end":"true"}}}}"#,
+        "\n",
+        r#"{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old"}}"#,
+        "\n",
+    );
+    const SEEN: [&str; 5] = ["+ä@1", "~b\n@2", "-c@3", "=4true", "!too old"];
+
+    proptest! {
+        #[test]
+        fn events_do_not_depend_on_the_chunks(cuts in prop::collection::vec(0..STREAM.len(), 0..40)) {
+            let mut cuts = cuts;
+            cuts.extend([0, STREAM.len()]);
+            cuts.sort_unstable();
+            let chunks: Vec<&[u8]> = cuts.windows(2).map(|w| &STREAM.as_bytes()[w[0]..w[1]]).collect();
+            prop_assert_eq!(feed(&chunks).0, SEEN);
+        }
+
+        #[test]
+        fn garbage_is_an_error_and_no_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            feed(&[&bytes, b"\n"]);
+            let _ = list(&bytes);
+        }
+    }
+
+    #[test]
+    fn broken_streams_are_told() {
+        let long = vec![b'x'; LONGEST_LINE + 1];
+        assert!(feed(&[&long]).0[0].contains("exceeds"));
+        assert!(feed(&[b"{\"type\":\"LATER\",\"object\":{}}\n"]).0[0].contains("LATER"));
+        assert!(!feed(&[b"{\"type\":"]).1);
+        let status = feed(&[STREAM.as_bytes()]).0;
+        assert_eq!(status, SEEN);
+    }
+
+    #[test]
+    fn items_of_typed_lists_get_their_kind() {
+        let typed = br#"{"kind":"DeploymentList","apiVersion":"apps/v1","metadata":{"resourceVersion":"9","continue":"c"},
+            "items":[{"metadata":{"name":"a","resourceVersion":"3"},"spec":{"kind":"inner"}},{ },{"metadata":{"name":"b"},"kind":"Own"}]}"#;
+        let found = list(typed).unwrap();
+        assert_eq!((found.revision, found.continue_token.as_str()), (9, "c"));
+        let values: Vec<_> = found.items.iter().map(|o| o.value().unwrap()).collect();
+        assert_eq!(
+            (&values[0]["apiVersion"], &values[0]["kind"]),
+            (&"apps/v1".into(), &"Deployment".into())
+        );
+        assert_eq!((found.items[0].name(), found.items[0].revision()), ("a", 3));
+        assert_eq!(
+            (&values[1]["kind"], &values[2]["kind"]),
+            (&"Deployment".into(), &"Own".into())
+        );
+        let empty =
+            list(br#"{"kind":"XList","apiVersion":"v1","metadata":{},"items":null}"#).unwrap();
+        assert!(empty.items.is_empty() && empty.revision == 0);
+        for bad in [
+            &br#"{"kind":"Pod"}"#[..],
+            b"[]",
+            br#"{"kind":"XList","items":[1]}"#,
+        ] {
+            assert!(list(bad).is_err());
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! From an address to a connection that speaks HTTP: TCP, a proxy, TLS, and the
+//! choice between HTTP/2 and HTTP/1.1.
+//!
+//! Enters: a [`Config`]. Leaves: handshaken connections whose driving tasks belong
+//! to a [`Tasks`]. Every step has a time limit.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use futures_util::task::AtomicWaker;
+use http::Uri;
+use http_body_util::Full;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rustls_pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio_rustls::TlsConnector;
+
+use super::config::{Config, Identity};
+use super::tls;
+use crate::tasks::Tasks;
+
+/// TCP, proxy, TLS and HTTP handshakes together.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A peer that does not answer a ping is gone after 15 + 15 seconds.
+const PING: Duration = Duration::from_secs(15);
+/// A reply of a proxy, headers included.
+const PROXY_REPLY: usize = 8 << 10;
+/// Flow control of HTTP/2: a list is large, a watch is not; the connection's window
+/// is what many streams share.
+const STREAM_WINDOW: u32 = 1 << 20;
+const CONNECTION_WINDOW: u32 = 4 << 20;
+
+pub(super) type Body = Full<Bytes>;
+
+/// A connection ready for requests.
+pub(super) enum Connection {
+    Http2 {
+        sender: http2::SendRequest<Body>,
+        /// The streams that the peer allows at once.
+        limit: watch::Receiver<usize>,
+    },
+    Http1(http1::SendRequest<Body>),
+}
+
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// Connects and says hello. The error is for people: what failed, where.
+pub(super) async fn dial(
+    config: &Config,
+    identity: Option<&Identity>,
+    tasks: &Tasks,
+) -> Result<Connection, String> {
+    let work = async {
+        let tcp = transport(config).await?;
+        if config.server.scheme_str() == Some("http") {
+            return http1_over(tcp, tasks).await;
+        }
+        let connector = TlsConnector::from(Arc::new(tls::client(config, identity)?));
+        let host = config
+            .tls_server_name
+            .as_deref()
+            .unwrap_or(host(&config.server));
+        let name = ServerName::try_from(host.to_owned());
+        let name = name.map_err(|_| format!("{host:?} is no server name"))?;
+        let stream = connector.connect(name, tcp).await;
+        let stream = stream.map_err(|e| format!("TLS: {e}"))?;
+        match stream.get_ref().1.alpn_protocol() {
+            Some(b"h2") => http2_over(stream, tasks).await,
+            _ => http1_over(stream, tasks).await,
+        }
+    };
+    match tokio::time::timeout(PATIENCE, work).await {
+        Ok(done) => done,
+        Err(_) => Err(format!("no connection within {} s", PATIENCE.as_secs())),
+    }
+}
+
+/// Without the brackets of an IPv6 address.
+fn host(uri: &Uri) -> &str {
+    let host = uri.host().unwrap_or_default();
+    host.trim_start_matches('[').trim_end_matches(']')
+}
+
+fn port(uri: &Uri) -> u16 {
+    uri.port_u16().unwrap_or(match uri.scheme_str() {
+        Some("http") => 80,
+        _ => 443,
+    })
+}
+
+async fn tcp(uri: &Uri) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect((host(uri), port(uri))).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+async fn transport(config: &Config) -> Result<TcpStream, String> {
+    let Some(proxy) = &config.proxy else {
+        return tcp(&config.server).await.map_err(|e| e.to_string());
+    };
+    let mut stream = tcp(proxy).await.map_err(|e| format!("proxy: {e}"))?;
+    let server = &config.server;
+    let to = format!("{}:{}", server.host().unwrap_or_default(), port(server));
+    let mut hello = format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n");
+    let authority = proxy.authority().map(http::uri::Authority::as_str);
+    if let Some((user, _)) = authority.and_then(|a| a.rsplit_once('@')) {
+        let basic = STANDARD.encode(user);
+        hello.push_str(&format!("Proxy-Authorization: Basic {basic}\r\n"));
+    }
+    for (name, value) in &config.proxy_headers {
+        if name.contains(['\r', '\n', ':']) || value.contains(['\r', '\n']) {
+            return Err(format!("proxy header {name:?} cannot be sent"));
+        }
+        hello.push_str(&format!("{name}: {value}\r\n"));
+    }
+    hello.push_str("\r\n");
+    let reply = async {
+        stream.write_all(hello.as_bytes()).await?;
+        let mut reply = Vec::new();
+        while !reply.ends_with(b"\r\n\r\n") && reply.len() < PROXY_REPLY {
+            // Byte by byte: what follows the head belongs to the tunnel.
+            reply.push(stream.read_u8().await?);
+        }
+        io::Result::Ok(reply)
+    };
+    let reply = reply.await.map_err(|e| format!("proxy: {e}"))?;
+    let line = reply.split(|b| *b == b'\r').next().unwrap_or_default();
+    let line = String::from_utf8_lossy(line);
+    if line.split(' ').nth(1) != Some("200") {
+        return Err(format!("proxy refused: {line:.200}"));
+    }
+    Ok(stream)
+}
+
+async fn http1_over(stream: impl Stream + 'static, tasks: &Tasks) -> Result<Connection, String> {
+    let (sender, connection) = http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|e| e.to_string())?;
+    let shutdown = tasks.shutdown().clone();
+    tasks.spawn(async move {
+        if let Some(Err(error)) = shutdown.unless(connection).await {
+            tracing::debug!(%error, "connection ended");
+        }
+    });
+    Ok(Connection::Http1(sender))
+}
+
+/// Runs hyper's own tasks, and wakes whoever waits for the peer's settings.
+#[derive(Clone)]
+struct Spawner {
+    tasks: Tasks,
+    activity: Arc<AtomicWaker>,
+}
+
+impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Spawner {
+    fn execute(&self, work: F) {
+        let (shutdown, activity) = (self.tasks.shutdown().clone(), Arc::clone(&self.activity));
+        self.tasks.spawn(async move {
+            let mut work = pin!(work);
+            let watched = poll_fn(|cx| {
+                let polled = work.as_mut().poll(cx);
+                activity.wake();
+                polled
+            });
+            shutdown.unless(watched).await;
+        });
+    }
+}
+
+async fn http2_over(stream: impl Stream + 'static, tasks: &Tasks) -> Result<Connection, String> {
+    let spawner = Spawner {
+        tasks: tasks.clone(),
+        activity: Arc::default(),
+    };
+    let activity = Arc::clone(&spawner.activity);
+    let (sender, mut connection) = http2::Builder::new(spawner)
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING)
+        .keep_alive_timeout(PING)
+        .keep_alive_while_idle(true)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        // 0 until the peer's settings are there: only then is its limit known.
+        .initial_max_send_streams(0)
+        .handshake(TokioIo::new(stream))
+        .await
+        .map_err(|e| e.to_string())?;
+    let (told, mut limit) = watch::channel(0);
+    let shutdown = tasks.shutdown().clone();
+    tasks.spawn(async move {
+        let driven = poll_fn(|cx| {
+            if *told.borrow() == 0 {
+                activity.register(cx.waker());
+            }
+            let polled = Pin::new(&mut connection).poll(cx);
+            told.send_if_modified(|limit| {
+                let now = connection.current_max_send_streams();
+                std::mem::replace(limit, now) != now
+            });
+            match polled {
+                Poll::Ready(Err(error)) => {
+                    tracing::debug!(%error, "connection ended");
+                    Poll::Ready(())
+                }
+                other => other.map(|_| ()),
+            }
+        });
+        shutdown.unless(driven).await;
+    });
+    let settings = limit.wait_for(|limit| *limit > 0).await.map(|_| ());
+    settings.map_err(|_| "connection closed before the server's settings came".to_owned())?;
+    Ok(Connection::Http2 { sender, limit })
+}

@@ -1,0 +1,254 @@
+//! What a server serves: the aggregated documents where there are any, else one
+//! document per group and version.
+//!
+//! Enters: replies to `/api` and `/apis`. Leaves: [`Discovered`], with a group that
+//! cannot be read named beside what could be.
+
+use std::collections::BTreeMap;
+
+use futures_util::{StreamExt, stream};
+use http::Method;
+use machinery::Gvr;
+use machinery::names::split_api_version;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::Remote;
+use super::request::Ask;
+use crate::api::{Api, ApiResource, Discovered, Error, Result};
+
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
+/// Documents asked for at once, in the old form.
+const AT_ONCE: usize = 8;
+
+#[derive(Deserialize)]
+struct Kind {
+    #[serde(default)]
+    kind: String,
+}
+
+#[derive(Deserialize)]
+struct GroupList {
+    #[serde(default)]
+    items: Vec<Group>,
+}
+
+#[derive(Deserialize)]
+struct Group {
+    #[serde(default)]
+    metadata: Named,
+    #[serde(default)]
+    versions: Vec<Version>,
+}
+
+#[derive(Default, Deserialize)]
+struct Named {
+    #[serde(default)]
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct Version {
+    version: String,
+    #[serde(default)]
+    freshness: String,
+    #[serde(default)]
+    resources: Vec<Resource>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Resource {
+    resource: String,
+    response_kind: Option<ResponseKind>,
+    #[serde(default)]
+    scope: String,
+    #[serde(default)]
+    verbs: Vec<String>,
+    #[serde(default)]
+    short_names: Vec<String>,
+    #[serde(default)]
+    categories: Vec<String>,
+    #[serde(default)]
+    subresources: Vec<Subresource>,
+}
+
+#[derive(Deserialize)]
+struct ResponseKind {
+    #[serde(default)]
+    kind: String,
+}
+
+#[derive(Deserialize)]
+struct Subresource {
+    subresource: String,
+}
+
+#[derive(Deserialize)]
+struct OldVersions {
+    #[serde(default)]
+    versions: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct OldGroups {
+    #[serde(default)]
+    groups: Vec<OldGroup>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct OldGroup {
+    #[serde(default)]
+    versions: Vec<OldVersion>,
+    preferred_version: Option<OldVersion>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct OldVersion {
+    group_version: String,
+}
+
+#[derive(Deserialize)]
+struct OldResources {
+    #[serde(default)]
+    resources: Option<Vec<OldResource>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct OldResource {
+    name: String,
+    #[serde(default)]
+    namespaced: bool,
+    #[serde(default)]
+    kind: String,
+    #[serde(default)]
+    verbs: Vec<String>,
+    #[serde(default)]
+    short_names: Option<Vec<String>>,
+    #[serde(default)]
+    categories: Option<Vec<String>>,
+}
+
+pub(super) async fn discover(remote: &Remote) -> Result<Discovered> {
+    let core = document(remote, "/api").await;
+    let groups = document(remote, "/apis").await?;
+    let mut found = Discovered::default();
+    // An aggregated server may serve no core group at all.
+    let core = match core {
+        Err(error) if error.is_not_found() => None,
+        core => Some(core?),
+    };
+    let aggregated =
+        |body: &[u8]| read::<Kind>(body).is_ok_and(|k| k.kind == "APIGroupDiscoveryList");
+    if aggregated(&groups) && core.as_deref().is_none_or(aggregated) {
+        for body in core.iter().chain([&groups]) {
+            take_groups(read(body)?, &mut found);
+        }
+        return Ok(found);
+    }
+    let mut versions: Vec<String> = Vec::new();
+    if let Some(core) = &core {
+        versions.extend(read::<OldVersions>(core)?.versions);
+    }
+    let plain = match aggregated(&groups) {
+        true => remote.raw("/apis").await?,
+        false => groups,
+    };
+    for mut group in read::<OldGroups>(&plain)?.groups {
+        if let Some(preferred) = group.preferred_version {
+            let preferred = preferred.group_version;
+            group.versions.retain(|v| v.group_version != preferred);
+            versions.push(preferred);
+        }
+        versions.extend(group.versions.into_iter().map(|v| v.group_version));
+    }
+    let documents = stream::iter(versions).map(|version| async move {
+        let body = remote.raw(&old_path(&version)).await;
+        let parsed = body.and_then(|b| read::<OldResources>(&b));
+        (version, parsed)
+    });
+    let documents: Vec<_> = documents.buffered(AT_ONCE).collect().await;
+    for (version, document) in documents {
+        match document {
+            Ok(document) => take_version(&version, document, &mut found),
+            Err(error) => found.failed.push((version, error.to_string())),
+        }
+    }
+    Ok(found)
+}
+
+async fn document(remote: &Remote, path: &str) -> Result<bytes::Bytes> {
+    let mut ask = Ask::new(Method::GET, path.to_owned());
+    ask.accept = AGGREGATED;
+    remote.fetch(&ask).await
+}
+
+fn old_path(version: &str) -> String {
+    match version.contains('/') {
+        true => format!("/apis/{version}"),
+        false => format!("/api/{version}"),
+    }
+}
+
+fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
+    serde_json::from_slice(body).map_err(|e| Error::Protocol(format!("discovery: {e}")))
+}
+
+fn take_groups(list: GroupList, found: &mut Discovered) {
+    for group in list.items {
+        let name = group.metadata.name;
+        for version in group.versions {
+            let gv = Gvr::new(name.as_str(), version.version.as_str(), "").api_version();
+            if version.freshness == "Stale" {
+                found
+                    .failed
+                    .push((gv, "the server could not read it lately".into()));
+                continue;
+            }
+            for own in version.resources {
+                found.resources.push(ApiResource {
+                    resource: Gvr::new(name.as_str(), version.version.as_str(), own.resource),
+                    kind: own.response_kind.map(|k| k.kind).unwrap_or_default(),
+                    namespaced: own.scope == "Namespaced",
+                    verbs: own.verbs,
+                    subresources: own
+                        .subresources
+                        .into_iter()
+                        .map(|s| s.subresource)
+                        .collect(),
+                    categories: own.categories,
+                    short_names: own.short_names,
+                });
+            }
+        }
+    }
+}
+
+fn take_version(version: &str, document: OldResources, found: &mut Discovered) {
+    let (group, version) = split_api_version(version);
+    let mut below: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut own = Vec::new();
+    for resource in document.resources.unwrap_or_default() {
+        match resource.name.split_once('/') {
+            Some((parent, name)) => below
+                .entry(parent.to_owned())
+                .or_default()
+                .push(name.to_owned()),
+            None => own.push(resource),
+        }
+    }
+    for resource in own {
+        found.resources.push(ApiResource {
+            subresources: below.remove(&resource.name).unwrap_or_default(),
+            resource: Gvr::new(group, version, resource.name),
+            kind: resource.kind,
+            namespaced: resource.namespaced,
+            verbs: resource.verbs,
+            categories: resource.categories.unwrap_or_default(),
+            short_names: resource.short_names.unwrap_or_default(),
+        });
+    }
+}

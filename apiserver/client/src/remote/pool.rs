@@ -1,0 +1,348 @@
+//! The connections to one server.
+//!
+//! Enters: requests. Leaves: responses whose bodies hold their place on a
+//! connection. HTTP/2: streams are counted, and the next connection is opened
+//! before the peer's limit is reached, because a stream above the limit waits
+//! until another ends, and a watch does not end. HTTP/1.1: a few idle connections
+//! are kept.
+//!
+//! A server that cannot be reached is asked again after a growing pause; in the
+//! meantime callers get the last error at once instead of waiting.
+
+use std::error::Error as _;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::{Body as _, Frame};
+use hyper::body::Incoming;
+use hyper::client::conn::{TrySendError, http1, http2};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::config::Config;
+use super::credentials::Credentials;
+use super::dial::{Body, Connection, dial};
+use crate::tasks::Tasks;
+
+/// HTTP/1.1 connections kept for the next request.
+const IDLE: usize = 8;
+/// A server that is down is dialled at most this often, at first and in the end.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// A request that was surely not processed is sent again this many times.
+const RESENDS: usize = 3;
+
+/// Why there is no response.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) message: String,
+    /// The server cannot have seen the request.
+    pub(super) unsent: bool,
+}
+
+struct Http2 {
+    sender: http2::SendRequest<Body>,
+    limit: watch::Receiver<usize>,
+    open: Arc<AtomicUsize>,
+}
+
+impl Http2 {
+    /// The next connection is opened at about 90 % of the peer's limit.
+    fn most(&self) -> usize {
+        let limit = *self.limit.borrow();
+        (limit - limit / 10).max(1)
+    }
+
+    fn has_room(&self) -> bool {
+        self.open.load(Ordering::Relaxed) < self.most()
+    }
+}
+
+#[derive(Default)]
+struct State {
+    http2: Vec<Http2>,
+    idle: Vec<http1::SendRequest<Body>>,
+    failed: Option<Down>,
+}
+
+/// The last attempt to connect failed.
+struct Down {
+    message: String,
+    until: Instant,
+    pause: Duration,
+}
+
+struct Shared {
+    config: Config,
+    credentials: Credentials,
+    tasks: Tasks,
+    state: Mutex<State>,
+    /// Held while connecting, so that a burst opens one connection.
+    connecting: tokio::sync::Mutex<()>,
+}
+
+/// The pool. Clones are the same pool.
+#[derive(Clone)]
+pub(super) struct Pool(Arc<Shared>);
+
+enum Lent {
+    Http2(http2::SendRequest<Body>, Place),
+    Http1(http1::SendRequest<Body>),
+}
+
+impl Pool {
+    pub(super) fn new(config: Config, tasks: Tasks) -> Self {
+        Self(Arc::new(Shared {
+            credentials: Credentials::new(&config),
+            config,
+            tasks,
+            state: Mutex::default(),
+            connecting: tokio::sync::Mutex::default(),
+        }))
+    }
+
+    pub(super) fn config(&self) -> &Config {
+        &self.0.config
+    }
+
+    pub(super) fn credentials(&self) -> &Credentials {
+        &self.0.credentials
+    }
+
+    /// Sends a request as soon as a connection has room.
+    pub(super) async fn send(&self, request: Request<Bytes>) -> Result<Response<Reply>, Failure> {
+        let mut tries = 0;
+        loop {
+            let lent = self.lend().await.map_err(|message| Failure {
+                message,
+                unsent: true,
+            })?;
+            let copy = request.clone().map(Body::new);
+            let failed = match lent {
+                Lent::Http2(mut sender, place) => match sender.try_send_request(copy).await {
+                    Ok(response) => {
+                        return Ok(response.map(|body| Reply {
+                            body,
+                            ended: false,
+                            _place: Some(place),
+                            http1: None,
+                        }));
+                    }
+                    Err(failed) => explain(failed),
+                },
+                Lent::Http1(mut sender) => match send_http1(&mut sender, copy).await {
+                    Ok(response) => {
+                        return Ok(response.map(|body| Reply {
+                            body,
+                            ended: false,
+                            _place: None,
+                            http1: Some((self.clone(), sender)),
+                        }));
+                    }
+                    Err(failed) => failed,
+                },
+            };
+            tries += 1;
+            if !failed.unsent || tries > RESENDS {
+                return Err(failed);
+            }
+        }
+    }
+
+    /// New requests get new connections, such as after other credentials came.
+    pub(super) fn retire(&self) {
+        let mut state = self.0.state.lock();
+        state.http2.clear();
+        state.idle.clear();
+    }
+
+    /// Connections that are open for requests.
+    #[cfg(test)]
+    pub(super) fn connections(&self) -> usize {
+        let mut state = self.0.state.lock();
+        state.http2.retain(|c| !c.sender.is_closed());
+        state.http2.len() + state.idle.len()
+    }
+
+    async fn lend(&self) -> Result<Lent, String> {
+        if let Some(lent) = self.ready() {
+            return Ok(lent);
+        }
+        let single = {
+            let _one = self.0.connecting.lock().await;
+            if let Some(lent) = self.ready() {
+                return Ok(lent);
+            }
+            self.check_down()?;
+            self.open().await?
+        };
+        match single {
+            Some(sender) => Ok(Lent::Http1(sender)),
+            None => self
+                .ready()
+                .ok_or_else(|| "the connection closed at once".to_owned()),
+        }
+    }
+
+    fn check_down(&self) -> Result<(), String> {
+        let state = self.0.state.lock();
+        match &state.failed {
+            Some(down) if Instant::now() < down.until => Err(down.message.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Opens a connection: HTTP/2 goes to the pool, HTTP/1.1 to the caller.
+    async fn open(&self) -> Result<Option<http1::SendRequest<Body>>, String> {
+        let shared = &*self.0;
+        let dialled = async {
+            let identity = shared.credentials.identity().await?;
+            dial(&shared.config, identity.as_ref(), &shared.tasks).await
+        };
+        let dialled = dialled.await;
+        let mut state = shared.state.lock();
+        match dialled {
+            Ok(connection) => {
+                state.failed = None;
+                Ok(match connection {
+                    Connection::Http1(sender) => Some(sender),
+                    Connection::Http2 { sender, limit } => {
+                        state.http2.push(Http2 {
+                            sender,
+                            limit,
+                            open: Arc::default(),
+                        });
+                        None
+                    }
+                })
+            }
+            Err(message) => {
+                let before = state.failed.as_ref().map(|d| d.pause * 2);
+                let pause = before.unwrap_or(FIRST_PAUSE).min(LONGEST_PAUSE);
+                state.failed = Some(Down {
+                    message: message.clone(),
+                    until: Instant::now() + pause,
+                    pause,
+                });
+                Err(message)
+            }
+        }
+    }
+
+    /// A place on an open connection. The oldest with room is filled first, so that
+    /// later ones run empty when load falls; an empty one too many is closed.
+    fn ready(&self) -> Option<Lent> {
+        let mut state = self.0.state.lock();
+        state.http2.retain(|c| !c.sender.is_closed());
+        if let Some(at) = state.http2.iter().position(Http2::has_room) {
+            let connection = &state.http2[at];
+            connection.open.fetch_add(1, Ordering::Relaxed);
+            let place = Place(Arc::clone(&connection.open));
+            let sender = connection.sender.clone();
+            let half_empty = connection.open.load(Ordering::Relaxed) * 2 < connection.most();
+            if half_empty {
+                let mut nth = 0;
+                state.http2.retain(|c| {
+                    nth += 1;
+                    nth <= at + 1 || c.open.load(Ordering::Relaxed) > 0
+                });
+            }
+            return Some(Lent::Http2(sender, place));
+        }
+        while let Some(sender) = state.idle.pop() {
+            if !sender.is_closed() {
+                return Some(Lent::Http1(sender));
+            }
+        }
+        None
+    }
+}
+
+async fn send_http1(
+    sender: &mut http1::SendRequest<Body>,
+    request: Request<Body>,
+) -> Result<Response<Incoming>, Failure> {
+    // A connection taken from the pool may just have been closed by the server.
+    sender.ready().await.map_err(|e| Failure {
+        message: chain(&e),
+        unsent: true,
+    })?;
+    sender.try_send_request(request).await.map_err(explain)
+}
+
+/// Whether the message came back says that it was never sent.
+fn explain(mut failed: TrySendError<Request<Body>>) -> Failure {
+    let unsent = failed.take_message().is_some();
+    Failure {
+        message: chain(&failed.into_error()),
+        unsent,
+    }
+}
+
+/// An error and its sources in one line.
+pub(super) fn chain(error: &hyper::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        let more = inner.to_string();
+        if !text.contains(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        source = inner.source();
+    }
+    text
+}
+
+/// A stream's place on an HTTP/2 connection.
+struct Place(Arc<AtomicUsize>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A response's body. While it lives, it holds its place; read to the end, an
+/// HTTP/1.1 connection returns to the pool.
+pub(super) struct Reply {
+    body: Incoming,
+    ended: bool,
+    _place: Option<Place>,
+    http1: Option<(Pool, http1::SendRequest<Body>)>,
+}
+
+impl http_body::Body for Reply {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        self.ended = frame.is_none();
+        Poll::Ready(frame)
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        let whole = self.ended || self.body.is_end_stream();
+        if let Some((pool, sender)) = self.http1.take()
+            && whole
+        {
+            let mut state = pool.0.state.lock();
+            state.idle.retain(|s| !s.is_closed());
+            if state.idle.len() < IDLE {
+                state.idle.push(sender);
+            }
+        }
+    }
+}

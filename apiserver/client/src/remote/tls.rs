@@ -1,0 +1,117 @@
+//! TLS to a server: roots, client certificate, protocols.
+
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+
+use super::config::{Config, Identity};
+
+/// The client's side of TLS; HTTP/2 is asked for before HTTP/1.1. The error says
+/// which part cannot be used.
+pub(super) fn client(config: &Config, identity: Option<&Identity>) -> Result<ClientConfig, String> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|e| e.to_string())?;
+    let builder = if config.insecure {
+        builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(AnyServer(provider)))
+    } else {
+        builder.with_root_certificates(roots(config)?)
+    };
+    let mut tls = match identity {
+        None => builder.with_no_client_auth(),
+        Some(identity) => {
+            let chain: Result<Vec<_>, _> =
+                CertificateDer::pem_slice_iter(&identity.certificate).collect();
+            let chain = chain.map_err(|_| "client certificate is not PEM")?;
+            if chain.is_empty() {
+                return Err("client certificate is not PEM".into());
+            }
+            let key = PrivateKeyDer::from_pem_slice(&identity.key.0);
+            let key = key.map_err(|_| "client key is not PEM")?;
+            builder
+                .with_client_auth_cert(chain, key)
+                .map_err(|e| format!("client certificate and key: {e}"))?
+        }
+    };
+    tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(tls)
+}
+
+fn roots(config: &Config) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    match &config.ca {
+        Some(pem) => {
+            for certificate in CertificateDer::pem_slice_iter(pem) {
+                let certificate = certificate.map_err(|_| "certificate authority is not PEM")?;
+                roots
+                    .add(certificate)
+                    .map_err(|e| format!("certificate authority: {e}"))?;
+            }
+            if roots.is_empty() {
+                return Err("certificate authority is not PEM".into());
+            }
+        }
+        None => {
+            let found = rustls_native_certs::load_native_certs();
+            roots.add_parsable_certificates(found.certs);
+        }
+    }
+    Ok(roots)
+}
+
+/// `insecure-skip-tls-verify`: the certificate is not looked at, but whoever shows
+/// it must hold its key.
+#[derive(Debug)]
+struct AnyServer(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyServer {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(
+            message,
+            cert,
+            dss,
+            &self.0.signature_verification_algorithms,
+        )
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(
+            message,
+            cert,
+            dss,
+            &self.0.signature_verification_algorithms,
+        )
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
