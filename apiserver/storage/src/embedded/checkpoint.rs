@@ -21,6 +21,9 @@ const NUDGE_BYTES: usize = 4 << 20;
 /// Frames (pages) that the writer may be asked to move.
 const REST: i64 = 256;
 const ROUNDS: usize = 4;
+/// Frames in the log (64 MiB) from which on the writer must help, whatever is left:
+/// it writes faster than the log can be emptied beside it.
+const MOST: i64 = 16 << 10;
 
 #[derive(Debug)]
 pub(super) struct Checkpointer {
@@ -78,9 +81,9 @@ fn run(connection: &Connection, nudged: &Receiver<()>, rest: &AtomicBool) {
     while nudged.recv().is_ok() {
         for _ in 0..ROUNDS {
             match passive(connection) {
-                Ok(left) if left > REST => {}
-                Ok(left) => {
-                    rest.store(left > 0, Ordering::Release);
+                Ok(log) if log.left > REST && log.frames < MOST => {}
+                Ok(log) => {
+                    rest.store(log.left > 0, Ordering::Release);
                     break;
                 }
                 Err(error) => {
@@ -93,9 +96,22 @@ fn run(connection: &Connection, nudged: &Receiver<()>, rest: &AtomicBool) {
     }
 }
 
-/// Moves what can be moved without waiting for anybody; returns the frames left.
-fn passive(connection: &Connection) -> rusqlite::Result<i64> {
+struct Log {
+    frames: i64,
+    /// Of these not yet in the database.
+    left: i64,
+}
+
+/// Moves what can be moved without waiting for anybody.
+fn passive(connection: &Connection) -> rusqlite::Result<Log> {
     connection
         .prepare_cached("PRAGMA wal_checkpoint(PASSIVE)")?
-        .query_row([], |row| Ok(row.get::<_, i64>(1)? - row.get::<_, i64>(2)?))
+        .query_row([], |row| {
+            let frames: i64 = row.get(1)?;
+            let moved: i64 = row.get(2)?;
+            Ok(Log {
+                frames,
+                left: frames - moved,
+            })
+        })
 }

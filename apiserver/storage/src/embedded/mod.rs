@@ -17,6 +17,8 @@ mod hub;
 mod readers;
 mod ring;
 mod state;
+#[cfg(test)]
+mod tests;
 mod transaction;
 mod writer;
 

@@ -69,6 +69,10 @@ pub(super) struct Writer {
     expiries: BinaryHeap<Reverse<Expiry>>,
     /// Ascending in `superseded_at`.
     garbage: VecDeque<Garbage>,
+    /// Bytes appended to the log in this round.
+    appended: usize,
+    /// The revision whose compaction is durable.
+    marked: u64,
     /// When history had which revision.
     ages: VecDeque<(Instant, u64)>,
     /// When to do what, if anything.
@@ -95,6 +99,7 @@ impl Writer {
             Some(d) => Some(Checkpointer::start(d.database.clone(), options.sync)?),
             None => None,
         };
+        let marked = shared.state.read().compacted();
         let age = options.history.map(|_| Instant::now());
         Ok(Self {
             shared,
@@ -104,6 +109,8 @@ impl Writer {
             checkpointer,
             expiries: BinaryHeap::new(),
             garbage: VecDeque::new(),
+            appended: 0,
+            marked,
             ages: VecDeque::new(),
             sweep: None,
             age,
@@ -249,21 +256,18 @@ impl Writer {
 
     /// Writes a round and answers it. `Err`: nothing can be written any more.
     fn round(&mut self, round: Round) -> Result<()> {
-        let compact = {
-            let mut state = self.shared.state.write();
-            let further = round
-                .compact
-                .filter(|revision| *revision > state.compacted());
-            state.compact(further.unwrap_or_default());
-            further
-        };
-        let due = self.make_room()?;
-        let result = self.write(round.txns, compact, due);
+        if let Some(revision) = round.compact {
+            self.shared.state.write().compact(revision);
+            // Perhaps there is something to remove now.
+            self.paused = None;
+        }
+        let result = self.make_room().and_then(|due| self.write(round.txns, due));
         let error = result.as_ref().err().cloned();
         if let Some(error) = &error {
             self.expiries.extend(round.expired.into_iter().map(Reverse));
             self.full = true;
-            self.paused = Some(Instant::now() + PAUSE);
+            // Not moved on by further failures, or it would never be over.
+            self.paused.get_or_insert(Instant::now() + PAUSE);
             if matches!(error, Error::Fatal(_)) {
                 // Before the replies: who hears of the failure finds nothing open.
                 self.shared.state.write().end(error.clone());
@@ -284,7 +288,25 @@ impl Writer {
         }
         match error {
             Some(error @ Error::Fatal(_)) => Err(error),
-            _ => Ok(()),
+            _ => self.checkpoint(),
+        }
+    }
+
+    /// Keeps the log short. Without space it stays as long as it is.
+    fn checkpoint(&mut self) -> Result<()> {
+        let appended = std::mem::take(&mut self.appended);
+        let Some(checkpointer) = self.checkpointer.as_mut().filter(|_| appended > 0) else {
+            return Ok(());
+        };
+        match checkpointer
+            .wrote(appended, &self.connection.lock())
+            .map_err(failed)
+        {
+            Err(Error::NoSpace(text)) => {
+                tracing::warn!(error = text, "no space to empty the log of the store");
+                Ok(())
+            }
+            other => other,
         }
     }
 
@@ -295,7 +317,7 @@ impl Writer {
             return Ok(self.due());
         }
         if self.paused.is_none() {
-            match self.write(Vec::new(), None, self.due()) {
+            match self.write(Vec::new(), self.due()) {
                 Ok(_) => self.full = false,
                 Err(Error::NoSpace(_)) => self.paused = Some(Instant::now() + PAUSE),
                 Err(error) => return Err(error),
@@ -305,7 +327,7 @@ impl Writer {
     }
 
     /// One SQLite transaction, made durable, then published.
-    fn write(&mut self, txns: Vec<Txn>, compact: Option<u64>, due: usize) -> Result<Vec<Outcome>> {
+    fn write(&mut self, txns: Vec<Txn>, due: usize) -> Result<Vec<Outcome>> {
         let connection = self.connection.clone();
         let connection = connection.lock();
         let now = self.options.clock.now().as_millisecond();
@@ -314,8 +336,10 @@ impl Writer {
         for txn in txns {
             outcomes.push(batch.apply(txn).map_err(failed)?);
         }
-        if let Some(revision) = compact {
-            batch.mark_compacted(revision).map_err(failed)?;
+        // No row goes before the mark that says so.
+        let compacted = self.shared.state.read().compacted();
+        if compacted > self.marked {
+            batch.mark_compacted(compacted).map_err(failed)?;
         }
         batch
             .remove(self.garbage.iter().take(due))
@@ -323,7 +347,9 @@ impl Writer {
         if !batch.commit().map_err(failed)? {
             return Ok(outcomes);
         }
+        self.marked = compacted;
         let written = batch.into_written();
+        self.appended += written.log_bytes + COMMIT_BYTES;
         {
             let mut state = self.shared.state.write();
             for row in self.garbage.drain(..due) {
@@ -335,10 +361,6 @@ impl Writer {
             .extend(written.expiries.into_iter().map(Reverse));
         if self.shared.hub.publish(&written.events) && self.announce.is_none() {
             self.announce = Some(Instant::now() + ANNOUNCE);
-        }
-        if let Some(checkpointer) = &mut self.checkpointer {
-            let bytes = written.log_bytes + COMMIT_BYTES;
-            checkpointer.wrote(bytes, &connection).map_err(failed)?;
         }
         Ok(outcomes)
     }

@@ -1,0 +1,334 @@
+//! What only this engine promises: who may open a directory, what survives a
+//! restart, what happens without space or without a disk.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use machinery::time::{Clock, FakeClock, SystemClock};
+
+use super::{Embedded, Options};
+use crate::{Error, Op, Outcome, Range, Result, Store, Txn};
+
+fn manual() -> Options {
+    Options {
+        history: None,
+        sweep: Duration::from_millis(5),
+        ..Options::default()
+    }
+}
+
+fn put(value: impl Into<Bytes>) -> Op {
+    Op::Put {
+        value: value.into(),
+        ttl: None,
+    }
+}
+
+async fn commit(store: &Embedded, key: &str, expected: u64, op: Op) -> Result<u64> {
+    let key = key.into();
+    match store.commit(Txn { key, expected, op }).await? {
+        Outcome::Committed { revision } => Ok(revision),
+        Outcome::Conflict { current } => panic!("unexpected {current:?}"),
+    }
+}
+
+async fn until(what: impl Fn() -> bool) {
+    let poll = async {
+        while !what() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), poll)
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn restart_keeps_everything() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Embedded::open(directory.path(), manual()).unwrap();
+    let one = commit(&store, "/a/1", 0, put("one")).await.unwrap();
+    let two = commit(&store, "/a/1", one, put("two")).await.unwrap();
+    let gone = commit(&store, "/a/1", two, Op::Delete).await.unwrap();
+    let other = commit(&store, "/a/2", 0, put("other")).await.unwrap();
+    store.compact(one).await.unwrap();
+    store.close().await;
+    let closed = store.revision().await;
+    assert!(matches!(closed, Err(Error::Unavailable(_))), "{closed:?}");
+
+    let store = Embedded::open(directory.path(), manual()).unwrap();
+    assert_eq!(store.revision().await.unwrap(), other);
+    assert_eq!(store.get("/a/1").await.unwrap(), None);
+    assert_eq!(store.get("/a/2").await.unwrap().unwrap().value, "other");
+    let mut ask = Range::prefix("/a/");
+    ask.at = two;
+    assert_eq!(store.range(&ask).await.unwrap().entries[0].value, "two");
+    let mut feed = store.watch("/a/", one).await.unwrap();
+    let batch = feed.next().await.unwrap();
+    let revisions: Vec<_> = batch.events.iter().map(|e| e.revision).collect();
+    assert_eq!(revisions, [two, gone, other]);
+    assert_eq!(batch.events[1].previous.as_ref().unwrap().value, "two");
+    assert!(matches!(
+        store.watch("/a/", 0).await,
+        Err(Error::Compacted { .. })
+    ));
+    store.close().await;
+}
+
+#[tokio::test]
+async fn revision_is_never_used_twice() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Embedded::open(directory.path(), manual()).unwrap();
+    let one = commit(&store, "/a/1", 0, put("one")).await.unwrap();
+    let gone = commit(&store, "/a/1", one, Op::Delete).await.unwrap();
+    // Now no row is left.
+    store.compact(gone).await.unwrap();
+    until(|| store.stats().keys == 0).await;
+    store.close().await;
+
+    let store = Embedded::open(directory.path(), manual()).unwrap();
+    assert_eq!(store.revision().await.unwrap(), gone);
+    assert_eq!(
+        commit(&store, "/a/1", 0, put("again")).await.unwrap(),
+        gone + 1
+    );
+    store.close().await;
+
+    let skip = Options {
+        skip_revisions: 1000,
+        ..manual()
+    };
+    let store = Embedded::open(directory.path(), skip).unwrap();
+    assert_eq!(store.revision().await.unwrap(), gone + 1001);
+    assert!(matches!(
+        store.watch("/a/", gone + 1).await,
+        Err(Error::Compacted { .. })
+    ));
+    assert_eq!(store.get("/a/1").await.unwrap().unwrap().value, "again");
+    let next = commit(&store, "/a/2", 0, put("x")).await.unwrap();
+    assert_eq!(next, gone + 1002);
+    let mut feed = store.watch("/a/", next - 1).await.unwrap();
+    assert_eq!(feed.next().await.unwrap().events[0].revision, next);
+    store.close().await;
+}
+
+#[tokio::test]
+async fn history_ages_by_itself() {
+    let options = Options {
+        history: Some(Duration::from_millis(20)),
+        ..manual()
+    };
+    let store = Embedded::memory(options).unwrap();
+    let one = commit(&store, "/a/1", 0, put("one")).await.unwrap();
+    let two = commit(&store, "/a/1", one, put("two")).await.unwrap();
+    commit(&store, "/a/1", two, Op::Delete).await.unwrap();
+    let kept = commit(&store, "/a/2", 0, put("kept")).await.unwrap();
+    until(|| store.stats().compacted == kept && store.stats().keys == 1).await;
+    assert_eq!(store.get("/a/2").await.unwrap().unwrap().value, "kept");
+    store.close().await;
+}
+
+#[tokio::test]
+async fn time_to_live_survives_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let clock = Arc::new(FakeClock::new(SystemClock.now()));
+    let options = || Options {
+        clock: clock.clone(),
+        ..manual()
+    };
+    let short = |value: &'static str, hours: u64| Op::Put {
+        value: value.into(),
+        ttl: Some(Duration::from_secs(3600 * hours)),
+    };
+    let store = Embedded::open(directory.path(), options()).unwrap();
+    commit(&store, "/a/1", 0, short("one", 1)).await.unwrap();
+    let two = commit(&store, "/a/2", 0, short("two", 1)).await.unwrap();
+    commit(&store, "/a/2", two, short("longer", 3))
+        .await
+        .unwrap();
+    store.close().await;
+
+    let store = Embedded::open(directory.path(), options()).unwrap();
+    let revision = store.revision().await.unwrap();
+    let mut feed = store.watch("/a/", revision).await.unwrap();
+    clock.advance(hours(2));
+    let batch = feed.next().await.unwrap();
+    assert_eq!(&*batch.events[0].key, "/a/1");
+    assert_eq!(batch.events[0].value, None);
+    assert_eq!(store.get("/a/2").await.unwrap().unwrap().value, "longer");
+    clock.advance(hours(2));
+    assert_eq!(&*feed.next().await.unwrap().events[0].key, "/a/2");
+    store.close().await;
+}
+
+fn hours(hours: i64) -> jiff::SignedDuration {
+    jiff::SignedDuration::from_hours(hours)
+}
+
+fn refusal(directory: &Path) -> String {
+    match Embedded::open(directory, manual()) {
+        Err(Error::Fatal(text)) => text,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn directory_belongs_to_one_process() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Embedded::open(directory.path(), manual()).unwrap();
+    let text = refusal(directory.path());
+    assert!(
+        text.contains(&format!("in use by process {};", std::process::id())),
+        "{text}"
+    );
+    store.close().await;
+    Embedded::open(directory.path(), manual())
+        .unwrap()
+        .close()
+        .await;
+}
+
+#[test]
+fn foreign_and_damaged_files_are_refused() {
+    let check = |content: &dyn Fn(&Path), wanted: &str| {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("store.db");
+        content(&file);
+        let before = fs::read(&file).unwrap();
+        let text = refusal(directory.path());
+        assert!(text.contains(wanted) && text.contains("store.db"), "{text}");
+        assert_eq!(fs::read(&file).unwrap(), before, "must not be touched");
+    };
+    let sql = |file: &Path, sql: &str| {
+        rusqlite::Connection::open(file)
+            .unwrap()
+            .execute_batch(sql)
+            .unwrap();
+    };
+    check(
+        &|file| fs::write(file, "a letter to the editor".repeat(50)).unwrap(),
+        "not a store",
+    );
+    check(&|file| sql(file, "CREATE TABLE t(x)"), "another program");
+    check(
+        &|file| sql(file, "PRAGMA user_version = 7"),
+        "another program",
+    );
+    check(
+        &|file| {
+            sql(
+                file,
+                "PRAGMA application_id = 1181511540; PRAGMA user_version = 99",
+            )
+        },
+        "format 99",
+    );
+}
+
+#[tokio::test]
+async fn truncated_file_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Embedded::open(directory.path(), manual()).unwrap();
+    for i in 0..200 {
+        commit(&store, &format!("/a/{i}"), 0, put(vec![7; 2000]))
+            .await
+            .unwrap();
+    }
+    store.close().await;
+    let file = directory.path().join("store.db");
+    let content = fs::read(&file).unwrap();
+    assert!(
+        content.len() > 400_000,
+        "closing moves the log into the database"
+    );
+    fs::write(&file, &content[..content.len() / 2]).unwrap();
+    let text = refusal(directory.path());
+    assert!(
+        text.contains("damaged") && text.contains("backup"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn without_space_reads_go_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options {
+        quota: Some(1 << 20),
+        ..manual()
+    };
+    let store = Embedded::open(directory.path(), options).unwrap();
+    let mut revision = 0;
+    let refused = loop {
+        match commit(&store, "/a/1", revision, put(vec![7; 50_000])).await {
+            Ok(next) => revision = next,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, Error::NoSpace(_)), "{refused:?}");
+    assert!(revision > 10);
+    assert_eq!(store.revision().await.unwrap(), revision);
+    assert_eq!(store.get("/a/1").await.unwrap().unwrap().revision, revision);
+    let mut feed = store.watch("/a/", revision).await.unwrap();
+    // Compaction makes space, and the next write is the next revision.
+    store.compact(revision).await.unwrap();
+    let next = loop {
+        match commit(&store, "/a/1", revision, put(vec![7; 500_000])).await {
+            Ok(next) => break next,
+            Err(Error::NoSpace(_)) => tokio::time::sleep(Duration::from_millis(5)).await,
+            Err(other) => panic!("{other}"),
+        }
+    };
+    assert_eq!(next, revision + 1);
+    assert_eq!(feed.next().await.unwrap().events[0].revision, next);
+    commit(&store, "/a/2", 0, put(vec![7; 300_000]))
+        .await
+        .unwrap();
+    store.close().await;
+}
+
+#[tokio::test]
+async fn failure_is_final() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Embedded::open(directory.path(), manual()).unwrap();
+    commit(&store, "/a/1", 0, put("one")).await.unwrap();
+    let mut feed = store.watch("/a/", 1).await.unwrap();
+    let vandal = rusqlite::Connection::open(directory.path().join("store.db")).unwrap();
+    vandal.execute_batch("DROP TABLE history").unwrap();
+    let refused = commit(&store, "/a/2", 0, put("two")).await;
+    assert!(matches!(refused, Err(Error::Fatal(_))), "{refused:?}");
+    assert!(matches!(store.failed().await, Error::Fatal(_)));
+    assert!(matches!(feed.next().await, Err(Error::Fatal(_))));
+    let refused = commit(&store, "/a/3", 0, put("three")).await;
+    assert!(matches!(refused, Err(Error::Fatal(_))), "{refused:?}");
+    store.close().await;
+}
+
+#[tokio::test]
+async fn log_does_not_grow_for_ever() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options {
+        sync: false,
+        history: Some(Duration::from_millis(10)),
+        ..manual()
+    };
+    let store = Embedded::open(directory.path(), options).unwrap();
+    let mut revision = 0;
+    for _ in 0..1000 {
+        revision = commit(&store, "/a/1", revision, put(vec![7; 200_000]))
+            .await
+            .unwrap();
+    }
+    // 200 MB were written.
+    let log = fs::metadata(directory.path().join("store.db-wal"))
+        .unwrap()
+        .len();
+    let stats = store.stats();
+    assert!(
+        log < 72 << 20 && stats.disk_bytes < 110 << 20,
+        "{log} {stats:?}"
+    );
+    store.close().await;
+}
