@@ -92,6 +92,10 @@ impl App {
         self.closing.clone()
     }
 
+    pub(crate) fn may(&self, user: &UserInfo, verb: &str, target: Target<'_>) -> bool {
+        self.authorizer.allows(user, verb, target)
+    }
+
     pub(crate) fn connector(&self, r: &Resource) -> Option<&Arc<dyn Connect>> {
         if r.subresource.is_empty() || !r.named {
             return None;
@@ -411,7 +415,7 @@ impl App {
     }
 }
 
-fn resource_target(r: &Resource) -> Target<'_> {
+pub(crate) fn resource_target(r: &Resource) -> Target<'_> {
     Target::Resource {
         group: &r.group,
         version: &r.version,

@@ -17,24 +17,31 @@ use crate::negotiation::BodyType;
 
 /// Most a body may hold (kube-apiserver's `MaxRequestBodyBytes`).
 pub(crate) const MAX_BODY: usize = 3 * 1024 * 1024;
+/// A body beyond its limit is read and dropped up to here, as a client that still
+/// writes when the connection closes does not see why.
+const MAX_DISCARDED: usize = 4 * MAX_BODY;
 /// Duplicate keys told at most.
 const MAX_DUPLICATES: usize = 100;
 
 /// Reads a body up to its limit.
 pub(crate) async fn read(mut body: Incoming) -> Result<Vec<u8>, Status> {
-    let too_large = || Status::too_large(format!("limit is {MAX_BODY}"));
-    if body.size_hint().lower() > MAX_BODY as u64 {
-        return Err(too_large());
-    }
-    let mut bytes = Vec::with_capacity(body.size_hint().lower() as usize);
+    let expected = body.size_hint().lower();
+    let mut bytes = Vec::with_capacity(expected.min(MAX_BODY as u64) as usize);
+    let mut length = 0;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|e| Status::bad_request(format!("cannot read the body: {e}")))?;
-        if let Some(data) = frame.data_ref() {
-            if bytes.len() + data.len() > MAX_BODY {
-                return Err(too_large());
-            }
+        let Some(data) = frame.data_ref() else {
+            continue;
+        };
+        length += data.len();
+        if expected <= MAX_BODY as u64 && length <= MAX_BODY {
             bytes.extend_from_slice(data);
+        } else if length > MAX_DISCARDED {
+            break;
         }
+    }
+    if length > MAX_BODY {
+        return Err(Status::too_large(format!("limit is {MAX_BODY}")));
     }
     Ok(bytes)
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use auth::rbac::Authorizer;
 use client::{At, Patch};
 use http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
@@ -10,7 +11,7 @@ use machinery::{Status, UserInfo};
 use registry::{Ctx, Deleted, Row, Written, options};
 use tokio::time::Instant;
 
-use crate::app::App;
+use crate::app::{App, resource_target};
 use crate::body::Body;
 use crate::connect::Connection;
 use crate::decode;
@@ -244,11 +245,31 @@ impl Found<'_> {
         let shape = self.shape(headers)?;
         let options = self.with_query(|q| options::write(q, "UpdateOptions"))?;
         let body = self.body(headers, body).await?;
+        self.may_create().await?;
         let registry = self.app.registry();
         let written = registry
             .update(&self.ctx, self.at(), body, &options)
             .await?;
         self.written(&written, shape)
+    }
+
+    /// A PUT that would make the object needs the right to create it.
+    async fn may_create(&self) -> Result<(), Status> {
+        if !self.row.kind.create_on_update || !self.call.resource.subresource.is_empty() {
+            return Ok(());
+        }
+        let target = resource_target(&self.call.resource);
+        if self.app.may(&self.call.user, "create", target) {
+            return Ok(());
+        }
+        let newest = registry::GetOptions::default();
+        match self.app.registry().get(&self.ctx, self.at(), &newest).await {
+            Err(e) if e.code == 404 => {
+                Err(Authorizer::forbidden(&self.call.user, "create", target))
+            }
+            Err(e) => Err(e),
+            Ok(_) => Ok(()),
+        }
     }
 
     async fn patch(&self, headers: &HeaderMap, body: Incoming) -> Result<Response<Body>, Status> {

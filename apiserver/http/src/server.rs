@@ -27,7 +27,9 @@ use tokio_util::sync::CancellationToken;
 use crate::app::App;
 
 const HANDSHAKE: Duration = Duration::from_secs(10);
-const HEADERS: Duration = Duration::from_secs(32);
+/// For a request's headers; hyper counts the time before their first byte too, so
+/// this is also how long a connection may idle (`IdleTimeout` of kube-apiserver).
+const HEADERS: Duration = Duration::from_secs(90);
 /// Streams a client may have open on one connection.
 const STREAMS: u32 = 250;
 /// Bytes buffered for a stream whose client reads slowly.

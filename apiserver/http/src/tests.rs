@@ -258,6 +258,18 @@ async fn who_asks_decides_what_is_answered() {
             .contains("cannot impersonate")
     );
     assert_eq!(ann.get("/version").await.code, 200);
+    let rules = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": "default"}});
+    let told = ann
+        .post(
+            "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
+            rules,
+        )
+        .await
+        .json();
+    assert!(
+        told["status"]["nonResourceRules"].as_array().unwrap().len() > 1,
+        "{told}"
+    );
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
     let me = ann
         .post("/apis/authentication.k8s.io/v1/selfsubjectreviews", review)
@@ -289,6 +301,10 @@ async fn tokens_live_as_long_as_their_account() {
     assert_eq!(refused.code, 403);
     let text = refused.json()["message"].to_string();
     assert!(text.contains("system:serviceaccount:default:bot"), "{text}");
+    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
+    let reviews = "/apis/authentication.k8s.io/v1/tokenreviews";
+    let told = admin.post(reviews, review).await.json();
+    assert_eq!(told["status"]["authenticated"], true, "{told}");
     let short = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 1}});
     let refused = admin.post(&format!("{accounts}/bot/token"), short).await;
     assert_eq!(refused.code, 422);
@@ -315,6 +331,55 @@ async fn tokens_live_as_long_as_their_account() {
             "the token outlives its account"
         );
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_put_that_creates_needs_the_right_to_create() {
+    let running = start().await;
+    let mut admin = running.admin().await;
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "leaser"},
+        "rules": [{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "update"]}]});
+    assert_eq!(
+        admin.post(&format!("{rbac}/clusterroles"), role).await.code,
+        201
+    );
+    let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "leaser"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "leaser"},
+        "subjects": [{"kind": "User", "name": "ann"}]});
+    let made = admin
+        .post(&format!("{rbac}/clusterrolebindings"), binding)
+        .await;
+    assert_eq!(made.code, 201);
+    let ann = running
+        .pki
+        .client("ann", &[], jiff::Timestamp::now())
+        .unwrap();
+    let mut ann = Caller(running.connect(Some(&ann)).await);
+    let path = "/apis/coordination.k8s.io/v1/namespaces/default/leases/l";
+    let until = tokio::time::Instant::now() + Duration::from_secs(10);
+    while ann.get(path).await.code != 404 {
+        assert!(
+            tokio::time::Instant::now() < until,
+            "the binding has no effect"
+        );
+    }
+    let lease =
+        json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "l"}});
+    let headers = [("content-type", "application/json")];
+    let refused = ann
+        .call(Method::PUT, path, &headers, lease.to_string())
+        .await;
+    assert_eq!(refused.code, 403, "{:?}", refused.body);
+    let made = admin
+        .call(Method::PUT, path, &headers, lease.to_string())
+        .await;
+    assert_eq!(made.code, 201, "{:?}", made.body);
+    let current = admin.get(path).await.body;
+    assert_eq!(
+        ann.call(Method::PUT, path, &headers, current).await.code,
+        200
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
