@@ -145,7 +145,11 @@ impl LabelSelector {
             let value = value
                 .as_str()
                 .ok_or_else(|| format!("matchLabels[{key}] must be a string"))?;
-            requirements.push(Requirement::new(key, Operator::In, vec![value.to_owned()])?);
+            requirements.push(Requirement::new(
+                key,
+                Operator::Equals,
+                vec![value.to_owned()],
+            )?);
         }
         let expressions = selector.get("matchExpressions").and_then(Value::as_array);
         for expression in expressions.into_iter().flatten() {

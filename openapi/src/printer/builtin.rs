@@ -1,0 +1,98 @@
+//! The columns of built-in kinds, as Kubernetes' API server prints them
+//! (pkg/printers/internalversion/printers.go): names, types, priorities, cells.
+//!
+//! Enters: a kind and an object of it. Leaves: headers and cells of its row; none
+//! for kinds that are not built in. Pure.
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::Header;
+use crate::model::Kind;
+
+mod batch;
+mod cells;
+mod cluster;
+mod network;
+mod pod;
+mod storage;
+mod workload;
+
+#[cfg(test)]
+mod tests;
+
+use cells::Row;
+
+/// Name and type (as JSON Schema has it) of a column.
+type Column = (&'static str, &'static str);
+
+/// How a kind is printed.
+struct Table {
+    columns: &'static [Column],
+    /// Columns that only `-o wide` shows, at the places where they stand.
+    wide: &'static [&'static str],
+    cells: fn(&Row<'_>) -> Vec<Value>,
+}
+
+pub(super) fn columns(kind: &Kind) -> Option<Vec<Header>> {
+    let table = table(&kind.gvk.group, &kind.gvk.kind)?;
+    let header = |(name, ty): &Column| Header {
+        name: (*name).into(),
+        ty: (*ty).into(),
+        format: if *name == "Name" && !table.wide.contains(name) {
+            "name".into()
+        } else {
+            String::new()
+        },
+        description: String::new(),
+        priority: i32::from(table.wide.contains(name)),
+    };
+    Some(table.columns.iter().map(header).collect())
+}
+
+pub(super) fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Option<Vec<Value>> {
+    let table = table(&kind.gvk.group, &kind.gvk.kind)?;
+    Some((table.cells)(&Row { object, now }))
+}
+
+fn table(group: &str, kind: &str) -> Option<&'static Table> {
+    Some(match (group, kind) {
+        ("", "Pod") => &pod::POD,
+        ("", "PodTemplate") => &workload::POD_TEMPLATE,
+        ("", "ReplicationController") => &workload::REPLICATION_CONTROLLER,
+        ("apps", "Deployment") => &workload::DEPLOYMENT,
+        ("apps", "ReplicaSet") => &workload::REPLICA_SET,
+        ("apps", "StatefulSet") => &workload::STATEFUL_SET,
+        ("apps", "DaemonSet") => &workload::DAEMON_SET,
+        ("apps", "ControllerRevision") => &workload::CONTROLLER_REVISION,
+        ("autoscaling", "HorizontalPodAutoscaler") => &workload::AUTOSCALER,
+        ("policy", "PodDisruptionBudget") => &workload::DISRUPTION_BUDGET,
+        ("batch", "Job") => &batch::JOB,
+        ("batch", "CronJob") => &batch::CRON_JOB,
+        ("", "Service") => &network::SERVICE,
+        ("", "Endpoints") => &network::ENDPOINTS,
+        ("discovery.k8s.io", "EndpointSlice") => &network::ENDPOINT_SLICE,
+        ("networking.k8s.io", "Ingress") => &network::INGRESS,
+        ("networking.k8s.io", "IngressClass") => &network::INGRESS_CLASS,
+        ("networking.k8s.io", "NetworkPolicy") => &network::NETWORK_POLICY,
+        ("", "PersistentVolume") => &storage::VOLUME,
+        ("", "PersistentVolumeClaim") => &storage::CLAIM,
+        ("storage.k8s.io", "StorageClass") => &storage::CLASS,
+        ("", "ConfigMap") => &storage::CONFIG_MAP,
+        ("", "Secret") => &storage::SECRET,
+        ("", "Namespace") => &cluster::NAMESPACE,
+        ("", "Node") => &cluster::NODE,
+        ("" | "events.k8s.io", "Event") => &cluster::EVENT,
+        ("", "ServiceAccount") => &cluster::SERVICE_ACCOUNT,
+        ("", "ResourceQuota") => &cluster::QUOTA,
+        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => {
+            &cluster::ROLE_BINDING
+        }
+        ("", "LimitRange")
+        | ("rbac.authorization.k8s.io", "Role" | "ClusterRole")
+        | ("apiextensions.k8s.io", "CustomResourceDefinition") => &cluster::CREATED,
+        ("coordination.k8s.io", "Lease") => &cluster::LEASE,
+        ("scheduling.k8s.io", "PriorityClass") => &cluster::PRIORITY_CLASS,
+        _ => return None,
+    })
+}

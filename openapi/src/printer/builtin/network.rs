@@ -1,0 +1,207 @@
+//! Services and what stands before or behind them.
+
+use serde_json::Value;
+
+use super::Table;
+use super::cells::{NONE, Row, UNSET, join, labels, list, or, scalar, some_of, string};
+
+pub(super) const SERVICE: Table = Table {
+    columns: &[
+        ("Name", "string"),
+        ("Type", "string"),
+        ("Cluster-IP", "string"),
+        ("External-IP", "string"),
+        ("Port(s)", "string"),
+        ("Age", "string"),
+        ("Selector", "string"),
+    ],
+    wide: &["Selector"],
+    cells: |row| {
+        vec![
+            row.name(),
+            row.text("/spec/type").into(),
+            row.text_or("/spec/clusterIPs/0", NONE).into(),
+            external(row).into(),
+            ports(row).into(),
+            row.age(),
+            labels(row.at("/spec/selector")).into(),
+        ]
+    },
+};
+
+fn external(row: &Row<'_>) -> String {
+    let own = join(row.list("/spec/externalIPs").iter().map(string), ",");
+    match row.text("/spec/type") {
+        "ClusterIP" | "NodePort" => or(own, NONE),
+        "LoadBalancer" => {
+            let given = ingress_points(row);
+            match (given.as_str(), own.as_str()) {
+                ("", "") => "<pending>".into(),
+                ("", _) => own,
+                (_, "") => given,
+                _ => format!("{given},{own}"),
+            }
+        }
+        "ExternalName" => row.text("/spec/externalName").to_owned(),
+        _ => "<unknown>".into(),
+    }
+}
+
+/// Addresses or host names of a load balancer.
+fn ingress_points(row: &Row<'_>) -> String {
+    let points = row.list("/status/loadBalancer/ingress").iter();
+    let names = points.map(|point| match string(&point["ip"]) {
+        "" => string(&point["hostname"]),
+        ip => ip,
+    });
+    join(names.filter(|name| !name.is_empty()), ",")
+}
+
+fn ports(row: &Row<'_>) -> String {
+    let ports: Vec<_> = row
+        .list("/spec/ports")
+        .iter()
+        .map(|port| {
+            let (number, protocol) = (scalar(&port["port"]), string(&port["protocol"]));
+            match port["nodePort"].as_i64().unwrap_or_default() {
+                0 => format!("{number}/{protocol}"),
+                node => format!("{number}:{node}/{protocol}"),
+            }
+        })
+        .collect();
+    or(ports.join(","), NONE)
+}
+
+pub(super) const ENDPOINTS: Table = Table {
+    columns: &[
+        ("Name", "string"),
+        ("Endpoints", "string"),
+        ("Age", "string"),
+    ],
+    wide: &[],
+    cells: |row| {
+        let mut found = Vec::new();
+        for subset in row.list("/subsets") {
+            let addresses = list(&subset["addresses"]);
+            let ports = list(&subset["ports"]);
+            if ports.is_empty() {
+                found.extend(addresses.iter().map(|a| string(&a["ip"]).to_owned()));
+            }
+            for port in ports {
+                let port = scalar(&port["port"]);
+                found.extend(addresses.iter().map(|a| host_port(string(&a["ip"]), &port)));
+            }
+        }
+        vec![row.name(), some_of(&found, NONE).into(), row.age()]
+    },
+};
+
+fn host_port(host: &str, port: &str) -> String {
+    if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    }
+}
+
+pub(super) const ENDPOINT_SLICE: Table = Table {
+    columns: &[
+        ("Name", "string"),
+        ("AddressType", "string"),
+        ("Ports", "string"),
+        ("Endpoints", "string"),
+        ("Age", "string"),
+    ],
+    wide: &[],
+    cells: |row| {
+        let ports: Vec<_> = row
+            .list("/ports")
+            .iter()
+            .map(
+                |port| match (scalar(&port["port"]), string(&port["name"])) {
+                    (number, "") => or(number, "*"),
+                    (number, name) => or(number, name),
+                },
+            )
+            .collect();
+        let addresses: Vec<_> = row
+            .list("/endpoints")
+            .iter()
+            .flat_map(|endpoint| list(&endpoint["addresses"]))
+            .map(scalar)
+            .collect();
+        vec![
+            row.name(),
+            row.text("/addressType").into(),
+            some_of(&ports, UNSET).into(),
+            some_of(&addresses, UNSET).into(),
+            row.age(),
+        ]
+    },
+};
+
+pub(super) const INGRESS: Table = Table {
+    columns: &[
+        ("Name", "string"),
+        ("Class", "string"),
+        ("Hosts", "string"),
+        ("Address", "string"),
+        ("Ports", "string"),
+        ("Age", "string"),
+    ],
+    wide: &[],
+    cells: |row| {
+        let hosts: Vec<_> = row
+            .list("/spec/rules")
+            .iter()
+            .map(|rule| scalar(&rule["host"]))
+            .filter(|host| !host.is_empty())
+            .collect();
+        let ports = if row.count("/spec/tls") > 0 {
+            "80, 443"
+        } else {
+            "80"
+        };
+        vec![
+            row.name(),
+            row.text_or("/spec/ingressClassName", NONE).into(),
+            some_of(&hosts, "*").into(),
+            ingress_points(row).into(),
+            ports.into(),
+            row.age(),
+        ]
+    },
+};
+
+pub(super) const INGRESS_CLASS: Table = Table {
+    columns: &[
+        ("Name", "string"),
+        ("Controller", "string"),
+        ("Parameters", "string"),
+        ("Age", "string"),
+    ],
+    wide: &[],
+    cells: |row| {
+        let field = |name| row.text(&format!("/spec/parameters/{name}"));
+        let parameters = match (field("kind"), field("apiGroup")) {
+            ("", _) => NONE.to_owned(),
+            (kind, "") => format!("{kind}/{}", field("name")),
+            (kind, group) => format!("{kind}.{group}/{}", field("name")),
+        };
+        let controller = Value::from(row.text("/spec/controller"));
+        vec![row.name(), controller, parameters.into(), row.age()]
+    },
+};
+
+pub(super) const NETWORK_POLICY: Table = Table {
+    columns: &[
+        ("Name", "string"),
+        ("Pod-Selector", "string"),
+        ("Age", "string"),
+    ],
+    wide: &[],
+    cells: |row| {
+        let selector = or(row.selector("/spec/podSelector"), NONE);
+        vec![row.name(), selector.into(), row.age()]
+    },
+};

@@ -1,0 +1,203 @@
+//! Pods: the one status word that stands for phase, conditions and containers.
+
+use serde_json::Value;
+
+use super::Table;
+use super::cells::{NONE, Row, condition, list, string};
+
+pub(super) const POD: Table = Table {
+    columns: &[
+        ("Name", "string"),
+        ("Ready", "string"),
+        ("Status", "string"),
+        ("Restarts", "string"),
+        ("Age", "string"),
+        ("IP", "string"),
+        ("Node", "string"),
+        ("Nominated Node", "string"),
+        ("Readiness Gates", "string"),
+    ],
+    wide: &["IP", "Node", "Nominated Node", "Readiness Gates"],
+    cells,
+};
+
+fn cells(row: &Row<'_>) -> Vec<Value> {
+    let summary = Summary::of(row);
+    let ip = match row.text("/status/podIPs/0/ip") {
+        "" => row.text_or("/status/podIP", NONE),
+        ip => ip,
+    };
+    vec![
+        row.name(),
+        format!("{}/{}", summary.ready, summary.total).into(),
+        status(row, summary.reason).into(),
+        restarts(row, summary.restarts, summary.restarted_at).into(),
+        row.age(),
+        ip.into(),
+        row.text_or("/spec/nodeName", NONE).into(),
+        row.text_or("/status/nominatedNodeName", NONE).into(),
+        gates(row).into(),
+    ]
+}
+
+fn status(row: &Row<'_>, reason: String) -> String {
+    let terminal = matches!(row.text("/status/phase"), "Failed" | "Succeeded");
+    if !row.leaving() {
+        reason
+    } else if row.text("/status/reason") == "NodeLost" {
+        "Unknown".into()
+    } else if terminal {
+        reason
+    } else {
+        "Terminating".into()
+    }
+}
+
+fn restarts(row: &Row<'_>, count: i64, last: &str) -> String {
+    if count == 0 || last.is_empty() {
+        count.to_string()
+    } else {
+        format!("{count} ({} ago)", row.since(last))
+    }
+}
+
+fn gates(row: &Row<'_>) -> String {
+    let gates = row.list("/spec/readinessGates");
+    if gates.is_empty() {
+        return NONE.into();
+    }
+    let conditions = row.at("/status/conditions");
+    let open = gates
+        .iter()
+        .filter(|gate| condition(conditions, string(&gate["conditionType"])) == Some("True"))
+        .count();
+    format!("{open}/{}", gates.len())
+}
+
+/// What the containers say together.
+#[derive(Default)]
+struct Summary<'a> {
+    total: usize,
+    ready: usize,
+    restarts: i64,
+    restarted_at: &'a str,
+    reason: String,
+}
+
+impl<'a> Summary<'a> {
+    fn of(row: &Row<'a>) -> Self {
+        let sidecars = row
+            .list("/spec/initContainers")
+            .iter()
+            .filter(|container| container["restartPolicy"] == "Always")
+            .count();
+        let mut summary = Self {
+            total: row.count("/spec/containers") + sidecars,
+            reason: first_reason(row),
+            ..Self::default()
+        };
+        let (initializing, of_sidecars) = summary.init(row);
+        if !initializing || row.condition("Initialized") {
+            (summary.restarts, summary.restarted_at) = of_sidecars;
+            summary.main(row);
+        }
+        summary
+    }
+
+    fn add_restarts(&mut self, status: &'a Value) {
+        add_restarts(&mut self.restarts, &mut self.restarted_at, status);
+    }
+
+    /// Init containers, up to the first that is not done. Answers whether there
+    /// is one, and the restarts of sidecars alone.
+    fn init(&mut self, row: &Row<'a>) -> (bool, (i64, &'a str)) {
+        let containers = row.list("/spec/initContainers");
+        let (mut count, mut last) = (0, "");
+        for (at, status) in row.list("/status/initContainerStatuses").iter().enumerate() {
+            let sidecar = containers
+                .iter()
+                .any(|c| c["name"] == status["name"] && c["restartPolicy"] == "Always");
+            self.add_restarts(status);
+            if sidecar {
+                add_restarts(&mut count, &mut last, status);
+            }
+            let (terminated, waiting) = states(status);
+            let exited = terminated.map(|t| t["exitCode"].as_i64().unwrap_or_default());
+            if exited == Some(0) {
+                continue;
+            }
+            if sidecar && status["started"] == true {
+                self.ready += usize::from(status["ready"] == true);
+                continue;
+            }
+            let wait = waiting.map_or("", |waiting| string(&waiting["reason"]));
+            self.reason = match terminated {
+                Some(terminated) => format!("Init:{}", exit_reason(terminated)),
+                None if !wait.is_empty() && wait != "PodInitializing" => format!("Init:{wait}"),
+                None => format!("Init:{at}/{}", containers.len()),
+            };
+            return (true, (count, last));
+        }
+        (false, (count, last))
+    }
+
+    fn main(&mut self, row: &Row<'a>) {
+        let mut running = false;
+        for status in row.list("/status/containerStatuses").iter().rev() {
+            self.add_restarts(status);
+            let (terminated, waiting) = states(status);
+            let wait = waiting.map_or("", |waiting| string(&waiting["reason"]));
+            if !wait.is_empty() {
+                wait.clone_into(&mut self.reason);
+            } else if let Some(terminated) = terminated {
+                self.reason = exit_reason(terminated);
+            } else if status["ready"] == true && status["state"]["running"].is_object() {
+                running = true;
+                self.ready += 1;
+            }
+        }
+        if self.reason == "Completed" && running {
+            self.reason = if row.condition("Ready") {
+                "Running".into()
+            } else {
+                "NotReady".into()
+            };
+        }
+    }
+}
+
+fn first_reason(row: &Row<'_>) -> String {
+    let gated = list(row.at("/status/conditions"))
+        .iter()
+        .any(|c| c["type"] == "PodScheduled" && c["reason"] == "SchedulingGated");
+    if gated {
+        return "SchedulingGated".into();
+    }
+    match row.text("/status/reason") {
+        "" => row.text("/status/phase").to_owned(),
+        reason => reason.to_owned(),
+    }
+}
+
+fn states(status: &Value) -> (Option<&Value>, Option<&Value>) {
+    let state = |name| status["state"].get(name).filter(|state| state.is_object());
+    (state("terminated"), state("waiting"))
+}
+
+fn exit_reason(terminated: &Value) -> String {
+    let number = |field: &str| terminated[field].as_i64().unwrap_or_default();
+    match (string(&terminated["reason"]), number("signal")) {
+        ("", 0) => format!("ExitCode:{}", number("exitCode")),
+        ("", signal) => format!("Signal:{signal}"),
+        (reason, _) => reason.to_owned(),
+    }
+}
+
+fn add_restarts<'a>(count: &mut i64, last: &mut &'a str, status: &'a Value) {
+    *count += status["restartCount"].as_i64().unwrap_or_default();
+    let ended = string(&status["lastState"]["terminated"]["finishedAt"]);
+    // Both are written by the same encoder, so that text compares as time does.
+    if ended > *last {
+        *last = ended;
+    }
+}

@@ -1,0 +1,281 @@
+//! Controllers of pods, and what limits or scales them.
+
+use serde_json::Value;
+
+use super::Table;
+use super::cells::{NONE, Row, UNSET, labels, lower_kind, or, scalar, string};
+
+const POD_SPEC: &str = "/spec/template/spec";
+
+pub(super) const POD_TEMPLATE: Table = Table {
+    columns: &[
+        ("Name", "string"),
+        ("Containers", "string"),
+        ("Images", "string"),
+        ("Pod Labels", "string"),
+    ],
+    wide: &[],
+    cells: |row| {
+        let (names, images) = row.containers("/template/spec");
+        let labels = labels(row.at("/template/metadata/labels"));
+        vec![row.name(), names, images, labels.into()]
+    },
+};
+
+const REPLICATED: &[(&str, &str)] = &[
+    ("Name", "string"),
+    ("Desired", "integer"),
+    ("Current", "integer"),
+    ("Ready", "integer"),
+    ("Age", "string"),
+    ("Containers", "string"),
+    ("Images", "string"),
+    ("Selector", "string"),
+];
+
+const WIDE: &[&str] = &["Containers", "Images", "Selector"];
+
+pub(super) const REPLICATION_CONTROLLER: Table = Table {
+    columns: REPLICATED,
+    wide: WIDE,
+    cells: |row| replicated(row, labels(row.at("/spec/selector"))),
+};
+
+pub(super) const REPLICA_SET: Table = Table {
+    columns: REPLICATED,
+    wide: WIDE,
+    cells: |row| replicated(row, or(row.selector("/spec/selector"), NONE)),
+};
+
+fn replicated(row: &Row<'_>, selector: String) -> Vec<Value> {
+    let (names, images) = row.containers(POD_SPEC);
+    vec![
+        row.name(),
+        row.number("/spec/replicas").into(),
+        row.number("/status/replicas").into(),
+        row.number("/status/readyReplicas").into(),
+        row.age(),
+        names,
+        images,
+        selector.into(),
+    ]
+}
+
+pub(super) const DEPLOYMENT: Table = Table {
+    columns: &[
+        ("Name", "string"),
+        ("Ready", "string"),
+        ("Up-to-date", "string"),
+        ("Available", "string"),
+        ("Age", "string"),
+        ("Containers", "string"),
+        ("Images", "string"),
+        ("Selector", "string"),
+    ],
+    wide: WIDE,
+    cells: |row| {
+        let (names, images) = row.containers(POD_SPEC);
+        vec![
+            row.name(),
+            ready(row).into(),
+            row.number("/status/updatedReplicas").into(),
+            row.number("/status/availableReplicas").into(),
+            row.age(),
+            names,
+            images,
+            row.selector("/spec/selector").into(),
+        ]
+    },
+};
+
+pub(super) const STATEFUL_SET: Table = Table {
+    columns: &[
+        ("Name", "string"),
+        ("Ready", "string"),
+        ("Age", "string"),
+        ("Containers", "string"),
+        ("Images", "string"),
+    ],
+    wide: WIDE,
+    cells: |row| {
+        let (names, images) = row.containers(POD_SPEC);
+        vec![row.name(), ready(row).into(), row.age(), names, images]
+    },
+};
+
+fn ready(row: &Row<'_>) -> String {
+    let (ready, wanted) = ("/status/readyReplicas", "/spec/replicas");
+    format!("{}/{}", row.number(ready), row.number(wanted))
+}
+
+pub(super) const DAEMON_SET: Table = Table {
+    columns: &[
+        ("Name", "string"),
+        ("Desired", "integer"),
+        ("Current", "integer"),
+        ("Ready", "integer"),
+        ("Up-to-date", "integer"),
+        ("Available", "integer"),
+        ("Node Selector", "string"),
+        ("Age", "string"),
+        ("Containers", "string"),
+        ("Images", "string"),
+        ("Selector", "string"),
+    ],
+    wide: WIDE,
+    cells: |row| {
+        let (names, images) = row.containers(POD_SPEC);
+        vec![
+            row.name(),
+            row.number("/status/desiredNumberScheduled").into(),
+            row.number("/status/currentNumberScheduled").into(),
+            row.number("/status/numberReady").into(),
+            row.number("/status/updatedNumberScheduled").into(),
+            row.number("/status/numberAvailable").into(),
+            labels(row.at("/spec/template/spec/nodeSelector")).into(),
+            row.age(),
+            names,
+            images,
+            or(row.selector("/spec/selector"), NONE).into(),
+        ]
+    },
+};
+
+pub(super) const CONTROLLER_REVISION: Table = Table {
+    columns: &[
+        ("Name", "string"),
+        ("Controller", "string"),
+        ("Revision", "integer"),
+        ("Age", "string"),
+    ],
+    wide: &[],
+    cells: |row| {
+        let owner = row
+            .list("/metadata/ownerReferences")
+            .iter()
+            .find(|owner| owner["controller"] == true)
+            .map(|owner| {
+                let kind = lower_kind(string(&owner["apiVersion"]), string(&owner["kind"]));
+                format!("{kind}/{}", string(&owner["name"]))
+            });
+        vec![
+            row.name(),
+            or(owner.unwrap_or_default(), NONE).into(),
+            row.number("/revision").into(),
+            row.age(),
+        ]
+    },
+};
+
+pub(super) const DISRUPTION_BUDGET: Table = Table {
+    columns: &[
+        ("Name", "string"),
+        ("Min Available", "string"),
+        ("Max Unavailable", "string"),
+        ("Allowed Disruptions", "integer"),
+        ("Age", "string"),
+    ],
+    wide: &[],
+    cells: |row| {
+        vec![
+            row.name(),
+            or(scalar(row.at("/spec/minAvailable")), "N/A").into(),
+            or(scalar(row.at("/spec/maxUnavailable")), "N/A").into(),
+            row.number("/status/disruptionsAllowed").into(),
+            row.age(),
+        ]
+    },
+};
+
+pub(super) const AUTOSCALER: Table = Table {
+    columns: &[
+        ("Name", "string"),
+        ("Reference", "string"),
+        ("Targets", "string"),
+        ("MinPods", "string"),
+        ("MaxPods", "string"),
+        ("Replicas", "string"),
+        ("Age", "string"),
+    ],
+    wide: &[],
+    cells: |row| {
+        let target = |field| row.text(&format!("/spec/scaleTargetRef/{field}"));
+        vec![
+            row.name(),
+            format!("{}/{}", target("kind"), target("name")).into(),
+            targets(row).into(),
+            or(scalar(row.at("/spec/minReplicas")), UNSET).into(),
+            row.number("/spec/maxReplicas").into(),
+            row.number("/status/currentReplicas").into(),
+            row.age(),
+        ]
+    },
+};
+
+fn targets(row: &Row<'_>) -> String {
+    const SHOWN: usize = 2;
+    // autoscaling/v1 knows one metric only, in fields of its own.
+    if let Some(wanted) = row.at("/spec/targetCPUUtilizationPercentage").as_i64() {
+        let current = percent(row.at("/status/currentCPUUtilizationPercentage"));
+        return format!("cpu: {current}/{wanted}%");
+    }
+    let metrics = row.list("/spec/metrics");
+    let current = row.list("/status/currentMetrics");
+    let shown: Vec<_> = metrics
+        .iter()
+        .enumerate()
+        .take(SHOWN)
+        .map(|(at, metric)| target(metric, current.get(at).unwrap_or(&Value::Null)))
+        .collect();
+    match metrics.len().saturating_sub(SHOWN) {
+        _ if shown.is_empty() => NONE.into(),
+        0 => shown.join(", "),
+        more => format!("{} + {more} more...", shown.join(", ")),
+    }
+}
+
+/// One metric: what there is, and what should be.
+fn target(metric: &Value, status: &Value) -> String {
+    let field = match string(&metric["type"]) {
+        "Resource" => "resource",
+        "ContainerResource" => "containerResource",
+        "Pods" => "pods",
+        "Object" => "object",
+        "External" => "external",
+        _ => return "<unknown type>".into(),
+    };
+    let (wanted, current) = (&metric[field]["target"], &status[field]["current"]);
+    let named = match field {
+        "resource" | "containerResource" => format!("{}: ", string(&metric[field]["name"])),
+        _ => String::new(),
+    };
+    let known = |value: &Value| or(scalar(value), "<unknown>");
+    if named.is_empty() {
+        let average = wanted["averageValue"].is_string();
+        let kind = if average { "averageValue" } else { "value" };
+        let note = if average && field != "pods" {
+            " (avg)"
+        } else {
+            ""
+        };
+        return format!("{}/{}{note}", known(&current[kind]), scalar(&wanted[kind]));
+    }
+    if wanted["averageValue"].is_string() {
+        let current = known(&current["averageValue"]);
+        return format!("{named}{current}/{}", scalar(&wanted["averageValue"]));
+    }
+    let wanted = match wanted["averageUtilization"].as_i64() {
+        Some(wanted) => format!("{wanted}%"),
+        None => "<auto>".into(),
+    };
+    format!(
+        "{named}{}/{wanted}",
+        percent(&current["averageUtilization"])
+    )
+}
+
+fn percent(value: &Value) -> String {
+    value
+        .as_i64()
+        .map_or_else(|| "<unknown>".to_owned(), |value| format!("{value}%"))
+}
