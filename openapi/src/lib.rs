@@ -15,8 +15,11 @@ pub mod defaults;
 mod dsl;
 mod jsonpath;
 pub mod karmada;
+pub mod karmada_prune;
 mod model;
+pub mod printer;
 pub mod proto;
+pub mod publish;
 mod schema;
 
 pub use catalog::{Catalog, catalog};

@@ -123,6 +123,11 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// The arena that ids of this place belong to.
+    pub(crate) fn definitions(self) -> &'a Definitions {
+        self.definitions
+    }
+
     pub fn node(self) -> &'a Node {
         self.node
     }

@@ -1,0 +1,326 @@
+//! What `kubectl get` shows of a kind.
+//!
+//! Enters: a kind, and an object as a tree. Leaves: headers and cells of a
+//! `meta.k8s.io/v1` Table. Cells are strings, numbers, booleans or null. Time is
+//! an argument; pure. Rules of
+//! `apiextensions-apiserver/pkg/registry/customresource/tableconvertor`.
+
+mod builtin;
+mod federation;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::model::{Column, Kind};
+
+/// Length of a cell whose value is a tree.
+const MAX_CELL: usize = 4096;
+
+/// A column as `TableColumnDefinition` writes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Header {
+    pub name: String,
+    #[serde(rename = "type")]
+    pub ty: String,
+    pub format: String,
+    pub description: String,
+    /// Above 0: only in wide output.
+    pub priority: i32,
+}
+
+impl Header {
+    /// A column that is always shown.
+    pub fn new(name: &str, ty: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            ty: ty.to_owned(),
+            format: if name == "Name" { "name" } else { "" }.to_owned(),
+            description: String::new(),
+            priority: 0,
+        }
+    }
+
+    /// Shown in wide output only.
+    pub fn wide(mut self) -> Self {
+        self.priority = 1;
+        self
+    }
+
+    /// With an explanation.
+    pub fn about(mut self, description: &str) -> Self {
+        description.clone_into(&mut self.description);
+        self
+    }
+}
+
+/// The columns of a kind: its own printer's, those it declares after `Name`, or
+/// `Name` and `Age`.
+pub fn columns(kind: &Kind) -> Vec<Header> {
+    if let Some(headers) = builtin::columns(kind).or_else(|| federation::columns(kind)) {
+        return headers;
+    }
+    let mut headers =
+        vec![Header::new("Name", "string").about("Name of the object, unique in its namespace.")];
+    if kind.columns.is_empty() {
+        headers.push(Header::new("Age", "date").about("Time since the object was created."));
+    }
+    headers.extend(kind.columns.iter().map(|c| Header {
+        name: c.name.clone(),
+        ty: c.ty.clone(),
+        format: c.format.clone(),
+        description: c.description.clone(),
+        priority: c.priority,
+    }));
+    headers
+}
+
+/// The cells of one object, one per column.
+pub fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
+    let own = builtin::cells(kind, object, now).or_else(|| federation::cells(kind, object, now));
+    if let Some(cells) = own {
+        return cells;
+    }
+    let mut cells = vec![name(object)];
+    if kind.columns.is_empty() {
+        cells.push(created(object, now));
+    }
+    cells.extend(kind.columns.iter().map(|c| cell(c, object, now)));
+    cells
+}
+
+/// `metadata.name`
+fn name(object: &Value) -> Value {
+    let name = object.pointer("/metadata/name").and_then(Value::as_str);
+    Value::from(name.unwrap_or_default())
+}
+
+/// The age of the object.
+fn created(object: &Value, now: Timestamp) -> Value {
+    let at = object
+        .pointer("/metadata/creationTimestamp")
+        .and_then(Value::as_str);
+    Value::from(age(at.unwrap_or_default(), now))
+}
+
+/// The cell of a declared column.
+fn cell(column: &Column, object: &Value, now: Timestamp) -> Value {
+    // Where a path names many values, Kubernetes shows the first.
+    let Some(value) = column.path.first(object) else {
+        return Value::Null;
+    };
+    match column.ty.as_str() {
+        "integer" => value.as_i64().map_or_else(|| whole(value), Value::from),
+        "number" if value.is_number() => value.clone(),
+        "boolean" if value.is_boolean() => value.clone(),
+        "date" => Value::from(age(value.as_str().unwrap_or_default(), now)),
+        "string" => Value::from(bounded(text(value))),
+        _ => Value::Null,
+    }
+}
+
+/// A number with a fraction, as an integer column shows it.
+fn whole(value: &Value) -> Value {
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the conversion saturates, as Go's does not; only shown"
+    )]
+    value
+        .as_f64()
+        .map_or(Value::Null, |n| Value::from(n.trunc() as i64))
+}
+
+/// A value as text: strings as they are, the rest as JSON.
+fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    }
+}
+
+fn bounded(mut text: String) -> String {
+    if text.len() > MAX_CELL {
+        let end = text.floor_char_boundary(MAX_CELL);
+        text.truncate(end);
+    }
+    text
+}
+
+/// Time since an RFC 3339 instant as people read it; `<unknown>` when empty,
+/// `<invalid>` when not a time or ahead of the clock.
+pub fn age(since: &str, now: Timestamp) -> String {
+    if since.is_empty() {
+        return "<unknown>".to_owned();
+    }
+    match machinery::time::parse(since) {
+        Ok(at) => duration(now.duration_since(at)),
+        Err(_) => "<invalid>".to_owned(),
+    }
+}
+
+/// A length of time in at most two units, coarser the longer it is
+/// (`apimachinery/pkg/util/duration.HumanDuration`): `5s`, `2m30s`, `3h`, `4d`.
+pub fn duration(length: SignedDuration) -> String {
+    const MINUTE: i64 = 60;
+    const HOUR: i64 = 60 * MINUTE;
+    const DAY: i64 = 24 * HOUR;
+    const YEAR: i64 = 365 * DAY;
+    // Clocks may differ a little.
+    let seconds = length.as_secs();
+    if seconds < -1 {
+        return "<invalid>".to_owned();
+    }
+    let two = |big: i64, unit: &str, small: i64, small_unit: &str| match small {
+        0 => format!("{big}{unit}"),
+        _ => format!("{big}{unit}{small}{small_unit}"),
+    };
+    match seconds {
+        ..0 => "0s".to_owned(),
+        s if s < 2 * MINUTE => format!("{s}s"),
+        s if s < 10 * MINUTE => two(s / MINUTE, "m", s % MINUTE, "s"),
+        s if s < 3 * HOUR => format!("{}m", s / MINUTE),
+        s if s < 8 * HOUR => two(s / HOUR, "h", s % HOUR / MINUTE, "m"),
+        s if s < 2 * DAY => format!("{}h", s / HOUR),
+        s if s < 8 * DAY => two(s / DAY, "d", s % DAY / HOUR, "h"),
+        s if s < 2 * YEAR => format!("{}d", s / DAY),
+        s if s < 8 * YEAR => two(s / YEAR, "y", s % YEAR / DAY, "d"),
+        s => format!("{}y", s / YEAR),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::Gvk;
+    use serde_json::json;
+
+    use super::*;
+    use crate::catalog;
+
+    #[test]
+    fn lengths_of_time_read_as_kubectl_prints_them() {
+        let table = [
+            (-5, "<invalid>"),
+            (-1, "0s"),
+            (0, "0s"),
+            (119, "119s"),
+            (120, "2m"),
+            (150, "2m30s"),
+            (600, "10m"),
+            (3 * 3600 - 1, "179m"),
+            (3 * 3600, "3h"),
+            (3 * 3600 + 60, "3h1m"),
+            (8 * 3600 + 60, "8h"),
+            (47 * 3600, "47h"),
+            (48 * 3600, "2d"),
+            (49 * 3600, "2d1h"),
+            (8 * 86400, "8d"),
+            (729 * 86400, "729d"),
+            (730 * 86400, "2y"),
+            (731 * 86400, "2y1d"),
+            (8 * 365 * 86400, "8y"),
+        ];
+        for (seconds, expect) in table {
+            assert_eq!(
+                duration(SignedDuration::from_secs(seconds)),
+                expect,
+                "{seconds}"
+            );
+        }
+    }
+
+    fn check(gvk: &Gvk, object: &Value, expect: &[(&str, Value)]) {
+        let now = "2026-01-02T03:04:05Z".parse().unwrap();
+        let kind = catalog().kind(gvk).unwrap();
+        let headers = columns(kind);
+        let cells = cells(kind, object, now);
+        assert_eq!(headers.len(), cells.len());
+        let shown: Vec<(&str, Value)> = headers
+            .iter()
+            .map(|h| h.name.as_str())
+            .zip(cells.iter().cloned())
+            .collect();
+        assert_eq!(shown, expect);
+    }
+
+    #[test]
+    fn karmada_kinds_have_their_columns() {
+        let meta = json!({"name": "n", "creationTimestamp": "2026-01-02T03:00:00Z"});
+        check(
+            &Gvk::constant("policy.karmada.io", "v1alpha1", "PropagationPolicy"),
+            &json!({"metadata": meta, "spec": {"conflictResolution": "Abort", "priority": 3}}),
+            &[
+                ("Name", json!("n")),
+                ("CONFLICT-RESOLUTION", json!("Abort")),
+                ("PRIORITY", json!("3")),
+                ("AGE", json!("4m5s")),
+            ],
+        );
+        check(
+            &Gvk::constant("work.karmada.io", "v1alpha2", "ResourceBinding"),
+            &json!({"metadata": meta, "status": {"conditions": [
+                {"type": "Scheduled", "status": "True"}]}}),
+            &[
+                ("Name", json!("n")),
+                ("SCHEDULED", json!("True")),
+                ("FULLYAPPLIED", json!(null)),
+                ("AGE", json!("4m5s")),
+            ],
+        );
+        check(
+            &Gvk::constant("policy.karmada.io", "v1alpha1", "OverridePolicy"),
+            &json!({"metadata": {"name": "n"}}),
+            &[("Name", json!("n")), ("Age", json!("<unknown>"))],
+        );
+        check(
+            &Gvk::constant("policy.karmada.io", "v1alpha1", "FederatedResourceQuota"),
+            &json!({"metadata": meta, "status": {"overall": {"cpu": "1"}}}),
+            &[
+                ("Name", json!("n")),
+                ("OVERALL", json!("{\"cpu\":\"1\"}")),
+                ("OVERALL_USED", json!(null)),
+            ],
+        );
+    }
+
+    #[test]
+    fn clusters_have_a_printer_of_their_own() {
+        let gvk = Gvk::constant("cluster.karmada.io", "v1alpha1", "Cluster");
+        check(
+            &gvk,
+            &json!({
+                "metadata": {"name": "m1", "creationTimestamp": "2026-01-01T03:04:05Z"},
+                "spec": {"syncMode": "Push", "zones": ["a", "b"], "apiEndpoint": "https://x"},
+                "status": {"kubernetesVersion": "v1.36.0",
+                           "conditions": [{"type": "Ready", "status": "True"}]}}),
+            &[
+                ("Name", json!("m1")),
+                ("Version", json!("v1.36.0")),
+                ("Mode", json!("Push")),
+                ("Ready", json!("True")),
+                ("Age", json!("24h")),
+                ("Zones", json!("a,b")),
+                ("Region", json!("<none>")),
+                ("Provider", json!("<none>")),
+                ("API-Endpoint", json!("https://x")),
+                ("Proxy-URL", json!("<none>")),
+            ],
+        );
+        check(
+            &gvk,
+            &json!({"metadata": {"name": "m1"}}),
+            &[
+                ("Name", json!("m1")),
+                ("Version", json!("")),
+                ("Mode", json!("")),
+                ("Ready", json!("Unknown")),
+                ("Age", json!("<unknown>")),
+                ("Zones", json!("<none>")),
+                ("Region", json!("<none>")),
+                ("Provider", json!("<none>")),
+                ("API-Endpoint", json!("")),
+                ("Proxy-URL", json!("<none>")),
+            ],
+        );
+    }
+}

@@ -1,0 +1,260 @@
+//! The version 2 document as protobuf.
+//!
+//! Enters: the document as JSON, as this module's neighbours write it. Leaves:
+//! bytes of `openapi.v2.Document`, whose field numbers are those of gnostic's
+//! `openapiv2/OpenAPIv2.proto`. Keys outside of the schema become vendor
+//! extensions, with their value as YAML (of which JSON is a part).
+
+use serde_json::{Map, Value};
+
+/// How deep schemas may be nested.
+const MAX_DEPTH: usize = 200;
+
+/// Encodes a version 2 document.
+pub fn v2_protobuf(document: &Value) -> Vec<u8> {
+    let mut out = Message::default();
+    out.text(1, document.get("swagger"));
+    if let Some(info) = document.get("info") {
+        out.message(2, |m| {
+            m.text(1, info.get("title"));
+            m.text(2, info.get("version"));
+        });
+    }
+    out.message(8, |paths| {
+        for (path, item) in entries(document.get("paths")) {
+            paths.named(2, path, |m| path_item(m, item));
+        }
+    });
+    out.message(9, |definitions| {
+        for (name, definition) in entries(document.get("definitions")) {
+            definitions.named(1, name, |m| schema(m, definition, 0));
+        }
+    });
+    out.0
+}
+
+fn entries(value: Option<&Value>) -> impl Iterator<Item = (&String, &Value)> {
+    value.and_then(Value::as_object).into_iter().flatten()
+}
+
+fn items(value: Option<&Value>) -> &[Value] {
+    value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+fn path_item(out: &mut Message, item: &Value) {
+    for (method, number) in [
+        ("get", 2),
+        ("put", 3),
+        ("post", 4),
+        ("delete", 5),
+        ("options", 6),
+        ("head", 7),
+        ("patch", 8),
+    ] {
+        if let Some(value) = item.get(method) {
+            out.message(number, |m| operation(m, value));
+        }
+    }
+    for value in items(item.get("parameters")) {
+        out.message(9, |m| m.message(1, |m| parameter(m, value)));
+    }
+    extensions(out, 10, item);
+}
+
+fn operation(out: &mut Message, value: &Value) {
+    out.texts(1, value.get("tags"));
+    out.text(3, value.get("description"));
+    out.text(5, value.get("operationId"));
+    out.texts(6, value.get("produces"));
+    out.texts(7, value.get("consumes"));
+    for value in items(value.get("parameters")) {
+        out.message(8, |m| m.message(1, |m| parameter(m, value)));
+    }
+    out.message(9, |responses| {
+        for (code, reply) in entries(value.get("responses")) {
+            responses.named(1, code, |m| m.message(1, |m| response(m, reply)));
+        }
+    });
+    extensions(out, 13, value);
+}
+
+fn response(out: &mut Message, value: &Value) {
+    out.text(1, value.get("description"));
+    if let Some(of) = value.get("schema") {
+        out.message(2, |m| m.message(1, |m| schema(m, of, 0)));
+    }
+}
+
+fn parameter(out: &mut Message, value: &Value) {
+    match value.get("in").and_then(Value::as_str) {
+        Some("body") => out.message(1, |m| {
+            m.text(1, value.get("description"));
+            m.text(2, value.get("name"));
+            m.text(3, value.get("in"));
+            m.flag(4, value.get("required"));
+            if let Some(of) = value.get("schema") {
+                m.message(5, |m| schema(m, of, 0));
+            }
+        }),
+        Some("path") => out.message(2, |m| {
+            m.message(4, |m| {
+                plain_parameter(m, value);
+                m.text(5, value.get("type"));
+                m.flag(19, value.get("uniqueItems"));
+            });
+        }),
+        _ => out.message(2, |m| {
+            m.message(3, |m| {
+                plain_parameter(m, value);
+                m.text(6, value.get("type"));
+                m.flag(20, value.get("uniqueItems"));
+            });
+        }),
+    }
+}
+
+/// What parameters of a path and of a query have in common.
+fn plain_parameter(out: &mut Message, value: &Value) {
+    out.flag(1, value.get("required"));
+    out.text(2, value.get("in"));
+    out.text(3, value.get("description"));
+    out.text(4, value.get("name"));
+}
+
+fn schema(out: &mut Message, value: &Value, depth: usize) {
+    if depth > MAX_DEPTH {
+        return;
+    }
+    out.text(1, value.get("$ref"));
+    out.text(2, value.get("format"));
+    out.text(3, value.get("title"));
+    out.text(4, value.get("description"));
+    out.any(5, value.get("default"));
+    out.double(6, value.get("multipleOf"));
+    out.double(7, value.get("maximum"));
+    out.flag(8, value.get("exclusiveMaximum"));
+    out.double(9, value.get("minimum"));
+    out.flag(10, value.get("exclusiveMinimum"));
+    out.number(11, value.get("maxLength"));
+    out.number(12, value.get("minLength"));
+    out.text(13, value.get("pattern"));
+    out.number(14, value.get("maxItems"));
+    out.number(15, value.get("minItems"));
+    out.flag(16, value.get("uniqueItems"));
+    out.number(17, value.get("maxProperties"));
+    out.number(18, value.get("minProperties"));
+    out.texts(19, value.get("required"));
+    for allowed in items(value.get("enum")) {
+        out.any(20, Some(allowed));
+    }
+    match value.get("additionalProperties") {
+        Some(allowed @ Value::Bool(_)) => out.message(21, |m| m.flag(2, Some(allowed))),
+        Some(of) => out.message(21, |m| m.message(1, |m| schema(m, of, depth + 1))),
+        None => {}
+    }
+    if value.get("type").is_some() {
+        out.message(22, |m| m.text(1, value.get("type")));
+    }
+    if let Some(of) = value.get("items") {
+        out.message(23, |m| m.message(1, |m| schema(m, of, depth + 1)));
+    }
+    if value.get("properties").is_some() {
+        out.message(25, |m| {
+            for (name, property) in entries(value.get("properties")) {
+                m.named(1, name, |m| schema(m, property, depth + 1));
+            }
+        });
+    }
+    extensions(out, 31, value);
+}
+
+/// `x-…` keys.
+fn extensions(out: &mut Message, number: u32, value: &Value) {
+    let map: Option<&Map<String, Value>> = value.as_object();
+    for (key, value) in map.into_iter().flatten() {
+        if key.starts_with("x-") {
+            out.message(number, |m| {
+                m.bytes(1, key.as_bytes());
+                m.any(2, Some(value));
+            });
+        }
+    }
+}
+
+/// A protobuf message as it grows.
+#[derive(Default)]
+struct Message(Vec<u8>);
+
+impl Message {
+    fn varint(&mut self, mut n: u64) {
+        while n >= 0x80 {
+            self.0.push((n & 0x7f) as u8 | 0x80);
+            n >>= 7;
+        }
+        self.0.push(n as u8);
+    }
+
+    fn key(&mut self, number: u32, wire: u32) {
+        self.varint(u64::from(number << 3 | wire));
+    }
+
+    fn bytes(&mut self, number: u32, bytes: &[u8]) {
+        self.key(number, 2);
+        self.varint(bytes.len() as u64);
+        self.0.extend_from_slice(bytes);
+    }
+
+    fn message(&mut self, number: u32, write: impl FnOnce(&mut Self)) {
+        let mut inner = Self::default();
+        write(&mut inner);
+        self.bytes(number, &inner.0);
+    }
+
+    /// A pair of name (1) and value (2).
+    fn named(&mut self, number: u32, name: &str, write: impl FnOnce(&mut Self)) {
+        self.message(number, |pair| {
+            pair.bytes(1, name.as_bytes());
+            pair.message(2, write);
+        });
+    }
+
+    fn text(&mut self, number: u32, value: Option<&Value>) {
+        if let Some(text) = value.and_then(Value::as_str).filter(|t| !t.is_empty()) {
+            self.bytes(number, text.as_bytes());
+        }
+    }
+
+    fn texts(&mut self, number: u32, value: Option<&Value>) {
+        for text in items(value) {
+            self.text(number, Some(text));
+        }
+    }
+
+    fn flag(&mut self, number: u32, value: Option<&Value>) {
+        if value == Some(&Value::Bool(true)) {
+            self.key(number, 0);
+            self.varint(1);
+        }
+    }
+
+    fn number(&mut self, number: u32, value: Option<&Value>) {
+        if let Some(n) = value.and_then(Value::as_u64).filter(|n| *n != 0) {
+            self.key(number, 0);
+            self.varint(n);
+        }
+    }
+
+    fn double(&mut self, number: u32, value: Option<&Value>) {
+        if let Some(n) = value.and_then(Value::as_f64).filter(|n| *n != 0.0) {
+            self.key(number, 1);
+            self.0.extend_from_slice(&n.to_le_bytes());
+        }
+    }
+
+    /// `Any`, of which only the text is used.
+    fn any(&mut self, number: u32, value: Option<&Value>) {
+        if let Some(value) = value {
+            self.message(number, |m| m.bytes(2, value.to_string().as_bytes()));
+        }
+    }
+}

@@ -1,0 +1,279 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use machinery::{Gvk, Gvr};
+
+use super::*;
+use crate::catalog::catalog;
+
+fn kinds() -> Vec<(&'static Kind, Schema)> {
+    let catalog = catalog();
+    let kinds = catalog.kinds().iter();
+    kinds.map(|k| (&**k, catalog.schema(k))).collect()
+}
+
+fn resources<'a>(
+    kinds: &'a [(&'static Kind, Schema)],
+    wanted: impl Fn(&Kind) -> bool,
+) -> Vec<Resource<'a>> {
+    kinds
+        .iter()
+        .filter(|(k, _)| wanted(k))
+        .map(|(kind, schema)| Resource { kind, schema })
+        .collect()
+}
+
+/// All `$ref`s in a document.
+fn references<'v>(value: &'v Value, into: &mut BTreeSet<&'v str>) {
+    match value {
+        Value::Object(map) => {
+            for (key, child) in map {
+                match child {
+                    Value::String(target) if key == "$ref" => {
+                        into.insert(target);
+                    }
+                    child => references(child, into),
+                }
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|i| references(i, into)),
+        _ => {}
+    }
+}
+
+fn check_closed(document: &Value) {
+    let mut found = BTreeSet::new();
+    references(document, &mut found);
+    assert!(!found.is_empty());
+    for target in found {
+        let pointer = target.strip_prefix('#').unwrap();
+        assert!(document.pointer(pointer).is_some(), "{target} is missing");
+    }
+}
+
+fn check_operations(document: &Value) {
+    let mut ids = BTreeSet::new();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            if method == "parameters" {
+                continue;
+            }
+            let id = operation["operationId"].as_str().unwrap();
+            assert!(ids.insert(id.to_owned()), "{id} twice, {path}");
+            assert!(operation["x-kubernetes-group-version-kind"].is_object());
+            assert!(operation["x-kubernetes-action"].is_string());
+        }
+    }
+}
+
+#[test]
+fn every_group_document_is_closed_and_deterministic() {
+    let kinds = kinds();
+    let mut groups = BTreeMap::new();
+    for (kind, _) in &kinds {
+        groups.insert(kind.gvr.api_version(), ());
+    }
+    for version in groups.keys() {
+        let rows = resources(&kinds, |k| k.gvr.api_version() == *version);
+        let document = v3_group(&rows);
+        check_closed(&document);
+        check_operations(&document);
+        assert_eq!(document.to_string(), v3_group(&rows).to_string());
+    }
+    let whole = v2(&resources(&kinds, |_| true));
+    check_closed(&whole);
+    check_operations(&whole);
+    let text = whole.to_string();
+    assert!(!text.contains("\"oneOf\":[") && !text.contains("\"nullable\":true"));
+}
+
+#[test]
+fn policies_are_published_as_clients_expect() {
+    let kinds = kinds();
+    let rows = resources(&kinds, |k| k.gvk.group == "policy.karmada.io");
+    let document = v3_group(&rows);
+    let patch = &document["paths"]["/apis/policy.karmada.io/v1alpha1/namespaces/{namespace}/propagationpolicies/{name}"]
+        ["patch"];
+    let content: Vec<&String> = patch["requestBody"]["content"]
+        .as_object()
+        .unwrap()
+        .keys()
+        .collect();
+    assert_eq!(
+        content,
+        [
+            "application/json-patch+json",
+            "application/merge-patch+json"
+        ]
+    );
+    let names: Vec<&str> = patch["parameters"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|p| p["name"].as_str().unwrap())
+        .collect();
+    assert!(names.contains(&"fieldValidation"));
+    let schemas = &document["components"]["schemas"];
+    assert_eq!(
+        schemas["io.karmada.policy.v1alpha1.PropagationPolicy"]["x-kubernetes-group-version-kind"],
+        json!([{"group": "policy.karmada.io", "version": "v1alpha1", "kind": "PropagationPolicy"}])
+    );
+    let spec = &schemas["io.karmada.policy.v1alpha1.PropagationSpec"];
+    assert_eq!(spec["required"], json!(["resourceSelectors"]));
+    assert_eq!(spec["properties"]["priority"]["default"], 0);
+    assert_eq!(
+        spec["properties"]["preemption"]["enum"],
+        json!(["Always", "Never"])
+    );
+    assert_eq!(
+        spec["properties"]["placement"]["allOf"][0]["$ref"],
+        "#/components/schemas/io.karmada.policy.v1alpha1.Placement"
+    );
+    assert!(
+        schemas["io.karmada.policy.v1alpha1.PropagationPolicyList"]["properties"]["items"]
+            .is_object()
+    );
+}
+
+#[test]
+fn built_in_kinds_carry_their_marks() {
+    let kinds = kinds();
+    let rows = resources(&kinds, |k| k.gvr.api_version() == "v1");
+    let document = v3_group(&rows);
+    let patch = &document["paths"]["/api/v1/namespaces/{namespace}/services/{name}"]["patch"];
+    let content = &patch["requestBody"]["content"];
+    assert!(
+        content
+            .get("application/strategic-merge-patch+json")
+            .is_some()
+    );
+    let ports =
+        &document["components"]["schemas"]["io.k8s.api.core.v1.ServiceSpec"]["properties"]["ports"];
+    assert_eq!(ports["x-kubernetes-patch-merge-key"], "port");
+    assert_eq!(ports["x-kubernetes-patch-strategy"], "merge");
+    assert_eq!(ports["x-kubernetes-list-type"], "map");
+}
+
+#[test]
+fn custom_kinds_are_published_inline() {
+    let schema = Schema::from_crd(&json!({"type": "object", "description": "a tab",
+    "properties": {"spec": {"type": "object", "properties": {
+        "n": {"x-kubernetes-int-or-string": true},
+        "free": {"x-kubernetes-preserve-unknown-fields": true},
+        "list": {"type": "array", "nullable": true, "items": {"type": "string", "enum": ["a"]}},
+    }}}}))
+    .unwrap();
+    let kind = Kind {
+        gvk: Gvk::constant("stable.example.com", "v1", "CronTab"),
+        gvr: Gvr::constant("stable.example.com", "v1", "crontabs"),
+        list_kind: "CronTabList".into(),
+        namespaced: true,
+        ..Kind::default()
+    };
+    let rows = [Resource {
+        kind: &kind,
+        schema: &schema,
+    }];
+    let document = v3_group(&rows);
+    check_closed(&document);
+    let tab = &document["components"]["schemas"]["com.example.stable.v1.CronTab"];
+    assert_eq!(tab["description"], "a tab");
+    let spec = &tab["properties"]["spec"]["properties"];
+    assert_eq!(spec["n"]["x-kubernetes-int-or-string"], true);
+    assert_eq!(spec["free"]["x-kubernetes-preserve-unknown-fields"], true);
+    assert_eq!(spec["list"]["items"]["enum"], json!(["a"]));
+    assert_eq!(spec["list"]["nullable"], true);
+    assert!(
+        tab["properties"]["metadata"]
+            .to_string()
+            .contains("meta.v1.ObjectMeta")
+    );
+    let old = v2(&rows);
+    check_closed(&old);
+    let tab = &old["definitions"]["com.example.stable.v1.CronTab"];
+    assert!(
+        tab["properties"]["spec"]["properties"]["list"]
+            .get("nullable")
+            .is_none()
+    );
+}
+
+#[test]
+fn the_index_names_documents_by_hash() {
+    let index = v3_index(&[("apis/a/v1".into(), "H".into())]);
+    assert_eq!(
+        index,
+        json!({"paths": {"apis/a/v1": {"serverRelativeURL": "/openapi/v3/apis/a/v1?hash=H"}}})
+    );
+}
+
+/// Splits a message into (number, payload of length-delimited fields).
+fn split(mut bytes: &[u8]) -> Vec<(u64, &[u8])> {
+    fn varint(bytes: &mut &[u8]) -> u64 {
+        let (mut n, mut shift) = (0u64, 0);
+        loop {
+            let b = bytes[0];
+            *bytes = &bytes[1..];
+            n |= u64::from(b & 0x7f) << shift;
+            if b < 0x80 {
+                return n;
+            }
+            shift += 7;
+        }
+    }
+    let mut fields = Vec::new();
+    while !bytes.is_empty() {
+        let key = varint(&mut bytes);
+        match key & 7 {
+            0 => {
+                varint(&mut bytes);
+            }
+            1 => bytes = &bytes[8..],
+            _ => {
+                let length = usize::try_from(varint(&mut bytes)).unwrap();
+                fields.push((key >> 3, &bytes[..length]));
+                bytes = &bytes[length..];
+            }
+        }
+    }
+    fields
+}
+
+fn text_of<'b>(fields: &[(u64, &'b [u8])], number: u64) -> &'b str {
+    let field = fields.iter().find(|(n, _)| *n == number).unwrap();
+    std::str::from_utf8(field.1).unwrap()
+}
+
+#[test]
+fn the_protobuf_form_holds_what_the_json_form_holds() {
+    let kinds = kinds();
+    let document = v2(&resources(&kinds, |k| k.gvk.group == "policy.karmada.io"));
+    let bytes = v2_protobuf(&document);
+    let top = split(&bytes);
+    assert_eq!(text_of(&top, 1), "2.0");
+    let names_in = |number: u64| -> BTreeSet<String> {
+        let (_, inner) = top.iter().find(|(n, _)| *n == number).unwrap();
+        split(inner)
+            .iter()
+            .map(|(_, pair)| text_of(&split(pair), 1).to_owned())
+            .collect()
+    };
+    let keys_of = |key: &str| -> BTreeSet<String> {
+        document[key].as_object().unwrap().keys().cloned().collect()
+    };
+    assert_eq!(names_in(8), keys_of("paths"));
+    assert_eq!(names_in(9), keys_of("definitions"));
+    let (_, definitions) = top.iter().find(|(n, _)| *n == 9).unwrap();
+    let policy = split(definitions)
+        .into_iter()
+        .map(|(_, pair)| split(pair))
+        .find(|pair| text_of(pair, 1) == "io.karmada.policy.v1alpha1.PropagationPolicy")
+        .unwrap();
+    let schema = split(policy[1].1);
+    let extension = split(schema.iter().find(|(n, _)| *n == 31).unwrap().1);
+    assert_eq!(text_of(&extension, 1), "x-kubernetes-group-version-kind");
+    let yaml = text_of(&split(extension[1].1), 2);
+    assert_eq!(
+        serde_json::from_str::<Value>(yaml).unwrap()[0]["kind"],
+        "PropagationPolicy"
+    );
+}
