@@ -203,7 +203,8 @@ impl Pool {
         let shared = &*self.0;
         let dialled = async {
             let identity = shared.credentials.identity().await?;
-            dial(&shared.config, identity.as_ref(), &shared.tasks).await
+            // Rare and large: kept out of every request's future.
+            Box::pin(dial(&shared.config, identity.as_ref(), &shared.tasks)).await
         };
         let dialled = dialled.await;
         let mut state = shared.state.lock();

@@ -1,1 +1,490 @@
+//! The remote form against real HTTPS servers in this process.
 
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+use futures_util::StreamExt;
+use http::Request;
+use http_body_util::{Either, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use machinery::Gvr;
+use parking_lot::Mutex;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+
+use super::*;
+use crate::tasks::Shutdown;
+
+static MAPS: Gvr = Gvr::constant("", "v1", "configmaps");
+
+type Answer = Response<Either<Full<Bytes>, StreamBody<Fed>>>;
+
+/// A body that a test feeds.
+struct Fed(mpsc::UnboundedReceiver<Bytes>);
+
+impl futures_util::Stream for Fed {
+    type Item = std::result::Result<Frame<Bytes>, Infallible>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.poll_recv(cx).map(|b| b.map(|b| Ok(Frame::data(b))))
+    }
+}
+
+/// What the server is told to do, and what it saw.
+#[derive(Default)]
+struct Script {
+    connections: AtomicUsize,
+    requests: AtomicUsize,
+    most_streams: AtomicUsize,
+    open: Mutex<Vec<mpsc::UnboundedSender<Bytes>>>,
+    /// Answers given before the usual ones.
+    first: Mutex<Vec<(u16, String, String)>>,
+    /// Answers by path.
+    paths: Mutex<HashMap<&'static str, &'static str>>,
+    goaway: AtomicBool,
+}
+
+struct Server {
+    script: Arc<Script>,
+    config: Config,
+    tasks: Tasks,
+    address: std::net::SocketAddr,
+    tls: Arc<rustls::ServerConfig>,
+    streams: u32,
+}
+
+impl Server {
+    async fn start(protocols: &[&str], streams: u32) -> Self {
+        let params = || rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
+        let mut authority = params();
+        authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let (ca_key, key) = (
+            rcgen::KeyPair::generate().unwrap(),
+            rcgen::KeyPair::generate().unwrap(),
+        );
+        let ca = authority.self_signed(&ca_key).unwrap();
+        let leaf = params()
+            .signed_by(&key, &rcgen::Issuer::new(authority, &ca_key))
+            .unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let mut tls = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(
+                vec![CertificateDer::from_pem_slice(leaf.pem().as_bytes()).unwrap()],
+                PrivateKeyDer::from_pem_slice(key.serialize_pem().as_bytes()).unwrap(),
+            )
+            .unwrap();
+        tls.alpn_protocols = protocols.iter().map(|p| p.as_bytes().to_vec()).collect();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut config = Config::new(&format!("https://localhost:{}", address.port())).unwrap();
+        config.ca = Some(ca.pem().into_bytes());
+        config.auth.token = Some(Secret("sesame".into()));
+        let server = Self {
+            script: Arc::default(),
+            config,
+            tasks: Tasks::new(Shutdown::new()),
+            address,
+            tls: Arc::new(tls),
+            streams,
+        };
+        server.serve(listener);
+        server
+    }
+
+    fn serve(&self, listener: TcpListener) {
+        let (script, tls, streams) = (
+            Arc::clone(&self.script),
+            Arc::clone(&self.tls),
+            self.streams,
+        );
+        let tasks = self.tasks.clone();
+        self.tasks.spawn({
+            let shutdown = self.tasks.shutdown().clone();
+            async move {
+                while let Some(Ok((tcp, _))) = shutdown.unless(listener.accept()).await {
+                    let (script, tls, end) =
+                        (Arc::clone(&script), Arc::clone(&tls), shutdown.clone());
+                    tasks.spawn(async move {
+                        end.unless(connection(script, tls, tcp, streams)).await;
+                    });
+                }
+            }
+        });
+    }
+
+    fn client(&self) -> Remote {
+        Remote::new(self.config.clone(), &self.tasks).unwrap()
+    }
+
+    fn count(&self, what: fn(&Script) -> &AtomicUsize) -> usize {
+        what(&self.script).load(Ordering::SeqCst)
+    }
+}
+
+async fn connection(
+    script: Arc<Script>,
+    tls: Arc<rustls::ServerConfig>,
+    tcp: tokio::net::TcpStream,
+    streams: u32,
+) {
+    let Ok(stream) = tokio_rustls::TlsAcceptor::from(tls).accept(tcp).await else {
+        return;
+    };
+    script.connections.fetch_add(1, Ordering::SeqCst);
+    let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    let own_streams = Arc::new(AtomicUsize::new(0));
+    let service = service_fn(|request: Request<Incoming>| {
+        let (script, open) = (Arc::clone(&script), Arc::clone(&own_streams));
+        async move { Ok::<_, Infallible>(answer(&script, &open, &request)) }
+    });
+    if http2 {
+        let serving = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(streams)
+            .serve_connection(TokioIo::new(stream), service);
+        let mut serving = std::pin::pin!(serving);
+        loop {
+            tokio::select! {
+                _ = &mut serving => return,
+                () = tokio::time::sleep(Duration::from_millis(5)), if !script.goaway.load(Ordering::SeqCst) => {}
+            }
+            if script.goaway.swap(false, Ordering::SeqCst) {
+                serving.as_mut().graceful_shutdown();
+            }
+        }
+    }
+    let _ = hyper::server::conn::http1::Builder::new()
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+}
+
+fn answer(script: &Script, open: &AtomicUsize, request: &Request<Incoming>) -> Answer {
+    script.requests.fetch_add(1, Ordering::SeqCst);
+    let whole = |text: String| Either::Left(Full::new(Bytes::from(text)));
+    if request.headers()["authorization"] != "Bearer sesame" {
+        return Response::builder()
+            .status(401)
+            .body(whole("who?".into()))
+            .unwrap();
+    }
+    let first = {
+        let mut first = script.first.lock();
+        (!first.is_empty()).then(|| first.remove(0))
+    };
+    if let Some((code, retry, text)) = first {
+        let mut response = Response::builder().status(code);
+        if !retry.is_empty() {
+            response = response.header("retry-after", retry);
+        }
+        return response.body(whole(text)).unwrap();
+    }
+    if let Some(text) = script.paths.lock().get(request.uri().path()) {
+        return Response::new(whole((*text).to_owned()));
+    }
+    if request
+        .uri()
+        .query()
+        .unwrap_or_default()
+        .contains("watch=1")
+    {
+        let now = open.fetch_add(1, Ordering::SeqCst) + 1;
+        script.most_streams.fetch_max(now, Ordering::SeqCst);
+        let (send, receive) = mpsc::unbounded_channel();
+        script.open.lock().push(send);
+        return Response::new(Either::Right(StreamBody::new(Fed(receive))));
+    }
+    Response::new(whole(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m", "resourceVersion": "5"}}).to_string()))
+}
+
+fn event(n: u64) -> Bytes {
+    format!("{{\"type\":\"ADDED\",\"object\":{{\"metadata\":{{\"name\":\"n\",\"resourceVersion\":\"{n}\"}}}}}}\n").into()
+}
+
+async fn watch(client: &Remote) -> WatchStream {
+    client
+        .watch(At::all(&MAPS, ""), &WatchOptions::default())
+        .await
+        .unwrap()
+}
+
+#[tokio::test]
+async fn a_connection_is_opened_before_the_peers_limit_is_reached() {
+    let server = Server::start(&["h2"], 10).await;
+    let client = server.client();
+    let mut streams = Vec::new();
+    for _ in 0..20 {
+        streams.push(watch(&client).await);
+    }
+    // 9 of 10 on each: a call still goes through at once.
+    client.get(At::one(&MAPS, "ns", "m")).await.unwrap();
+    assert_eq!(
+        (
+            server.count(|s| &s.connections),
+            server.count(|s| &s.most_streams)
+        ),
+        (3, 9)
+    );
+    let senders = std::mem::take(&mut *server.script.open.lock());
+    for (n, send) in senders.iter().enumerate() {
+        send.send(event(n as u64 + 1)).unwrap();
+    }
+    for stream in &mut streams {
+        assert!(matches!(
+            stream.next().await.unwrap().unwrap(),
+            WatchEvent::Added(_)
+        ));
+    }
+    drop(senders);
+    for stream in &mut streams {
+        assert!(stream.next().await.is_none());
+    }
+    drop(streams);
+    client.get(At::one(&MAPS, "ns", "m")).await.unwrap();
+    assert_eq!(
+        client.pool.connections(),
+        1,
+        "empty ones too many are closed"
+    );
+    server.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn a_burst_shares_one_connection() {
+    let server = Server::start(&["h2", "http/1.1"], 100).await;
+    let client = server.client();
+    let calls = (0..40).map(|_| client.get(At::one(&MAPS, "ns", "m")));
+    for done in futures_util::future::join_all(calls).await {
+        assert_eq!(done.unwrap().revision(), 5);
+    }
+    assert_eq!(server.count(|s| &s.connections), 1);
+    server.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn goaway_moves_new_calls_and_leaves_open_watches() {
+    let server = Server::start(&["h2"], 100).await;
+    let client = server.client();
+    let mut old = watch(&client).await;
+    server.script.goaway.store(true, Ordering::SeqCst);
+    while server.count(|s| &s.connections) < 2 {
+        client.get(At::one(&MAPS, "ns", "m")).await.unwrap();
+    }
+    let send = server.script.open.lock().remove(0);
+    send.send(event(8)).unwrap();
+    assert!(
+        matches!(old.next().await.unwrap().unwrap(), WatchEvent::Added(o) if o.revision() == 8)
+    );
+    server.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_gone_fails_fast_and_comes_back() {
+    let mut server = Server::start(&["h2"], 100).await;
+    let listening = server.tasks.clone();
+    server.tasks = Tasks::new(Shutdown::new());
+    let client = server.client();
+    client.get(At::one(&MAPS, "ns", "m")).await.unwrap();
+    let mut broken = watch(&client).await;
+    listening.stop().await;
+    assert!(!matches!(broken.next().await, Some(Ok(_))));
+    let error = client.get(At::one(&MAPS, "ns", "m")).await.unwrap_err();
+    assert!(matches!(error, Error::Transport { .. }), "{error}");
+    let text = format!("{error} {error:?}");
+    assert!(
+        text.contains("localhost") && !text.contains("sesame"),
+        "{text}"
+    );
+    server.serve(TcpListener::bind(server.address).await.unwrap());
+    let back = async {
+        while client.get(At::one(&MAPS, "ns", "m")).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), back)
+        .await
+        .unwrap();
+    server.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn http1_is_spoken_where_there_is_no_http2() {
+    let server = Server::start(&["http/1.1"], 0).await;
+    let client = server.client();
+    for _ in 0..3 {
+        client.get(At::one(&MAPS, "ns", "m")).await.unwrap();
+    }
+    assert_eq!(server.count(|s| &s.connections), 1);
+    let mut stream = watch(&client).await;
+    client.get(At::one(&MAPS, "ns", "m")).await.unwrap();
+    let send = server.script.open.lock().remove(0);
+    send.send(event(3)).unwrap();
+    assert!(stream.next().await.unwrap().is_ok());
+    assert_eq!(server.count(|s| &s.connections), 2);
+    server.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn answers_are_repeated_understood_or_refused() {
+    let server = Server::start(&["h2"], 100).await;
+    let client = server.client();
+    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "message": "gone", "code": 404}).to_string();
+    // (method is a write, answers before the usual one, requests made, error)
+    type Row<'a> = (bool, Vec<(u16, &'a str, &'a str)>, usize, Option<&'a str>);
+    let table: [Row<'_>; 8] = [
+        (false, vec![(429, "0", ""), (503, "0", "")], 3, None),
+        (true, vec![(429, "0", "")], 2, None),
+        (
+            true,
+            vec![(503, "0", "down")],
+            1,
+            Some("503 Service Unavailable: down"),
+        ),
+        (
+            false,
+            vec![(503, "", "")],
+            1,
+            Some("503 Service Unavailable"),
+        ),
+        (
+            false,
+            vec![
+                (429, "0", "a"),
+                (429, "0", "b"),
+                (429, "0", "c"),
+                (429, "0", "d"),
+            ],
+            4,
+            Some("429 Too Many Requests: d"),
+        ),
+        (false, vec![(404, "", &status)], 1, Some("gone")),
+        (
+            false,
+            vec![(500, "", "<html>")],
+            1,
+            Some("500 Internal Server Error: <html>"),
+        ),
+        (false, vec![(200, "", "[]")], 1, Some("unexpected reply")),
+    ];
+    for (write, answers, requests, expected) in table {
+        let told = answers
+            .iter()
+            .map(|(c, r, t)| (*c, (*r).to_owned(), (*t).to_owned()));
+        *server.script.first.lock() = told.collect();
+        server.script.requests.store(0, Ordering::SeqCst);
+        let at = At::one(&MAPS, "ns", "m");
+        let outcome = if write {
+            client
+                .create(At::all(&MAPS, "ns"), json!({}), &WriteOptions::default())
+                .await
+        } else {
+            client.get(at).await
+        };
+        let text = outcome.err().map(|e| e.to_string());
+        assert_eq!(text.is_some(), expected.is_some(), "{text:?}");
+        assert!(
+            text.unwrap_or_default()
+                .starts_with(expected.unwrap_or_default())
+        );
+        assert_eq!(server.count(|s| &s.requests), requests, "{answers:?}");
+    }
+    server.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn refused_credentials_are_read_again() {
+    let server = Server::start(&["h2"], 100).await;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("token");
+    std::fs::write(&path, "stale").unwrap();
+    let mut config = server.config.clone();
+    config.auth.token_file = Some(path.clone());
+    let client = Remote::new(config, &server.tasks).unwrap();
+    let error = client.get(At::one(&MAPS, "ns", "m")).await.unwrap_err();
+    assert_eq!(error.status().unwrap().code, 401);
+    std::fs::write(&path, "sesame").unwrap();
+    client.get(At::one(&MAPS, "ns", "m")).await.unwrap();
+
+    let mut unknown = server.config.clone();
+    unknown.ca = Some(
+        rcgen::generate_simple_self_signed(["x".to_owned()])
+            .unwrap()
+            .cert
+            .pem()
+            .into_bytes(),
+    );
+    let error = Remote::new(unknown.clone(), &server.tasks)
+        .unwrap()
+        .raw("/version")
+        .await
+        .unwrap_err();
+    assert!(error.to_string().contains("TLS"), "{error}");
+    unknown.ca = None;
+    unknown.insecure = true;
+    assert!(
+        Remote::new(unknown.clone(), &server.tasks)
+            .unwrap()
+            .raw("/version")
+            .await
+            .is_ok()
+    );
+    unknown.auth.identity = Some(Identity {
+        certificate: b"x".to_vec(),
+        key: Secret(b"y".to_vec()),
+    });
+    let error = Remote::new(unknown, &server.tasks)
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(error.ends_with("client certificate is not PEM"), "{error}");
+    server.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn both_forms_of_discovery_are_read() {
+    let server = Server::start(&["h2"], 100).await;
+    let client = server.client();
+    *server.script.paths.lock() = HashMap::from([
+        (
+            "/api",
+            r#"{"kind":"APIGroupDiscoveryList","items":[{"metadata":{"name":""},"versions":[{"version":"v1","resources":[
+            {"resource":"pods","responseKind":{"kind":"Pod"},"scope":"Namespaced","verbs":["get","list"],"shortNames":["po"],"subresources":[{"subresource":"status"}]}]}]}]}"#,
+        ),
+        (
+            "/apis",
+            r#"{"kind":"APIGroupDiscoveryList","items":[{"metadata":{"name":"x.io"},"versions":[{"version":"v1","freshness":"Stale"}]}]}"#,
+        ),
+    ]);
+    let new = client.resources().await.unwrap();
+    *server.script.paths.lock() = HashMap::from([
+        ("/api", r#"{"kind":"APIVersions","versions":["v1"]}"#),
+        (
+            "/apis",
+            r#"{"kind":"APIGroupList","groups":[{"name":"x.io","versions":[{"groupVersion":"x.io/v1"}],"preferredVersion":{"groupVersion":"x.io/v1"}}]}"#,
+        ),
+        (
+            "/api/v1",
+            r#"{"kind":"APIResourceList","resources":[{"name":"pods/status","kind":"Pod","verbs":[]},
+            {"name":"pods","namespaced":true,"kind":"Pod","verbs":["get","list"],"shortNames":["po"]}]}"#,
+        ),
+        ("/apis/x.io/v1", "no JSON"),
+    ]);
+    let old = client.resources().await.unwrap();
+    assert_eq!(new.resources, old.resources);
+    assert_eq!((new.resources.len(), &*new.resources[0].kind), (1, "Pod"));
+    assert_eq!(
+        (&*new.failed[0].0, &*old.failed[0].0),
+        ("x.io/v1", "x.io/v1")
+    );
+    server.tasks.stop().await;
+}
