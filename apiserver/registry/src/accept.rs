@@ -1,0 +1,172 @@
+//! What every written body goes through before the rules of its kind: kind and
+//! version, unknown and repeated fields, defaults, admission's answers.
+//!
+//! Enters: trees as clients sent them. Leaves: complete trees in stored form, and
+//! warnings.
+
+use admission::{Attributes, Operation, metadata as rules};
+use client::At;
+use machinery::{FieldError, Status};
+use serde_json::Value;
+
+use crate::meta;
+use crate::registry::Registry;
+use crate::request::{Ctx, FieldValidation};
+use crate::table::Row;
+
+/// 400 when the body names another kind; fills in what it leaves out.
+pub(crate) fn check_kind(row: &Row, value: &mut Value) -> Result<(), Status> {
+    let gvk = &row.kind.gvk;
+    let api_version = gvk.api_version();
+    let Some(map) = value.as_object_mut() else {
+        return Err(Status::bad_request(format!(
+            "the object provided is unrecognized (must be of type {})",
+            gvk.kind
+        )));
+    };
+    for (field, expected, what) in [
+        ("apiVersion", api_version.as_str(), "API version"),
+        ("kind", &*gvk.kind, "kind"),
+    ] {
+        match map.get(field) {
+            None | Some(Value::Null) => {
+                map.insert(field.into(), expected.into());
+            }
+            Some(Value::String(s)) if s.is_empty() => {
+                map.insert(field.into(), expected.into());
+            }
+            Some(Value::String(s)) if s == expected => {}
+            Some(other) => {
+                let other = other.as_str().unwrap_or("?");
+                return Err(Status::bad_request(format!(
+                    "the {what} in the data ({other}) does not match the expected {what} ({expected})"
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Namespaces of body and path must agree; the path's is filled in.
+pub(crate) fn check_namespace(row: &Row, at: &At<'_>, value: &mut Value) -> Result<(), Status> {
+    let meta = meta::metadata(value)?;
+    if !row.kind.namespaced {
+        meta.remove("namespace");
+        return Ok(());
+    }
+    match meta.get("namespace").and_then(Value::as_str).unwrap_or("") {
+        "" => {
+            if at.namespace.is_empty() {
+                return Err(Status::bad_request(
+                    "an empty namespace may not be set during creation",
+                ));
+            }
+            meta.insert("namespace".into(), at.namespace.into());
+            Ok(())
+        }
+        other if other == at.namespace => Ok(()),
+        _ => Err(Status::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        )),
+    }
+}
+
+/// Prunes unknown fields. Strict: an error (400, or 422 for a patch of the named
+/// object). Warn: the warnings.
+pub(crate) fn prune(
+    row: &Row,
+    value: &mut Value,
+    duplicates: &[String],
+    how: FieldValidation,
+    patched: Option<&str>,
+) -> Result<Vec<String>, Status> {
+    let unknown = row.schema.prune(value);
+    if how == FieldValidation::Ignore || unknown.is_empty() && duplicates.is_empty() {
+        return Ok(Vec::new());
+    }
+    let unknown = unknown.iter().map(|path| format!("unknown field {path:?}"));
+    let repeated = duplicates
+        .iter()
+        .map(|path| format!("duplicate field {path:?}"));
+    let found: Vec<String> = repeated.chain(unknown).collect();
+    if how == FieldValidation::Warn {
+        return Ok(found);
+    }
+    let text = format!("strict decoding error: {}", found.join(", "));
+    let gvk = &row.kind.gvk;
+    Err(match patched {
+        Some(name) => {
+            let error = FieldError::invalid("patch", value, &text);
+            Status::invalid(gvk, name, &[error])
+        }
+        None => Status::bad_request(format!(
+            "{} in version {:?} cannot be handled as a {}: {text}",
+            gvk.kind, gvk.version, gvk.kind
+        )),
+    })
+}
+
+/// Fills defaults into a tree in stored form.
+pub(crate) fn complete(row: &Row, value: &mut Value) {
+    row.stored.schema.default(value);
+    if !row.custom {
+        openapi::defaults::apply(&row.stored.kind.gvk, value);
+    }
+}
+
+/// The schema's and the metadata's verdict: 422 with all causes.
+pub(crate) fn judge(row: &Row, new: &Value, old: Option<&Value>) -> Result<(), Status> {
+    let kind = &row.stored.kind;
+    let mut errors = rules::validate(&kind.gvk, kind.namespaced, new);
+    if let Some(old) = old {
+        errors.extend(rules::validate_update(new, old));
+    }
+    errors.extend(row.stored.schema.validate(new));
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(Status::invalid(
+        &row.kind.gvk,
+        meta::text(new, "name"),
+        &errors,
+    ))
+}
+
+/// One admission request.
+pub(crate) struct Admit<'a> {
+    pub(crate) registry: &'a Registry,
+    pub(crate) ctx: &'a Ctx,
+    pub(crate) row: &'a Row,
+    pub(crate) at: At<'a>,
+    pub(crate) operation: Operation,
+    pub(crate) dry_run: bool,
+}
+
+impl Admit<'_> {
+    fn attributes(&self) -> Attributes<'_> {
+        Attributes {
+            gvk: &self.row.stored.kind.gvk,
+            gvr: &self.row.stored.kind.gvr,
+            namespace: self.at.namespace,
+            name: self.at.name,
+            subresource: self.at.subresource,
+            operation: self.operation,
+            user: &self.ctx.user,
+            dry_run: self.dry_run,
+        }
+    }
+
+    pub(crate) async fn mutate(&self, new: &mut Value, old: Option<&Value>) -> Result<(), Status> {
+        let chain = &self.registry.options.chain;
+        chain.mutate(&self.attributes(), new, old).await
+    }
+
+    pub(crate) async fn validate(
+        &self,
+        new: &Value,
+        old: Option<&Value>,
+    ) -> Result<Vec<String>, Status> {
+        let chain = &self.registry.options.chain;
+        chain.validate(&self.attributes(), new, old).await
+    }
+}

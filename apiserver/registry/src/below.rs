@@ -1,0 +1,176 @@
+//! POSTs below an object, and the services' share in every write.
+//!
+//! Enters: Bindings, Evictions, TokenRequests. Leaves: a Status, or what a
+//! `Creator` answers.
+
+use client::{At, DeleteOptions};
+use machinery::{Object, Status};
+use serde_json::{Value, json};
+use watchcache::{At as Position, Filter, ListRequest};
+
+use crate::commit::{Committed, check_deadline, deadline};
+use crate::meta;
+use crate::options;
+use crate::registry::Registry;
+use crate::request::{Body, Ctx, WriteOptions, Written};
+use crate::strategy::services::Drawn;
+use crate::table::Row;
+
+/// The body of a successful POST that leaves no object of its own.
+fn success() -> Result<Written, Status> {
+    let body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {},
+                      "status": "Success", "code": 201});
+    Ok(Written {
+        object: Object::from_value(&body).map_err(Status::internal)?,
+        created: true,
+        warnings: Vec::new(),
+    })
+}
+
+impl Registry {
+    pub(crate) async fn create_below(
+        &self,
+        ctx: &Ctx,
+        row: &Row,
+        at: At<'_>,
+        body: Body,
+        options: &WriteOptions,
+    ) -> Result<Written, Status> {
+        match at.subresource {
+            "binding" => self.bind(ctx, row, at, &body.value, options).await,
+            "eviction" => self.evict(ctx, at, &body.value, options).await,
+            _ => {
+                let key = self.key(row, at.namespace, at.name);
+                let parent = self.newest(row, &key).await?;
+                let parent = parent.ok_or_else(|| Status::not_found(&row.kind.gvr, at.name))?;
+                self.answer(ctx, at, body, Some(&parent)).await
+            }
+        }
+    }
+
+    /// Assigns a pod to a node, once (`pkg/registry/core/pod/storage`).
+    async fn bind(
+        &self,
+        ctx: &Ctx,
+        row: &Row,
+        at: At<'_>,
+        binding: &Value,
+        options: &WriteOptions,
+    ) -> Result<Written, Status> {
+        let node = binding["target"]["name"].as_str().unwrap_or("");
+        if node.is_empty() {
+            return Err(Status::bad_request("target.name is required"));
+        }
+        let gvr = &row.kind.gvr;
+        let until = deadline(ctx);
+        let key = self.key(row, at.namespace, at.name);
+        let mut current = self.newest(row, &key).await?;
+        loop {
+            check_deadline(until)?;
+            let pod = current.ok_or_else(|| Status::not_found(gvr, at.name))?;
+            let mut new = pod.value().map_err(Status::internal)?;
+            let taken = new["spec"]["nodeName"].as_str().unwrap_or("").to_owned();
+            if !taken.is_empty() {
+                let why = format!("pod {} is already assigned to node {taken:?}", at.name);
+                return Err(Status::conflict(gvr, at.name, why));
+            }
+            if pod.head().deleting {
+                let why = format!(
+                    "pod {} is being deleted, cannot be assigned to a host",
+                    at.name
+                );
+                return Err(Status::conflict(gvr, at.name, why));
+            }
+            if options.dry_run {
+                return success();
+            }
+            meta::metadata(&mut new)?.remove("resourceVersion");
+            new["spec"]["nodeName"] = node.into();
+            schedule(&mut new, &self.now());
+            match self.put(row, &key, &new, pod.revision()).await? {
+                Committed::Done(_) => return success(),
+                Committed::Lost(winner) => current = winner,
+            }
+        }
+    }
+
+    /// Deletes a pod; disruption budgets are not asked.
+    async fn evict(
+        &self,
+        ctx: &Ctx,
+        at: At<'_>,
+        eviction: &Value,
+        options: &WriteOptions,
+    ) -> Result<Written, Status> {
+        let asked = eviction.get("deleteOptions").filter(|v| !v.is_null());
+        let mut how: DeleteOptions = options::delete(&|_| None, asked)?;
+        how.dry_run |= options.dry_run;
+        self.delete(
+            ctx,
+            At {
+                subresource: "",
+                ..at
+            },
+            &how,
+        )
+        .await?;
+        success()
+    }
+
+    /// Addresses for a service; nothing for other kinds.
+    pub(crate) async fn draw(
+        &self,
+        row: &Row,
+        new: &mut Value,
+        old: Option<&Value>,
+        dry_run: bool,
+    ) -> Result<Drawn, Status> {
+        if !is_service(row) {
+            return Ok(Drawn::default());
+        }
+        if !self.services.ready() {
+            let everything = ListRequest {
+                filter: Filter::default(),
+                at: Position::Newest,
+                limit: 0,
+            };
+            let reply = row
+                .stored
+                .cache
+                .list(everything)
+                .await
+                .map_err(|e| e.status())?;
+            let trees: Vec<Value> = reply.items.iter().filter_map(|o| o.value().ok()).collect();
+            self.services.fill(trees.iter());
+        }
+        let name = meta::text(new, "name").to_owned();
+        let drawn = self.services.draw(new, old, dry_run);
+        drawn.map_err(|errors| Status::invalid(&row.kind.gvk, &name, &errors))
+    }
+
+    /// Frees the addresses a service holds no more.
+    pub(crate) fn release(&self, row: &Row, old: &Value, new: Option<&Value>) {
+        if is_service(row) {
+            self.services.release(old, new);
+        }
+    }
+}
+
+fn is_service(row: &Row) -> bool {
+    row.kind.gvr.group.is_empty() && row.kind.gvr.resource == "services"
+}
+
+fn schedule(pod: &mut Value, now: &str) {
+    let condition = json!({"type": "PodScheduled", "status": "True",
+                           "lastProbeTime": null, "lastTransitionTime": now});
+    if !pod["status"].is_object() {
+        pod["status"] = json!({});
+    }
+    match pod["status"]["conditions"].as_array_mut() {
+        Some(list) => {
+            list.retain(|c| c["type"] != "PodScheduled");
+            list.push(condition);
+        }
+        None => pod["status"]["conditions"] = json!([condition]),
+    }
+}

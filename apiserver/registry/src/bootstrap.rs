@@ -1,0 +1,129 @@
+//! What a control plane has from its first minute: namespaces, and the RBAC
+//! objects that everything else leans on (contract F2.5, F3.8).
+//!
+//! Enters: nothing. Leaves: writes for what is missing, none when all is there.
+
+use client::At;
+use machinery::{Gvr, Status};
+use serde_json::{Value, json};
+
+use crate::registry::{NAMESPACES, Registry};
+use crate::request::{Body, Ctx, GetOptions, WriteOptions};
+
+const ROLES: Gvr = Gvr::constant("rbac.authorization.k8s.io", "v1", "clusterroles");
+const BINDINGS: Gvr = Gvr::constant("rbac.authorization.k8s.io", "v1", "clusterrolebindings");
+
+const NAMES: [&str; 6] = [
+    "default",
+    "kube-system",
+    "kube-public",
+    "kube-node-lease",
+    "karmada-system",
+    "karmada-cluster",
+];
+
+const DISCOVERY_PATHS: [&str; 9] = [
+    "/api",
+    "/api/*",
+    "/apis",
+    "/apis/*",
+    "/healthz",
+    "/livez",
+    "/openapi",
+    "/openapi/*",
+    "/readyz",
+];
+const VERSION_PATHS: [&str; 2] = ["/version", "/version/"];
+const PUBLIC_PATHS: [&str; 5] = ["/healthz", "/livez", "/readyz", "/version", "/version/"];
+
+fn metadata(name: &str) -> Value {
+    json!({
+        "name": name,
+        "annotations": {"rbac.authorization.kubernetes.io/autoupdate": "true"},
+        "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"},
+    })
+}
+
+fn role(name: &str, rules: &Value) -> (Gvr, Value) {
+    let body = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+                      "metadata": metadata(name), "rules": rules});
+    (ROLES, body)
+}
+
+fn binding(name: &str, groups: &[&str]) -> (Gvr, Value) {
+    let subjects: Vec<Value> = groups
+        .iter()
+        .map(|g| json!({"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": g}))
+        .collect();
+    let body = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": metadata(name), "subjects": subjects,
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}});
+    (BINDINGS, body)
+}
+
+fn defaults() -> Vec<(Gvr, Value)> {
+    let mut paths: Vec<&str> = DISCOVERY_PATHS.to_vec();
+    paths.extend(VERSION_PATHS);
+    let mut all: Vec<(Gvr, Value)> = NAMES
+        .iter()
+        .map(|name| {
+            let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+            (NAMESPACES, body)
+        })
+        .collect();
+    let everything = json!([
+        {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},
+        {"nonResourceURLs": ["*"], "verbs": ["*"]},
+    ]);
+    let own_reviews = json!([
+        {"apiGroups": ["authorization.k8s.io"], "verbs": ["create"],
+         "resources": ["selfsubjectaccessreviews", "selfsubjectrulesreviews"]},
+        {"apiGroups": ["authentication.k8s.io"], "verbs": ["create"],
+         "resources": ["selfsubjectreviews"]},
+    ]);
+    all.extend([
+        role("cluster-admin", &everything),
+        role(
+            "system:discovery",
+            &json!([{"nonResourceURLs": paths, "verbs": ["get"]}]),
+        ),
+        role("system:basic-user", &own_reviews),
+        role(
+            "system:public-info-viewer",
+            &json!([{"nonResourceURLs": PUBLIC_PATHS, "verbs": ["get"]}]),
+        ),
+        binding("cluster-admin", &["system:masters"]),
+        binding("system:discovery", &["system:authenticated"]),
+        binding("system:basic-user", &["system:authenticated"]),
+        binding(
+            "system:public-info-viewer",
+            &["system:authenticated", "system:unauthenticated"],
+        ),
+    ]);
+    all
+}
+
+impl Registry {
+    /// Creates what is missing. Safe to repeat, and from several processes.
+    pub async fn bootstrap(&self) -> Result<(), Status> {
+        let ctx = Ctx::internal();
+        for (gvr, body) in defaults() {
+            let name = body["metadata"]["name"].as_str().unwrap_or("").to_owned();
+            let there = self
+                .get(&ctx, At::one(&gvr, "", &name), &GetOptions::default())
+                .await;
+            match there {
+                Ok(_) => continue,
+                Err(status) if status.code == 404 => {}
+                Err(status) => return Err(status),
+            }
+            let at = At::all(&gvr, "");
+            let options = WriteOptions::default();
+            match self.create(&ctx, at, Body::from(body), &options).await {
+                Err(status) if status.reason != "AlreadyExists" => return Err(status),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,144 @@
+//! Single transactions on single keys, and what their failures mean to a client.
+//!
+//! Enters: stored trees. Leaves: objects at their revisions, or a `Status`. The
+//! only module that writes to the store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use machinery::{Gvr, Object, Status};
+use serde_json::Value;
+use storage::{Entry, Op, Outcome, Txn};
+use tokio::time::Instant;
+use watchcache::Freshness;
+
+use crate::read::suffix;
+use crate::registry::Registry;
+use crate::request::Ctx;
+use crate::table::Row;
+
+/// Longest loop of a write whose caller set no deadline.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What a transaction did.
+pub(crate) enum Committed {
+    Done(Object),
+    /// Something else is there, or nothing.
+    Lost(Option<Object>),
+}
+
+/// When a write loop gives up.
+pub(crate) fn deadline(ctx: &Ctx) -> Instant {
+    ctx.deadline.unwrap_or_else(|| Instant::now() + PATIENCE)
+}
+
+/// 504 past the deadline.
+pub(crate) fn check_deadline(until: Instant) -> Result<(), Status> {
+    if Instant::now() < until {
+        return Ok(());
+    }
+    Err(Status::timeout(
+        "request did not complete within the allotted timeout",
+    ))
+}
+
+/// What a failure of the store means to a client.
+pub(crate) fn store_failed(error: &storage::Error, gvr: &Gvr, operation: &str) -> Status {
+    match error {
+        storage::Error::Unavailable(_) => Status::server_timeout(gvr, operation),
+        // Clients match on the text.
+        storage::Error::TooLarge | storage::Error::NoSpace(_) => {
+            Status::failure(500, "InternalError", error.to_string())
+        }
+        other => Status::internal(other),
+    }
+}
+
+fn decode(entry: &Entry) -> Result<Object, Status> {
+    Object::from_stored(&entry.value, entry.revision)
+        .map_err(|why| Status::internal(format!("StoreReadError: {}: {why}", entry.key)))
+}
+
+impl Registry {
+    pub(crate) fn key(&self, row: &Row, namespace: &str, name: &str) -> Arc<str> {
+        let prefix = row.stored.cache.prefix();
+        format!("{prefix}{}", suffix(row, namespace, name)).into()
+    }
+
+    /// The object as the cache has it: perhaps old, but at no cost.
+    pub(crate) async fn cached(
+        &self,
+        row: &Row,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Object>, Status> {
+        let suffix = suffix(row, namespace, name);
+        let found = row.stored.cache.get(&suffix, Freshness::Any).await;
+        found.map_err(|e| e.status())
+    }
+
+    /// The object as the store has it now.
+    pub(crate) async fn newest(&self, row: &Row, key: &str) -> Result<Option<Object>, Status> {
+        let entry = self.store.get(key).await;
+        let entry = entry.map_err(|e| store_failed(&e, &row.kind.gvr, "get"))?;
+        entry.as_ref().map(decode).transpose()
+    }
+
+    /// Writes a tree (without `resourceVersion`) if the key is still at `expected`.
+    pub(crate) async fn put(
+        &self,
+        row: &Row,
+        key: &Arc<str>,
+        value: &Value,
+        expected: u64,
+    ) -> Result<Committed, Status> {
+        let bytes = Bytes::from(serde_json::to_vec(value).map_err(Status::internal)?);
+        let op = Op::Put {
+            value: bytes.clone(),
+            ttl: row.stored.strategy.ttl,
+        };
+        let operation = if expected == 0 { "create" } else { "update" };
+        self.commit(row, key, op, expected, &bytes, operation).await
+    }
+
+    /// Removes the key if it is still at `expected`. `last` is what the answer
+    /// shows: the final state, at the revision of the removal.
+    pub(crate) async fn remove(
+        &self,
+        row: &Row,
+        key: &Arc<str>,
+        last: &Value,
+        expected: u64,
+    ) -> Result<Committed, Status> {
+        let bytes = Bytes::from(serde_json::to_vec(last).map_err(Status::internal)?);
+        self.commit(row, key, Op::Delete, expected, &bytes, "delete")
+            .await
+    }
+
+    async fn commit(
+        &self,
+        row: &Row,
+        key: &Arc<str>,
+        op: Op,
+        expected: u64,
+        bytes: &Bytes,
+        operation: &str,
+    ) -> Result<Committed, Status> {
+        let txn = Txn {
+            key: Arc::clone(key),
+            expected,
+            op,
+        };
+        let outcome = self.store.commit(txn).await;
+        match outcome.map_err(|e| store_failed(&e, &row.kind.gvr, operation))? {
+            Outcome::Committed { revision } => {
+                let object = Object::from_stored(bytes, revision).map_err(Status::internal)?;
+                Ok(Committed::Done(object))
+            }
+            Outcome::Conflict { current } => {
+                Ok(Committed::Lost(current.as_ref().map(decode).transpose()?))
+            }
+        }
+    }
+}

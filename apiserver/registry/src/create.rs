@@ -1,0 +1,221 @@
+//! Create: one tree from body to bytes.
+//!
+//! Enters: a decoded body. Leaves: the stored object. Order as in Kubernetes:
+//! defaults, admission's changes, identity, validation, strategy, admission's
+//! verdict, one transaction.
+
+use admission::Operation;
+use client::At;
+use machinery::{Object, Status};
+use serde_json::Value;
+use watchcache::Freshness;
+
+use crate::accept::{Admit, check_kind, check_namespace, complete, judge, prune};
+use crate::commit::Committed;
+use crate::meta;
+use crate::read::{check_verb, shown};
+use crate::registry::{NAMESPACES, Registry};
+use crate::request::{Body, Ctx, WriteOptions, Written};
+use crate::table::Row;
+
+const NAME_TRIES: usize = 8;
+
+impl Registry {
+    /// POST to a collection, or to a subresource of a named object.
+    pub async fn create(
+        &self,
+        ctx: &Ctx,
+        at: At<'_>,
+        body: Body,
+        options: &WriteOptions,
+    ) -> Result<Written, Status> {
+        let row = self.row(at.resource)?;
+        check_verb(&row, &at, "create")?;
+        if !at.subresource.is_empty() {
+            return self.create_below(ctx, &row, at, body, options).await;
+        }
+        if !at.name.is_empty() {
+            return Err(Status::method_not_allowed(&row.kind.gvr, "create"));
+        }
+        if row.is_virtual() {
+            return self.answer(ctx, at, body, None).await;
+        }
+        let Body {
+            mut value,
+            duplicates,
+        } = body;
+        check_kind(&row, &mut value)?;
+        check_namespace(&row, &at, &mut value)?;
+        if !meta::text(&value, "resourceVersion").is_empty() {
+            let why = "resourceVersion should not be set on objects to be created";
+            return Err(Status::failure(500, "InternalError", why));
+        }
+        let mut warnings = prune(
+            &row,
+            &mut value,
+            &duplicates,
+            options.field_validation,
+            None,
+        )?;
+        if row.custom {
+            warnings.extend(meta::finalizer_warnings(&value));
+        }
+        row.view.write(&row.stored.kind.gvk, &mut value);
+        complete(&row, &mut value);
+        self.check_lifecycle(&row, at.namespace, meta::text(&value, "name"))
+            .await?;
+        self.insert_named(ctx, &row, at, value, options, warnings)
+            .await
+    }
+
+    /// The answer of a `Creator`.
+    pub(crate) async fn answer(
+        &self,
+        ctx: &Ctx,
+        at: At<'_>,
+        body: Body,
+        parent: Option<&Object>,
+    ) -> Result<Written, Status> {
+        let creators = self.options.creators.iter();
+        let found = creators
+            .filter(|((gvr, sub), _)| gvr == at.resource && *sub == at.subresource)
+            .map(|(_, creator)| creator)
+            .next();
+        let creator = found.ok_or_else(|| Status::method_not_allowed(at.resource, "create"))?;
+        let reply = creator.create(ctx, at, body.value, parent).await?;
+        Ok(Written {
+            object: Object::from_value(&reply).map_err(Status::internal)?,
+            created: true,
+            warnings: Vec::new(),
+        })
+    }
+
+    /// 404 without the namespace, 403 while it is being emptied (B2.8).
+    async fn check_lifecycle(&self, row: &Row, namespace: &str, name: &str) -> Result<(), Status> {
+        if !row.kind.namespaced {
+            return Ok(());
+        }
+        let cached = self.namespaces.get(namespace, Freshness::Any).await;
+        let mut found = cached.map_err(|e| e.status())?;
+        if found.is_none() {
+            let newest = self.namespaces.get(namespace, Freshness::Newest).await;
+            found = newest.map_err(|e| e.status())?;
+        }
+        let Some(found) = found else {
+            return Err(Status::not_found(&NAMESPACES, namespace));
+        };
+        if !found.head().deleting {
+            return Ok(());
+        }
+        let why = format!(
+            "unable to create new content in namespace {namespace} because it is being terminated"
+        );
+        Err(Status::forbidden(&row.kind.gvr, name, why).cause(
+            "NamespaceTerminating",
+            format!("namespace {namespace} is being terminated"),
+            "metadata.namespace",
+        ))
+    }
+
+    /// Gives a name where only `generateName` is there, again when it is taken.
+    async fn insert_named(
+        &self,
+        ctx: &Ctx,
+        row: &Row,
+        at: At<'_>,
+        mut value: Value,
+        options: &WriteOptions,
+        warnings: Vec<String>,
+    ) -> Result<Written, Status> {
+        let base = meta::text(&value, "generateName").to_owned();
+        if !meta::text(&value, "name").is_empty() || base.is_empty() {
+            return self.insert(ctx, row, at, value, options, warnings).await;
+        }
+        let mut refused = None;
+        for _ in 0..NAME_TRIES {
+            let name = meta::generate_name(&base);
+            meta::metadata(&mut value)?.insert("name".into(), name.into());
+            let turn = self.insert(ctx, row, at, value.clone(), options, warnings.clone());
+            match turn.await {
+                Err(status) if status.reason == "AlreadyExists" => refused = Some(status),
+                other => return other,
+            }
+        }
+        let refused = refused.unwrap_or_else(|| Status::already_exists(&row.kind.gvr, &base));
+        Err(refused.retry_after(1))
+    }
+
+    pub(crate) async fn insert(
+        &self,
+        ctx: &Ctx,
+        row: &Row,
+        at: At<'_>,
+        mut new: Value,
+        options: &WriteOptions,
+        mut warnings: Vec<String>,
+    ) -> Result<Written, Status> {
+        let name = meta::text(&new, "name").to_owned();
+        let admit = Admit {
+            registry: self,
+            ctx,
+            row,
+            at: At { name: &name, ..at },
+            operation: Operation::Create,
+            dry_run: options.dry_run,
+        };
+        admit.mutate(&mut new, None).await?;
+        let strategy = row.stored.strategy;
+        if row.stored.kind.status
+            && let Some(map) = new.as_object_mut()
+        {
+            map.remove("status");
+        }
+        let meta = meta::metadata(&mut new)?;
+        meta::drop_server_owned(meta);
+        meta::stamp(meta, &self.now(), strategy.generation.tracked());
+        judge(row, &new, None)?;
+        (strategy.create)(&mut new);
+        warnings.extend(admit.validate(&new, None).await?);
+        let drawn = self.draw(row, &mut new, None, options.dry_run).await?;
+        let stored = self
+            .store_new(row, at.namespace, &name, &new, options.dry_run)
+            .await;
+        if stored.is_err() {
+            self.services.undo(&drawn);
+        }
+        Ok(Written {
+            object: shown(row, stored?)?,
+            created: true,
+            warnings,
+        })
+    }
+
+    async fn store_new(
+        &self,
+        row: &Row,
+        namespace: &str,
+        name: &str,
+        new: &Value,
+        dry_run: bool,
+    ) -> Result<Object, Status> {
+        let key = self.key(row, namespace, name);
+        let committed = if dry_run {
+            match self.newest(row, &key).await? {
+                None => return Object::from_value(new).map_err(Status::internal),
+                there => Committed::Lost(there),
+            }
+        } else {
+            self.put(row, &key, new, 0).await?
+        };
+        match committed {
+            Committed::Done(object) => Ok(object),
+            Committed::Lost(there) => {
+                let mut status = Status::already_exists(&row.kind.gvr, name);
+                if there.is_some_and(|o| o.head().deleting) {
+                    status.message = format!("object is being deleted: {}", status.message);
+                }
+                Err(status)
+            }
+        }
+    }
+}

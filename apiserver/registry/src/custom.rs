@@ -1,0 +1,218 @@
+//! CustomResourceDefinitions become rows, and rows go with them.
+//!
+//! Enters: CRD trees. Leaves: rows for each served version of each established
+//! CRD. The conditions that establish a CRD are written by a controller, not
+//! here.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use machinery::{Gvk, Gvr, Object};
+use openapi::{Column, Kind, Scale, Schema};
+use serde_json::Value;
+use watchcache::Hub;
+
+use crate::fields::Field;
+use crate::strategy;
+use crate::table::{Row, Stored, subresources};
+use crate::view::View;
+
+/// The rows of one CRD at one revision.
+pub(crate) struct Custom {
+    pub(crate) revision: u64,
+    pub(crate) prefix: String,
+    pub(crate) rows: Vec<Arc<Row>>,
+}
+
+/// The rows of all CRDs, by CRD name.
+pub(crate) type Customs = HashMap<String, Custom>;
+
+/// What became of the rows when the CRDs were looked at anew.
+#[derive(Default)]
+pub(crate) struct Outcome {
+    pub(crate) changed: bool,
+    /// Storage prefixes nobody serves any more.
+    pub(crate) closed: Vec<String>,
+}
+
+/// Brings `customs` in step with the CRDs that exist. Unchanged ones keep their
+/// rows; a CRD whose schema cannot be read is served without one.
+pub(crate) fn sync(customs: &mut Customs, crds: &[Object], hub: &Arc<Hub>) -> Outcome {
+    let mut outcome = Outcome::default();
+    customs.retain(|name, custom| {
+        let keep = crds.iter().any(|c| c.name() == name);
+        if !keep {
+            outcome.changed = true;
+            outcome.closed.push(std::mem::take(&mut custom.prefix));
+        }
+        keep
+    });
+    for crd in crds {
+        let known = customs.get(crd.name());
+        if known.is_some_and(|c| c.revision == crd.revision()) {
+            continue;
+        }
+        let Ok(value) = crd.value() else {
+            tracing::error!(crd = crd.name(), "definition cannot be decoded, not served");
+            continue;
+        };
+        let rows = if established(&value) {
+            rows(&value, crd.head().deleting, hub)
+        } else {
+            Vec::new()
+        };
+        let prefix = prefix(&value);
+        outcome.changed |= !rows.is_empty() || known.is_some_and(|c| !c.rows.is_empty());
+        let custom = Custom {
+            revision: crd.revision(),
+            prefix,
+            rows,
+        };
+        customs.insert(crd.name().to_owned(), custom);
+    }
+    outcome
+}
+
+fn condition(crd: &Value, kind: &str) -> bool {
+    crd["status"]["conditions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .any(|c| c["type"] == kind && c["status"] == "True")
+}
+
+fn established(crd: &Value) -> bool {
+    condition(crd, "Established")
+}
+
+fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value[field].as_str().unwrap_or("")
+}
+
+fn texts(value: &Value) -> Vec<String> {
+    let items = value.as_array().into_iter().flatten();
+    items
+        .filter_map(|v| v.as_str().map(str::to_owned))
+        .collect()
+}
+
+fn prefix(crd: &Value) -> String {
+    let spec = &crd["spec"];
+    Kind::default_prefix(text(spec, "group"), text(&spec["names"], "plural"))
+}
+
+fn rows(crd: &Value, deleting: bool, hub: &Arc<Hub>) -> Vec<Arc<Row>> {
+    let versions: Vec<&Value> = crd["spec"]["versions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .collect();
+    let Some(storage) = versions.iter().find(|v| v["storage"] == true) else {
+        return Vec::new();
+    };
+    let stored_kind = Arc::new(kind(crd, storage));
+    let stored = Arc::new(Stored {
+        schema: schema(crd, storage),
+        cache: hub.resource(&stored_kind.storage_prefix),
+        strategy: strategy::custom(stored_kind.status),
+        kind: stored_kind,
+    });
+    versions
+        .iter()
+        .filter(|v| v["served"] == true)
+        .map(|version| {
+            let kind = kind(crd, version);
+            let mut verbs = kind.verbs.clone();
+            if deleting {
+                verbs.retain(|v| !matches!(v.as_str(), "create" | "patch" | "update"));
+            }
+            Arc::new(Row {
+                schema: schema(crd, version),
+                custom: true,
+                verbs,
+                subresources: subresources(&kind),
+                view: if kind.gvk == stored.kind.gvk {
+                    View::Stored
+                } else {
+                    View::Renamed
+                },
+                fields: selectable(version),
+                stored: Arc::clone(&stored),
+                kind: Arc::new(kind),
+            })
+        })
+        .collect()
+}
+
+fn selectable(version: &Value) -> Vec<Field> {
+    let fields = version["selectableFields"].as_array().into_iter().flatten();
+    fields
+        .filter_map(|f| f["jsonPath"].as_str())
+        .map(Field::custom)
+        .collect()
+}
+
+fn schema(crd: &Value, version: &Value) -> Schema {
+    let raw = &version["schema"]["openAPIV3Schema"];
+    if raw.is_null() || crd["spec"]["preserveUnknownFields"] == true {
+        return Schema::keep_all();
+    }
+    Schema::from_crd(raw).unwrap_or_else(|why| {
+        tracing::warn!(crd = text(&crd["metadata"], "name"), %why, "schema cannot be used");
+        Schema::keep_all()
+    })
+}
+
+fn kind(crd: &Value, version: &Value) -> Kind {
+    let (spec, names) = (&crd["spec"], &crd["spec"]["names"]);
+    let (group, plural) = (text(spec, "group"), text(names, "plural"));
+    let kind = text(names, "kind");
+    let or = |given: &str, otherwise: String| {
+        if given.is_empty() {
+            otherwise
+        } else {
+            given.to_owned()
+        }
+    };
+    let part = &version["subresources"];
+    let scale = part["scale"].as_object().map(|_| Scale {
+        spec: text(&part["scale"], "specReplicasPath").to_owned(),
+        status: text(&part["scale"], "statusReplicasPath").to_owned(),
+        selector: text(&part["scale"], "labelSelectorPath").to_owned(),
+    });
+    Kind {
+        gvk: Gvk::new(group, text(version, "name"), kind),
+        gvr: Gvr::new(group, text(version, "name"), plural),
+        list_kind: or(text(names, "listKind"), format!("{kind}List")),
+        singular: or(text(names, "singular"), kind.to_lowercase()),
+        short_names: texts(&names["shortNames"]),
+        categories: texts(&names["categories"]),
+        namespaced: text(spec, "scope") == "Namespaced",
+        status: part["status"].is_object(),
+        scale,
+        columns: columns(version),
+        verbs: Kind::default_verbs(),
+        storage_prefix: prefix(crd),
+        ..Kind::default()
+    }
+}
+
+fn columns(version: &Value) -> Vec<Column> {
+    let listed = version["additionalPrinterColumns"]
+        .as_array()
+        .into_iter()
+        .flatten();
+    listed
+        .filter_map(|c| {
+            let mut column =
+                Column::new(text(c, "name"), text(c, "type"), text(c, "jsonPath")).ok()?;
+            column.format = text(c, "format").to_owned();
+            column.description = text(c, "description").to_owned();
+            column.priority = c["priority"]
+                .as_i64()
+                .and_then(|p| p.try_into().ok())
+                .unwrap_or(0);
+            Some(column)
+        })
+        .collect()
+}

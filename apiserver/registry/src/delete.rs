@@ -1,0 +1,326 @@
+//! Delete: at once, or first a mark and then the wait for finalizers
+//! (contract B8, `registry/generic/registry/store.go`).
+//!
+//! Enters: a place and options. Leaves: the outcome. Pods go at once whatever
+//! their grace period: nothing here waits for a kubelet.
+
+use admission::Operation;
+use client::{At, DeleteOptions, ListOptions, Propagation};
+use futures_util::StreamExt;
+use machinery::{Object, Status};
+use serde_json::{Value, json};
+
+use crate::accept::Admit;
+use crate::commit::{Committed, check_deadline, deadline};
+use crate::meta::{self, FOREGROUND, ORPHAN};
+use crate::read::{check_verb, shown};
+use crate::registry::{NAMESPACES, Registry};
+use crate::request::{Ctx, Deleted, ListReply};
+use crate::strategy::{IMMORTAL_NAMESPACES, Strategy};
+use crate::table::Row;
+
+/// Deletions of one collection that are under way together.
+const TOGETHER: usize = 16;
+
+/// What a deletion does to an object.
+#[derive(Debug, PartialEq)]
+enum Plan {
+    Remove,
+    Mark(Value),
+    /// Marked already, and nothing to add.
+    Wait,
+}
+
+impl Registry {
+    /// DELETE of one object.
+    pub async fn delete(
+        &self,
+        ctx: &Ctx,
+        at: At<'_>,
+        options: &DeleteOptions,
+    ) -> Result<Deleted, Status> {
+        let row = self.row(at.resource)?;
+        check_verb(&row, &at, "delete")?;
+        if !at.subresource.is_empty() {
+            return Err(Status::method_not_allowed(&row.kind.gvr, "delete"));
+        }
+        self.delete_row(ctx, &row, at, options).await
+    }
+
+    async fn delete_row(
+        &self,
+        ctx: &Ctx,
+        row: &Row,
+        at: At<'_>,
+        options: &DeleteOptions,
+    ) -> Result<Deleted, Status> {
+        if *at.resource == NAMESPACES && IMMORTAL_NAMESPACES.contains(&at.name) {
+            let why = "this namespace may not be deleted";
+            return Err(Status::forbidden(&row.kind.gvr, at.name, why));
+        }
+        let until = deadline(ctx);
+        let key = self.key(row, at.namespace, at.name);
+        let mut fresh = false;
+        let mut current = self.cached(row, at.namespace, at.name).await?;
+        loop {
+            check_deadline(until)?;
+            if current.is_none() && !fresh {
+                current = self.newest(row, &key).await?;
+                fresh = true;
+            }
+            let Some(object) = current.take() else {
+                return Err(Status::not_found(&row.kind.gvr, at.name));
+            };
+            let planned = self.plan(ctx, row, at, options, &object).await;
+            if !fresh && !matches!(planned, Ok((_, Plan::Remove | Plan::Mark(_)))) {
+                let newest = self.newest(row, &key).await?;
+                fresh = true;
+                if newest.as_ref().map(Object::revision) != Some(object.revision()) {
+                    current = newest;
+                    continue;
+                }
+            }
+            let (old, plan) = planned?;
+            if options.dry_run {
+                return rehearsed(row, object, plan);
+            }
+            let committed = match &plan {
+                Plan::Wait => return kept(row, object),
+                Plan::Remove => self.remove(row, &key, &old, object.revision()).await?,
+                Plan::Mark(new) => self.put(row, &key, new, object.revision()).await?,
+            };
+            match committed {
+                Committed::Lost(winner) => {
+                    current = winner;
+                    fresh = true;
+                }
+                Committed::Done(object) if plan == Plan::Remove => {
+                    self.release(row, &old, None);
+                    return gone(row, object);
+                }
+                Committed::Done(object) => return kept(row, object),
+            }
+        }
+    }
+
+    /// Preconditions, admission and the plan; with the object's tree.
+    async fn plan(
+        &self,
+        ctx: &Ctx,
+        row: &Row,
+        at: At<'_>,
+        options: &DeleteOptions,
+        object: &Object,
+    ) -> Result<(Value, Plan), Status> {
+        preconditions(row, options, object)?;
+        let mut old = object.value().map_err(Status::internal)?;
+        let admit = Admit {
+            registry: self,
+            ctx,
+            row,
+            at,
+            operation: Operation::Delete,
+            dry_run: options.dry_run,
+        };
+        admit.validate(&Value::Null, Some(&old)).await?;
+        meta::metadata(&mut old)?.remove("resourceVersion");
+        let plan = plan(row.stored.strategy, &old, options.propagation, &self.now());
+        Ok((old, plan))
+    }
+
+    /// DELETE of a collection: each selected object with the same options. What
+    /// was deleted meanwhile is passed over.
+    pub async fn delete_collection(
+        &self,
+        ctx: &Ctx,
+        at: At<'_>,
+        options: &DeleteOptions,
+        select: &ListOptions,
+    ) -> Result<ListReply, Status> {
+        let row = self.row(at.resource)?;
+        check_verb(&row, &at, "deletecollection")?;
+        let reply = self.list(ctx, at, select).await?;
+        let row = &row;
+        let mut deletions = futures_util::stream::iter(reply.items.clone())
+            .map(|object| async move {
+                let at = At::one(at.resource, object.namespace(), object.name());
+                self.delete_row(ctx, row, at, options).await
+            })
+            .buffer_unordered(TOGETHER);
+        while let Some(outcome) = deletions.next().await {
+            match outcome {
+                Err(status) if status.code != 404 => return Err(status),
+                _ => {}
+            }
+        }
+        drop(deletions);
+        Ok(reply)
+    }
+}
+
+fn preconditions(row: &Row, options: &DeleteOptions, object: &Object) -> Result<(), Status> {
+    let refuse = |what: &str, asked: &str, found: &str| {
+        let why = format!(
+            "Precondition failed: {what} in precondition: {asked}, {what} in object meta: {found}"
+        );
+        Err(Status::conflict(&row.kind.gvr, object.name(), why))
+    };
+    if let Some(uid) = &options.uid
+        && uid != object.uid()
+    {
+        return refuse("UID", uid, object.uid());
+    }
+    if let Some(revision) = &options.resource_version
+        && *revision != object.revision().to_string()
+    {
+        return refuse("ResourceVersion", revision, &object.revision().to_string());
+    }
+    Ok(())
+}
+
+/// `finalizers` as the policy wants them.
+fn adjusted(strategy: &Strategy, old: &Value, policy: Option<Propagation>) -> Vec<String> {
+    let had = |name: &str| meta::finalizers(old).any(|f| f == name);
+    let policy = policy.unwrap_or_else(|| {
+        if had(ORPHAN) {
+            Propagation::Orphan
+        } else if had(FOREGROUND) {
+            Propagation::Foreground
+        } else {
+            strategy.propagation
+        }
+    });
+    let wanted = match policy {
+        Propagation::Orphan => Some(ORPHAN),
+        Propagation::Foreground => Some(FOREGROUND),
+        Propagation::Background => None,
+    };
+    let mut list: Vec<String> = meta::finalizers(old)
+        .filter(|f| wanted == Some(*f) || (*f != ORPHAN && *f != FOREGROUND))
+        .map(str::to_owned)
+        .collect();
+    if let Some(wanted) = wanted
+        && !list.iter().any(|f| f == wanted)
+    {
+        list.push(wanted.to_owned());
+    }
+    list
+}
+
+fn plan(strategy: &Strategy, old: &Value, policy: Option<Propagation>, now: &str) -> Plan {
+    let mut new = old.clone();
+    let finalizers = adjusted(strategy, old, policy);
+    let begun = meta::deleting(old);
+    let Ok(meta) = meta::metadata(&mut new) else {
+        return Plan::Remove;
+    };
+    if finalizers.is_empty() {
+        meta.remove("finalizers");
+    } else {
+        meta.insert("finalizers".into(), json!(finalizers));
+    }
+    if !begun {
+        meta.insert("deletionTimestamp".into(), now.into());
+        meta.insert("deletionGracePeriodSeconds".into(), 0.into());
+        meta::bump_generation(&mut new);
+        (strategy.begin_delete)(&mut new, now);
+    }
+    if meta::finalizers(&new).next().is_none() && !(strategy.held)(&new) {
+        Plan::Remove
+    } else if new == *old {
+        Plan::Wait
+    } else {
+        Plan::Mark(new)
+    }
+}
+
+fn kept(row: &Row, object: Object) -> Result<Deleted, Status> {
+    let object = shown(row, object)?;
+    Ok(Deleted::Object {
+        object,
+        gone: false,
+    })
+}
+
+fn gone(row: &Row, object: Object) -> Result<Deleted, Status> {
+    if row.kind.returns_deleted {
+        let object = shown(row, object)?;
+        return Ok(Deleted::Object { object, gone: true });
+    }
+    Ok(Deleted::Gone(Status::deleted(
+        &row.kind.gvr,
+        object.name(),
+        object.uid(),
+    )))
+}
+
+fn rehearsed(row: &Row, object: Object, plan: Plan) -> Result<Deleted, Status> {
+    match plan {
+        Plan::Remove => gone(row, object),
+        Plan::Wait => kept(row, object),
+        Plan::Mark(mut new) => {
+            let revision = object.revision().to_string();
+            meta::metadata(&mut new)?.insert("resourceVersion".into(), revision.into());
+            kept(row, Object::from_value(&new).map_err(Status::internal)?)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::strategy;
+
+    fn check(object: Value, policy: Option<Propagation>, want: Option<Value>) {
+        let plain = strategy::of("", "configmaps", false);
+        let finalizers = match plan(plain, &object, policy, "now") {
+            Plan::Mark(new) => Some(new["metadata"]["finalizers"].clone()),
+            Plan::Wait => Some(json!("wait")),
+            Plan::Remove => None,
+        };
+        assert_eq!(finalizers, want, "{object}");
+    }
+
+    #[test]
+    fn policies_and_finalizers_decide() {
+        use Propagation::{Background, Foreground, Orphan};
+        check(json!({"metadata": {}}), None, None);
+        check(
+            json!({"metadata": {}}),
+            Some(Foreground),
+            Some(json!([FOREGROUND])),
+        );
+        check(json!({"metadata": {}}), Some(Orphan), Some(json!([ORPHAN])));
+        check(
+            json!({"metadata": {"finalizers": ["a/b"]}}),
+            Some(Background),
+            Some(json!(["a/b"])),
+        );
+        check(
+            json!({"metadata": {"finalizers": [ORPHAN]}}),
+            Some(Background),
+            None,
+        );
+        check(
+            json!({"metadata": {"finalizers": [ORPHAN]}}),
+            None,
+            Some(json!([ORPHAN])),
+        );
+        let dying = json!({"metadata": {"deletionTimestamp": "t", "finalizers": ["a/b"]}});
+        check(dying.clone(), None, Some(json!("wait")));
+        check(dying, Some(Foreground), Some(json!(["a/b", FOREGROUND])));
+    }
+
+    #[test]
+    fn a_mark_raises_the_generation() {
+        let object = json!({"metadata": {"generation": 2, "finalizers": ["a/b"]}});
+        let Plan::Mark(new) = plan(strategy::custom(true), &object, None, "now") else {
+            panic!("not marked");
+        };
+        assert_eq!(
+            new["metadata"],
+            json!({"generation": 3, "finalizers": ["a/b"],
+            "deletionTimestamp": "now", "deletionGracePeriodSeconds": 0})
+        );
+    }
+}

@@ -1,0 +1,224 @@
+//! Field selectors: which fields of a kind may be selected by, and how their
+//! values are found without parsing the rest (`pkg/apis/core/v1/conversion.go`
+//! and its siblings).
+//!
+//! Enters: encoded objects. Leaves: texts. Pure.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use machinery::Object;
+use serde::Deserializer;
+use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+/// One selectable field.
+#[derive(Clone, Debug)]
+pub(crate) struct Field {
+    /// As clients write it.
+    pub(crate) label: Cow<'static, str>,
+    /// Where the stored object has it.
+    path: Vec<Cow<'static, str>>,
+    /// The text of an absent field.
+    absent: &'static str,
+}
+
+impl Field {
+    fn new(label: &'static str, path: &'static str, absent: &'static str) -> Self {
+        Self {
+            label: label.into(),
+            path: path.split('.').map(Cow::Borrowed).collect(),
+            absent,
+        }
+    }
+
+    /// A field of a custom resource (`spec.versions[].selectableFields`).
+    pub(crate) fn custom(json_path: &str) -> Self {
+        let label = json_path.trim_start_matches('.').to_owned();
+        Self {
+            path: label.split('.').map(|s| Cow::Owned(s.to_owned())).collect(),
+            label: label.into(),
+            absent: "",
+        }
+    }
+
+    /// The field's text in an object.
+    pub(crate) fn of(&self, object: &Object) -> String {
+        let mut de = serde_json::Deserializer::from_slice(object.bytes());
+        match (Seek { path: &self.path }).deserialize(&mut de) {
+            Ok(Some(text)) if !text.is_empty() => text,
+            _ => self.absent.to_owned(),
+        }
+    }
+}
+
+const POD: &[(&str, &str)] = &[
+    ("spec.nodeName", ""),
+    ("spec.restartPolicy", ""),
+    ("spec.schedulerName", ""),
+    ("spec.serviceAccountName", ""),
+    ("spec.hostNetwork", "false"),
+    ("status.phase", ""),
+    ("status.podIP", ""),
+    ("status.nominatedNodeName", ""),
+];
+
+const EVENT_CORE: &[(&str, &str)] = &[
+    ("involvedObject.kind", "involvedObject.kind"),
+    ("involvedObject.namespace", "involvedObject.namespace"),
+    ("involvedObject.name", "involvedObject.name"),
+    ("involvedObject.uid", "involvedObject.uid"),
+    ("involvedObject.apiVersion", "involvedObject.apiVersion"),
+    (
+        "involvedObject.resourceVersion",
+        "involvedObject.resourceVersion",
+    ),
+    ("involvedObject.fieldPath", "involvedObject.fieldPath"),
+    ("reason", "reason"),
+    ("reportingComponent", "reportingComponent"),
+    ("source", "source.component"),
+    ("type", "type"),
+];
+
+const EVENT_NEW: &[(&str, &str)] = &[
+    ("regarding.kind", "involvedObject.kind"),
+    ("regarding.namespace", "involvedObject.namespace"),
+    ("regarding.name", "involvedObject.name"),
+    ("regarding.uid", "involvedObject.uid"),
+    ("regarding.apiVersion", "involvedObject.apiVersion"),
+    (
+        "regarding.resourceVersion",
+        "involvedObject.resourceVersion",
+    ),
+    ("regarding.fieldPath", "involvedObject.fieldPath"),
+    ("reason", "reason"),
+    ("reportingController", "reportingComponent"),
+    ("type", "type"),
+];
+
+/// The fields of a built-in resource beyond `metadata.name` and
+/// `metadata.namespace`.
+pub(crate) fn builtin(group: &str, resource: &str) -> Vec<Field> {
+    let same = |table: &'static [(&'static str, &'static str)]| {
+        table
+            .iter()
+            .map(|(label, absent)| Field::new(label, label, absent))
+            .collect()
+    };
+    let mapped = |table: &'static [(&'static str, &'static str)]| {
+        table
+            .iter()
+            .map(|(label, path)| Field::new(label, path, ""))
+            .collect()
+    };
+    match (group, resource) {
+        ("", "pods") => same(POD),
+        ("", "events") => mapped(EVENT_CORE),
+        ("events.k8s.io", "events") => mapped(EVENT_NEW),
+        ("", "secrets") => same(&[("type", "")]),
+        ("", "namespaces") => {
+            mapped(&[("status.phase", "status.phase"), ("name", "metadata.name")])
+        }
+        ("", "services") => same(&[("spec.clusterIP", ""), ("spec.type", "")]),
+        ("", "nodes") => same(&[("spec.unschedulable", "false")]),
+        ("", "replicationcontrollers") | ("apps", "replicasets") => {
+            same(&[("status.replicas", "0")])
+        }
+        ("batch", "jobs") => same(&[("status.successful", "0")]),
+        ("certificates.k8s.io", "certificatesigningrequests") => same(&[("spec.signerName", "")]),
+        _ => Vec::new(),
+    }
+}
+
+/// Walks one path and skips the rest without allocating.
+struct Seek<'a> {
+    path: &'a [Cow<'static, str>],
+}
+
+impl<'de> DeserializeSeed<'de> for Seek<'_> {
+    type Value = Option<String>;
+
+    fn deserialize<D: Deserializer<'de>>(self, de: D) -> Result<Self::Value, D::Error> {
+        de.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Seek<'_> {
+    type Value = Option<String>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut found = None;
+        while let Some(key) = map.next_key::<Cow<'de, str>>()? {
+            match self.path.split_first() {
+                Some((head, rest)) if **head == *key => {
+                    found = map.next_value_seed(Seek { path: rest })?;
+                }
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+        while seq.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(None)
+    }
+
+    fn visit_str<E>(self, v: &str) -> Result<Self::Value, E> {
+        Ok(self.path.is_empty().then(|| v.to_owned()))
+    }
+
+    fn visit_bool<E>(self, v: bool) -> Result<Self::Value, E> {
+        Ok(self.path.is_empty().then(|| v.to_string()))
+    }
+
+    fn visit_i64<E>(self, v: i64) -> Result<Self::Value, E> {
+        Ok(self.path.is_empty().then(|| v.to_string()))
+    }
+
+    fn visit_u64<E>(self, v: u64) -> Result<Self::Value, E> {
+        Ok(self.path.is_empty().then(|| v.to_string()))
+    }
+
+    fn visit_f64<E>(self, v: f64) -> Result<Self::Value, E> {
+        Ok(self.path.is_empty().then(|| v.to_string()))
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn fields_are_found_in_place() {
+        let pod = json!({"metadata": {"name": "a"}, "x": [{"spec": 1}],
+            "spec": {"nodeName": "n1", "hostNetwork": true, "containers": [{"nodeName": "no"}]}});
+        let pod = Object::from_value(&pod).unwrap();
+        let fields = builtin("", "pods");
+        let get = |label: &str| fields.iter().find(|f| f.label == label).map(|f| f.of(&pod));
+        let table = [
+            ("spec.nodeName", Some("n1")),
+            ("spec.hostNetwork", Some("true")),
+            ("status.phase", Some("")),
+            ("spec.containers", None),
+        ];
+        for (label, want) in table {
+            assert_eq!(get(label).as_deref(), want, "{label}");
+        }
+        let event =
+            Object::from_value(&json!({"metadata": {}, "involvedObject": {"name": "p"}})).unwrap();
+        let new = builtin("events.k8s.io", "events");
+        let field = new.iter().find(|f| f.label == "regarding.name").unwrap();
+        assert_eq!(field.of(&event), "p");
+    }
+}

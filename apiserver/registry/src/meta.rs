@@ -1,0 +1,176 @@
+//! What the server itself does to `metadata`: identity, times, generation, and
+//! what clients cannot set (`apiserver/pkg/registry/rest/{create,update,meta}.go`).
+//! What metadata must look like is judged by `admission::metadata`.
+//!
+//! Enters and leaves: trees of values. Pure; time is an argument.
+
+use machinery::Status;
+use rand::Rng;
+use serde_json::{Map, Value};
+
+pub(crate) const ORPHAN: &str = "orphan";
+pub(crate) const FOREGROUND: &str = "foregroundDeletion";
+
+const GENERATED_BASE_MAX: usize = 58;
+const GENERATED_LENGTH: usize = 5;
+/// Without vowels and look-alikes, so that no words come out.
+const GENERATED_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+
+/// Fields that only the server writes.
+const SERVER_OWNED: [&str; 7] = [
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generation",
+    "selfLink",
+    "managedFields",
+];
+
+/// The metadata of an object; made when absent. Fails on another JSON type.
+pub(crate) fn metadata(value: &mut Value) -> Result<&mut Map<String, Value>, Status> {
+    let Some(object) = value.as_object_mut() else {
+        return Err(Status::bad_request(
+            "the object provided is unrecognized (must be of type Object)",
+        ));
+    };
+    let slot = object
+        .entry("metadata")
+        .or_insert_with(|| Value::Object(Map::new()));
+    if slot.is_null() {
+        *slot = Value::Object(Map::new());
+    }
+    slot.as_object_mut()
+        .ok_or_else(|| Status::bad_request("metadata must be an object"))
+}
+
+/// A string field of the metadata; empty when absent or of another type.
+pub(crate) fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value["metadata"][field].as_str().unwrap_or("")
+}
+
+/// `metadata.finalizers`.
+pub(crate) fn finalizers(value: &Value) -> impl Iterator<Item = &str> {
+    value["metadata"]["finalizers"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+}
+
+/// Whether deletion has begun.
+pub(crate) fn deleting(value: &Value) -> bool {
+    !value["metadata"]["deletionTimestamp"].is_null()
+}
+
+/// Drops what only the server writes, and nulls and empty maps that would be
+/// stored for nothing.
+pub(crate) fn drop_server_owned(meta: &mut Map<String, Value>) {
+    for field in SERVER_OWNED {
+        meta.remove(field);
+    }
+    tidy(meta);
+}
+
+/// Removes empty optional fields, as a typed encoder leaves them out.
+pub(crate) fn tidy(meta: &mut Map<String, Value>) {
+    meta.retain(|key, v| match v {
+        Value::Null => false,
+        Value::String(s) => !s.is_empty(),
+        Value::Array(a) => !a.is_empty(),
+        Value::Object(o) => !o.is_empty(),
+        Value::Number(_) | Value::Bool(_) => key != "selfLink",
+    });
+}
+
+/// Sets what a new object gets.
+pub(crate) fn stamp(meta: &mut Map<String, Value>, now: &str, with_generation: bool) {
+    meta.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
+    meta.insert("creationTimestamp".into(), now.into());
+    if with_generation {
+        meta.insert("generation".into(), 1.into());
+    }
+}
+
+/// A name from `generateName`: the base cut to 58 characters plus five.
+pub(crate) fn generate_name(base: &str) -> String {
+    let mut end = base.len().min(GENERATED_BASE_MAX);
+    while !base.is_char_boundary(end) {
+        end -= 1;
+    }
+    let mut name = String::with_capacity(end + GENERATED_LENGTH);
+    name.push_str(&base[..end]);
+    let mut rng = rand::rng();
+    for _ in 0..GENERATED_LENGTH {
+        let at = rng.random_range(0..GENERATED_ALPHABET.len());
+        name.push(char::from(GENERATED_ALPHABET[at]));
+    }
+    name
+}
+
+/// Carries what an update may leave out or may not change over from the stored
+/// object (B3.5). Differences that are errors are left for validation.
+pub(crate) fn carry_over(new: &mut Map<String, Value>, old: &Map<String, Value>) {
+    for field in ["managedFields", "selfLink", "resourceVersion"] {
+        new.remove(field);
+    }
+    for field in [
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "generation",
+        "creationTimestamp",
+    ] {
+        match old.get(field) {
+            Some(v) => new.insert(field.into(), v.clone()),
+            None => new.remove(field),
+        };
+    }
+    for field in ["uid", "name", "namespace", "generateName"] {
+        let empty = new
+            .get(field)
+            .and_then(Value::as_str)
+            .is_none_or(str::is_empty);
+        if empty && let Some(v) = old.get(field) {
+            new.insert(field.into(), v.clone());
+        }
+    }
+    tidy(new);
+}
+
+/// Raises `generation` by one when it is there.
+pub(crate) fn bump_generation(value: &mut Value) {
+    if let Some(g) = value["metadata"]["generation"].as_i64()
+        && g > 0
+    {
+        value["metadata"]["generation"] = (g + 1).into();
+    }
+}
+
+/// Finalizers without a domain, which are likely to clash (a warning only).
+pub(crate) fn finalizer_warnings(value: &Value) -> Vec<String> {
+    finalizers(value)
+        .filter(|f| !f.contains('/') && *f != ORPHAN && *f != FOREGROUND)
+        .map(|f| format!("metadata.finalizers: {f:?}: prefer a domain-qualified finalizer name including a path (/) to avoid accidental conflicts with other finalizer writers"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn generated_names_keep_58_characters_of_their_base() {
+        let name = generate_name(&"é".repeat(40));
+        assert_eq!(name.chars().filter(|c| *c == 'é').count(), 29);
+        assert_eq!(generate_name("web-").len(), 9);
+    }
+
+    #[test]
+    fn an_update_inherits_what_it_leaves_out() {
+        let old = json!({"name": "a", "uid": "1", "generation": 3, "creationTimestamp": "t", "deletionTimestamp": "d"});
+        let mut new = json!({"name": "a", "generation": 9, "labels": {}, "resourceVersion": "4", "managedFields": []});
+        carry_over(new.as_object_mut().unwrap(), old.as_object().unwrap());
+        assert_eq!(new, old);
+    }
+}

@@ -1,0 +1,412 @@
+//! Query parameters and `DeleteOptions` bodies → options that obey the rules of
+//! `apimachinery/pkg/apis/meta/{v1,internalversion}/validation`.
+//!
+//! Enters: a getter for decoded query parameters. Leaves: options, or the 400 or
+//! 422 that Kubernetes gives. Pure.
+
+use std::time::Duration;
+
+use client::{DeleteOptions, ListOptions, Match, Propagation};
+use machinery::{FieldError, Gvk, Status};
+use serde_json::{Value, json};
+use watchcache::Params;
+
+use crate::request::{FieldValidation, GetOptions, WatchOptions, WriteOptions};
+
+/// Gives the decoded value of the first parameter with a name.
+pub type Query<'a> = &'a (dyn Fn(&str) -> Option<String> + Sync);
+
+const MANAGER_MAX: usize = 128;
+const META: &str = "meta.k8s.io";
+
+fn invalid(kind: &'static str, errors: &[FieldError]) -> Status {
+    Status::invalid(&Gvk::constant(META, "v1", kind), "", errors)
+}
+
+/// A flag as Kubernetes converts it: present and neither `0` nor `false`.
+fn flag(query: Query<'_>, name: &str) -> Option<bool> {
+    query(name).map(|v| !(v == "0" || v.eq_ignore_ascii_case("false")))
+}
+
+fn text(query: Query<'_>, name: &str) -> String {
+    query(name).unwrap_or_default()
+}
+
+fn number(query: Query<'_>, name: &str) -> Result<i64, Status> {
+    match query(name).as_deref() {
+        None | Some("") => Ok(0),
+        Some(v) => v.parse().map_err(|_| {
+            Status::bad_request(format!("strconv.ParseInt: parsing {v:?}: invalid syntax"))
+        }),
+    }
+}
+
+/// Whether a GET of a collection is a watch.
+pub fn is_watch(query: Query<'_>) -> bool {
+    flag(query, "watch").unwrap_or(false)
+}
+
+/// Options of GET.
+pub fn get(query: Query<'_>) -> GetOptions {
+    GetOptions {
+        resource_version: text(query, "resourceVersion"),
+    }
+}
+
+/// `resourceVersionMatch`; the error is the value that is neither.
+fn matching(query: Query<'_>) -> Result<Match, String> {
+    match text(query, "resourceVersionMatch").as_str() {
+        "" => Ok(Match::Unset),
+        "Exact" => Ok(Match::Exact),
+        "NotOlderThan" => Ok(Match::NotOlderThan),
+        other => Err(other.to_owned()),
+    }
+}
+
+fn bad_match(value: &str) -> Status {
+    let error = FieldError::not_supported(
+        "resourceVersionMatch",
+        &json!(value),
+        &["Exact", "NotOlderThan", ""],
+    );
+    invalid("ListOptions", &[error])
+}
+
+fn match_text(m: Match) -> &'static str {
+    match m {
+        Match::Unset => "",
+        Match::Exact => "Exact",
+        Match::NotOlderThan => "NotOlderThan",
+    }
+}
+
+/// A list's position, as the watch cache judges it.
+pub(crate) fn params(options: &ListOptions) -> Params<'_> {
+    Params {
+        resource_version: &options.resource_version,
+        resource_version_match: match_text(options.resource_version_match),
+        limit: usize::try_from(options.limit).unwrap_or(usize::MAX),
+        continue_token: &options.continue_token,
+        send_initial_events: None,
+    }
+}
+
+/// A watch's position, as the watch cache judges it.
+pub(crate) fn watch_params(options: &WatchOptions) -> Params<'_> {
+    Params {
+        resource_version: &options.resource_version,
+        resource_version_match: match_text(options.resource_version_match),
+        limit: 0,
+        continue_token: "",
+        send_initial_events: options.send_initial_events,
+    }
+}
+
+/// Options of a list (B9.3, B9.4, B9.12).
+pub fn list(query: Query<'_>) -> Result<ListOptions, Status> {
+    if flag(query, "sendInitialEvents").is_some() {
+        let why = "sendInitialEvents is forbidden for list";
+        return Err(invalid(
+            "ListOptions",
+            &[FieldError::forbidden("sendInitialEvents", why)],
+        ));
+    }
+    let options = ListOptions {
+        label_selector: text(query, "labelSelector"),
+        field_selector: text(query, "fieldSelector"),
+        resource_version: text(query, "resourceVersion"),
+        resource_version_match: matching(query).map_err(|v| bad_match(&v))?,
+        limit: u64::try_from(number(query, "limit")?).unwrap_or(0),
+        continue_token: text(query, "continue"),
+    };
+    params(&options).list()?;
+    Ok(options)
+}
+
+/// Options of a watch (C3.2, C3.3).
+pub fn watch(query: Query<'_>) -> Result<WatchOptions, Status> {
+    let seconds = number(query, "timeoutSeconds")?;
+    let options = WatchOptions {
+        label_selector: text(query, "labelSelector"),
+        field_selector: text(query, "fieldSelector"),
+        resource_version: text(query, "resourceVersion"),
+        resource_version_match: matching(query).map_err(|v| bad_match(&v))?,
+        send_initial_events: flag(query, "sendInitialEvents"),
+        bookmarks: flag(query, "allowWatchBookmarks").unwrap_or(false),
+        timeout: u64::try_from(seconds)
+            .ok()
+            .filter(|s| *s > 0)
+            .map(Duration::from_secs),
+    };
+    if !text(query, "continue").is_empty() {
+        return Err(Status::bad_request("continue is forbidden for watch"));
+    }
+    watch_params(&options).watch()?;
+    Ok(options)
+}
+
+/// Options of a write. `kind` is `CreateOptions`, `UpdateOptions` or
+/// `PatchOptions`: the name under which errors are reported.
+pub fn write(query: Query<'_>, kind: &'static str) -> Result<WriteOptions, Status> {
+    let mut errors = Vec::new();
+    let dry_run = match query("dryRun").as_deref() {
+        None | Some("") => false,
+        Some("All") => true,
+        Some(other) => {
+            errors.push(FieldError::not_supported(
+                "dryRun",
+                &json!([other]),
+                &["All"],
+            ));
+            false
+        }
+    };
+    let manager = text(query, "fieldManager");
+    if manager.len() > MANAGER_MAX {
+        errors.push(FieldError::too_long("fieldManager", MANAGER_MAX));
+    }
+    if manager.chars().any(char::is_control) {
+        let why = "should contain only printable characters";
+        errors.push(FieldError::invalid("fieldManager", &json!(manager), why));
+    }
+    if kind == "PatchOptions" && query("force").is_some() {
+        let why = "may not be specified for non-apply patch";
+        errors.push(FieldError::forbidden("force", why));
+    }
+    let field_validation = match text(query, "fieldValidation").as_str() {
+        "" | "Warn" => FieldValidation::Warn,
+        "Ignore" => FieldValidation::Ignore,
+        "Strict" => FieldValidation::Strict,
+        other => {
+            errors.push(FieldError::not_supported(
+                "fieldValidation",
+                &json!(other),
+                &["Ignore", "Strict", "Warn"],
+            ));
+            FieldValidation::Warn
+        }
+    };
+    if !errors.is_empty() {
+        return Err(invalid(kind, &errors));
+    }
+    Ok(WriteOptions {
+        dry_run,
+        field_manager: manager,
+        field_validation,
+    })
+}
+
+/// Options of a deletion: from the body when there is one, else from the query
+/// (B8.1).
+pub fn delete(query: Query<'_>, body: Option<&Value>) -> Result<DeleteOptions, Status> {
+    match body {
+        Some(body) if !body.is_null() => delete_from_body(body),
+        _ => {
+            let grace = match query("gracePeriodSeconds") {
+                Some(_) => Some(number(query, "gracePeriodSeconds")?),
+                None => None,
+            };
+            let dry: Vec<String> = query("dryRun").into_iter().collect();
+            checked_delete(
+                flag(query, "orphanDependents"),
+                query("propagationPolicy").as_deref(),
+                grace,
+                &dry,
+            )
+        }
+    }
+}
+
+fn delete_from_body(body: &Value) -> Result<DeleteOptions, Status> {
+    let Some(map) = body.as_object() else {
+        return Err(Status::bad_request("DeleteOptions must be an object"));
+    };
+    if let Some(kind) = map.get("kind").and_then(Value::as_str)
+        && kind != "DeleteOptions"
+    {
+        return Err(Status::bad_request(format!(
+            "decoded object cannot be converted to DeleteOptions: {kind}"
+        )));
+    }
+    let dry: Vec<String> = body["dryRun"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|v| v.as_str().map(str::to_owned))
+        .collect();
+    let mut options = checked_delete(
+        body["orphanDependents"].as_bool(),
+        body["propagationPolicy"].as_str(),
+        body["gracePeriodSeconds"].as_i64(),
+        &dry,
+    )?;
+    let precondition = |name: &str| body["preconditions"][name].as_str().map(str::to_owned);
+    options.uid = precondition("uid");
+    options.resource_version = precondition("resourceVersion");
+    Ok(options)
+}
+
+fn checked_delete(
+    orphan: Option<bool>,
+    policy: Option<&str>,
+    grace: Option<i64>,
+    dry_run: &[String],
+) -> Result<DeleteOptions, Status> {
+    let mut errors = Vec::new();
+    let propagation = match policy {
+        None => orphan.map(|o| {
+            if o {
+                Propagation::Orphan
+            } else {
+                Propagation::Background
+            }
+        }),
+        Some("Background") => Some(Propagation::Background),
+        Some("Foreground") => Some(Propagation::Foreground),
+        Some("Orphan") => Some(Propagation::Orphan),
+        Some(other) => {
+            errors.push(FieldError::not_supported(
+                "propagationPolicy",
+                &json!(other),
+                &["Background", "Foreground", "Orphan", "nil"],
+            ));
+            None
+        }
+    };
+    if orphan.is_some() && policy.is_some() {
+        errors.push(FieldError::invalid(
+            "propagationPolicy",
+            &json!(policy),
+            "orphanDependents and deletionPropagation cannot be both set",
+        ));
+    }
+    if dry_run.iter().any(|v| v != "All") {
+        errors.push(FieldError::not_supported(
+            "dryRun",
+            &json!(dry_run),
+            &["All"],
+        ));
+    }
+    if !errors.is_empty() {
+        return Err(invalid("DeleteOptions", &errors));
+    }
+    Ok(DeleteOptions {
+        propagation,
+        grace_period_seconds: grace,
+        dry_run: !dry_run.is_empty(),
+        ..DeleteOptions::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with<R>(text: &str, f: impl FnOnce(Query<'_>) -> R) -> R {
+        let pairs: Vec<(String, String)> = text
+            .split('&')
+            .filter_map(|p| p.split_once('='))
+            .map(|(k, v)| (k.to_owned(), v.to_owned()))
+            .collect();
+        f(&|name: &str| {
+            pairs
+                .iter()
+                .find(|(k, _)| k == name)
+                .map(|(_, v)| v.clone())
+        })
+    }
+
+    fn code<T>(result: Result<T, Status>) -> u16 {
+        result.err().map_or(200, |s| s.code)
+    }
+
+    #[test]
+    fn list_options_follow_the_table_of_resource_versions() {
+        let table = [
+            ("", 200),
+            ("resourceVersion=0", 200),
+            ("resourceVersion=5&limit=2", 200),
+            ("resourceVersion=5&resourceVersionMatch=Exact", 200),
+            ("resourceVersion=0&resourceVersionMatch=NotOlderThan", 200),
+            ("resourceVersion=0&resourceVersionMatch=Exact", 422),
+            ("resourceVersionMatch=Exact", 422),
+            ("resourceVersion=5&resourceVersionMatch=Newest", 422),
+            (
+                "continue=x&resourceVersionMatch=Exact&resourceVersion=4",
+                422,
+            ),
+            ("continue=x&resourceVersion=5", 400),
+            ("resourceVersion=abc", 400),
+            ("sendInitialEvents=true", 422),
+            ("limit=x", 400),
+            ("unknown=1", 200),
+        ];
+        for (query, want) in table {
+            assert_eq!(with(query, |q| code(list(q))), want, "{query}");
+        }
+    }
+
+    #[test]
+    fn watch_options_refuse_what_they_cannot_keep() {
+        let table = [
+            ("", 200),
+            ("resourceVersionMatch=NotOlderThan", 422),
+            ("sendInitialEvents=true", 422),
+            ("sendInitialEvents=true&resourceVersionMatch=Exact", 422),
+            (
+                "sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+                200,
+            ),
+            (
+                "sendInitialEvents=false&resourceVersionMatch=NotOlderThan",
+                200,
+            ),
+            ("continue=a", 400),
+        ];
+        for (query, want) in table {
+            assert_eq!(with(query, |q| code(watch(q))), want, "{query}");
+        }
+    }
+
+    #[test]
+    fn write_and_delete_options_are_checked() {
+        let long = format!("fieldManager={}", "a".repeat(129));
+        let table = [
+            ("dryRun=All", 200),
+            ("dryRun=Some", 422),
+            ("fieldValidation=Strict", 200),
+            ("fieldValidation=strict", 422),
+            ("fieldManager=a%", 200),
+            (long.as_str(), 422),
+            ("force=true", 422),
+        ];
+        for (query, want) in table {
+            assert_eq!(
+                with(query, |q| code(write(q, "PatchOptions"))),
+                want,
+                "{query}"
+            );
+        }
+        let bodies = [
+            (json!({"propagationPolicy": "Foreground"}), 200),
+            (json!({"propagationPolicy": "Sideways"}), 422),
+            (
+                json!({"propagationPolicy": "Orphan", "orphanDependents": true}),
+                422,
+            ),
+            (json!({"dryRun": ["Some"]}), 422),
+            (json!({"kind": "Pod"}), 400),
+            (json!([]), 400),
+        ];
+        for (body, want) in bodies {
+            assert_eq!(with("", |q| code(delete(q, Some(&body)))), want, "{body}");
+        }
+        let options = with("propagationPolicy=Orphan&gracePeriodSeconds=0", |q| {
+            delete(q, None).unwrap()
+        });
+        assert_eq!(
+            (options.propagation, options.grace_period_seconds),
+            (Some(Propagation::Orphan), Some(0))
+        );
+    }
+}

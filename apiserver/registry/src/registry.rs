@@ -1,0 +1,197 @@
+//! The registry itself: what it holds, and the tasks that keep its table true.
+//!
+//! Enters: a store, caches over it and an admission chain. Leaves: the verbs of
+//! the API (in `read`, `write`, `delete`), for HTTP and loopback alike.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::Arc;
+
+use admission::Chain;
+use arc_swap::ArcSwap;
+use async_trait::async_trait;
+use bytes::Bytes;
+use client::At;
+use machinery::time::{Clock, SystemClock, rfc3339_seconds};
+use machinery::{Gvr, Object, Status};
+use parking_lot::Mutex;
+use serde_json::Value;
+use storage::Store;
+use tokio::sync::watch;
+use watchcache::{Cache, Filter, Freshness, Hub, ListRequest, Start, WatchRequest};
+
+use crate::custom::{self, Customs};
+use crate::request::Ctx;
+use crate::strategy::services::Allocator;
+use crate::table::{Row, Table, catalog_rows};
+
+/// Answers a POST that stores nothing: `serviceaccounts/token`, reviews.
+#[async_trait]
+pub trait Creator: Send + Sync {
+    /// Gives the complete reply object. `parent` is the named object when the
+    /// POST goes to a subresource.
+    async fn create(
+        &self,
+        ctx: &Ctx,
+        at: At<'_>,
+        body: Value,
+        parent: Option<&Object>,
+    ) -> Result<Value, Status>;
+}
+
+/// [`Creator`]s by resource and subresource (empty: the resource itself).
+pub type Creators = HashMap<(Gvr, &'static str), Arc<dyn Creator>>;
+
+/// Answers GETs outside the resources, such as `/version`.
+pub type Raw = Arc<dyn Fn(&str) -> Option<Bytes> + Send + Sync>;
+
+/// What the registry does not make itself.
+pub struct Options {
+    pub clock: Arc<dyn Clock>,
+    pub chain: Arc<Chain>,
+    pub creators: Creators,
+    pub raw: Raw,
+}
+
+impl Options {
+    /// The system's clock, no creators, nothing outside the resources.
+    pub fn new(chain: Arc<Chain>) -> Self {
+        Self {
+            clock: Arc::new(SystemClock),
+            chain,
+            creators: HashMap::new(),
+            raw: Arc::new(|_| None),
+        }
+    }
+}
+
+/// The API as a library.
+pub struct Registry {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) options: Options,
+    pub(crate) services: Allocator,
+    pub(crate) namespaces: Arc<Cache>,
+    table: ArcSwap<Table>,
+    changed: watch::Sender<u64>,
+    builtin: Vec<Arc<Row>>,
+    customs: Mutex<Customs>,
+    /// One synchronisation of CRDs at a time.
+    syncing: tokio::sync::Mutex<()>,
+    crds: Arc<Cache>,
+}
+
+pub(crate) const NAMESPACES: Gvr = Gvr::constant("", "v1", "namespaces");
+const NAMESPACES_PREFIX: &str = "/registry/namespaces/";
+const CRDS_PREFIX: &str = "/registry/apiextensions.k8s.io/customresourcedefinitions/";
+
+impl Registry {
+    /// A registry over a store and its caches. Does no I/O.
+    pub fn new(store: Arc<dyn Store>, hub: Arc<Hub>, options: Options) -> Arc<Self> {
+        let builtin = catalog_rows(&hub);
+        Arc::new(Self {
+            table: ArcSwap::from_pointee(Table::new(builtin.clone(), 1)),
+            changed: watch::Sender::new(1),
+            namespaces: hub.resource(NAMESPACES_PREFIX),
+            crds: hub.resource(CRDS_PREFIX),
+            store,
+            hub,
+            options,
+            services: Allocator::default(),
+            builtin,
+            customs: Mutex::default(),
+            syncing: tokio::sync::Mutex::default(),
+        })
+    }
+
+    /// What is served now.
+    pub fn table(&self) -> Arc<Table> {
+        self.table.load_full()
+    }
+
+    /// The table's generation; changes when rows change.
+    pub fn tables(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// The answer to a GET outside the resources.
+    pub(crate) fn raw(&self, path: &str) -> Option<Bytes> {
+        (self.options.raw)(path)
+    }
+
+    pub(crate) fn now(&self) -> String {
+        rfc3339_seconds(self.options.clock.now())
+    }
+
+    /// The row of a resource, or the 404 of a path that is not served.
+    pub(crate) fn row(&self, gvr: &Gvr) -> Result<Arc<Row>, Status> {
+        self.table.load().find(gvr).ok_or_else(Status::no_such_path)
+    }
+
+    /// Keeps the rows of CRDs in step until `shutdown` resolves.
+    pub async fn run(self: Arc<Self>, shutdown: impl Future<Output = ()> + Send) {
+        tokio::select! {
+            () = shutdown => {}
+            () = self.follow_crds() => {}
+        }
+    }
+
+    async fn follow_crds(&self) {
+        loop {
+            if let Err(why) = self.follow_crds_once().await {
+                tracing::warn!(%why, "definitions of custom resources cannot be followed");
+                tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+            }
+        }
+    }
+
+    async fn follow_crds_once(&self) -> Result<(), Status> {
+        let request = WatchRequest {
+            filter: Filter::default(),
+            start: Start::Now(Freshness::Newest),
+            bookmarks: false,
+            deadline: None,
+        };
+        let mut watcher = self.crds.watch(request).await.map_err(|e| e.status())?;
+        self.sync_crds().await?;
+        while let Some(item) = watcher.next().await {
+            item.map_err(|e| e.status())?;
+            // Several changes at once need one look.
+            while watcher.try_next().is_some() {}
+            self.sync_crds().await?;
+        }
+        Ok(())
+    }
+
+    /// Brings the rows of custom resources in step with the CRDs stored now.
+    pub async fn sync_crds(&self) -> Result<(), Status> {
+        let _one = self.syncing.lock().await;
+        let request = ListRequest {
+            filter: Filter::default(),
+            at: watchcache::At::Newest,
+            limit: 0,
+        };
+        let crds = self.crds.list(request).await.map_err(|e| e.status())?;
+        let closed = {
+            let mut customs = self.customs.lock();
+            let outcome = custom::sync(&mut customs, &crds.items, &self.hub);
+            if outcome.changed {
+                let mut rows = self.builtin.clone();
+                for row in customs.values().flat_map(|c| &c.rows) {
+                    let taken = rows.iter().any(|r| r.kind.gvr == row.kind.gvr);
+                    if !taken {
+                        rows.push(Arc::clone(row));
+                    }
+                }
+                let generation = self.table.load().generation() + 1;
+                self.table.store(Arc::new(Table::new(rows, generation)));
+                self.changed.send_replace(generation);
+            }
+            outcome.closed
+        };
+        for prefix in closed {
+            self.hub.remove(&prefix).await;
+        }
+        Ok(())
+    }
+}

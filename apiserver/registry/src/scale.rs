@@ -1,0 +1,135 @@
+//! The subresource `scale`: a view of an object's replicas (contract B4.5,
+//! `apiextensions-apiserver/pkg/registry/customresource/etcd.go`).
+//!
+//! Enters and leaves: trees of values. Pure.
+
+use machinery::{FieldError, Gvk, LabelSelector, Status};
+use openapi::Scale;
+use serde_json::{Map, Value, json};
+
+pub(crate) const KIND: Gvk = Gvk::constant("autoscaling", "v1", "Scale");
+
+fn segments(path: &str) -> impl Iterator<Item = &str> {
+    path.split('.').filter(|s| !s.is_empty())
+}
+
+fn find<'a>(parent: &'a Value, path: &str) -> Option<&'a Value> {
+    let found = segments(path).try_fold(parent, |at, segment| at.get(segment))?;
+    (!found.is_null()).then_some(found)
+}
+
+/// The Scale of an object.
+pub(crate) fn of(paths: &Scale, parent: &Value) -> Result<Value, Status> {
+    let metadata = &parent["metadata"];
+    let mut meta = Map::new();
+    for field in [
+        "name",
+        "namespace",
+        "uid",
+        "resourceVersion",
+        "creationTimestamp",
+    ] {
+        if let Some(v) = metadata.get(field) {
+            meta.insert(field.into(), v.clone());
+        }
+    }
+    let mut spec = Map::new();
+    if let Some(replicas) = find(parent, &paths.spec) {
+        spec.insert("replicas".into(), replicas.clone());
+    }
+    let mut status = Map::new();
+    let replicas = find(parent, &paths.status).cloned();
+    status.insert("replicas".into(), replicas.unwrap_or_else(|| json!(0)));
+    if let Some(selector) = find(parent, &paths.selector) {
+        let text = match selector {
+            Value::String(text) => text.clone(),
+            other => selector_text(other)?,
+        };
+        if !text.is_empty() {
+            status.insert("selector".into(), text.into());
+        }
+    }
+    Ok(json!({"apiVersion": "autoscaling/v1", "kind": "Scale",
+              "metadata": meta, "spec": spec, "status": status}))
+}
+
+/// A `metav1.LabelSelector`, or a plain map of labels, in query syntax.
+fn selector_text(selector: &Value) -> Result<String, Status> {
+    let map = selector.as_object();
+    let plain = map.is_some_and(|m| m.values().all(Value::is_string));
+    let parsed = if plain {
+        let labels = map.into_iter().flatten();
+        LabelSelector::from_labels(labels.map(|(k, v)| (k.as_str(), v.as_str().unwrap_or(""))))
+    } else {
+        LabelSelector::from_value(selector)
+    };
+    Ok(parsed.map_err(Status::internal)?.to_string())
+}
+
+/// Puts the replicas of a Scale into the object.
+pub(crate) fn apply(paths: &Scale, scale: &Value, parent: &mut Value) -> Result<(), Status> {
+    let replicas = &scale["spec"]["replicas"];
+    let name = parent["metadata"]["name"].as_str().unwrap_or("").to_owned();
+    let refuse = |why: &str| {
+        let error = FieldError::invalid("spec.replicas", replicas, why);
+        Status::invalid(&KIND, &name, &[error])
+    };
+    let count = match replicas {
+        Value::Null => 0,
+        other => other.as_i64().ok_or_else(|| refuse("must be an integer"))?,
+    };
+    if count < 0 {
+        return Err(refuse("must be greater than or equal to 0"));
+    }
+    if i32::try_from(count).is_err() {
+        return Err(refuse("must be a 32-bit integer"));
+    }
+    let mut at = parent;
+    let mut path = segments(&paths.spec).peekable();
+    while let Some(segment) = path.next() {
+        let map = at.as_object_mut().ok_or_else(|| {
+            Status::internal(format!(
+                "the spec replicas field {:?} does not exist",
+                paths.spec
+            ))
+        })?;
+        if path.peek().is_none() {
+            map.insert(segment.to_owned(), count.into());
+            return Ok(());
+        }
+        at = map
+            .entry(segment.to_owned())
+            .or_insert_with(|| Value::Object(Map::new()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scale_shows_and_sets_replicas() {
+        let paths = Scale {
+            spec: ".spec.replicas".into(),
+            status: ".status.replicas".into(),
+            selector: ".spec.selector".into(),
+        };
+        let mut parent = json!({"metadata": {"name": "a", "uid": "u", "labels": {"x": "y"}},
+            "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "a"}}}, "status": {}});
+        let mut scale = of(&paths, &parent).unwrap();
+        assert_eq!(
+            scale,
+            json!({"apiVersion": "autoscaling/v1", "kind": "Scale",
+            "metadata": {"name": "a", "uid": "u"}, "spec": {"replicas": 2},
+            "status": {"replicas": 0, "selector": "app=a"}})
+        );
+        scale["spec"]["replicas"] = 5.into();
+        apply(&paths, &scale, &mut parent).unwrap();
+        assert_eq!(parent["spec"]["replicas"], 5);
+        for bad in [json!(-1), json!("3"), json!(1i64 << 40)] {
+            scale["spec"]["replicas"] = bad;
+            assert_eq!(apply(&paths, &scale, &mut parent).unwrap_err().code, 422);
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! Jobs: the selector and the labels of their pods carry the job's uid
+//! (`pkg/registry/batch/job/strategy.go`).
+
+use client::Propagation;
+use serde_json::{Value, json};
+
+use super::{Generation, PLAIN, Strategy};
+use crate::meta::text;
+
+pub(super) static JOB: Strategy = Strategy {
+    generation: Generation::Spec,
+    create,
+    propagation: Propagation::Orphan,
+    ..PLAIN
+};
+
+fn create(new: &mut Value) {
+    let (name, uid) = (text(new, "name").to_owned(), text(new, "uid").to_owned());
+    openapi::defaults::job_selector(new, &name, &uid);
+    new["status"] = json!({});
+}

@@ -1,0 +1,199 @@
+//! Where a kind behaves specially: what it gets at creation, keeps on update,
+//! and waits for at deletion. A kind without an entry is ordinary.
+//!
+//! Enters and leaves: trees of values in stored form. Pure, except that services
+//! draw from the [`services::Allocator`]. Sources: `pkg/registry/*/*/strategy.go`.
+
+mod crds;
+mod jobs;
+mod namespaces;
+mod pods;
+mod secrets;
+pub(crate) mod services;
+mod workloads;
+
+use std::time::Duration;
+
+use client::Propagation;
+use serde_json::Value;
+
+pub(crate) use namespaces::IMMORTAL as IMMORTAL_NAMESPACES;
+
+/// What raises `metadata.generation`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Generation {
+    /// The kind has none.
+    Absent,
+    /// A change of `spec`.
+    Spec,
+    /// A change of `spec` or of annotations.
+    SpecOrAnnotations,
+    /// A change of anything but metadata.
+    AllButMetadata,
+    /// A change of anything but metadata and status.
+    AllButStatus,
+}
+
+impl Generation {
+    /// Whether the kind has a generation.
+    pub(crate) fn tracked(self) -> bool {
+        self != Self::Absent
+    }
+
+    /// Whether going from `old` to `new` raises it.
+    pub(crate) fn raised(self, new: &Value, old: &Value) -> bool {
+        let beyond = |ignored: &[&str]| {
+            let differs = |a: &Value, b: &Value| {
+                a.as_object()
+                    .into_iter()
+                    .flatten()
+                    .any(|(k, v)| !ignored.contains(&k.as_str()) && b.get(k) != Some(v))
+            };
+            differs(new, old) || differs(old, new)
+        };
+        match self {
+            Self::Absent => false,
+            Self::Spec => new["spec"] != old["spec"],
+            Self::SpecOrAnnotations => {
+                new["spec"] != old["spec"]
+                    || new["metadata"]["annotations"] != old["metadata"]["annotations"]
+            }
+            Self::AllButMetadata => beyond(&["metadata"]),
+            Self::AllButStatus => beyond(&["metadata", "status"]),
+        }
+    }
+}
+
+/// The hooks of a kind.
+#[derive(Debug)]
+pub(crate) struct Strategy {
+    pub(crate) generation: Generation,
+    /// After identity and times are set, before validation.
+    pub(crate) create: fn(new: &mut Value),
+    /// After metadata is carried over, before validation.
+    pub(crate) update: fn(new: &mut Value, old: &Value),
+    /// When deletion begins: the object is about to wait for finalizers.
+    pub(crate) begin_delete: fn(new: &mut Value, now: &str),
+    /// Something besides `metadata.finalizers` keeps the object.
+    pub(crate) held: fn(&Value) -> bool,
+    /// Without a policy in the request.
+    pub(crate) propagation: Propagation,
+    pub(crate) ttl: Option<Duration>,
+    /// A status write may change labels and annotations too.
+    pub(crate) status_takes_metadata: bool,
+}
+
+fn nothing(_: &mut Value) {}
+fn nothing_on_update(_: &mut Value, _: &Value) {}
+fn nothing_on_delete(_: &mut Value, _: &str) {}
+fn not_held(_: &Value) -> bool {
+    false
+}
+
+/// An ordinary kind.
+const PLAIN: Strategy = Strategy {
+    generation: Generation::Absent,
+    create: nothing,
+    update: nothing_on_update,
+    begin_delete: nothing_on_delete,
+    held: not_held,
+    propagation: Propagation::Background,
+    ttl: None,
+    status_takes_metadata: false,
+};
+
+static ORDINARY: Strategy = PLAIN;
+static CUSTOM: Strategy = Strategy {
+    generation: Generation::AllButMetadata,
+    ..PLAIN
+};
+static CUSTOM_WITH_STATUS: Strategy = Strategy {
+    generation: Generation::AllButStatus,
+    ..PLAIN
+};
+static EVENT: Strategy = Strategy {
+    ttl: Some(Duration::from_secs(3600)),
+    ..PLAIN
+};
+static NODE: Strategy = Strategy {
+    status_takes_metadata: true,
+    ..PLAIN
+};
+static SPEC_GENERATION: Strategy = Strategy {
+    generation: Generation::Spec,
+    ..PLAIN
+};
+
+/// The strategy of a custom resource, or of a kind that imitates one.
+pub(crate) fn custom(status: bool) -> &'static Strategy {
+    if status { &CUSTOM_WITH_STATUS } else { &CUSTOM }
+}
+
+/// The strategy of a built-in kind.
+pub(crate) fn of(group: &str, resource: &str, status: bool) -> &'static Strategy {
+    match (group, resource) {
+        ("", "namespaces") => &namespaces::STRATEGY,
+        ("", "pods") => &pods::STRATEGY,
+        ("", "nodes") => &NODE,
+        ("", "events") => &EVENT,
+        ("", "secrets") => &secrets::STRATEGY,
+        ("", "services") => &services::STRATEGY,
+        ("", "persistentvolumeclaims") => &workloads::CLAIM,
+        ("apps", "deployments") => &workloads::DEPLOYMENT,
+        ("apps", "replicasets") => &workloads::REPLICA_SET,
+        ("apps", "statefulsets") => &workloads::STATEFUL_SET,
+        ("apps", "daemonsets") => &workloads::DAEMON_SET,
+        ("batch", "jobs") => &jobs::JOB,
+        ("batch", "cronjobs") => &workloads::CRON_JOB,
+        ("autoscaling", "horizontalpodautoscalers") => &workloads::AUTOSCALER,
+        ("networking.k8s.io", "ingresses") => &workloads::INGRESS,
+        ("policy", "poddisruptionbudgets") => &workloads::DISRUPTION_BUDGET,
+        ("networking.k8s.io", "networkpolicies") | ("discovery.k8s.io", "endpointslices") => {
+            &SPEC_GENERATION
+        }
+        ("scheduling.k8s.io", "priorityclasses") => &CUSTOM,
+        ("admissionregistration.k8s.io", _) => custom(status),
+        ("apiextensions.k8s.io", "customresourcedefinitions") => &crds::STRATEGY,
+        (group, _) if group.ends_with("karmada.io") => custom(status),
+        _ => &ORDINARY,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn generation_follows_the_kind() {
+        let old = json!({"metadata": {"annotations": {"a": "1"}}, "spec": {"x": 1}, "status": {}});
+        let table = [
+            (
+                json!({"metadata": {"annotations": {"a": "1"}}, "spec": {"x": 2}, "status": {}}),
+                [false, true, true, true, true],
+            ),
+            (
+                json!({"metadata": {}, "spec": {"x": 1}, "status": {}}),
+                [false, false, true, false, false],
+            ),
+            (
+                json!({"metadata": {"annotations": {"a": "1"}}, "spec": {"x": 1}, "status": {"r": 1}}),
+                [false, false, false, true, false],
+            ),
+            (
+                json!({"metadata": {"annotations": {"a": "1"}}, "spec": {"x": 1}, "status": {}, "data": 1}),
+                [false, false, false, true, true],
+            ),
+        ];
+        let kinds = [
+            Generation::Absent,
+            Generation::Spec,
+            Generation::SpecOrAnnotations,
+            Generation::AllButMetadata,
+            Generation::AllButStatus,
+        ];
+        for (new, want) in table {
+            assert_eq!(kinds.map(|g| g.raised(&new, &old)), want, "{new}");
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Namespaces: life cycle through `spec.finalizers` and `status.phase`
+//! (contract F2).
+
+use serde_json::{Value, json};
+
+use super::{PLAIN, Strategy};
+
+/// May not be deleted.
+pub(crate) const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
+/// `status.phase` of a namespace that is being emptied.
+const TERMINATING: &str = "Terminating";
+const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
+pub(super) static STRATEGY: Strategy = Strategy {
+    create,
+    update,
+    begin_delete,
+    held,
+    status_takes_metadata: true,
+    ..PLAIN
+};
+
+fn label(new: &mut Value) {
+    let name = new["metadata"]["name"].clone();
+    new["metadata"]["labels"][NAME_LABEL] = name;
+}
+
+fn create(new: &mut Value) {
+    label(new);
+    let listed = new["spec"]["finalizers"]
+        .as_array()
+        .is_some_and(|a| !a.is_empty());
+    if !listed {
+        new["spec"]["finalizers"] = json!(["kubernetes"]);
+    }
+    new["status"] = json!({"phase": "Active"});
+}
+
+fn update(new: &mut Value, old: &Value) {
+    label(new);
+    new["spec"]["finalizers"] = old["spec"]["finalizers"].clone();
+    if new["spec"]["finalizers"].is_null() {
+        new["spec"] = json!({});
+    }
+}
+
+fn begin_delete(new: &mut Value, _now: &str) {
+    new["status"]["phase"] = TERMINATING.into();
+    if let Some(meta) = new["metadata"].as_object_mut() {
+        meta.remove("deletionGracePeriodSeconds");
+    }
+}
+
+fn held(object: &Value) -> bool {
+    object["spec"]["finalizers"]
+        .as_array()
+        .is_some_and(|a| !a.is_empty())
+}

@@ -1,0 +1,74 @@
+//! Pods: they begin Pending, with the quality of service their resources earn
+//! (`pkg/apis/core/helper/qos`).
+
+use machinery::Quantity;
+use serde_json::{Value, json};
+
+use super::{Generation, PLAIN, Strategy};
+
+pub(super) static STRATEGY: Strategy = Strategy {
+    generation: Generation::Spec,
+    create,
+    status_takes_metadata: true,
+    ..PLAIN
+};
+
+fn create(new: &mut Value) {
+    let class = quality(new);
+    new["status"] = json!({"phase": "Pending", "qosClass": class});
+}
+
+fn amount(of: &Value, resource: &str) -> Option<Quantity> {
+    Quantity::from_value(of.get(resource)?)
+        .ok()
+        .filter(|q| !q.is_zero())
+}
+
+fn quality(pod: &Value) -> &'static str {
+    let (mut any, mut all) = (false, true);
+    let containers = ["containers", "initContainers"]
+        .iter()
+        .flat_map(|list| pod["spec"][list].as_array().into_iter().flatten());
+    for container in containers {
+        let (requests, limits) = (
+            &container["resources"]["requests"],
+            &container["resources"]["limits"],
+        );
+        for resource in ["cpu", "memory"] {
+            let (request, limit) = (amount(requests, resource), amount(limits, resource));
+            any |= request.is_some() || limit.is_some();
+            all &= limit.is_some() && (request.is_none() || request == limit);
+        }
+    }
+    match (any, all) {
+        (false, _) => "BestEffort",
+        (true, true) => "Guaranteed",
+        (true, false) => "Burstable",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quality_follows_requests_and_limits() {
+        let full = json!({"cpu": "1", "memory": "1Gi"});
+        let table = [
+            (json!([{}]), "BestEffort"),
+            (
+                json!([{"resources": {"requests": {"cpu": "1"}}}]),
+                "Burstable",
+            ),
+            (
+                json!([{"resources": {"requests": full, "limits": full}}]),
+                "Guaranteed",
+            ),
+            (json!([{"resources": {"limits": full}}]), "Guaranteed"),
+            (json!([{"resources": {"limits": full}}, {}]), "Burstable"),
+        ];
+        for (containers, want) in table {
+            assert_eq!(quality(&json!({"spec": {"containers": containers}})), want);
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Secrets: `stringData` is folded into `data` and never stored (contract F1.6).
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value};
+
+use super::{PLAIN, Strategy};
+
+pub(super) static STRATEGY: Strategy = Strategy {
+    create: fold,
+    update: |new, _| fold(new),
+    ..PLAIN
+};
+
+fn fold(new: &mut Value) {
+    let Some(secret) = new.as_object_mut() else {
+        return;
+    };
+    let Some(Value::Object(texts)) = secret.remove("stringData") else {
+        return;
+    };
+    if texts.is_empty() {
+        return;
+    }
+    let data = secret
+        .entry("data")
+        .or_insert_with(|| Value::Object(Map::new()));
+    if data.is_null() {
+        *data = Value::Object(Map::new());
+    }
+    if let Some(data) = data.as_object_mut() {
+        for (key, text) in texts {
+            let text = text.as_str().unwrap_or("");
+            data.insert(key, STANDARD.encode(text).into());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn plain_texts_become_data() {
+        let mut secret = json!({"data": {"a": "eA==", "b": "eA=="}, "stringData": {"a": "hi"}});
+        fold(&mut secret);
+        assert_eq!(secret, json!({"data": {"a": "aGk=", "b": "eA=="}}));
+    }
+}

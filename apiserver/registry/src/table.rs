@@ -1,0 +1,369 @@
+//! The resource table: one row for each version of each kind that is served.
+//! Discovery, routing, storage keys, validation and printing follow from it.
+//!
+//! Enters: the catalog's kinds and rows made from CRDs. Leaves: an immutable
+//! [`Table`], replaced as a whole when rows change.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use machinery::{Gvk, Gvr};
+use openapi::{Kind, Schema};
+use watchcache::{Cache, Hub};
+
+use crate::fields::{self, Field};
+use crate::strategy::{self, Strategy};
+use crate::view::View;
+
+/// A part of an object with a path of its own.
+#[derive(Clone, Debug)]
+pub struct Subresource {
+    pub name: &'static str,
+    /// What a GET answers with, or a POST takes.
+    pub kind: Gvk,
+    pub verbs: &'static [&'static str],
+}
+
+/// How a kind is stored; shared by the rows of all its versions.
+pub(crate) struct Stored {
+    pub(crate) kind: Arc<Kind>,
+    pub(crate) schema: Schema,
+    pub(crate) cache: Arc<Cache>,
+    pub(crate) strategy: &'static Strategy,
+}
+
+/// One resource in one version.
+pub struct Row {
+    pub kind: Arc<Kind>,
+    pub schema: Schema,
+    /// Comes from a CustomResourceDefinition.
+    pub custom: bool,
+    pub verbs: Vec<String>,
+    pub subresources: Vec<Subresource>,
+    pub(crate) stored: Arc<Stored>,
+    pub(crate) view: View,
+    pub(crate) fields: Vec<Field>,
+}
+
+const READ_WRITE: &[&str] = &["get", "patch", "update"];
+const CREATE: &[&str] = &["create"];
+const JSON_PATCH: &str = "application/json-patch+json";
+const MERGE_PATCH: &str = "application/merge-patch+json";
+const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
+
+impl Row {
+    /// Whether the resource itself allows a verb.
+    pub fn allows(&self, verb: &str) -> bool {
+        self.verbs.iter().any(|v| v == verb)
+    }
+
+    /// A subresource by name.
+    pub fn subresource(&self, name: &str) -> Option<&Subresource> {
+        self.subresources.iter().find(|s| s.name == name)
+    }
+
+    /// The content types a PATCH may have.
+    pub fn patch_types(&self) -> &'static [&'static str] {
+        if self.kind.strategic {
+            &[JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH]
+        } else {
+            &[JSON_PATCH, MERGE_PATCH]
+        }
+    }
+
+    /// Only answers to POST, by a `Creator`; nothing is stored.
+    pub fn is_virtual(&self) -> bool {
+        self.verbs.len() == 1 && self.allows("create")
+    }
+
+    pub(crate) fn built_in(kind: &Arc<Kind>, stored: Arc<Stored>) -> Self {
+        let gvr = &kind.gvr;
+        Self {
+            view: View::builtin(&kind.gvk, &stored.kind.gvk),
+            schema: openapi::catalog().schema(kind),
+            custom: false,
+            verbs: kind.verbs.clone(),
+            subresources: subresources(kind),
+            fields: fields::builtin(&gvr.group, &gvr.resource),
+            kind: Arc::clone(kind),
+            stored,
+        }
+    }
+}
+
+impl std::fmt::Debug for Row {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Row({})", self.kind.gvr)
+    }
+}
+
+/// The subresources of a kind.
+pub(crate) fn subresources(kind: &Kind) -> Vec<Subresource> {
+    let own = |name, verbs| Subresource {
+        name,
+        kind: kind.gvk.clone(),
+        verbs,
+    };
+    let other = |name, kind| Subresource {
+        name,
+        kind,
+        verbs: CREATE,
+    };
+    let mut all = Vec::new();
+    match (&*kind.gvr.group, &*kind.gvr.resource) {
+        ("", "namespaces") => all.push(own("finalize", &["update"])),
+        ("", "pods") => {
+            all.push(other("binding", Gvk::constant("", "v1", "Binding")));
+            all.push(other("eviction", Gvk::constant("policy", "v1", "Eviction")));
+        }
+        ("", "serviceaccounts") => all.push(other(
+            "token",
+            Gvk::constant("authentication.k8s.io", "v1", "TokenRequest"),
+        )),
+        ("cluster.karmada.io", "clusters") => {
+            all.push(own(
+                "proxy",
+                &["create", "delete", "get", "patch", "update"],
+            ));
+        }
+        _ => {}
+    }
+    if kind.scale.is_some() {
+        all.push(Subresource {
+            name: "scale",
+            kind: Gvk::constant("autoscaling", "v1", "Scale"),
+            verbs: READ_WRITE,
+        });
+    }
+    if kind.status {
+        all.push(own("status", READ_WRITE));
+    }
+    all
+}
+
+/// One group in discovery.
+pub struct Group {
+    /// Empty: the core group.
+    pub name: String,
+    /// Preferred first.
+    pub versions: Vec<Version>,
+}
+
+/// One version of a group.
+pub struct Version {
+    pub version: String,
+    pub rows: Vec<Arc<Row>>,
+}
+
+/// Everything that is served at one time.
+pub struct Table {
+    rows: Vec<Arc<Row>>,
+    groups: Vec<Group>,
+    index: HashMap<Gvr, usize>,
+    generation: u64,
+}
+
+impl Table {
+    pub(crate) fn new(mut rows: Vec<Arc<Row>>, generation: u64) -> Self {
+        rows.sort_by_cached_key(|r| {
+            let gvr = &r.kind.gvr;
+            (
+                Reverse(group_priority(&gvr.group)),
+                gvr.group.to_string(),
+                Reverse(version_priority(&gvr.version)),
+                gvr.resource.to_string(),
+            )
+        });
+        let mut groups: Vec<Group> = Vec::new();
+        let mut index = HashMap::with_capacity(rows.len());
+        for (i, row) in rows.iter().enumerate() {
+            let gvr = &row.kind.gvr;
+            index.insert(gvr.clone(), i);
+            if groups.last().is_none_or(|g| *g.name != *gvr.group) {
+                groups.push(Group {
+                    name: gvr.group.to_string(),
+                    versions: Vec::new(),
+                });
+            }
+            if let Some(group) = groups.last_mut() {
+                if group
+                    .versions
+                    .last()
+                    .is_none_or(|v| *v.version != *gvr.version)
+                {
+                    group.versions.push(Version {
+                        version: gvr.version.to_string(),
+                        rows: Vec::new(),
+                    });
+                }
+                if let Some(version) = group.versions.last_mut() {
+                    version.rows.push(Arc::clone(row));
+                }
+            }
+        }
+        Self {
+            rows,
+            groups,
+            index,
+            generation,
+        }
+    }
+
+    /// A row by its names.
+    pub fn lookup(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Row>> {
+        self.find(&Gvr::new(group, version, plural))
+    }
+
+    /// A row by its resource.
+    pub fn find(&self, gvr: &Gvr) -> Option<Arc<Row>> {
+        self.index.get(gvr).map(|i| Arc::clone(&self.rows[*i]))
+    }
+
+    /// All rows, in the order of discovery.
+    pub fn rows(&self) -> &[Arc<Row>] {
+        &self.rows
+    }
+
+    /// The rows by group and version, in the order of discovery.
+    pub fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    /// Raised each time the rows change.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+}
+
+/// The rows of the catalog. Kinds that share a storage prefix share what is
+/// stored: the one kind among them that no view converts from.
+pub(crate) fn catalog_rows(hub: &Arc<Hub>) -> Vec<Arc<Row>> {
+    let kinds = openapi::catalog().kinds();
+    let mut stored: HashMap<&str, Arc<Stored>> = HashMap::new();
+    for kind in kinds.iter().filter(|k| is_stored_version(&k.gvk)) {
+        let prefix = kind.storage_prefix.as_str();
+        let gvr = &kind.gvr;
+        let cache = if gvr.group.is_empty() && gvr.resource == "events" {
+            hub.uncached(prefix)
+        } else {
+            hub.resource(prefix)
+        };
+        let entry = Arc::new(Stored {
+            kind: Arc::clone(kind),
+            schema: openapi::catalog().schema(kind),
+            cache,
+            strategy: strategy::of(&gvr.group, &gvr.resource, kind.status),
+        });
+        stored.insert(prefix, entry);
+    }
+    kinds
+        .iter()
+        .filter_map(|kind| {
+            let stored = stored.get(kind.storage_prefix.as_str())?;
+            Some(Arc::new(Row::built_in(kind, Arc::clone(stored))))
+        })
+        .collect()
+}
+
+fn is_stored_version(kind: &Gvk) -> bool {
+    !matches!(
+        (&*kind.group, &*kind.version, &*kind.kind),
+        ("autoscaling", "v1", "HorizontalPodAutoscaler")
+            | ("events.k8s.io", _, _)
+            | (
+                "work.karmada.io",
+                "v1alpha1",
+                "ResourceBinding" | "ClusterResourceBinding"
+            )
+    )
+}
+
+/// Higher comes first in discovery (`pkg/controlplane/apiserver/aggregator.go`);
+/// groups of CRDs have 1000.
+fn group_priority(group: &str) -> u32 {
+    match group {
+        "" => 18000,
+        "events.k8s.io" => 17750,
+        "authentication.k8s.io" => 17700,
+        "authorization.k8s.io" => 17600,
+        "autoscaling" => 17500,
+        "apps" => 17800,
+        "batch" => 17400,
+        "certificates.k8s.io" => 17300,
+        "networking.k8s.io" => 17200,
+        "policy" => 17100,
+        "rbac.authorization.k8s.io" => 17000,
+        "storage.k8s.io" => 16800,
+        "apiextensions.k8s.io" => 16700,
+        "admissionregistration.k8s.io" => 16700,
+        "scheduling.k8s.io" => 16600,
+        "coordination.k8s.io" => 16500,
+        "node.k8s.io" => 16300,
+        "discovery.k8s.io" => 16200,
+        _ => 1000,
+    }
+}
+
+/// Versions in Kubernetes' order: v2 > v1 > v1beta2 > v1alpha1 > anything else.
+fn version_priority(version: &str) -> (u8, u32, u32, Reverse<String>) {
+    let other = (0, 0, 0, Reverse(version.to_owned()));
+    let Some(rest) = version.strip_prefix('v') else {
+        return other;
+    };
+    let digits = rest
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(rest.len());
+    let Ok(major) = rest[..digits].parse() else {
+        return other;
+    };
+    let tail = &rest[digits..];
+    let (stage, minor) = if tail.is_empty() {
+        (3, Some(0))
+    } else if let Some(minor) = tail.strip_prefix("beta") {
+        (2, minor.parse().ok())
+    } else if let Some(minor) = tail.strip_prefix("alpha") {
+        (1, minor.parse().ok())
+    } else {
+        (0, None)
+    };
+    match minor {
+        Some(minor) => (stage, major, minor, Reverse(String::new())),
+        None => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_ordered_as_kubernetes_does() {
+        let mut versions = vec![
+            "foo10",
+            "v1alpha1",
+            "v10",
+            "v1beta1",
+            "v2",
+            "bar",
+            "v1",
+            "v1beta2",
+            "v11alpha2",
+        ];
+        versions.sort_by_key(|v| Reverse(version_priority(v)));
+        assert_eq!(
+            versions,
+            [
+                "v10",
+                "v2",
+                "v1",
+                "v1beta2",
+                "v1beta1",
+                "v11alpha2",
+                "v1alpha1",
+                "bar",
+                "foo10"
+            ]
+        );
+    }
+}

@@ -1,0 +1,186 @@
+//! POST: what the server sets, and what it refuses.
+
+use super::*;
+
+#[tokio::test]
+async fn a_new_object_gets_its_identity_from_the_server() {
+    let lab = lab().await;
+    let mut body = deployment("web");
+    body["metadata"]["uid"] = "mine".into();
+    body["metadata"]["creationTimestamp"] = "2001-01-01T00:00:00Z".into();
+    body["metadata"]["generation"] = 9.into();
+    body["metadata"]["managedFields"] = json!([{"manager": "x"}]);
+    body["status"] = json!({"replicas": 7});
+    let made = lab.create(&DEPLOYMENTS, body).await.unwrap();
+    let meta = &made["metadata"];
+    assert_eq!(meta["uid"].as_str().unwrap().len(), 36);
+    assert_eq!(meta["creationTimestamp"], "2026-01-02T03:04:05Z");
+    assert_eq!(meta["generation"], 1);
+    assert!(meta.get("managedFields").is_none());
+    assert!(made["status"].get("replicas").is_none());
+    let read = lab
+        .get(At::one(&DEPLOYMENTS, "default", "web"))
+        .await
+        .unwrap();
+    assert_eq!(read, made);
+    assert_ne!(meta["resourceVersion"], Value::Null);
+}
+
+#[tokio::test]
+async fn bad_bodies_are_refused() {
+    let lab = lab().await;
+    lab.create(&CONFIGMAPS, configmap("there")).await.unwrap();
+    let with = |change: Value| {
+        let mut body = configmap("a");
+        patch::merge(&mut body, &change);
+        body
+    };
+    let table = [
+        (with(json!({})), "ok"),
+        (configmap("there"), "409 AlreadyExists"),
+        (with(json!({"kind": "Secret"})), "400 BadRequest"),
+        (with(json!({"apiVersion": "v2"})), "400 BadRequest"),
+        (with(json!({"metadata": {"name": null}})), "422 Invalid"),
+        (with(json!({"metadata": {"name": "A_b"}})), "422 Invalid"),
+        (with(json!({"metadata": {"name": "a/b"}})), "422 Invalid"),
+        (
+            with(json!({"metadata": {"labels": {"a b": "c"}}})),
+            "422 Invalid",
+        ),
+        (with(json!({"metadata": {"labels": "x"}})), "422 Invalid"),
+        (with(json!({"metadata": "x"})), "400 BadRequest"),
+        (
+            with(json!({"metadata": {"resourceVersion": "1"}})),
+            "500 InternalError",
+        ),
+        (with(json!({"data": {"a": 1}})), "422 Invalid"),
+        (json!([]), "400 BadRequest"),
+        (json!("x"), "400 BadRequest"),
+    ];
+    for (body, want) in table {
+        let at = At::all(&CONFIGMAPS, "default");
+        let options = WriteOptions::default();
+        let reply = lab
+            .registry
+            .create(&lab.ctx, at, Body::from(body.clone()), &options)
+            .await;
+        assert_eq!(verdict(&reply), want, "{body}");
+    }
+    let at = At::all(&CONFIGMAPS, "kube-system");
+    let options = WriteOptions::default();
+    let reply = lab
+        .registry
+        .create(&lab.ctx, at, configmap("x").into(), &options)
+        .await;
+    assert_eq!(verdict(&reply), "400 BadRequest");
+    let at = At::one(&CONFIGMAPS, "default", "x");
+    let reply = lab
+        .registry
+        .create(&lab.ctx, at, configmap("x").into(), &options)
+        .await;
+    assert_eq!(verdict(&reply), "405 MethodNotAllowed");
+    let nowhere = Gvr::constant("", "v1", "nothings");
+    assert_eq!(
+        verdict(&lab.create(&nowhere, configmap("x")).await),
+        "404 NotFound"
+    );
+}
+
+#[tokio::test]
+async fn names_are_generated() {
+    let lab = lab().await;
+    let body = json!({"metadata": {"generateName": "web-", "namespace": "default"}});
+    let one = lab.create(&CONFIGMAPS, body.clone()).await.unwrap();
+    let two = lab.create(&CONFIGMAPS, body).await.unwrap();
+    let name = one["metadata"]["name"].as_str().unwrap();
+    assert!(name.starts_with("web-") && name.len() == 9);
+    assert_ne!(one["metadata"]["name"], two["metadata"]["name"]);
+    assert_eq!(one["metadata"]["generateName"], "web-");
+}
+
+#[tokio::test]
+async fn namespaces_must_exist_and_be_alive() {
+    let lab = lab().await;
+    let mut body = configmap("a");
+    body["metadata"]["namespace"] = "gone".into();
+    let missing = lab.create(&CONFIGMAPS, body.clone()).await.unwrap_err();
+    assert_eq!(
+        (missing.code, missing.message.as_str()),
+        (404, "namespaces \"gone\" not found")
+    );
+    let namespace = json!({"metadata": {"name": "gone"}});
+    lab.create(&NAMESPACES, namespace).await.unwrap();
+    lab.create(&CONFIGMAPS, body.clone()).await.unwrap();
+    lab.delete(At::one(&NAMESPACES, "", "gone")).await.unwrap();
+    body["metadata"]["name"] = "b".into();
+    // The cache may not have seen the deletion yet; a fresh read makes sure.
+    lab.get(At::one(&NAMESPACES, "", "gone")).await.unwrap();
+    let refused = lab.create(&CONFIGMAPS, body).await.unwrap_err();
+    assert_eq!(refused.code, 403);
+    assert!(refused.has_cause("NamespaceTerminating"));
+}
+
+#[tokio::test]
+async fn unknown_and_repeated_fields_follow_field_validation() {
+    let lab = lab().await;
+    let mut body = deployment("web");
+    body["spec"]["replicsa"] = 3.into();
+    let refused = lab
+        .create_with(&DEPLOYMENTS, body.clone(), &strict())
+        .await
+        .unwrap_err();
+    assert_eq!(refused.code, 400);
+    assert!(
+        refused
+            .message
+            .contains("strict decoding error: unknown field \"spec.replicsa\"")
+    );
+    let warned = lab
+        .create_with(&DEPLOYMENTS, body, &WriteOptions::default())
+        .await
+        .unwrap();
+    assert_eq!(warned.warnings, ["unknown field \"spec.replicsa\""]);
+    assert!(
+        warned.object.value().unwrap()["spec"]
+            .get("replicsa")
+            .is_none()
+    );
+    let twice = Body {
+        value: configmap("a"),
+        duplicates: vec!["data.a".into()],
+    };
+    let at = At::all(&CONFIGMAPS, "default");
+    let refused = lab
+        .registry
+        .create(&lab.ctx, at, twice, &strict())
+        .await
+        .unwrap_err();
+    assert!(refused.message.contains("duplicate field \"data.a\""));
+}
+
+#[tokio::test]
+async fn a_dry_run_leaves_no_trace() {
+    let lab = lab().await;
+    let before = lab.revision().await;
+    let made = lab
+        .create_with(&CONFIGMAPS, configmap("a"), &dry_run())
+        .await
+        .unwrap();
+    let value = made.object.value().unwrap();
+    assert!(value["metadata"]["uid"].is_string());
+    assert!(value["metadata"].get("resourceVersion").is_none());
+    assert_eq!(lab.revision().await, before);
+    lab.create(&CONFIGMAPS, configmap("a")).await.unwrap();
+    let again = lab
+        .create_with(&CONFIGMAPS, configmap("a"), &dry_run())
+        .await;
+    assert_eq!(verdict(&again), "409 AlreadyExists");
+}
+
+#[tokio::test]
+async fn bootstrap_is_idempotent() {
+    let lab = lab().await;
+    let before = lab.revision().await;
+    lab.registry.bootstrap().await.unwrap();
+    assert_eq!(lab.revision().await, before);
+}

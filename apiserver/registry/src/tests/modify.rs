@@ -1,0 +1,255 @@
+//! PUT and PATCH: conditions, no-ops, generation, subresources.
+
+use super::*;
+
+fn at(name: &str) -> At<'_> {
+    At::one(&CONFIGMAPS, "default", name)
+}
+
+#[tokio::test]
+async fn an_equal_update_is_not_written() {
+    let lab = lab().await;
+    let made = lab.create(&CONFIGMAPS, configmap("a")).await.unwrap();
+    let before = lab.revision().await;
+    assert_eq!(lab.update(at("a"), made.clone()).await.unwrap(), made);
+    assert_eq!(lab.update(at("a"), configmap("a")).await.unwrap(), made);
+    assert_eq!(
+        lab.merge(at("a"), json!({"data": {"a": "1"}}))
+            .await
+            .unwrap(),
+        made
+    );
+    assert_eq!(lab.revision().await, before);
+}
+
+#[tokio::test]
+async fn revisions_and_uids_are_conditions() {
+    let lab = lab().await;
+    let made = lab.create(&CONFIGMAPS, configmap("a")).await.unwrap();
+    let mut newer = made.clone();
+    newer["data"]["a"] = "2".into();
+    let newer = lab.update(at("a"), newer).await.unwrap();
+    assert_ne!(
+        newer["metadata"]["resourceVersion"],
+        made["metadata"]["resourceVersion"]
+    );
+    let stale = lab.update(at("a"), made.clone()).await.unwrap_err();
+    assert_eq!((stale.code, stale.reason.as_str()), (409, "Conflict"));
+    assert!(
+        stale
+            .message
+            .starts_with("Operation cannot be fulfilled on configmaps \"a\"")
+    );
+    let revision = &made["metadata"]["resourceVersion"];
+    let table = [
+        (json!({"data": {"b": "3"}}), "ok"),
+        (
+            json!({"metadata": {"resourceVersion": revision}}),
+            "409 Conflict",
+        ),
+        (json!({"metadata": {"uid": "other"}}), "409 Conflict"),
+        (json!({"metadata": {"name": "b"}}), "400 BadRequest"),
+        (
+            json!({"metadata": {"namespace": "other"}}),
+            "400 BadRequest",
+        ),
+        (json!({"kind": "Secret"}), "400 BadRequest"),
+        (json!({"data": {"b": 3}}), "422 Invalid"),
+        (json!([1]), "400 BadRequest"),
+    ];
+    for (patch, want) in table {
+        assert_eq!(
+            verdict(&lab.merge(at("a"), patch.clone()).await),
+            want,
+            "{patch}"
+        );
+    }
+    assert_eq!(
+        verdict(&lab.merge(at("none"), json!({})).await),
+        "404 NotFound"
+    );
+    assert_eq!(
+        verdict(&lab.update(at("none"), configmap("none")).await),
+        "404 NotFound"
+    );
+    assert_eq!(
+        verdict(&lab.update(at("a"), configmap("b")).await),
+        "400 BadRequest"
+    );
+}
+
+#[tokio::test]
+async fn kinds_differ_in_what_an_update_needs() {
+    let lab = lab().await;
+    let lease =
+        json!({"metadata": {"name": "l", "namespace": "default"}, "spec": {"holderIdentity": "a"}});
+    let place = At::one(&LEASES, "default", "l");
+    // Created by PUT; afterwards a revision is needed.
+    lab.update(place, lease.clone()).await.unwrap();
+    let refused = lab.update(place, lease).await.unwrap_err();
+    assert_eq!(refused.code, 422);
+    assert!(
+        refused.message.contains(
+            "metadata.resourceVersion: Invalid value: 0: must be specified for an update"
+        )
+    );
+}
+
+#[tokio::test]
+async fn patches_in_three_dialects() {
+    let lab = lab().await;
+    lab.create(&DEPLOYMENTS, deployment("web")).await.unwrap();
+    let at = At::one(&DEPLOYMENTS, "default", "web");
+    let json_patch = Patch::Json(json!([{"op": "replace", "path": "/spec/replicas", "value": 5}]));
+    assert_eq!(
+        lab.patch(at, json_patch).await.unwrap()["spec"]["replicas"],
+        5
+    );
+    let strategic =
+        json!({"spec": {"template": {"spec": {"containers": [{"name": "d", "image": "y"}]}}}});
+    let both = lab
+        .patch(at, Patch::Strategic(strategic.clone()))
+        .await
+        .unwrap();
+    let containers = both["spec"]["template"]["spec"]["containers"]
+        .as_array()
+        .unwrap()
+        .len();
+    assert_eq!(containers, 2);
+    let one = lab.merge(at, strategic).await.unwrap();
+    assert_eq!(
+        one["spec"]["template"]["spec"]["containers"]
+            .as_array()
+            .unwrap()
+            .len(),
+        1
+    );
+    let failing = Patch::Json(json!([{"op": "test", "path": "/spec/replicas", "value": 1}]));
+    assert_eq!(verdict(&lab.patch(at, failing).await), "422 Invalid");
+}
+
+#[tokio::test]
+async fn generation_counts_changes_of_the_spec_only() {
+    let lab = lab().await;
+    lab.create(&DEPLOYMENTS, deployment("web")).await.unwrap();
+    let at = At::one(&DEPLOYMENTS, "default", "web");
+    let table = [
+        (at, json!({"metadata": {"labels": {"x": "y"}}}), 1),
+        (at, json!({"spec": {"replicas": 3}}), 2),
+        (at, json!({"metadata": {"annotations": {"x": "y"}}}), 3),
+        (at.sub("status"), json!({"status": {"replicas": 3}}), 3),
+        (at, json!({"metadata": {"generation": 77}}), 3),
+    ];
+    for (at, patch, want) in table {
+        let got = lab.merge(at, patch.clone()).await.unwrap();
+        assert_eq!(got["metadata"]["generation"], want, "{patch}");
+    }
+}
+
+#[tokio::test]
+async fn status_and_spec_are_written_apart() {
+    let lab = lab().await;
+    lab.create(&DEPLOYMENTS, deployment("web")).await.unwrap();
+    let at = At::one(&DEPLOYMENTS, "default", "web");
+    let patch = json!({"metadata": {"labels": {"x": "y"}}, "spec": {"replicas": 9}, "status": {"replicas": 4}});
+    let got = lab.merge(at.sub("status"), patch.clone()).await.unwrap();
+    assert_eq!(
+        (&got["spec"]["replicas"], &got["status"]["replicas"]),
+        (&json!(2), &json!(4))
+    );
+    assert!(got["metadata"].get("labels").is_none());
+    let patch = json!({"spec": {"replicas": 9}, "status": {"replicas": 5}});
+    let got = lab.merge(at, patch).await.unwrap();
+    assert_eq!(
+        (&got["spec"]["replicas"], &got["status"]["replicas"]),
+        (&json!(9), &json!(4))
+    );
+}
+
+#[tokio::test]
+async fn scale_is_a_view_of_replicas() {
+    let lab = lab().await;
+    let made = lab.create(&DEPLOYMENTS, deployment("web")).await.unwrap();
+    let at = At::one(&DEPLOYMENTS, "default", "web").sub("scale");
+    let mut scale = lab.get(at).await.unwrap();
+    assert_eq!(scale["kind"], "Scale");
+    assert_eq!(scale["status"]["selector"], "app=web");
+    assert_eq!(scale["metadata"]["uid"], made["metadata"]["uid"]);
+    scale["spec"]["replicas"] = 6.into();
+    let scaled = lab.update(at, scale.clone()).await.unwrap();
+    assert_eq!(scaled["spec"]["replicas"], 6);
+    assert_eq!(verdict(&lab.update(at, scale).await), "409 Conflict");
+    lab.merge(at, json!({"spec": {"replicas": 7}}))
+        .await
+        .unwrap();
+    let parent = lab
+        .get(At {
+            subresource: "",
+            ..at
+        })
+        .await
+        .unwrap();
+    assert_eq!(
+        (
+            &parent["spec"]["replicas"],
+            &parent["metadata"]["generation"]
+        ),
+        (&json!(7), &json!(3))
+    );
+    assert_eq!(
+        verdict(
+            &lab.get(At::one(&CONFIGMAPS, "default", "x").sub("scale"))
+                .await
+        ),
+        "404 NotFound"
+    );
+}
+
+#[tokio::test]
+async fn concurrent_patches_all_arrive() {
+    let lab = lab().await;
+    lab.create(&CONFIGMAPS, configmap("a")).await.unwrap();
+    let writes = (0..20).map(|i| {
+        let lab = &lab;
+        async move {
+            lab.merge(at("a"), json!({"data": {format!("k{i}"): "v"}}))
+                .await
+        }
+    });
+    for reply in futures_util::future::join_all(writes).await {
+        reply.unwrap();
+    }
+    let end = lab.get(at("a")).await.unwrap();
+    assert_eq!(end["data"].as_object().unwrap().len(), 21);
+}
+
+#[tokio::test]
+async fn a_dry_run_of_an_update_shows_the_old_revision() {
+    let lab = lab().await;
+    let made = lab.create(&CONFIGMAPS, configmap("a")).await.unwrap();
+    let patch = Patch::Merge(json!({"data": {"a": "2"}}));
+    let shown = lab
+        .registry
+        .patch(&lab.ctx, at("a"), patch, &dry_run())
+        .await
+        .unwrap();
+    let shown = shown.object.value().unwrap();
+    assert_eq!(shown["data"]["a"], "2");
+    assert_eq!(
+        shown["metadata"]["resourceVersion"],
+        made["metadata"]["resourceVersion"]
+    );
+    assert_eq!(lab.get(at("a")).await.unwrap(), made);
+}
+
+#[tokio::test]
+async fn strict_patches_are_invalid_when_they_add_unknown_fields() {
+    let lab = lab().await;
+    lab.create(&CONFIGMAPS, configmap("a")).await.unwrap();
+    let patch = Patch::Merge(json!({"dta": {}}));
+    let reply = lab
+        .registry
+        .patch(&lab.ctx, at("a"), patch, &strict())
+        .await;
+    assert_eq!(verdict(&reply), "422 Invalid");
+}

@@ -1,0 +1,171 @@
+//! Lists, selectors, pages and watches; loopback.
+
+use std::time::Duration;
+
+use client::{Api, WatchEvent};
+use futures_util::StreamExt;
+use machinery::UserInfo;
+
+use super::*;
+use crate::{Item, Loopback, WatchOptions};
+
+async fn pods(lab: &Lab) {
+    for (name, node, app) in [("a", "n1", "x"), ("b", "n2", "x"), ("c", "n1", "y")] {
+        let body = json!({"metadata": {"name": name, "namespace": "default", "labels": {"app": app}},
+            "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}]}});
+        lab.create(&PODS, body).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn selectors_choose() {
+    let lab = lab().await;
+    pods(&lab).await;
+    let table = [
+        ("", "", "a b c"),
+        ("app=x", "", "a b"),
+        ("app!=x", "", "c"),
+        ("app in (x,y),other", "", ""),
+        ("", "spec.nodeName=n1", "a c"),
+        ("app=x", "spec.nodeName=n1", "a"),
+        ("", "metadata.name=b", "b"),
+        ("", "metadata.name!=b,status.phase=Pending", "a c"),
+        ("", "metadata.namespace=other", ""),
+        ("", "spec.image=x", "400 BadRequest"),
+        ("a=b=c", "", "400 BadRequest"),
+        ("", "spec.nodeName", "400 BadRequest"),
+    ];
+    for (labels, fields, want) in table {
+        let options = ListOptions {
+            label_selector: labels.into(),
+            field_selector: fields.into(),
+            ..ListOptions::default()
+        };
+        let reply = lab.list(At::all(&PODS, "default"), &options).await;
+        let got = reply
+            .as_ref()
+            .map_or_else(|_| verdict(&reply), |r| names(r).join(" "));
+        assert_eq!(got, want, "{labels} {fields}");
+    }
+}
+
+#[tokio::test]
+async fn pages_are_of_one_revision() {
+    let lab = lab().await;
+    pods(&lab).await;
+    let mut options = ListOptions {
+        limit: 2,
+        ..ListOptions::default()
+    };
+    let first = lab.list(At::all(&PODS, ""), &options).await.unwrap();
+    assert_eq!(
+        (names(&first).join(" ").as_str(), first.remaining),
+        ("a b", Some(1))
+    );
+    lab.delete(At::one(&PODS, "default", "c")).await.unwrap();
+    options.continue_token = first.next.unwrap();
+    let second = lab.list(At::all(&PODS, ""), &options).await.unwrap();
+    assert_eq!(
+        (names(&second).join(" ").as_str(), second.next),
+        ("c", None)
+    );
+    assert_eq!(second.revision, first.revision);
+}
+
+#[tokio::test]
+async fn a_watch_resumes_after_a_list() {
+    let lab = lab().await;
+    let list = lab
+        .list(At::all(&CONFIGMAPS, ""), &ListOptions::default())
+        .await
+        .unwrap();
+    let options = WatchOptions {
+        resource_version: list.revision.to_string(),
+        timeout: Some(Duration::from_secs(30)),
+        ..WatchOptions::default()
+    };
+    let mut watch = lab
+        .registry
+        .watch(&lab.ctx, At::all(&CONFIGMAPS, ""), &options)
+        .await
+        .unwrap();
+    lab.create(&CONFIGMAPS, configmap("a")).await.unwrap();
+    lab.merge(
+        At::one(&CONFIGMAPS, "default", "a"),
+        json!({"data": {"a": "2"}}),
+    )
+    .await
+    .unwrap();
+    lab.delete(At::one(&CONFIGMAPS, "default", "a"))
+        .await
+        .unwrap();
+    let mut seen = Vec::new();
+    while seen.len() < 3 {
+        match watch.next().await.unwrap().unwrap() {
+            Item::Event(event) => {
+                let line: Value = serde_json::from_slice(&event.frame()).unwrap();
+                assert_eq!(line["object"]["kind"], "ConfigMap");
+                seen.push(line["type"].as_str().unwrap().to_owned());
+            }
+            Item::Bookmark { .. } => {}
+        }
+    }
+    assert_eq!(seen, ["ADDED", "MODIFIED", "DELETED"]);
+}
+
+#[tokio::test]
+async fn loopback_is_the_same_api() {
+    let lab = lab().await;
+    let api = Loopback::new(lab.registry.clone(), UserInfo::internal());
+    let options = client::WatchOptions {
+        resource_version: String::new(),
+        ..client::WatchOptions::default()
+    };
+    let mut stream = api.watch(At::all(&CONFIGMAPS, ""), &options).await.unwrap();
+    let at = At::all(&CONFIGMAPS, "default");
+    let made = api
+        .create(at, configmap("a"), &client::WriteOptions::default())
+        .await
+        .unwrap();
+    match stream.next().await.unwrap().unwrap() {
+        WatchEvent::Added(object) => assert_eq!(object.revision(), made.revision()),
+        other => panic!("{other:?}"),
+    }
+    let at = At::one(&CONFIGMAPS, "default", "a");
+    assert_eq!(api.get(at).await.unwrap().bytes(), made.bytes());
+    assert!(
+        api.delete(at, &DeleteOptions::default())
+            .await
+            .unwrap()
+            .is_none()
+    );
+    assert!(api.get(at).await.unwrap_err().is_not_found());
+    assert!(api.raw("/nothing").await.is_err());
+    let resources = api.resources().await.unwrap().resources;
+    let namespaces = resources.iter().find(|r| r.resource == NAMESPACES).unwrap();
+    assert!(!namespaces.namespaced && !namespaces.allows("deletecollection"));
+    assert_eq!(namespaces.subresources, ["finalize", "status"]);
+}
+
+#[tokio::test]
+async fn discovery_has_the_core_group_first_and_newest_versions_first() {
+    let lab = lab().await;
+    let table = lab.registry.table();
+    assert_eq!(table.groups()[0].name, "");
+    let autoscaling = table
+        .groups()
+        .iter()
+        .find(|g| g.name == "autoscaling")
+        .unwrap();
+    let versions: Vec<&str> = autoscaling
+        .versions
+        .iter()
+        .map(|v| v.version.as_str())
+        .collect();
+    assert_eq!(versions, ["v2", "v1"]);
+    let clusters = table
+        .lookup("cluster.karmada.io", "v1alpha1", "clusters")
+        .unwrap();
+    assert!(clusters.subresource("proxy").is_some() && clusters.subresource("status").is_some());
+    assert_eq!(clusters.patch_types().len(), 2);
+}

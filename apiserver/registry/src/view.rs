@@ -1,0 +1,348 @@
+//! One stored object, several versions of its kind (contract F1.4): how the
+//! stored form becomes the form a client asked for, and back.
+//!
+//! Enters and leaves: trees of values. Pure. Sources:
+//! `pkg/apis/autoscaling/v1/conversion.go`, `pkg/apis/core/v1/conversion.go`,
+//! Karmada's `pkg/apis/work/v1alpha1/binding_types_conversion.go`.
+
+use machinery::Gvk;
+use serde_json::{Map, Value, json};
+
+/// How a version differs from the stored one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum View {
+    /// It is the stored version.
+    Stored,
+    /// Only `apiVersion` and `kind` differ (custom resources without conversion).
+    Renamed,
+    /// autoscaling/v1 of the stored autoscaling/v2.
+    Autoscaler,
+    /// events.k8s.io/v1 of the stored core event.
+    Event,
+    /// work.karmada.io/v1alpha1 of the stored v1alpha2.
+    Binding,
+}
+
+impl View {
+    /// The view of a built-in kind; `stored` is the kind that is stored under the
+    /// same prefix.
+    pub(crate) fn builtin(kind: &Gvk, stored: &Gvk) -> Self {
+        if kind == stored {
+            return Self::Stored;
+        }
+        match (&*kind.group, &*kind.version) {
+            ("autoscaling", "v1") => Self::Autoscaler,
+            ("events.k8s.io", _) => Self::Event,
+            ("work.karmada.io", "v1alpha1") => Self::Binding,
+            _ => Self::Renamed,
+        }
+    }
+
+    /// Stored → asked for.
+    pub(crate) fn read(self, kind: &Gvk, value: &mut Value) {
+        match self {
+            Self::Stored => return,
+            Self::Renamed => {}
+            Self::Autoscaler => autoscaler_to_v1(value),
+            Self::Event => event_to_new(value),
+            Self::Binding => binding_to_v1alpha1(value),
+        }
+        name(kind, value);
+    }
+
+    /// Written → stored.
+    pub(crate) fn write(self, stored: &Gvk, value: &mut Value) {
+        match self {
+            Self::Stored => return,
+            Self::Renamed => {}
+            Self::Autoscaler => autoscaler_to_v2(value),
+            Self::Event => event_to_core(value),
+            Self::Binding => binding_to_v1alpha2(value),
+        }
+        name(stored, value);
+    }
+}
+
+fn name(kind: &Gvk, value: &mut Value) {
+    if let Some(map) = value.as_object_mut() {
+        map.insert("apiVersion".into(), kind.api_version().into());
+        map.insert("kind".into(), kind.kind.as_ref().into());
+    }
+}
+
+fn object<'a>(value: &'a mut Value, field: &str) -> Option<&'a mut Map<String, Value>> {
+    value.get_mut(field)?.as_object_mut()
+}
+
+/// Renames fields that are there.
+fn rename(map: &mut Map<String, Value>, pairs: &[(&str, &str)]) {
+    for (from, to) in pairs {
+        if let Some(v) = map.remove(*from) {
+            map.insert((*to).to_owned(), v);
+        }
+    }
+}
+
+// ---- events ----
+
+const EVENT_FIELDS: [(&str, &str); 6] = [
+    ("involvedObject", "regarding"),
+    ("message", "note"),
+    ("source", "deprecatedSource"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+    ("count", "deprecatedCount"),
+];
+
+fn event_to_new(value: &mut Value) {
+    if let Some(map) = value.as_object_mut() {
+        rename(map, &EVENT_FIELDS);
+        rename(map, &[("reportingComponent", "reportingController")]);
+    }
+}
+
+fn event_to_core(value: &mut Value) {
+    if let Some(map) = value.as_object_mut() {
+        let back = EVENT_FIELDS.map(|(core, new)| (new, core));
+        rename(map, &back);
+        rename(map, &[("reportingController", "reportingComponent")]);
+    }
+}
+
+// ---- horizontal pod autoscalers ----
+
+const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
+const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
+const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
+const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
+
+fn is_cpu_utilization(metric: &Value) -> bool {
+    metric["type"] == "Resource"
+        && metric["resource"]["name"] == "cpu"
+        && metric["resource"]["target"]["type"] == "Utilization"
+}
+
+fn annotate(value: &mut Value, key: &str, content: &Value) {
+    value["metadata"]["annotations"][key] = content.to_string().into();
+}
+
+/// Takes an annotation out; an annotation map left empty goes too.
+fn take_annotation(value: &mut Value, key: &str) -> Option<Value> {
+    let metadata = object(value, "metadata")?;
+    let annotations = metadata.get_mut("annotations")?.as_object_mut()?;
+    let text = annotations.remove(key)?;
+    if annotations.is_empty() {
+        metadata.remove("annotations");
+    }
+    serde_json::from_str(text.as_str()?).ok()
+}
+
+fn autoscaler_to_v1(value: &mut Value) {
+    let mut kept = Vec::new();
+    if let Some(spec) = object(value, "spec") {
+        let mut others = Vec::new();
+        if let Some(Value::Array(metrics)) = spec.remove("metrics") {
+            for metric in metrics {
+                if is_cpu_utilization(&metric)
+                    && !spec.contains_key("targetCPUUtilizationPercentage")
+                {
+                    let target = metric["resource"]["target"]["averageUtilization"].clone();
+                    spec.insert("targetCPUUtilizationPercentage".into(), target);
+                } else {
+                    others.push(metric);
+                }
+            }
+        }
+        if !others.is_empty() {
+            kept.push((METRICS, Value::Array(others)));
+        }
+        if let Some(behavior) = spec.remove("behavior") {
+            kept.push((BEHAVIOR, behavior));
+        }
+    }
+    if let Some(status) = object(value, "status") {
+        if let Some(conditions) = status.remove("conditions") {
+            kept.push((CONDITIONS, conditions));
+        }
+        let mut others = Vec::new();
+        if let Some(Value::Array(current)) = status.remove("currentMetrics") {
+            for metric in current {
+                let now = &metric["resource"]["current"]["averageUtilization"];
+                if metric["resource"]["name"] == "cpu" && !now.is_null() {
+                    status.insert("currentCPUUtilizationPercentage".into(), now.clone());
+                } else {
+                    others.push(metric);
+                }
+            }
+        }
+        if !others.is_empty() {
+            kept.push((CURRENT_METRICS, Value::Array(others)));
+        }
+    }
+    for (key, content) in kept {
+        annotate(value, key, &content);
+    }
+}
+
+fn cpu_metric(target: &Value) -> Value {
+    json!({"type": "Resource", "resource": {"name": "cpu",
+           "target": {"type": "Utilization", "averageUtilization": target}}})
+}
+
+fn autoscaler_to_v2(value: &mut Value) {
+    let mut metrics = match take_annotation(value, METRICS) {
+        Some(Value::Array(metrics)) => metrics,
+        _ => Vec::new(),
+    };
+    let behavior = take_annotation(value, BEHAVIOR);
+    let conditions = take_annotation(value, CONDITIONS);
+    let mut current = match take_annotation(value, CURRENT_METRICS) {
+        Some(Value::Array(current)) => current,
+        _ => Vec::new(),
+    };
+    if let Some(spec) = object(value, "spec") {
+        if let Some(target) = spec.remove("targetCPUUtilizationPercentage") {
+            metrics.insert(0, cpu_metric(&target));
+        }
+        if !metrics.is_empty() {
+            spec.insert("metrics".into(), Value::Array(metrics));
+        }
+        if let Some(behavior) = behavior {
+            spec.insert("behavior".into(), behavior);
+        }
+    }
+    if let Some(status) = object(value, "status") {
+        if let Some(now) = status.remove("currentCPUUtilizationPercentage") {
+            current.insert(
+                0,
+                json!({"type": "Resource", "resource":
+                {"name": "cpu", "current": {"averageUtilization": now}}}),
+            );
+        }
+        if !current.is_empty() {
+            status.insert("currentMetrics".into(), Value::Array(current));
+        }
+        if let Some(conditions) = conditions {
+            status.insert("conditions".into(), conditions);
+        }
+    }
+}
+
+// ---- bindings ----
+
+const BINDING_RESOURCE: [&str; 5] = ["apiVersion", "kind", "namespace", "name", "resourceVersion"];
+
+fn binding_to_v1alpha1(value: &mut Value) {
+    if let Some(spec) = object(value, "spec") {
+        let mut resource = Map::new();
+        for field in BINDING_RESOURCE {
+            if let Some(v) = spec.get("resource").and_then(|r| r.get(field)) {
+                resource.insert(field.into(), v.clone());
+            }
+        }
+        if let Some(v) = spec
+            .get("replicaRequirements")
+            .and_then(|r| r.get("resourceRequest"))
+        {
+            resource.insert("resourcePerReplicas".into(), v.clone());
+        }
+        if let Some(v) = spec.get("replicas") {
+            resource.insert("replicas".into(), v.clone());
+        }
+        let clusters = spec.remove("clusters");
+        spec.clear();
+        spec.insert("resource".into(), Value::Object(resource));
+        if let Some(clusters) = clusters {
+            spec.insert("clusters".into(), clusters);
+        }
+    }
+    if let Some(status) = object(value, "status") {
+        for item in status
+            .get_mut("aggregatedStatus")
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+        {
+            if let Some(item) = item.as_object_mut() {
+                item.remove("health");
+            }
+        }
+        status.retain(|k, _| k == "conditions" || k == "aggregatedStatus");
+    }
+}
+
+fn binding_to_v1alpha2(value: &mut Value) {
+    let Some(spec) = object(value, "spec") else {
+        return;
+    };
+    let (mut request, mut replicas) = (None, None);
+    if let Some(resource) = spec.get_mut("resource").and_then(Value::as_object_mut) {
+        request = resource.remove("resourcePerReplicas");
+        replicas = resource.remove("replicas");
+    }
+    if let Some(request) = request {
+        spec.insert(
+            "replicaRequirements".into(),
+            json!({"resourceRequest": request}),
+        );
+    }
+    if let Some(replicas) = replicas {
+        spec.insert("replicas".into(), replicas);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Stored → asked for is `want`; and back again, when nothing is lost.
+    fn check(view: View, stored: Value, asked: &Gvk, want: Value, lossless: bool) {
+        let back_to = Gvk::from_api_version(
+            stored["apiVersion"].as_str().unwrap(),
+            stored["kind"].as_str().unwrap(),
+        );
+        let mut value = stored.clone();
+        view.read(asked, &mut value);
+        assert_eq!(value, want);
+        view.write(&back_to, &mut value);
+        if lossless {
+            assert_eq!(value, stored);
+        }
+    }
+
+    #[test]
+    fn versions_show_the_same_object() {
+        check(
+            View::Event,
+            json!({"apiVersion": "v1", "kind": "Event", "metadata": {}, "involvedObject": {"name": "a"},
+                   "message": "m", "count": 2, "reportingComponent": "c"}),
+            &Gvk::constant("events.k8s.io", "v1", "Event"),
+            json!({"apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {}, "regarding": {"name": "a"},
+                   "note": "m", "deprecatedCount": 2, "reportingController": "c"}),
+            true,
+        );
+        let memory = json!([{"type": "Resource", "resource": {"name": "memory"}}]);
+        check(
+            View::Autoscaler,
+            json!({"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {},
+                   "spec": {"maxReplicas": 3, "metrics": [cpu_metric(&json!(50)), memory[0]]}}),
+            &Gvk::constant("autoscaling", "v1", "HorizontalPodAutoscaler"),
+            json!({"apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler",
+                   "metadata": {"annotations": {METRICS: memory.to_string()}},
+                   "spec": {"maxReplicas": 3, "targetCPUUtilizationPercentage": 50}}),
+            true,
+        );
+        check(
+            View::Binding,
+            json!({"apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding", "metadata": {},
+                   "spec": {"resource": {"apiVersion": "v1", "kind": "X", "name": "a", "uid": "u"}, "replicas": 2,
+                            "placement": {}, "clusters": [{"name": "m"}]},
+                   "status": {"schedulerObservedGeneration": 1, "aggregatedStatus": [{"clusterName": "m", "health": "Healthy"}]}}),
+            &Gvk::constant("work.karmada.io", "v1alpha1", "ResourceBinding"),
+            json!({"apiVersion": "work.karmada.io/v1alpha1", "kind": "ResourceBinding", "metadata": {},
+                   "spec": {"resource": {"apiVersion": "v1", "kind": "X", "name": "a", "replicas": 2}, "clusters": [{"name": "m"}]},
+                   "status": {"aggregatedStatus": [{"clusterName": "m"}]}}),
+            false,
+        );
+    }
+}
