@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
 use prometheus::core::Collector;
+use prometheus::process_collector::ProcessCollector;
 use prometheus::{
     Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
     IntGaugeVec, Opts, Registry, TextEncoder,
@@ -20,6 +21,32 @@ use crate::Version;
 const DURATIONS: [f64; 23] = [
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0,
     10.0, 15.0, 20.0, 30.0, 45.0, 60.0,
+];
+/// Labels of every metric by route.
+const BASE: [&str; 7] = [
+    "verb",
+    "group",
+    "version",
+    "resource",
+    "subresource",
+    "scope",
+    "component",
+];
+const LIVES: [f64; 14] = [
+    0.0,
+    1800.0,
+    3600.0,
+    7200.0,
+    21600.0,
+    43200.0,
+    86400.0,
+    172_800.0,
+    345_600.0,
+    604_800.0,
+    2_592_000.0,
+    7_776_000.0,
+    15_552_000.0,
+    31_104_000.0,
 ];
 const COMPONENT: &str = "apiserver";
 /// Routes remembered at most; beyond that requests are counted under no resource.
@@ -64,6 +91,14 @@ pub struct Metrics {
     routes: RwLock<HashMap<Route, Arc<Handles>>>,
 }
 
+fn register<C: Collector + Clone + 'static>(
+    registry: &Registry,
+    collector: C,
+) -> prometheus::Result<C> {
+    registry.register(Box::new(collector.clone()))?;
+    Ok(collector)
+}
+
 /// Verbs of kube-apiserver's label.
 pub(crate) fn verb_label(verb: &str) -> &'static str {
     match verb {
@@ -85,95 +120,77 @@ impl Metrics {
     /// Fails only on a name used twice.
     pub(crate) fn new(version: &Version) -> prometheus::Result<Self> {
         let registry = Registry::new();
-        let base = [
-            "verb",
-            "group",
-            "version",
-            "resource",
-            "subresource",
-            "scope",
-            "component",
-        ];
-        let with = |extra: &[&'static str]| [&base[..], extra].concat();
-        let requests = IntCounterVec::new(
-            Opts::new("apiserver_request_total", "Requests by outcome."),
-            &with(&["dry_run", "code"]),
-        )?;
-        let durations = HistogramVec::new(
-            HistogramOpts::new(
-                "apiserver_request_duration_seconds",
-                "Time until the reply was ready.",
+        let gauges = |name, help, labels: &[&str]| {
+            register(&registry, IntGaugeVec::new(Opts::new(name, help), labels)?)
+        };
+        let counters = |name, help, labels: &[&str]| {
+            register(
+                &registry,
+                IntCounterVec::new(Opts::new(name, help), labels)?,
             )
-            .buckets(DURATIONS.to_vec()),
-            &with(&["dry_run"]),
-        )?;
-        let sli = HistogramVec::new(
-            HistogramOpts::new(
-                "apiserver_request_sli_duration_seconds",
-                "The same without time spent in webhooks and queues.",
-            )
-            .buckets(DURATIONS[2..].to_vec()),
-            &with(&[]),
-        )?;
-        let long_running = IntGaugeVec::new(
-            Opts::new(
-                "apiserver_longrunning_requests",
-                "Watches and tunnels open.",
-            ),
-            &with(&[]),
-        )?;
-        let inflight = IntGaugeVec::new(
-            Opts::new(
-                "apiserver_current_inflight_requests",
-                "Requests being handled.",
-            ),
+        };
+        let counter =
+            |name, help| register(&registry, IntCounter::with_opts(Opts::new(name, help))?);
+        let times = |name, help, buckets: &[f64], labels: &[&str]| {
+            let options = HistogramOpts::new(name, help).buckets(buckets.to_vec());
+            register(&registry, HistogramVec::new(options, labels)?)
+        };
+        let inflight = gauges(
+            "apiserver_current_inflight_requests",
+            "Requests being handled.",
             &["request_kind"],
         )?;
-        let terminations = IntCounterVec::new(
-            Opts::new(
+        let expiration = HistogramOpts::new(
+            "apiserver_client_certificate_expiration_seconds",
+            "Remaining life of client certificates.",
+        )
+        .buckets(LIVES.to_vec());
+        let metrics = Self {
+            requests: counters(
+                "apiserver_request_total",
+                "Requests by outcome.",
+                &[&BASE[..], &["dry_run", "code"]].concat(),
+            )?,
+            durations: times(
+                "apiserver_request_duration_seconds",
+                "Time until the reply was ready.",
+                &DURATIONS,
+                &[&BASE[..], &["dry_run"]].concat(),
+            )?,
+            sli: times(
+                "apiserver_request_sli_duration_seconds",
+                "The same without time spent in webhooks and queues.",
+                &DURATIONS[2..],
+                &BASE,
+            )?,
+            long_running: gauges(
+                "apiserver_longrunning_requests",
+                "Watches and tunnels open.",
+                &BASE,
+            )?,
+            terminations: counters(
                 "apiserver_request_terminations_total",
                 "Requests refused to protect the server.",
-            ),
-            &["verb", "code", "component"],
-        )?;
-        let health = IntGaugeVec::new(
-            Opts::new("kubernetes_healthcheck", "Result of a health check."),
-            &["name", "type"],
-        )?;
-        let counter = |name: &str, help: &str| IntCounter::with_opts(Opts::new(name, help));
-        let aborts = counter("apiserver_request_aborts_total", "Handlers that panicked.")?;
-        let handshake_errors = counter(
-            "apiserver_tls_handshake_errors_total",
-            "TLS handshakes that failed.",
-        )?;
-        let watch_events = counter("apiserver_watch_events_total", "Events sent to watchers.")?;
-        let certificate_expiration = Histogram::with_opts(
-            HistogramOpts::new(
-                "apiserver_client_certificate_expiration_seconds",
-                "Remaining life of client certificates.",
-            )
-            .buckets(vec![
-                0.0,
-                1800.0,
-                3600.0,
-                7200.0,
-                21600.0,
-                43200.0,
-                86400.0,
-                172_800.0,
-                345_600.0,
-                604_800.0,
-                2_592_000.0,
-                7_776_000.0,
-                15_552_000.0,
-                31_104_000.0,
-            ]),
-        )?;
-        let build = IntGaugeVec::new(
-            Opts::new("kubernetes_build_info", "What is running."),
-            &["git_version", "major", "minor", "git_commit", "platform"],
-        )?;
-        build
+                &["verb", "code", "component"],
+            )?,
+            health: gauges(
+                "kubernetes_healthcheck",
+                "Result of a health check.",
+                &["name", "type"],
+            )?,
+            aborts: counter("apiserver_request_aborts_total", "Handlers that panicked.")?,
+            handshake_errors: counter(
+                "apiserver_tls_handshake_errors_total",
+                "TLS handshakes that failed.",
+            )?,
+            watch_events: counter("apiserver_watch_events_total", "Events sent to watchers.")?,
+            certificate_expiration: register(&registry, Histogram::with_opts(expiration)?)?,
+            inflight: ["readOnly", "mutating"].map(|kind| inflight.with_label_values(&[kind])),
+            routes: RwLock::new(HashMap::new()),
+            registry: registry.clone(),
+        };
+        let labels = ["git_version", "major", "minor", "git_commit", "platform"];
+        gauges("kubernetes_build_info", "What is running.", &labels)?
             .with_label_values(&[
                 version.git_version.as_str(),
                 &version.major,
@@ -182,41 +199,8 @@ impl Metrics {
                 &version.platform,
             ])
             .set(1);
-        let all: [Box<dyn Collector>; 11] = [
-            Box::new(requests.clone()),
-            Box::new(durations.clone()),
-            Box::new(sli.clone()),
-            Box::new(long_running.clone()),
-            Box::new(inflight.clone()),
-            Box::new(terminations.clone()),
-            Box::new(health.clone()),
-            Box::new(aborts.clone()),
-            Box::new(handshake_errors.clone()),
-            Box::new(watch_events.clone()),
-            Box::new(certificate_expiration.clone()),
-        ];
-        for collector in all {
-            registry.register(collector)?;
-        }
-        registry.register(Box::new(build))?;
-        registry.register(Box::new(
-            prometheus::process_collector::ProcessCollector::for_self(),
-        ))?;
-        Ok(Self {
-            inflight: ["readOnly", "mutating"].map(|kind| inflight.with_label_values(&[kind])),
-            registry,
-            requests,
-            durations,
-            sli,
-            long_running,
-            terminations,
-            aborts,
-            handshake_errors,
-            watch_events,
-            certificate_expiration,
-            health,
-            routes: RwLock::new(HashMap::new()),
-        })
+        registry.register(Box::new(ProcessCollector::for_self()))?;
+        Ok(metrics)
     }
 
     /// Where other rooms register theirs.

@@ -8,6 +8,7 @@ use std::future::Future;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use auth::Peer;
@@ -155,7 +156,10 @@ async fn http2_connection(
     stream: TlsStream<TcpStream>,
     stop: CancellationToken,
 ) -> hyper::Result<()> {
+    let spoke = Arc::new(AtomicBool::new(false));
+    let heard = Arc::clone(&spoke);
     let service = service_fn(move |request: Request<Incoming>| {
+        heard.store(true, Ordering::Relaxed);
         let served = Arc::clone(&app).serve(Arc::clone(&peer), request);
         async move { Ok::<_, Infallible>(Box::pin(served).await) }
     });
@@ -168,8 +172,17 @@ async fn http2_connection(
         .keep_alive_timeout(PONG)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
+    // Pings begin after the preface, so a peer that never sends it has a limit of
+    // its own.
+    let silent = async {
+        sleep(HEADERS).await;
+        if spoke.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+    };
     tokio::select! {
         ended = connection.as_mut() => return ended,
+        () = silent => return Ok(()),
         () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
     }
     connection.await
