@@ -8,6 +8,7 @@
 //! nothing.
 
 mod autoscaling;
+mod canonical;
 mod cluster;
 mod network;
 mod pod;
@@ -20,13 +21,23 @@ mod tests;
 use machinery::Gvk;
 use serde_json::{Map, Value};
 
+use crate::catalog::catalog;
+use crate::model::Type;
+
 pub use workload::job_selector;
 
 type Fields = Map<String, Value>;
 
-/// Fills the defaults of `gvk` into `object`. Kinds without such defaults, and
-/// values that are no objects, are left alone: judging shapes is validation's.
+/// Fills the defaults of `gvk` into `object`, and writes the quantities and times
+/// of built-in kinds canonically. Kinds without such defaults, and values that
+/// are no objects, are left alone: judging shapes is validation's.
 pub fn apply(gvk: &Gvk, object: &mut Value) {
+    let catalog = catalog();
+    if let Some(kind) = catalog.kind(gvk).filter(|kind| kind.proto)
+        && let Some(id) = catalog.definitions().id(&kind.definition)
+    {
+        canonical::write(catalog.definitions(), &Type::Ref(id), object, 0);
+    }
     let Some(object) = object.as_object_mut() else {
         return;
     };

@@ -466,3 +466,38 @@ fn autoscalers() {
     let v1 = ("autoscaling/v1", "HorizontalPodAutoscaler");
     check_at(v1, "/spec/metrics", json!({"spec": spec}), json!(null));
 }
+
+#[test]
+fn quantities_and_times_have_one_form() {
+    let resources = |given: Value| json!({"spec": {"hard": given}});
+    for (given, expected) in [
+        (json!("0.5"), json!("500m")),
+        (json!("1000m"), json!("1")),
+        (json!("1024Mi"), json!("1Gi")),
+        (json!("1e3"), json!("1e3")),
+        (json!(2), json!("2")),
+        (json!(0.25), json!("250m")),
+        (json!("much"), json!("much")),
+        (json!(true), json!(true)),
+    ] {
+        let quota = ("v1", "ResourceQuota");
+        check_at(
+            quota,
+            "/spec/hard/cpu",
+            resources(json!({"cpu": given})),
+            expected,
+        );
+    }
+    check_at(
+        ("v1", "ConfigMap"),
+        "/metadata/creationTimestamp",
+        json!({"metadata": {"creationTimestamp": "2026-01-02T05:04:05.9+02:00"}}),
+        json!("2026-01-02T03:04:05Z"),
+    );
+    check_at(
+        ("coordination.k8s.io/v1", "Lease"),
+        "/spec/renewTime",
+        json!({"spec": {"renewTime": "2026-01-02T03:04:05Z"}}),
+        json!("2026-01-02T03:04:05.000000Z"),
+    );
+}

@@ -1,0 +1,61 @@
+//! Quantities and times in the one form that Kubernetes stores: `0.5` is `500m`,
+//! a number is a string, an offset is UTC.
+//!
+//! Enters: an object of a kind with Go types. Leaves: the same values, written
+//! canonically; what cannot be read is left for validation to name. Depth-bounded;
+//! pure.
+
+use machinery::quantity::Quantity;
+use machinery::time;
+use serde_json::Value;
+
+use crate::model::{Definitions, Type};
+use crate::schema::MAX_DEPTH;
+
+pub(super) fn write(definitions: &Definitions, ty: &Type, value: &mut Value, depth: usize) {
+    if depth > MAX_DEPTH {
+        return;
+    }
+    match (ty, value) {
+        (Type::Ref(id), Value::Object(fields)) => {
+            let definition = definitions.get(*id);
+            for (name, child) in fields.iter_mut() {
+                if let Some(field) = definition.field(name) {
+                    write(definitions, &field.node.ty, child, depth + 1);
+                }
+            }
+        }
+        (Type::Map(of), Value::Object(fields)) => {
+            for child in fields.values_mut() {
+                write(definitions, &of.ty, child, depth + 1);
+            }
+        }
+        (Type::Array(of), Value::Array(items)) => {
+            for child in items {
+                write(definitions, &of.ty, child, depth + 1);
+            }
+        }
+        (Type::Quantity | Type::Time | Type::MicroTime, value) => {
+            if let Some(text) = scalar(ty, value)
+                && value.as_str() != Some(text.as_str())
+            {
+                *value = text.into();
+            }
+        }
+        _ => {}
+    }
+}
+
+fn scalar(ty: &Type, value: &Value) -> Option<String> {
+    match (ty, value) {
+        (Type::Quantity, Value::String(text)) => Quantity::parse(text)
+            .ok()
+            .map(|quantity| quantity.to_string()),
+        (Type::Quantity, Value::Number(number)) => Quantity::parse(&number.to_string())
+            .ok()
+            .map(|quantity| quantity.to_string()),
+        (Type::Time, Value::String(text)) => time::parse(text).ok().map(time::rfc3339_seconds),
+        (Type::MicroTime, Value::String(text)) => time::parse(text).ok().map(time::rfc3339_micros),
+        _ => None,
+    }
+}
