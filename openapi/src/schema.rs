@@ -9,6 +9,8 @@ mod crd;
 mod defaulting;
 mod formats;
 mod pruning;
+#[cfg(test)]
+mod tests;
 mod validation;
 
 use std::fmt::Write;
