@@ -1,0 +1,328 @@
+//! JSON patch (RFC 6902) in the dialect that Kubernetes clients know.
+//!
+//! Enters: a document and a list of operations. Leaves: the changed document, or
+//! which operation failed. Pure. Differences from the RFC follow the library that
+//! kube-apiserver uses: negative indices count from the end, and testing for
+//! `null` succeeds where there is nothing.
+
+use json_patch::{PatchErrorKind, PatchOperation};
+use serde_json::Value;
+
+use crate::Error;
+
+/// Most operations in one patch (`handlers/patch.go`).
+const MAX_OPERATIONS: usize = 10_000;
+/// Most bytes that `copy` operations of one patch may add.
+const MAX_COPIED: usize = 3 << 20;
+/// Deepest nesting that may come out.
+const MAX_DEPTH: usize = 256;
+/// Longest path of one operation, in segments.
+const MAX_SEGMENTS: usize = 64;
+/// Possible depth from which the real one is measured.
+const SUSPICIOUS_DEPTH: usize = 1_000;
+
+/// Applies the operations in order, all or none.
+pub fn json(doc: &Value, patch: &Value) -> Result<Value, Error> {
+    let Some(list) = patch.as_array() else {
+        return Err(Error::BadRequest(
+            "a JSON patch must be a list of operations".into(),
+        ));
+    };
+    if list.len() > MAX_OPERATIONS {
+        return Err(Error::TooLarge(format!(
+            "The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
+            list.len()
+        )));
+    }
+    let mut run = Run {
+        doc: doc.clone(),
+        copied: 0,
+        depth: depth(doc),
+    };
+    for (i, item) in list.iter().enumerate() {
+        run.step(i, item)?;
+    }
+    if depth(&run.doc) > MAX_DEPTH {
+        return Err(too_deep());
+    }
+    Ok(run.doc)
+}
+
+struct Run {
+    doc: Value,
+    copied: usize,
+    /// No less than the depth of `doc`.
+    depth: usize,
+}
+
+impl Run {
+    fn step(&mut self, i: usize, item: &Value) -> Result<(), Error> {
+        let mut item = item.clone();
+        self.shim(&mut item);
+        let operation: PatchOperation = serde_json::from_value(item)
+            .map_err(|e| Error::BadRequest(format!("operation {i} of the JSON patch: {e}")))?;
+        let segments = operation.path().count();
+        if segments > MAX_SEGMENTS {
+            return Err(too_deep());
+        }
+        match &operation {
+            PatchOperation::Test(test) if test.value.is_null() => {
+                let found = self.doc.pointer(test.path.as_str());
+                return match found {
+                    None | Some(Value::Null) => Ok(()),
+                    Some(_) => Err(failed(i, &operation, "value did not match")),
+                };
+            }
+            PatchOperation::Copy(copy) => {
+                if let Some(source) = self.doc.pointer(copy.from.as_str()) {
+                    self.copied += source.to_string().len();
+                }
+                if self.copied > MAX_COPIED {
+                    return Err(Error::TooLarge(format!(
+                        "Unable to complete the copy, the accumulated size increase of copy is {}, exceeding the limit {MAX_COPIED}",
+                        self.copied
+                    )));
+                }
+            }
+            _ => {}
+        }
+        let inserted = match &operation {
+            PatchOperation::Add(add) => depth(&add.value),
+            PatchOperation::Replace(replace) => depth(&replace.value),
+            PatchOperation::Copy(_) | PatchOperation::Move(_) => self.depth,
+            _ => 0,
+        };
+        self.depth = self.depth.max(segments + inserted);
+        json_patch::patch_unsafe(&mut self.doc, std::slice::from_ref(&operation))
+            .map_err(|e| failed(i, &operation, &reason(&e.kind)))?;
+        if self.depth > SUSPICIOUS_DEPTH {
+            self.depth = depth(&self.doc);
+            if self.depth > MAX_DEPTH {
+                return Err(too_deep());
+            }
+        }
+        Ok(())
+    }
+
+    /// Rewrites what the library below does not know.
+    fn shim(&self, item: &mut Value) {
+        let Some(fields) = item.as_object_mut() else {
+            return;
+        };
+        let op = fields.get("op").and_then(Value::as_str).unwrap_or("");
+        let inserts = matches!(op, "add" | "copy" | "move");
+        let valued = matches!(op, "add" | "replace" | "test");
+        for (name, inserts) in [("path", inserts), ("from", false)] {
+            if let Some(Value::String(path)) = fields.get_mut(name) {
+                self.positive(path, inserts);
+            }
+        }
+        if valued && !fields.contains_key("value") {
+            fields.insert("value".into(), Value::Null);
+        }
+    }
+
+    /// Turns negative indices of a path into positive ones. The last one of an
+    /// insertion counts from behind the last item.
+    fn positive(&self, path: &mut String, inserts: bool) {
+        if !path.contains("/-") {
+            return;
+        }
+        let mut done = String::with_capacity(path.len());
+        let segments: Vec<&str> = path.split('/').skip(1).collect();
+        for (i, segment) in segments.iter().enumerate() {
+            let list = self.doc.pointer(&done).and_then(Value::as_array);
+            let back = segment
+                .strip_prefix('-')
+                .and_then(|n| n.parse::<usize>().ok());
+            let resolved = list.zip(back).and_then(|(list, back)| {
+                let last = i + 1 == segments.len();
+                (list.len() + usize::from(inserts && last)).checked_sub(back)
+            });
+            done.push('/');
+            match resolved {
+                Some(index) => done.push_str(&index.to_string()),
+                None => done.push_str(segment),
+            }
+        }
+        *path = done;
+    }
+}
+
+fn reason(kind: &PatchErrorKind) -> String {
+    kind.to_string().replace('"', "'")
+}
+
+fn failed(i: usize, operation: &PatchOperation, why: &str) -> Error {
+    Error::Unprocessable(format!(
+        "operation {i} of the JSON patch failed at path {:?}: {why}",
+        operation.path().as_str()
+    ))
+}
+
+fn too_deep() -> Error {
+    Error::TooLarge(format!(
+        "the JSON patch nests deeper than {MAX_DEPTH} levels"
+    ))
+}
+
+/// Levels of nesting; measured without recursion.
+fn depth(value: &Value) -> usize {
+    let (mut deepest, mut open) = (0, vec![(value, 1)]);
+    while let Some((value, level)) = open.pop() {
+        deepest = deepest.max(level);
+        match value {
+            Value::Array(items) => open.extend(items.iter().map(|v| (v, level + 1))),
+            Value::Object(fields) => open.extend(fields.values().map(|v| (v, level + 1))),
+            _ => {}
+        }
+    }
+    deepest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    #[derive(Debug, PartialEq)]
+    enum Outcome {
+        Done(Value),
+        Bad,
+        Unprocessable,
+        Large,
+    }
+    use Outcome::*;
+
+    fn check(doc: Value, patch: Value, expect: Outcome) {
+        let got = match json(&doc, &patch) {
+            Ok(v) => Done(v),
+            Err(Error::BadRequest(_)) => Bad,
+            Err(Error::Unprocessable(_)) => Unprocessable,
+            Err(Error::TooLarge(_)) => Large,
+        };
+        assert_eq!(
+            got,
+            expect,
+            "{}",
+            &patch.to_string()[..patch.to_string().len().min(200)]
+        );
+    }
+
+    #[test]
+    fn operations_change_or_refuse() {
+        let doc = || json!({"a": [1, 2, 3], "b": {"c": "x"}});
+        let one = |op: Value| json!([op]);
+        check(
+            doc(),
+            one(json!({"op":"add","path":"/a/-","value":4})),
+            Done(json!({"a":[1,2,3,4],"b":{"c":"x"}})),
+        );
+        check(
+            doc(),
+            one(json!({"op":"add","path":"/a/-1","value":4})),
+            Done(json!({"a":[1,2,3,4],"b":{"c":"x"}})),
+        );
+        check(
+            doc(),
+            one(json!({"op":"replace","path":"/a/-1","value":4})),
+            Done(json!({"a":[1,2,4],"b":{"c":"x"}})),
+        );
+        check(
+            doc(),
+            one(json!({"op":"remove","path":"/a/-3"})),
+            Done(json!({"a":[2,3],"b":{"c":"x"}})),
+        );
+        check(
+            doc(),
+            one(json!({"op":"remove","path":"/a/-4"})),
+            Unprocessable,
+        );
+        check(
+            doc(),
+            one(json!({"op":"remove","path":"/x"})),
+            Unprocessable,
+        );
+        check(
+            doc(),
+            one(json!({"op":"replace","path":"/x","value":1})),
+            Unprocessable,
+        );
+        check(
+            doc(),
+            one(json!({"op":"test","path":"/b/c","value":"y"})),
+            Unprocessable,
+        );
+        check(
+            doc(),
+            one(json!({"op":"test","path":"/x","value":"y"})),
+            Unprocessable,
+        );
+        check(
+            doc(),
+            one(json!({"op":"test","path":"/x","value":null})),
+            Done(doc()),
+        );
+        check(
+            doc(),
+            one(json!({"op":"test","path":"/b/c","value":null})),
+            Unprocessable,
+        );
+        check(
+            doc(),
+            one(json!({"op":"move","from":"/b/c","path":"/d"})),
+            Done(json!({"a":[1,2,3],"b":{},"d":"x"})),
+        );
+        check(doc(), one(json!({"op":"jump","path":"/a"})), Bad);
+        check(doc(), one(json!({"op":"add","value":1})), Bad);
+        check(doc(), one(json!(7)), Bad);
+        check(doc(), json!({"op":"remove","path":"/a"}), Bad);
+    }
+
+    #[test]
+    fn work_is_bounded() {
+        let noop = json!({"op":"test","path":"/x","value":null});
+        check(
+            json!({}),
+            Value::from(vec![noop.clone(); 10_000]),
+            Done(json!({})),
+        );
+        check(json!({}), Value::from(vec![noop; 10_001]), Large);
+        let double = json!({"op":"copy","from":"/a","path":"/a/-"});
+        check(
+            json!({"a": ["0123456789"]}),
+            Value::from(vec![double; 40]),
+            Large,
+        );
+        let mut wrap = Vec::new();
+        for _ in 0..2_000 {
+            wrap.push(json!({"op":"add","path":"/b","value":{}}));
+            wrap.push(json!({"op":"move","from":"/a","path":"/b/c"}));
+            wrap.push(json!({"op":"move","from":"/b","path":"/a"}));
+        }
+        check(json!({"a": 1}), Value::from(wrap), Large);
+        let long = "/a".repeat(MAX_SEGMENTS + 1);
+        check(
+            json!({}),
+            json!([{"op":"add","path":long,"value":1}]),
+            Large,
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_operations_never_panic(
+            ops in prop::collection::vec(
+                ("(add|remove|replace|move|copy|test)", "(/(a|b|0|1|-|-1|-2|~1|)){0,3}", "(/(a|b|0|-1)){0,2}", any::<i8>()),
+                0..8,
+            ),
+        ) {
+            let list: Vec<Value> = ops
+                .into_iter()
+                .map(|(op, path, from, value)| json!({"op": op, "path": path, "from": from, "value": value}))
+                .collect();
+            let _ = json(&json!({"a": [1, {"b": [2, 3]}], "b": {"a": null}}), &Value::from(list));
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The order of a merged list: what the patch names follows the patch, the rest
+//! keeps its place relative to what it stood before.
+//!
+//! Enters: the merged items, the order asked for and the order before. Leaves:
+//! the same items, arranged. Rule of `strategicpatch/patch.go`
+//! (`normalizeElementOrder`). Pure.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+/// What identifies an item of a list: the value of its merge key, or itself.
+pub(crate) fn identity(item: &Value, key: Option<&str>) -> String {
+    match key {
+        Some(key) => item.get(key).unwrap_or(&Value::Null).to_string(),
+        None => item.to_string(),
+    }
+}
+
+/// Identity → position of the first item that has it.
+pub(crate) fn positions<'a>(
+    items: impl IntoIterator<Item = &'a Value>,
+    key: Option<&str>,
+) -> HashMap<String, usize> {
+    let mut found = HashMap::new();
+    for (i, item) in items.into_iter().enumerate() {
+        found.entry(identity(item, key)).or_insert(i);
+    }
+    found
+}
+
+/// Arranges `merged`: items in `wanted` in that order; the others in the order of
+/// `before`. Where both kinds stand in `before`, that decides who comes first; an
+/// item new to the list comes before.
+pub(crate) fn arrange(
+    merged: Vec<Value>,
+    wanted: &HashMap<String, usize>,
+    before: &HashMap<String, usize>,
+    key: Option<&str>,
+) -> Vec<Value> {
+    let place =
+        |item: &Value, order: &HashMap<String, usize>| order.get(&identity(item, key)).copied();
+    let mut named = Vec::new();
+    let mut others = Vec::new();
+    for item in merged {
+        let was = place(&item, before);
+        match place(&item, wanted) {
+            Some(at) => named.push((at, was, item)),
+            None => others.push((was.unwrap_or(usize::MAX), was, item)),
+        }
+    }
+    named.sort_by_key(|(at, _, _)| *at);
+    others.sort_by_key(|(at, _, _)| *at);
+
+    let mut out = Vec::with_capacity(named.len() + others.len());
+    let (mut named, mut others) = (named.into_iter().peekable(), others.into_iter().peekable());
+    loop {
+        let other_first = match (others.peek(), named.peek()) {
+            (Some((_, Some(o), _)), Some((_, Some(n), _))) => o < n,
+            (Some(_), None) => true,
+            (_, Some(_)) => false,
+            (None, None) => return out,
+        };
+        let next = if other_first {
+            others.next()
+        } else {
+            named.next()
+        };
+        out.extend(next.map(|(_, _, item)| item));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn check(merged: &str, wanted: &str, before: &str, expect: &str) {
+        let list =
+            |s: &str| -> Vec<Value> { s.chars().map(|c| json!({"n": c.to_string()})).collect() };
+        let key = Some("n");
+        let got = arrange(
+            list(merged),
+            &positions(&list(wanted), key),
+            &positions(&list(before), key),
+            key,
+        );
+        assert_eq!(got, list(expect), "{merged} {wanted} {before}");
+    }
+
+    #[test]
+    fn the_patch_leads_and_the_rest_keeps_its_place() {
+        check("abc", "", "abc", "abc");
+        check("abcd", "d", "abc", "dabc");
+        check("abc", "cb", "abc", "acb");
+        check("abcde", "aecd", "abcd", "aebcd");
+        check("xab", "abx", "ab", "abx");
+    }
+}

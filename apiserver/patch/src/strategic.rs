@@ -1,0 +1,323 @@
+//! Kubernetes' strategic merge patch: a merge patch that knows which lists are
+//! sets of keyed items.
+//!
+//! Enters: a document, a patch and the schema with merge keys. Leaves: the changed
+//! document. Pure. Rules and texts of `apimachinery/pkg/util/strategicpatch`.
+//!
+//! Directives: `$patch: delete|replace|merge` in an object or an item,
+//! `$retainKeys`, `$setElementOrder/x`, `$deleteFromPrimitiveList/x`. Recursion
+//! goes as deep as the patch, which its parser bounds.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use serde_json::{Map, Value};
+
+use crate::Error;
+use crate::order::{arrange, identity, positions};
+
+const PATCH: &str = "$patch";
+const RETAIN_KEYS: &str = "$retainKeys";
+const SET_ORDER: &str = "$setElementOrder/";
+const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
+
+type Fields = Map<String, Value>;
+
+/// What a schema says to the merge about one place in a document.
+pub(crate) trait Shape: Sized {
+    /// The place of a field below, if the schema knows it.
+    fn field(&self, name: &str) -> Option<Self>;
+    /// The place of the items of this list.
+    fn item(&self) -> Option<Self>;
+    /// A list is merged (else replaced).
+    fn merges(&self) -> bool;
+    /// A merged list's key; none where items are scalars.
+    fn merge_key(&self) -> Option<&str>;
+}
+
+impl Shape for openapi::Cursor<'_> {
+    fn field(&self, name: &str) -> Option<Self> {
+        openapi::Cursor::field(*self, name)
+    }
+    fn item(&self) -> Option<Self> {
+        openapi::Cursor::item(*self)
+    }
+    fn merges(&self) -> bool {
+        self.patch().merge
+    }
+    fn merge_key(&self) -> Option<&str> {
+        let key = &self.patch().merge_key;
+        (!key.is_empty()).then_some(key)
+    }
+}
+
+/// Merges `patch` into `doc`, led by the schema of the document's kind.
+pub fn strategic(doc: &Value, patch: &Value, schema: &openapi::Schema) -> Result<Value, Error> {
+    apply(doc, patch, Some(schema.root()))
+}
+
+fn apply<S: Shape>(doc: &Value, patch: &Value, shape: Option<S>) -> Result<Value, Error> {
+    let (Some(doc), Some(patch)) = (doc.as_object(), patch.as_object()) else {
+        return Err(Error::BadRequest(
+            "a strategic merge patch must be an object".into(),
+        ));
+    };
+    merge_fields(doc.clone(), patch, shape.as_ref()).map(Value::Object)
+}
+
+fn merge_fields<S: Shape>(
+    mut doc: Fields,
+    patch: &Fields,
+    shape: Option<&S>,
+) -> Result<Fields, Error> {
+    match patch.get(PATCH).map(Value::as_str) {
+        None | Some(Some("merge")) => {}
+        Some(Some("replace")) => doc.clear(),
+        Some(Some("delete")) => return Ok(Fields::new()),
+        Some(_) => return Err(unknown_directive(&patch[PATCH])),
+    }
+    retain_keys(&mut doc, patch)?;
+    let before = orders_before(&doc, patch);
+
+    for (key, value) in patch {
+        if let Some(field) = key.strip_prefix(DELETE_FROM) {
+            delete_from_primitives(&mut doc, field, value)?;
+        } else if key != PATCH && key != RETAIN_KEYS && !key.starts_with(SET_ORDER) {
+            merge_field(&mut doc, key, value, shape)?;
+        }
+    }
+    for (field, before) in before {
+        let order = patch.get(&format!("{SET_ORDER}{field}"));
+        set_order(&mut doc, patch, field, order, &before, shape)?;
+    }
+    Ok(doc)
+}
+
+/// The lists that a patch orders, as they stand before it.
+fn orders_before<'a>(doc: &Fields, patch: &'a Fields) -> Vec<(&'a str, Vec<Value>)> {
+    let ordered = patch.keys().filter_map(|k| k.strip_prefix(SET_ORDER));
+    ordered
+        .map(|field| {
+            let list = doc.get(field).and_then(Value::as_array);
+            (field, list.cloned().unwrap_or_default())
+        })
+        .collect()
+}
+
+fn merge_field<S: Shape>(
+    doc: &mut Fields,
+    key: &str,
+    value: &Value,
+    shape: Option<&S>,
+) -> Result<(), Error> {
+    let below = shape.and_then(|s| s.field(key));
+    let merged = match value {
+        Value::Null => {
+            doc.remove(key);
+            return Ok(());
+        }
+        Value::Object(fields) => {
+            let old = match doc.remove(key) {
+                Some(Value::Object(old)) => old,
+                _ => Fields::new(),
+            };
+            Value::Object(merge_fields(old, fields, below.as_ref())?)
+        }
+        Value::Array(items) => {
+            let old = match doc.remove(key) {
+                Some(Value::Array(old)) => old,
+                _ => Vec::new(),
+            };
+            Value::Array(merge_list(old, items, below.as_ref())?)
+        }
+        scalar => scalar.clone(),
+    };
+    doc.insert(key.to_owned(), merged);
+    Ok(())
+}
+
+fn merge_list<S: Shape>(
+    old: Vec<Value>,
+    patch: &[Value],
+    shape: Option<&S>,
+) -> Result<Vec<Value>, Error> {
+    let key = shape.and_then(Shape::merge_key);
+    let item_shape = shape.and_then(Shape::item);
+    if !shape.is_some_and(Shape::merges) {
+        return patch
+            .iter()
+            .filter(|item| item.get(PATCH).is_none())
+            .map(|item| fresh(item, item_shape.as_ref()))
+            .collect();
+    }
+    let before = positions(&old, key);
+    let Some(key) = key else {
+        return Ok(merge_scalars(old, patch, &before));
+    };
+    merge_items(old, patch, &before, key, item_shape.as_ref())
+}
+
+fn merge_scalars(
+    mut old: Vec<Value>,
+    patch: &[Value],
+    before: &HashMap<String, usize>,
+) -> Vec<Value> {
+    old.extend(patch.iter().cloned());
+    let mut seen = HashSet::new();
+    old.retain(|item| seen.insert(identity(item, None)));
+    arrange(old, &positions(patch, None), before, None)
+}
+
+fn merge_items<S: Shape>(
+    old: Vec<Value>,
+    patch: &[Value],
+    before: &HashMap<String, usize>,
+    key: &str,
+    shape: Option<&S>,
+) -> Result<Vec<Value>, Error> {
+    let mut slots: Vec<Option<Value>> = old.into_iter().map(Some).collect();
+    let mut place: HashMap<String, VecDeque<usize>> = HashMap::new();
+    for (i, slot) in slots.iter().enumerate() {
+        let id = slot.as_ref().map(|v| identity(v, Some(key)));
+        place
+            .entry(id.unwrap_or_default())
+            .or_default()
+            .push_back(i);
+    }
+    let mut replace = false;
+    let mut plain = Vec::new();
+    for item in patch {
+        let Some(fields) = item.as_object() else {
+            return Err(Error::Unprocessable(
+                "the items of a list with a merge key must be objects".into(),
+            ));
+        };
+        match fields.get(PATCH).map(Value::as_str) {
+            None | Some(Some("merge")) => plain.push((item, fields)),
+            Some(Some("replace")) => replace = true,
+            Some(Some("delete")) => {
+                let id = item_id(item, key)?;
+                for gone in place.remove(&id).into_iter().flatten() {
+                    slots[gone] = None;
+                }
+            }
+            Some(_) => return Err(unknown_directive(&fields[PATCH])),
+        }
+    }
+    if replace {
+        return plain.iter().map(|(item, _)| fresh(item, shape)).collect();
+    }
+    for (item, fields) in &plain {
+        let id = item_id(item, key)?;
+        // The key of a Service's port is not unique: each item is met once.
+        let met = place.get_mut(&id).and_then(VecDeque::pop_front);
+        let old = match met.and_then(|at| slots[at].take()) {
+            Some(Value::Object(old)) => old,
+            _ => Fields::new(),
+        };
+        let merged = Some(Value::Object(merge_fields(old, fields, shape)?));
+        match met {
+            Some(at) => slots[at] = merged,
+            None => slots.push(merged),
+        }
+    }
+    let merged = slots.into_iter().flatten().collect();
+    let wanted = positions(plain.iter().map(|(item, _)| *item), Some(key));
+    Ok(arrange(merged, &wanted, before, Some(key)))
+}
+
+/// A value of the patch that has no counterpart: without directives and nulls.
+fn fresh<S: Shape>(value: &Value, shape: Option<&S>) -> Result<Value, Error> {
+    match value {
+        Value::Object(fields) => merge_fields(Fields::new(), fields, shape).map(Value::Object),
+        other => Ok(other.clone()),
+    }
+}
+
+fn item_id(item: &Value, key: &str) -> Result<String, Error> {
+    match item.get(key) {
+        Some(_) => Ok(identity(item, Some(key))),
+        None => Err(Error::Unprocessable(format!(
+            "map: {item} does not contain declared merge key: {key}"
+        ))),
+    }
+}
+
+fn retain_keys(doc: &mut Fields, patch: &Fields) -> Result<(), Error> {
+    let Some(directive) = patch.get(RETAIN_KEYS) else {
+        return Ok(());
+    };
+    let bad = || {
+        Error::BadRequest(format!(
+            "invalid patch format of retainKeys: {directive} must list every key of the patch"
+        ))
+    };
+    let keys: Option<HashSet<&str>> = directive
+        .as_array()
+        .and_then(|list| list.iter().map(Value::as_str).collect());
+    let keys = keys.ok_or_else(bad)?;
+    let listed = |(key, value): (&String, &Value)| {
+        key.starts_with('$') || value.is_null() || keys.contains(key.as_str())
+    };
+    if !patch.iter().all(listed) {
+        return Err(bad());
+    }
+    doc.retain(|key, _| keys.contains(key.as_str()));
+    Ok(())
+}
+
+fn delete_from_primitives(doc: &mut Fields, field: &str, value: &Value) -> Result<(), Error> {
+    let Some(gone) = value.as_array() else {
+        return Err(Error::BadRequest(format!(
+            "invalid patch format of primitive list: {DELETE_FROM}{field} must be a list"
+        )));
+    };
+    let gone: HashSet<String> = gone.iter().map(|v| identity(v, None)).collect();
+    if let Some(list) = doc.get_mut(field).and_then(Value::as_array_mut) {
+        list.retain(|item| !gone.contains(&identity(item, None)));
+    }
+    Ok(())
+}
+
+fn set_order<S: Shape>(
+    doc: &mut Fields,
+    patch: &Fields,
+    field: &str,
+    order: Option<&Value>,
+    before: &[Value],
+    shape: Option<&S>,
+) -> Result<(), Error> {
+    let Some(order) = order.and_then(Value::as_array) else {
+        return Err(Error::BadRequest(format!(
+            "invalid patch format of setElementOrder list: {SET_ORDER}{field} must be a list"
+        )));
+    };
+    let below = shape.and_then(|s| s.field(field));
+    let key = below.as_ref().and_then(Shape::merge_key);
+    let wanted = positions(order, key);
+    if let Some(items) = patch.get(field).and_then(Value::as_array) {
+        let places = items
+            .iter()
+            .filter(|item| item.get(PATCH).is_none())
+            .map(|item| wanted.get(&identity(item, key)));
+        let places: Option<Vec<&usize>> = places.collect();
+        if !places.is_some_and(|p| p.is_sorted()) {
+            return Err(Error::BadRequest(format!(
+                "The order in patch list:\n{}\n doesn't match {SET_ORDER}{field} list:\n{}\n",
+                Value::from(items.as_slice()),
+                Value::from(order.as_slice())
+            )));
+        }
+    }
+    if let Some(list) = doc.get_mut(field).and_then(Value::as_array_mut) {
+        let merged = std::mem::take(list);
+        *list = arrange(merged, &wanted, &positions(before, key), key);
+    }
+    Ok(())
+}
+
+fn unknown_directive(directive: &Value) -> Error {
+    Error::Unprocessable(format!("unknown patch type found: {directive}"))
+}
+
+#[cfg(test)]
+mod tests;

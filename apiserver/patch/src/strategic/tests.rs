@@ -1,0 +1,323 @@
+//! What kubectl sends, on the shape of a Deployment reduced to what matters.
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+/// A schema for tests: fields with their own shape, and how a list merges.
+#[derive(Clone, Default)]
+struct Mini {
+    fields: Vec<(&'static str, Mini)>,
+    item: Option<Box<Mini>>,
+    merges: bool,
+    key: Option<&'static str>,
+}
+
+impl Shape for Mini {
+    fn field(&self, name: &str) -> Option<Self> {
+        let found = self.fields.iter().find(|(n, _)| *n == name)?;
+        Some(found.1.clone())
+    }
+    fn item(&self) -> Option<Self> {
+        self.item.as_deref().cloned()
+    }
+    fn merges(&self) -> bool {
+        self.merges
+    }
+    fn merge_key(&self) -> Option<&str> {
+        self.key
+    }
+}
+
+fn object(fields: Vec<(&'static str, Mini)>) -> Mini {
+    Mini {
+        fields,
+        ..Mini::default()
+    }
+}
+
+fn keyed(key: &'static str, item: Mini) -> Mini {
+    Mini {
+        item: Some(Box::new(item)),
+        merges: true,
+        key: Some(key),
+        ..Mini::default()
+    }
+}
+
+fn deployment() -> Mini {
+    let scalars = Mini {
+        merges: true,
+        ..Mini::default()
+    };
+    let container = object(vec![
+        ("ports", keyed("containerPort", Mini::default())),
+        ("env", keyed("name", Mini::default())),
+        ("args", Mini::default()),
+    ]);
+    let pod = object(vec![
+        ("containers", keyed("name", container)),
+        ("volumes", keyed("name", Mini::default())),
+    ]);
+    object(vec![
+        ("metadata", object(vec![("finalizers", scalars)])),
+        (
+            "spec",
+            object(vec![("template", object(vec![("spec", pod)]))]),
+        ),
+    ])
+}
+
+fn two_containers() -> Value {
+    json!({"metadata": {"name": "d", "finalizers": ["a", "b"]}, "spec": {"replicas": 1, "template": {"spec": {"containers": [
+        {"name": "web", "image": "nginx:1", "args": ["x", "y"], "ports": [{"containerPort": 80}, {"containerPort": 443, "name": "tls"}]},
+        {"name": "side", "image": "envoy:1"},
+    ]}}}})
+}
+
+fn in_pod(patch: Value) -> Value {
+    json!({"spec": {"template": {"spec": patch}}})
+}
+
+/// `Ok(pod spec)` after the patch, or the kind of refusal.
+fn check_pod(patch: Value, expect: Result<Value, &str>) {
+    let got = apply(
+        &two_containers(),
+        &in_pod(patch.clone()),
+        Some(deployment()),
+    );
+    let got = got
+        .map(|v| v["spec"]["template"]["spec"].clone())
+        .map_err(|e| match e {
+            Error::BadRequest(_) => "bad",
+            Error::Unprocessable(_) => "unprocessable",
+            Error::TooLarge(_) => "large",
+        });
+    assert_eq!(got, expect, "{patch}");
+}
+
+fn web(ports: Value) -> Value {
+    json!({"name": "web", "image": "nginx:1", "args": ["x", "y"], "ports": ports})
+}
+
+fn side() -> Value {
+    json!({"name": "side", "image": "envoy:1"})
+}
+
+fn both_ports() -> Value {
+    json!([{"containerPort": 80}, {"containerPort": 443, "name": "tls"}])
+}
+
+#[test]
+fn set_image_changes_one_container() {
+    check_pod(
+        json!({"containers": [{"name": "side", "image": "envoy:2"}]}),
+        Ok(json!({"containers": [web(both_ports()), {"name": "side", "image": "envoy:2"}]})),
+    );
+    check_pod(
+        json!({"$setElementOrder/containers": [{"name": "web"}, {"name": "side"}],
+               "containers": [{"name": "side", "image": "envoy:2"}]}),
+        Ok(json!({"containers": [web(both_ports()), {"name": "side", "image": "envoy:2"}]})),
+    );
+}
+
+#[test]
+fn apply_removes_one_port() {
+    check_pod(
+        json!({"$setElementOrder/containers": [{"name": "web"}, {"name": "side"}],
+               "containers": [{"name": "web", "$setElementOrder/ports": [{"containerPort": 80}],
+                               "ports": [{"$patch": "delete", "containerPort": 443}]}]}),
+        Ok(json!({"containers": [web(json!([{"containerPort": 80}])), side()]})),
+    );
+}
+
+#[test]
+fn items_come_go_and_move() {
+    check_pod(
+        json!({"containers": [{"name": "new", "image": "x"}]}),
+        Ok(json!({"containers": [{"name": "new", "image": "x"}, web(both_ports()), side()]})),
+    );
+    check_pod(
+        json!({"$setElementOrder/containers": [{"name": "side"}, {"name": "new"}, {"name": "web"}],
+               "containers": [{"name": "new", "image": "x", "tty": null}]}),
+        Ok(json!({"containers": [side(), {"name": "new", "image": "x"}, web(both_ports())]})),
+    );
+    check_pod(
+        json!({"containers": [{"name": "web", "$patch": "delete"}]}),
+        Ok(json!({"containers": [side()]})),
+    );
+    check_pod(
+        json!({"containers": [{"$patch": "replace"}, {"name": "only", "image": "x"}]}),
+        Ok(json!({"containers": [{"name": "only", "image": "x"}]})),
+    );
+    check_pod(
+        json!({"containers": [{"name": "web", "$patch": "replace", "image": "z"}]}),
+        Ok(json!({"containers": []})),
+    );
+    check_pod(
+        json!({"containers": [{"name": "side", "args": ["n"]}]}),
+        Ok(
+            json!({"containers": [web(both_ports()), {"name": "side", "image": "envoy:1", "args": ["n"]}]}),
+        ),
+    );
+    check_pod(
+        json!({"containers": [{"name": "web", "args": ["n"]}]}),
+        Ok(
+            json!({"containers": [{"name": "web", "image": "nginx:1", "args": ["n"], "ports": both_ports()}, side()]}),
+        ),
+    );
+}
+
+#[test]
+fn retain_keys_clears_the_union() {
+    let mut doc = two_containers();
+    doc["spec"]["template"]["spec"]["volumes"] = json!([{"name": "v", "emptyDir": {}}]);
+    let patch = in_pod(json!({"volumes": [
+        {"name": "v", "$retainKeys": ["name", "configMap"], "configMap": {"name": "c"}}]}));
+    let got = apply(&doc, &patch, Some(deployment())).unwrap();
+    assert_eq!(
+        got["spec"]["template"]["spec"]["volumes"],
+        json!([{"name": "v", "configMap": {"name": "c"}}])
+    );
+}
+
+#[test]
+fn scalars_objects_and_unknown_fields() {
+    let table = [
+        (
+            json!({"metadata": {"finalizers": ["c", "a"]}}),
+            "/metadata/finalizers",
+            json!(["c", "a", "b"]),
+        ),
+        (
+            json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["a"]}}),
+            "/metadata/finalizers",
+            json!(["b"]),
+        ),
+        (
+            json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["a"],
+                "$setElementOrder/finalizers": ["c", "b"], "finalizers": ["c"]}}),
+            "/metadata/finalizers",
+            json!(["c", "b"]),
+        ),
+        (
+            json!({"metadata": {"labels": {"a": "1", "b": null}}}),
+            "/metadata/labels",
+            json!({"a": "1"}),
+        ),
+        (
+            json!({"spec": {"selector": {"matchLabels": {"a": "b"}}}}),
+            "/spec/selector",
+            json!({"matchLabels": {"a": "b"}}),
+        ),
+        (
+            json!({"spec": {"template": {"$patch": "replace", "x": 1}}}),
+            "/spec/template",
+            json!({"x": 1}),
+        ),
+        (
+            json!({"spec": {"template": {"$patch": "delete"}}}),
+            "/spec/template",
+            json!({}),
+        ),
+        (json!({"spec": {"other": [1]}}), "/spec/other", json!([1])),
+    ];
+    for (patch, path, expect) in table {
+        let got = apply(&two_containers(), &patch, Some(deployment())).unwrap();
+        assert_eq!(got.pointer(path), Some(&expect), "{patch}");
+    }
+}
+
+#[test]
+fn ports_of_one_number_and_two_protocols_stay_two() {
+    let shape = || object(vec![("ports", keyed("port", Mini::default()))]);
+    let doc = json!({"ports": [{"port": 53, "protocol": "TCP"}, {"port": 53, "protocol": "UDP"}]});
+    let same = apply(&doc, &doc, Some(shape())).unwrap();
+    assert_eq!(same, doc);
+    assert_eq!(apply(&json!({}), &doc, Some(shape())).unwrap(), doc);
+}
+
+#[test]
+fn malformed_patches_are_refused() {
+    check_pod(
+        json!({"containers": [{"image": "x"}]}),
+        Err("unprocessable"),
+    );
+    check_pod(json!({"containers": ["x"]}), Err("unprocessable"));
+    check_pod(
+        json!({"containers": [{"name": "web", "$patch": "shuffle"}]}),
+        Err("unprocessable"),
+    );
+    check_pod(json!({"$patch": 1}), Err("unprocessable"));
+    check_pod(
+        json!({"$setElementOrder/containers": [{"name": "web"}], "containers": [{"name": "side"}]}),
+        Err("bad"),
+    );
+    check_pod(json!({"$setElementOrder/containers": "x"}), Err("bad"));
+    check_pod(
+        json!({"$retainKeys": ["volumes"], "containers": []}),
+        Err("bad"),
+    );
+    check_pod(json!({"$deleteFromPrimitiveList/x": 1}), Err("bad"));
+    assert!(apply(&json!({}), &json!([]), Some(deployment())).is_err());
+}
+
+fn containers() -> impl Strategy<Value = Value> {
+    prop::collection::vec(
+        ("[a-d]", "[xy]", prop::option::of("(delete|replace|merge)")),
+        0..5,
+    )
+    .prop_map(|items| {
+        let items = items.into_iter().map(|(name, image, directive)| {
+            let mut item = json!({"name": name, "image": image});
+            if let Some(directive) = directive {
+                item["$patch"] = directive.into();
+            }
+            item
+        });
+        Value::from(items.collect::<Vec<_>>())
+    })
+}
+
+proptest! {
+    #[test]
+    fn applying_twice_is_applying_once(patch in containers()) {
+        let doc = two_containers();
+        let patch = in_pod(json!({"containers": patch}));
+        let distinct = |v: &Value| {
+            let list = v["spec"]["template"]["spec"]["containers"].as_array().cloned();
+            let names: Vec<String> = list.unwrap_or_default().iter().map(|c| c["name"].to_string()).collect();
+            names.iter().collect::<HashSet<_>>().len() == names.len()
+        };
+        prop_assume!(distinct(&patch));
+        let once = apply(&doc, &patch, Some(deployment())).unwrap();
+        prop_assert!(!once.to_string().contains("$patch"));
+        prop_assert_eq!(apply(&once, &patch, Some(deployment())).unwrap(), once);
+    }
+
+    #[test]
+    fn arbitrary_trees_never_panic(
+        doc in crate::merge::tests::tree(),
+        patch in crate::merge::tests::tree(),
+    ) {
+        let shape = object(vec![("a", keyed("b", deployment())), ("b", deployment())]);
+        let _ = apply(&doc, &patch, Some(shape));
+    }
+}
+
+#[test]
+fn the_catalog_knows_the_merge_keys() {
+    let kind = machinery::Gvk::constant("apps", "v1", "Deployment");
+    let catalog = openapi::catalog();
+    let schema = catalog.schema(catalog.kind(&kind).unwrap());
+    let patch = in_pod(json!({
+        "$setElementOrder/containers": [{"name": "web"}, {"name": "side"}],
+        "containers": [{"name": "web", "image": "nginx:2", "$setElementOrder/ports": [{"containerPort": 443}],
+                        "ports": [{"$patch": "delete", "containerPort": 80}]}]}));
+    let got = strategic(&two_containers(), &patch, &schema).unwrap();
+    assert_eq!(
+        got["spec"]["template"]["spec"]["containers"],
+        json!([{"name": "web", "image": "nginx:2", "args": ["x", "y"], "ports": [{"containerPort": 443, "name": "tls"}]}, side()])
+    );
+}
