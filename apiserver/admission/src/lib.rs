@@ -1,1 +1,35 @@
-//! admission
+//! Admission: what the server fills into an object before it is stored, and what
+//! it refuses. One file per kind, or per few kinds that share their rules; what
+//! Karmada does in webhooks happens here, in the process.
+//!
+//! write ──► [`Chain::mutate`] ──► schema validation ──► [`Chain::validate`] ──► store
+//!
+//! Invariants: rules are functions from trees of values to field errors; only the
+//! chain is asynchronous and only it reads other objects, through `client::Api`.
+//! Applying a mutation twice changes nothing more. No rule panics, whatever the
+//! tree.
+//!
+//! Entry points: [`Chain`], [`Attributes`], [`metadata`].
+
+mod affinity;
+mod attributes;
+mod binding;
+mod builtin;
+mod chain;
+mod cluster;
+mod federated;
+mod interpreter;
+pub mod metadata;
+mod overrides;
+mod placement;
+mod policy;
+mod protection;
+mod quota;
+mod resources;
+mod taint_policy;
+mod tree;
+mod url;
+
+pub use attributes::{Attributes, Operation};
+pub use chain::{Chain, Options};
+pub use interpreter::Compile;

@@ -1,0 +1,155 @@
+//! ResourceBinding, ClusterResourceBinding and Work.
+//!
+//! Enters: an object. Leaves: the object with its permanent id; a Work's manifests
+//! pruned and marked. Pure but for the random id. Rules of Karmada's
+//! `webhook/{resourcebinding,clusterresourcebinding,work}`.
+
+use machinery::FieldError;
+use openapi::karmada::labels::WORK_ID;
+use openapi::karmada_prune;
+use serde_json::Value;
+use uuid::Uuid;
+
+use crate::tree::{entries, get, items_mut, object_mut, text};
+
+pub(crate) const SERVICE_ID: &str = "multiclusterservice.karmada.io/permanent-id";
+const DEPENDENCIES: &str = "resourcebinding.karmada.io/dependencies";
+
+/// Gives an object a permanent id under `label` unless it has one.
+pub(crate) fn permanent_id(object: &mut Value, label: &str) {
+    if let Some(labels) = object_mut(object, &["metadata", "labels"])
+        && labels.get(label).is_none_or(|id| id == "")
+    {
+        labels.insert(label.into(), Uuid::new_v4().to_string().into());
+    }
+}
+
+pub(crate) fn mutate_work(work: &mut Value) {
+    permanent_id(work, WORK_ID);
+    let id = get(work, "/metadata/labels")
+        .get(WORK_ID)
+        .cloned()
+        .unwrap_or(Value::Null);
+    for manifest in items_mut(work, "/spec/workload/manifests") {
+        karmada_prune::prune(manifest, true);
+        if let Some(labels) = object_mut(manifest, &["metadata", "labels"]) {
+            labels.insert(WORK_ID.into(), id.clone());
+        }
+        karmada_prune::record_managed(manifest);
+    }
+}
+
+/// A manifest says what it is.
+pub(crate) fn validate_work(work: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let manifests = get(work, "/spec/workload/manifests").as_array();
+    for (i, manifest) in manifests.into_iter().flatten().enumerate() {
+        if text(manifest, "/kind").is_empty() {
+            let field = format!("spec.workload.manifests[{i}].kind");
+            errors.push(FieldError::required(field, "Object 'Kind' is missing"));
+        }
+    }
+    errors
+}
+
+pub(crate) fn validate(binding: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let annotation = entries(binding, "/metadata/annotations").find(|(k, _)| *k == DEPENDENCIES);
+    if let Some((_, value)) = annotation {
+        dependencies(value.as_str().unwrap_or(""), &mut errors);
+    }
+    errors
+}
+
+fn dependencies(annotation: &str, errors: &mut Vec<FieldError>) {
+    let parsed = serde_json::from_str::<Value>(annotation);
+    let references = parsed.as_ref().ok().and_then(Value::as_array);
+    let fits = |reference: &Value| {
+        let text = |name: &str| reference.get(name).is_none_or(Value::is_string);
+        reference.is_object()
+            && ["apiVersion", "kind", "namespace", "name"]
+                .into_iter()
+                .all(text)
+    };
+    if !references.is_some_and(|list| list.iter().all(fits)) {
+        errors.push(FieldError::invalid(
+            format!("metadata.annotations[{DEPENDENCIES}]"),
+            &annotation.into(),
+            "annotation value must be a JSON list of dependent object references",
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use openapi::karmada::labels::{BINDING_ID, CLUSTER_BINDING_ID, MANAGED_LABELS};
+    use serde_json::json;
+
+    #[test]
+    fn an_id_is_given_once() {
+        let mut binding = json!({"metadata": {"name": "b"}});
+        permanent_id(&mut binding, BINDING_ID);
+        let id = binding["metadata"]["labels"][BINDING_ID].clone();
+        assert_eq!(id.as_str().unwrap().len(), 36);
+        permanent_id(&mut binding, BINDING_ID);
+        assert_eq!(binding["metadata"]["labels"][BINDING_ID], id);
+        let mut own = json!({"metadata": {"labels": {CLUSTER_BINDING_ID: "x"}}});
+        permanent_id(&mut own, CLUSTER_BINDING_ID);
+        assert_eq!(own["metadata"]["labels"][CLUSTER_BINDING_ID], "x");
+    }
+
+    #[test]
+    fn manifests_of_a_work_are_pruned_and_marked() {
+        let mut work = json!({"metadata": {"name": "w"}, "spec": {"workload": {"manifests": [
+            {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "uid": "u", "labels": {"a": "b"}},
+             "spec": {"ttlSecondsAfterFinished": 1}, "status": {}}]}}});
+        mutate_work(&mut work);
+        let id = work["metadata"]["labels"][WORK_ID]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        let manifest = &work["spec"]["workload"]["manifests"][0];
+        assert_eq!(
+            manifest["metadata"]["labels"],
+            json!({"a": "b", WORK_ID: id})
+        );
+        assert_eq!(
+            (manifest.get("status"), &manifest["spec"]),
+            (None, &json!({}))
+        );
+        assert_eq!(
+            manifest["metadata"]["annotations"][MANAGED_LABELS],
+            format!("a,{WORK_ID}")
+        );
+        let once = work.clone();
+        mutate_work(&mut work);
+        assert_eq!(work, once);
+        assert!(validate_work(&work).is_empty());
+        let bad = json!({"spec": {"workload": {"manifests": [{"apiVersion": "v1"}]}}});
+        assert_eq!(
+            validate_work(&bad)[0].field,
+            "spec.workload.manifests[0].kind"
+        );
+    }
+
+    #[test]
+    fn dependencies_are_a_list_of_references() {
+        let table = [
+            (json!({}), true),
+            (json!({DEPENDENCIES: "[]"}), true),
+            (
+                json!({DEPENDENCIES: r#"[{"apiVersion":"v1","kind":"Secret","name":"s"}]"#}),
+                true,
+            ),
+            (json!({DEPENDENCIES: "{}"}), false),
+            (json!({DEPENDENCIES: "[3]"}), false),
+            (json!({DEPENDENCIES: r#"[{"kind":3}]"#}), false),
+            (json!({DEPENDENCIES: ""}), false),
+        ];
+        for (annotations, fine) in table {
+            let binding = json!({"metadata": {"annotations": annotations}});
+            assert_eq!(validate(&binding).is_empty(), fine, "{annotations}");
+        }
+    }
+}

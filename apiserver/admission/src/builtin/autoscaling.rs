@@ -1,0 +1,236 @@
+//! HorizontalPodAutoscaler; its parts also serve the federated one.
+
+use machinery::FieldError;
+use machinery::names::path_segment;
+use serde_json::Value;
+
+use crate::tree::{check, get, has, int, items, nth, text};
+
+pub(super) fn validate(version: &str, hpa: &Value, errors: &mut Vec<FieldError>) {
+    let spec = get(hpa, "/spec");
+    replicas(spec, errors);
+    scale_target(spec, errors);
+    if version == "v1" {
+        if let Some(target) = int(spec, "/targetCPUUtilizationPercentage")
+            && target < 1
+        {
+            errors.push(FieldError::invalid(
+                "spec.targetCPUUtilizationPercentage",
+                &target.into(),
+                "must be greater than 0",
+            ));
+        }
+        return;
+    }
+    metrics(
+        &[
+            "Object",
+            "Pods",
+            "Resource",
+            "ContainerResource",
+            "External",
+        ],
+        items(spec, "/metrics"),
+        errors,
+    );
+    behavior(get(spec, "/behavior"), errors);
+}
+
+/// 1 ≤ minReplicas ≤ maxReplicas.
+pub(crate) fn replicas(spec: &Value, errors: &mut Vec<FieldError>) {
+    let min = int(spec, "/minReplicas");
+    if let Some(min) = min
+        && min < 1
+    {
+        errors.push(FieldError::invalid(
+            "spec.minReplicas",
+            &min.into(),
+            "must be greater than or equal to 1",
+        ));
+    }
+    let max = int(spec, "/maxReplicas").unwrap_or(0);
+    let why = if max < 1 {
+        "must be greater than 0"
+    } else if min.is_some_and(|min| max < min) {
+        "must be greater than or equal to `minReplicas`"
+    } else {
+        return;
+    };
+    errors.push(FieldError::invalid("spec.maxReplicas", &max.into(), why));
+}
+
+/// What is scaled has a kind and a name.
+pub(crate) fn scale_target(spec: &Value, errors: &mut Vec<FieldError>) {
+    for part in ["kind", "name"] {
+        let field = format!("spec.scaleTargetRef.{part}");
+        let value = text(spec, &format!("/scaleTargetRef/{part}"));
+        if value.is_empty() {
+            errors.push(FieldError::required(field, ""));
+        } else {
+            check(field, value, path_segment(value), errors);
+        }
+    }
+}
+
+/// Each metric has a type that is allowed here, and the source that belongs to it
+/// with a target.
+pub(crate) fn metrics(allowed: &[&str], metrics: &[Value], errors: &mut Vec<FieldError>) {
+    for (i, metric) in metrics.iter().enumerate() {
+        let field = nth("spec.metrics", i);
+        let kind = text(metric, "/type");
+        let source = match kind {
+            "Object" => "object",
+            "Pods" => "pods",
+            "Resource" => "resource",
+            "ContainerResource" => "containerResource",
+            "External" => "external",
+            _ => "",
+        };
+        if source.is_empty() || !allowed.contains(&kind) {
+            errors.push(FieldError::not_supported(
+                format!("{field}.type"),
+                &kind.into(),
+                allowed,
+            ));
+            continue;
+        }
+        let sources = [
+            "object",
+            "pods",
+            "resource",
+            "containerResource",
+            "external",
+        ];
+        for other in sources {
+            if other != source && has(metric, &format!("/{other}")) {
+                errors.push(FieldError::forbidden(
+                    format!("{field}.{other}"),
+                    "must populate the given metric source only",
+                ));
+            }
+        }
+        let given = get(metric, &format!("/{source}"));
+        if given.is_null() {
+            errors.push(FieldError::required(
+                format!("{field}.{source}"),
+                "must populate information for the given metric source",
+            ));
+            continue;
+        }
+        let named = !matches!(source, "resource" | "containerResource");
+        let name = if named { "/metric/name" } else { "/name" };
+        if text(given, name).is_empty() {
+            let name = name.replace('/', ".");
+            errors.push(FieldError::required(format!("{field}.{source}{name}"), ""));
+        }
+        target(
+            &format!("{field}.{source}.target"),
+            get(given, "/target"),
+            errors,
+        );
+    }
+}
+
+fn target(field: &str, target: &Value, errors: &mut Vec<FieldError>) {
+    let kind = text(target, "/type");
+    if !matches!(kind, "Utilization" | "Value" | "AverageValue") {
+        errors.push(FieldError::not_supported(
+            format!("{field}.type"),
+            &kind.into(),
+            &["Utilization", "Value", "AverageValue"],
+        ));
+    }
+    if let Some(percent) = int(target, "/averageUtilization")
+        && percent < 1
+    {
+        errors.push(FieldError::invalid(
+            format!("{field}.averageUtilization"),
+            &percent.into(),
+            "must be greater than 0",
+        ));
+    }
+    let wanted = match kind {
+        "Utilization" => "averageUtilization",
+        "Value" => "value",
+        "AverageValue" => "averageValue",
+        _ => return,
+    };
+    if !has(target, &format!("/{wanted}")) {
+        errors.push(FieldError::required(
+            format!("{field}.{wanted}"),
+            &format!("must specify {wanted} for a target of type {kind}"),
+        ));
+    }
+}
+
+/// Windows 0–3600 s, at least one policy, each with a period of 1–1800 s.
+pub(crate) fn behavior(behavior: &Value, errors: &mut Vec<FieldError>) {
+    for side in ["scaleUp", "scaleDown"] {
+        let rules = get(behavior, &format!("/{side}"));
+        if rules.is_null() {
+            continue;
+        }
+        let field = format!("spec.behavior.{side}");
+        if let Some(window) = int(rules, "/stabilizationWindowSeconds")
+            && !(0..=3600).contains(&window)
+        {
+            let why = if window < 0 {
+                "must be greater than or equal to zero"
+            } else {
+                "must be less than or equal to 3600"
+            };
+            let field = format!("{field}.stabilizationWindowSeconds");
+            errors.push(FieldError::invalid(field, &window.into(), why));
+        }
+        let select = text(rules, "/selectPolicy");
+        if !matches!(select, "" | "Max" | "Min" | "Disabled") {
+            errors.push(FieldError::not_supported(
+                format!("{field}.selectPolicy"),
+                &select.into(),
+                &["Disabled", "Max", "Min"],
+            ));
+        }
+        let policies = items(rules, "/policies");
+        if policies.is_empty() {
+            errors.push(FieldError::required(
+                format!("{field}.policies"),
+                "must specify at least one Policy",
+            ));
+        }
+        for (i, policy) in policies.iter().enumerate() {
+            scaling_policy(&nth(&format!("{field}.policies"), i), policy, errors);
+        }
+    }
+}
+
+fn scaling_policy(field: &str, policy: &Value, errors: &mut Vec<FieldError>) {
+    let kind = text(policy, "/type");
+    if !matches!(kind, "Pods" | "Percent") {
+        errors.push(FieldError::not_supported(
+            format!("{field}.type"),
+            &kind.into(),
+            &["Percent", "Pods"],
+        ));
+    }
+    let value = int(policy, "/value").unwrap_or(0);
+    if value <= 0 {
+        errors.push(FieldError::invalid(
+            format!("{field}.value"),
+            &value.into(),
+            "must be greater than zero",
+        ));
+    }
+    let period = int(policy, "/periodSeconds").unwrap_or(0);
+    if !(1..=1800).contains(&period) {
+        let why = if period < 1 {
+            "must be greater than zero"
+        } else {
+            "must be less than or equal to 1800"
+        };
+        errors.push(FieldError::invalid(
+            format!("{field}.periodSeconds"),
+            &period.into(),
+            why,
+        ));
+    }
+}

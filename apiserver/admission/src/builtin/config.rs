@@ -1,0 +1,159 @@
+//! ConfigMap and Secret: keys, size, encoding, immutability.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use machinery::{FieldError, Status};
+use serde_json::{Map, Value};
+
+use crate::tree::{check, entries, flag, get, immutable, text};
+
+/// Most bytes of all values together.
+const MAX_DATA: usize = 1 << 20;
+const MAX_KEY: usize = 253;
+
+/// Data that is not base64 could not be read at all (400).
+pub(super) fn readable_secret(secret: &Value) -> Result<(), Status> {
+    for (_, value) in entries(secret, "/data") {
+        if let Some(value) = value.as_str()
+            && let Err(why) = decode(value)
+        {
+            return Err(Status::bad_request(format!(
+                "Secret in version \"v1\" cannot be handled as a Secret: illegal base64 data: {why}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn decode(value: &str) -> Result<Vec<u8>, base64::DecodeError> {
+    // Line breaks are allowed, as in Go.
+    if value.contains(['\n', '\r']) {
+        return STANDARD.decode(value.replace(['\n', '\r'], ""));
+    }
+    STANDARD.decode(value)
+}
+
+pub(super) fn configmap(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    let mut bytes = 0;
+    for (key, value) in entries(new, "/data") {
+        check(format!("data[{key}]"), key, config_key(key), errors);
+        if get(new, "/binaryData").get(key).is_some() {
+            errors.push(FieldError::invalid(
+                format!("data[{key}]"),
+                &key.into(),
+                "duplicate of key present in binaryData",
+            ));
+        }
+        bytes += value.as_str().map_or(0, str::len);
+    }
+    for (key, value) in entries(new, "/binaryData") {
+        check(format!("binaryData[{key}]"), key, config_key(key), errors);
+        bytes += decode(value.as_str().unwrap_or("")).map_or(0, |v| v.len());
+    }
+    if bytes > MAX_DATA {
+        errors.push(FieldError::too_long("data", MAX_DATA));
+    }
+    frozen(new, old, &["data", "binaryData"], errors);
+}
+
+pub(super) fn secret(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    let mut data = BTreeMap::new();
+    for (key, value) in entries(new, "/data") {
+        check(format!("data[{key}]"), key, config_key(key), errors);
+        data.insert(
+            key,
+            decode(value.as_str().unwrap_or("")).unwrap_or_default(),
+        );
+    }
+    if data.values().map(Vec::len).sum::<usize>() > MAX_DATA {
+        errors.push(FieldError::too_long("data", MAX_DATA));
+    }
+    typed(new, &data, errors);
+    if let Some(old) = old {
+        immutable(new, old, "type", errors);
+    }
+    frozen(new, old, &["data"], errors);
+}
+
+/// What the types that Kubernetes knows must carry.
+fn typed(secret: &Value, data: &BTreeMap<&str, Vec<u8>>, errors: &mut Vec<FieldError>) {
+    let mut require = |key: &str| {
+        if !data.contains_key(key) {
+            errors.push(FieldError::required(format!("data[{key}]"), ""));
+        }
+    };
+    match text(secret, "/type") {
+        "kubernetes.io/tls" => {
+            require("tls.crt");
+            require("tls.key");
+        }
+        "kubernetes.io/ssh-auth" => require("ssh-privatekey"),
+        "kubernetes.io/basic-auth" if !data.contains_key("username") => require("password"),
+        "kubernetes.io/dockercfg" => docker(".dockercfg", data, errors),
+        "kubernetes.io/dockerconfigjson" => docker(".dockerconfigjson", data, errors),
+        "kubernetes.io/service-account-token" => {
+            let key = "kubernetes.io/service-account.name";
+            let name = get(secret, "/metadata/annotations").get(key);
+            if name.and_then(Value::as_str).unwrap_or("").is_empty() {
+                errors.push(FieldError::required(
+                    format!("metadata.annotations[{key}]"),
+                    "",
+                ));
+            }
+        }
+        _ => {}
+    }
+}
+
+fn docker(key: &str, data: &BTreeMap<&str, Vec<u8>>, errors: &mut Vec<FieldError>) {
+    let field = format!("data[{key}]");
+    match data.get(key) {
+        None => errors.push(FieldError::required(field, "")),
+        Some(bytes) => {
+            if let Err(why) = serde_json::from_slice::<Map<String, Value>>(bytes) {
+                errors.push(FieldError::invalid(
+                    field,
+                    &"<secret contents redacted>".into(),
+                    why.to_string(),
+                ));
+            }
+        }
+    }
+}
+
+fn config_key(key: &str) -> Result<(), String> {
+    if key.len() > MAX_KEY {
+        return Err(format!("must be no more than {MAX_KEY} characters"));
+    }
+    let fits = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+    if key.is_empty() || !key.bytes().all(fits) {
+        return Err("a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')".into());
+    }
+    match key {
+        "." => Err("must not be '.'".into()),
+        ".." => Err("must not be '..'".into()),
+        _ if key.starts_with("..") => Err("must not start with '..'".into()),
+        _ => Ok(()),
+    }
+}
+
+/// Once `immutable` is set, it and the data stay.
+fn frozen(new: &Value, old: Option<&Value>, fields: &[&str], errors: &mut Vec<FieldError>) {
+    let Some(old) = old.filter(|old| flag(old, "/immutable")) else {
+        return;
+    };
+    let why = "field is immutable when `immutable` is set";
+    if !flag(new, "/immutable") {
+        errors.push(FieldError::forbidden("immutable", why));
+    }
+    for field in fields {
+        let path = format!("/{field}");
+        let empty = |v: &Value| v.as_object().is_none_or(Map::is_empty);
+        let (was, is) = (get(old, &path), get(new, &path));
+        if was != is && !(empty(was) && empty(is)) {
+            errors.push(FieldError::forbidden(*field, why));
+        }
+    }
+}

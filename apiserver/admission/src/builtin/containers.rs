@@ -1,0 +1,188 @@
+//! Containers of a pod template.
+
+use std::collections::HashSet;
+
+use machinery::FieldError;
+use machinery::names::dns1123_label;
+use serde_json::Value;
+
+use crate::builtin::port;
+use crate::resources::{self, Place};
+use crate::tree::{check, entries, get, has, int, items, nth, text};
+
+/// `spec`: of the pod; `field`: its path. `volumes`: names that may be mounted.
+pub(super) fn validate(
+    field: &str,
+    spec: &Value,
+    volumes: &HashSet<&str>,
+    errors: &mut Vec<FieldError>,
+) {
+    if items(spec, "/containers").is_empty() {
+        errors.push(FieldError::required(format!("{field}.containers"), ""));
+    }
+    let mut names = HashSet::new();
+    for list in ["initContainers", "containers"] {
+        for (i, container) in items(spec, &format!("/{list}")).iter().enumerate() {
+            let at = nth(&format!("{field}.{list}"), i);
+            one(&at, container, volumes, errors);
+            let name = text(container, "/name");
+            if !name.is_empty() && !names.insert(name) {
+                errors.push(FieldError::duplicate(format!("{at}.name"), &name.into()));
+            }
+        }
+    }
+}
+
+fn one(field: &str, container: &Value, volumes: &HashSet<&str>, errors: &mut Vec<FieldError>) {
+    let name = text(container, "/name");
+    if name.is_empty() {
+        errors.push(FieldError::required(format!("{field}.name"), ""));
+    } else {
+        check(format!("{field}.name"), name, dns1123_label(name), errors);
+    }
+    let image = text(container, "/image");
+    if image.is_empty() {
+        errors.push(FieldError::required(format!("{field}.image"), ""));
+    } else if image.trim() != image {
+        errors.push(FieldError::invalid(
+            format!("{field}.image"),
+            &image.into(),
+            "must not have leading or trailing whitespace",
+        ));
+    }
+    ports(field, container, errors);
+    environment(field, container, errors);
+    mounts(field, container, volumes, errors);
+    requests(field, get(container, "/resources"), errors);
+}
+
+fn ports(field: &str, container: &Value, errors: &mut Vec<FieldError>) {
+    let mut names = HashSet::new();
+    for (i, entry) in items(container, "/ports").iter().enumerate() {
+        let at = nth(&format!("{field}.ports"), i);
+        match int(entry, "/containerPort") {
+            None | Some(0) => {
+                errors.push(FieldError::required(format!("{at}.containerPort"), ""));
+            }
+            Some(number) => port(format!("{at}.containerPort"), number, errors),
+        }
+        if let Some(number) = int(entry, "/hostPort").filter(|n| *n != 0) {
+            port(format!("{at}.hostPort"), number, errors);
+        }
+        let name = text(entry, "/name");
+        if !name.is_empty() {
+            check(format!("{at}.name"), name, port_name(name), errors);
+            if !names.insert(name) {
+                errors.push(FieldError::duplicate(format!("{at}.name"), &name.into()));
+            }
+        }
+        protocol(&at, entry, errors);
+    }
+}
+
+pub(super) fn protocol(field: &str, entry: &Value, errors: &mut Vec<FieldError>) {
+    let protocol = text(entry, "/protocol");
+    if !matches!(protocol, "" | "TCP" | "UDP" | "SCTP") {
+        errors.push(FieldError::not_supported(
+            format!("{field}.protocol"),
+            &protocol.into(),
+            &["SCTP", "TCP", "UDP"],
+        ));
+    }
+}
+
+/// An IANA service name, as ports are called (RFC 6335).
+pub(super) fn port_name(name: &str) -> Result<(), String> {
+    let bytes = name.as_bytes();
+    if bytes.len() > 15 {
+        return Err("must be no more than 15 characters".into());
+    }
+    if !bytes
+        .iter()
+        .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-')
+    {
+        return Err(
+            "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".into(),
+        );
+    }
+    if !bytes.iter().any(u8::is_ascii_lowercase) {
+        return Err("must contain at least one letter (a-z)".into());
+    }
+    if name.contains("--") {
+        return Err("must not contain consecutive hyphens".into());
+    }
+    if name.starts_with('-') || name.ends_with('-') {
+        return Err("must not begin or end with a hyphen".into());
+    }
+    Ok(())
+}
+
+fn environment(field: &str, container: &Value, errors: &mut Vec<FieldError>) {
+    for (i, variable) in items(container, "/env").iter().enumerate() {
+        let at = nth(&format!("{field}.env"), i);
+        let name = text(variable, "/name");
+        if name.is_empty() {
+            errors.push(FieldError::required(format!("{at}.name"), ""));
+        } else if name.contains('=') || !name.bytes().all(|b| (b' '..=b'~').contains(&b)) {
+            errors.push(FieldError::invalid(
+                format!("{at}.name"),
+                &name.into(),
+                "a valid environment variable name must consist only of printable ASCII characters other than '='",
+            ));
+        }
+        if has(variable, "/valueFrom") && !text(variable, "/value").is_empty() {
+            errors.push(FieldError::invalid(
+                format!("{at}.valueFrom"),
+                &"".into(),
+                "may not be specified when `value` is not empty",
+            ));
+        }
+    }
+}
+
+fn mounts(field: &str, container: &Value, volumes: &HashSet<&str>, errors: &mut Vec<FieldError>) {
+    let mut paths = HashSet::new();
+    for (i, mount) in items(container, "/volumeMounts").iter().enumerate() {
+        let at = nth(&format!("{field}.volumeMounts"), i);
+        let name = text(mount, "/name");
+        if name.is_empty() {
+            errors.push(FieldError::required(format!("{at}.name"), ""));
+        } else if !volumes.contains(name) {
+            errors.push(FieldError::not_found(format!("{at}.name"), &name.into()));
+        }
+        let path = text(mount, "/mountPath");
+        if path.is_empty() {
+            errors.push(FieldError::required(format!("{at}.mountPath"), ""));
+        } else if !paths.insert(path) {
+            errors.push(FieldError::invalid(
+                format!("{at}.mountPath"),
+                &path.into(),
+                "must be unique",
+            ));
+        }
+    }
+}
+
+fn requests(field: &str, resources: &Value, errors: &mut Vec<FieldError>) {
+    let (limits, requests) = (get(resources, "/limits"), get(resources, "/requests"));
+    let base = format!("{field}.resources");
+    resources::list(Place::Container, &format!("{base}.limits"), limits, errors);
+    resources::list(
+        Place::Container,
+        &format!("{base}.requests"),
+        requests,
+        errors,
+    );
+    for (key, value) in entries(requests, "") {
+        if limits.get(key).is_some()
+            && resources::amount(requests, key) > resources::amount(limits, key)
+        {
+            let limit = resources::amount(limits, key);
+            errors.push(FieldError::invalid(
+                format!("{base}.requests"),
+                value,
+                format!("must be less than or equal to {key} limit of {limit}"),
+            ));
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! PodDisruptionBudget.
+
+use machinery::FieldError;
+use serde_json::Value;
+
+use super::workloads::share;
+use crate::affinity;
+use crate::tree::{get, has};
+
+pub(super) fn validate(budget: &Value, errors: &mut Vec<FieldError>) {
+    let spec = get(budget, "/spec");
+    if has(spec, "/minAvailable") && has(spec, "/maxUnavailable") {
+        errors.push(FieldError::invalid(
+            "spec",
+            spec,
+            "minAvailable and maxUnavailable cannot be both set",
+        ));
+    }
+    for side in ["minAvailable", "maxUnavailable"] {
+        let (field, value) = (format!("spec.{side}"), get(spec, &format!("/{side}")));
+        share(&field, value, errors);
+        let percent = value.as_str().and_then(|s| s.strip_suffix('%'));
+        if percent
+            .and_then(|s| s.parse::<u32>().ok())
+            .is_some_and(|n| n > 100)
+        {
+            errors.push(FieldError::invalid(
+                field,
+                value,
+                "must not be greater than 100%",
+            ));
+        }
+    }
+    affinity::label_selector("spec.selector", get(spec, "/selector"), errors);
+}

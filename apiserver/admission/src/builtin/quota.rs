@@ -1,0 +1,86 @@
+//! ResourceQuota and LimitRange.
+
+use std::collections::HashSet;
+
+use machinery::FieldError;
+use serde_json::Value;
+
+use crate::resources::{self, Place};
+use crate::tree::{entries, get, immutable, items, nth, text};
+
+pub(super) fn quota(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    for (path, field) in [
+        ("/spec/hard", "spec.hard"),
+        ("/status/hard", "status.hard"),
+        ("/status/used", "status.used"),
+    ] {
+        resources::list(Place::Quota, field, get(new, path), errors);
+    }
+    if let Some(old) = old {
+        immutable(new, old, "spec.scopes", errors);
+        immutable(new, old, "spec.scopeSelector", errors);
+    }
+}
+
+pub(super) fn limits(range: &Value, errors: &mut Vec<FieldError>) {
+    let mut types = HashSet::new();
+    for (i, limit) in items(range, "/spec/limits").iter().enumerate() {
+        let field = nth("spec.limits", i);
+        let kind = text(limit, "/type");
+        if !types.insert(kind) {
+            errors.push(FieldError::duplicate(format!("{field}.type"), &kind.into()));
+        }
+        let sides = [
+            "max",
+            "min",
+            "default",
+            "defaultRequest",
+            "maxLimitRequestRatio",
+        ];
+        for side in sides {
+            resources::list(
+                Place::Limits,
+                &format!("{field}.{side}"),
+                get(limit, &format!("/{side}")),
+                errors,
+            );
+        }
+        if kind == "Pod" {
+            for side in ["default", "defaultRequest"] {
+                if entries(limit, &format!("/{side}")).next().is_some() {
+                    errors.push(FieldError::forbidden(
+                        format!("{field}.{side}"),
+                        "may not be specified when `type` is 'Pod'",
+                    ));
+                }
+            }
+        }
+        // Each amount lies below those that come after it.
+        let order = ["min", "defaultRequest", "default", "max"];
+        for (low, side) in order.iter().enumerate() {
+            for upper in &order[low + 1..] {
+                not_above(&field, limit, side, upper, errors);
+            }
+        }
+    }
+}
+
+fn not_above(field: &str, limit: &Value, low: &str, high: &str, errors: &mut Vec<FieldError>) {
+    let upper = get(limit, &format!("/{high}"));
+    for (key, value) in entries(limit, &format!("/{low}")) {
+        if upper.get(key).is_none() {
+            continue;
+        }
+        let (amount, most) = (
+            resources::amount(get(limit, &format!("/{low}")), key),
+            resources::amount(upper, key),
+        );
+        if amount > most {
+            errors.push(FieldError::invalid(
+                format!("{field}.{low}[{key}]"),
+                value,
+                format!("{low} value {amount} is greater than {high} value {most}"),
+            ));
+        }
+    }
+}

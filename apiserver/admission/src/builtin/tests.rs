@@ -1,0 +1,560 @@
+//! One accepted and at least one refused object per rule, by the fields named.
+
+mod workloads;
+
+use machinery::{Gvk, Gvr, UserInfo};
+use serde_json::json;
+
+use super::*;
+use crate::attributes::Operation;
+
+/// Validates `base` with `change` merged in, against `old` when given.
+fn errors(api: &str, kind: &str, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    let gvk = Gvk::from_api_version(api, kind);
+    let gvr = Gvr::new("", "v1", "things");
+    let user = UserInfo::default();
+    let at = Attributes {
+        gvk: &gvk,
+        gvr: &gvr,
+        namespace: "n",
+        name: "x",
+        subresource: "",
+        operation: if old.is_some() {
+            Operation::Update
+        } else {
+            Operation::Create
+        },
+        user: &user,
+        dry_run: false,
+    };
+    validate(&at, new, old)
+}
+
+/// As a merge patch: `null` removes.
+fn with(base: &Value, change: &Value) -> Value {
+    let (Value::Object(_), Value::Object(changes)) = (base, change) else {
+        return change.clone();
+    };
+    let mut out = base.clone();
+    let fields = out.as_object_mut().unwrap();
+    for (key, value) in changes {
+        let merged = with(fields.get(key).unwrap_or(&Value::Null), value);
+        if value.is_null() {
+            fields.remove(key);
+        } else {
+            fields.insert(key.clone(), merged);
+        }
+    }
+    out
+}
+
+fn check(api: &str, kind: &str, base: &Value, table: &[(Value, &[&str])]) {
+    for (change, expect) in table {
+        let found = errors(api, kind, &with(base, change), None);
+        let fields: Vec<&str> = found.iter().map(|e| e.field.as_str()).collect();
+        assert_eq!(fields, *expect, "{kind} {change}\n{found:?}");
+    }
+}
+
+fn check_update(api: &str, kind: &str, base: &Value, table: &[(Value, &[&str])]) {
+    for (change, expect) in table {
+        let found = errors(api, kind, &with(base, change), Some(base));
+        let fields: Vec<&str> = found.iter().map(|e| e.field.as_str()).collect();
+        assert_eq!(fields, *expect, "{kind} {change}\n{found:?}");
+    }
+}
+
+#[test]
+fn services() {
+    let base =
+        json!({"spec": {"type": "ClusterIP", "clusterIP": "10.0.0.1", "ports": [{"port": 80}]}});
+    let ports = |p: Value| json!({"spec": { "ports": p }});
+    check(
+        "v1",
+        "Service",
+        &base,
+        &[
+            (json!({}), &[]),
+            (json!({"spec": {"type": "Other"}}), &["spec.type"]),
+            (json!({"spec": {"clusterIP": "x"}}), &["spec.clusterIPs[0]"]),
+            (json!({"spec": {"clusterIP": "None", "ports": []}}), &[]),
+            (
+                json!({"spec": {"clusterIP": "None", "type": "NodePort"}}),
+                &["spec.clusterIPs[0]"],
+            ),
+            (
+                json!({"spec": {"type": "ExternalName", "clusterIP": null, "externalName": "a.b", "ports": []}}),
+                &[],
+            ),
+            (
+                json!({"spec": {"type": "ExternalName", "clusterIP": null}}),
+                &["spec.externalName"],
+            ),
+            (
+                json!({"spec": {"sessionAffinity": "Always"}}),
+                &["spec.sessionAffinity"],
+            ),
+            (ports(json!([])), &["spec.ports"]),
+            (ports(json!([{"port": 0}])), &["spec.ports[0].port"]),
+            (ports(json!([{"port": 65536}])), &["spec.ports[0].port"]),
+            (
+                ports(
+                    json!([{"port": 53, "name": "a"}, {"port": 53, "name": "b", "protocol": "UDP"}]),
+                ),
+                &[],
+            ),
+            (
+                ports(
+                    json!([{"port": 53, "name": "a"}, {"port": 53, "name": "b", "protocol": "TCP"}]),
+                ),
+                &["spec.ports[1]"],
+            ),
+            (
+                ports(json!([{"port": 1, "name": "a"}, {"port": 2}])),
+                &["spec.ports[1].name"],
+            ),
+            (
+                ports(json!([{"port": 1, "name": "a"}, {"port": 2, "name": "a"}])),
+                &["spec.ports[1].name"],
+            ),
+            (ports(json!([{"port": 1, "targetPort": "http"}])), &[]),
+            (
+                ports(json!([{"port": 1, "targetPort": 0}])),
+                &["spec.ports[0].targetPort"],
+            ),
+            (
+                ports(json!([{"port": 1, "nodePort": 30000}])),
+                &["spec.ports[0].nodePort"],
+            ),
+        ],
+    );
+    check_update(
+        "v1",
+        "Service",
+        &base,
+        &[
+            (ports(json!([{"port": 81}])), &[]),
+            (
+                json!({"spec": {"clusterIP": "10.0.0.2"}}),
+                &["spec.clusterIPs[0]"],
+            ),
+            (
+                json!({"spec": {"type": "ExternalName", "clusterIP": null, "externalName": "a"}}),
+                &[],
+            ),
+        ],
+    );
+    let mut silent = json!({"spec": {"ports": [{"port": 80}]}});
+    service::mutate(&mut silent, Some(&base));
+    assert_eq!(silent["spec"]["clusterIP"], "10.0.0.1");
+}
+
+#[test]
+fn configuration_and_secrets() {
+    let big = "x".repeat((1 << 20) + 1);
+    check(
+        "v1",
+        "ConfigMap",
+        &json!({}),
+        &[
+            (
+                json!({"data": {"a.b_C-1": "x"}, "binaryData": {"b": "eA=="}}),
+                &[],
+            ),
+            (json!({"data": {"a b": "x"}}), &["data[a b]"]),
+            (json!({"data": {"..a": "x"}}), &["data[..a]"]),
+            (
+                json!({"data": {"a": "x"}, "binaryData": {"a": "eA=="}}),
+                &["data[a]"],
+            ),
+            (json!({"data": {"a": big}}), &["data"]),
+        ],
+    );
+    let frozen = json!({"immutable": true, "data": {"a": "eA=="}, "type": "Opaque"});
+    check_update(
+        "v1",
+        "ConfigMap",
+        &frozen,
+        &[
+            (json!({"metadata": {"labels": {"a": "b"}}}), &[]),
+            (json!({"immutable": false}), &["immutable"]),
+            (json!({"data": {"a": "y"}}), &["data"]),
+            (json!({"binaryData": {"b": "eA=="}}), &["binaryData"]),
+        ],
+    );
+    check_update(
+        "v1",
+        "Secret",
+        &frozen,
+        &[
+            (json!({"data": {"a": "eQ=="}}), &["data"]),
+            (json!({"type": "other"}), &["type"]),
+        ],
+    );
+    let typed = |t: &str, data: Value| json!({"type": t, "data": data});
+    check(
+        "v1",
+        "Secret",
+        &json!({}),
+        &[
+            (typed("Opaque", json!({"a": "eA=="})), &[]),
+            (
+                typed("kubernetes.io/tls", json!({"tls.crt": ""})),
+                &["data[tls.key]"],
+            ),
+            (
+                typed("kubernetes.io/ssh-auth", json!({})),
+                &["data[ssh-privatekey]"],
+            ),
+            (
+                typed("kubernetes.io/basic-auth", json!({"username": ""})),
+                &[],
+            ),
+            (
+                typed("kubernetes.io/basic-auth", json!({})),
+                &["data[password]"],
+            ),
+            (
+                typed(
+                    "kubernetes.io/dockerconfigjson",
+                    json!({".dockerconfigjson": "e30="}),
+                ),
+                &[],
+            ),
+            (
+                typed(
+                    "kubernetes.io/dockerconfigjson",
+                    json!({".dockerconfigjson": "eA=="}),
+                ),
+                &["data[.dockerconfigjson]"],
+            ),
+            (
+                typed("kubernetes.io/service-account-token", json!({})),
+                &["metadata.annotations[kubernetes.io/service-account.name]"],
+            ),
+        ],
+    );
+    assert_eq!(
+        config::readable_secret(&json!({"data": {"a": "e\nA=="}})),
+        Ok(())
+    );
+    assert_eq!(
+        config::readable_secret(&json!({"data": {"a": "?"}}))
+            .unwrap_err()
+            .code,
+        400
+    );
+}
+
+#[test]
+fn access() {
+    let rule = |r: Value| json!({"rules": [r]});
+    let role = &[
+        (
+            rule(json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]})),
+            &[][..],
+        ),
+        (
+            rule(json!({"apiGroups": [""], "resources": ["pods"]})),
+            &["rules[0].verbs"],
+        ),
+        (
+            rule(json!({"verbs": ["get"], "resources": ["pods"]})),
+            &["rules[0].apiGroups"],
+        ),
+        (
+            rule(json!({"verbs": ["get"], "apiGroups": [""]})),
+            &["rules[0].resources"],
+        ),
+        (
+            rule(json!({"verbs": ["get"], "nonResourceURLs": ["/x"]})),
+            &["rules[0].nonResourceURLs"],
+        ),
+    ];
+    let group = "rbac.authorization.k8s.io";
+    let api = &format!("{group}/v1");
+    check(api, "Role", &json!({}), role);
+    check(
+        api,
+        "ClusterRole",
+        &json!({}),
+        &[
+            (
+                rule(json!({"verbs": ["get"], "nonResourceURLs": ["/x"]})),
+                &[],
+            ),
+            (
+                rule(json!({"verbs": ["get"], "nonResourceURLs": ["/x"], "resources": ["x"]})),
+                &["rules[0].nonResourceURLs"],
+            ),
+            (
+                json!({"aggregationRule": {}}),
+                &["aggregationRule.clusterRoleSelectors"],
+            ),
+        ],
+    );
+    let base = json!({"roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "system:x"},
+        "subjects": [{"kind": "User", "name": "u", "apiGroup": group}, {"kind": "ServiceAccount", "name": "s", "namespace": "n"}]});
+    let subject = |s: Value| json!({"subjects": [s]});
+    check(
+        api,
+        "ClusterRoleBinding",
+        &base,
+        &[
+            (json!({}), &[]),
+            (json!({"roleRef": {"kind": "Role"}}), &["roleRef.kind"]),
+            (json!({"roleRef": {"apiGroup": "x"}}), &["roleRef.apiGroup"]),
+            (json!({"roleRef": {"name": ""}}), &["roleRef.name"]),
+            (
+                subject(json!({"kind": "ServiceAccount", "name": "s"})),
+                &["subjects[0].namespace"],
+            ),
+            (subject(json!({"kind": "User"})), &["subjects[0].name"]),
+            (
+                subject(json!({"kind": "Robot", "name": "r"})),
+                &["subjects[0].kind"],
+            ),
+            (
+                subject(json!({"kind": "User", "name": "u", "apiGroup": "x"})),
+                &["subjects[0].apiGroup"],
+            ),
+        ],
+    );
+    check_update(
+        api,
+        "RoleBinding",
+        &base,
+        &[
+            (json!({"subjects": []}), &[]),
+            (json!({"roleRef": {"name": "other"}}), &["roleRef"]),
+        ],
+    );
+}
+
+#[test]
+fn routing_disruption_and_scaling() {
+    let path = |p: Value| {
+        let full = with(
+            &json!({"path": "/", "pathType": "Prefix", "backend": {"service": {"name": "s", "port": {"number": 80}}}}),
+            &p,
+        );
+        json!({"spec": {"rules": [{"host": "*.a.b", "http": {"paths": [full]}}]}})
+    };
+    let at = "spec.rules[0].http.paths[0]";
+    check(
+        "networking.k8s.io/v1",
+        "Ingress",
+        &json!({}),
+        &[
+            (path(json!({})), &[]),
+            (json!({"spec": {}}), &["spec"]),
+            (
+                json!({"spec": {"rules": [{"host": "1.2.3.4"}]}}),
+                &["spec.rules[0].host"],
+            ),
+            (
+                json!({"spec": {"rules": [{"host": "a", "http": {}}]}}),
+                &["spec.rules[0].http.paths"],
+            ),
+            (
+                path(json!({"pathType": null})),
+                &[&format!("{at}.pathType")],
+            ),
+            (
+                path(json!({"pathType": "Regex"})),
+                &[&format!("{at}.pathType")],
+            ),
+            (path(json!({"path": "x"})), &[&format!("{at}.path")]),
+            (path(json!({"path": "/a//b"})), &[&format!("{at}.path")]),
+            (path(json!({"backend": null})), &[&format!("{at}.backend")]),
+            (
+                path(json!({"backend": {"service": {"name": ""}}})),
+                &[&format!("{at}.backend.service.name")],
+            ),
+            (
+                path(json!({"backend": {"service": {"port": null}}})),
+                &[&format!("{at}.backend")],
+            ),
+            (
+                path(json!({"backend": {"service": {"port": {"name": "x"}}}})),
+                &[&format!("{at}.backend")],
+            ),
+        ],
+    );
+    check(
+        "policy/v1",
+        "PodDisruptionBudget",
+        &json!({}),
+        &[
+            (
+                json!({"spec": {"minAvailable": "50%", "selector": {}}}),
+                &[],
+            ),
+            (
+                json!({"spec": {"minAvailable": 1, "maxUnavailable": 1}}),
+                &["spec"],
+            ),
+            (
+                json!({"spec": {"minAvailable": -1}}),
+                &["spec.minAvailable"],
+            ),
+            (
+                json!({"spec": {"maxUnavailable": "101%"}}),
+                &["spec.maxUnavailable"],
+            ),
+            (
+                json!({"spec": {"selector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}}}),
+                &["spec.selector"],
+            ),
+        ],
+    );
+    let hpa = json!({"spec": {"minReplicas": 1, "maxReplicas": 2, "scaleTargetRef": {"kind": "Deployment", "name": "d"}}});
+    check(
+        "autoscaling/v1",
+        "HorizontalPodAutoscaler",
+        &hpa,
+        &[
+            (json!({}), &[]),
+            (
+                json!({"spec": {"targetCPUUtilizationPercentage": 0}}),
+                &["spec.targetCPUUtilizationPercentage"],
+            ),
+        ],
+    );
+    let external = json!({"type": "External", "external": {"metric": {"name": "m"}, "target": {"type": "Value", "value": "1"}}});
+    check(
+        "autoscaling/v2",
+        "HorizontalPodAutoscaler",
+        &hpa,
+        &[
+            (json!({"spec": {"metrics": [external]}}), &[]),
+            (json!({"spec": {"minReplicas": 3}}), &["spec.maxReplicas"]),
+            (
+                json!({"spec": {"metrics": [{"type": "Other"}]}}),
+                &["spec.metrics[0].type"],
+            ),
+        ],
+    );
+}
+
+#[test]
+fn quotas_classes_and_leases() {
+    check(
+        "coordination.k8s.io/v1",
+        "Lease",
+        &json!({}),
+        &[
+            (
+                json!({"spec": {"leaseDurationSeconds": 15, "leaseTransitions": 0}}),
+                &[],
+            ),
+            (
+                json!({"spec": {"leaseDurationSeconds": 0}}),
+                &["spec.leaseDurationSeconds"],
+            ),
+            (
+                json!({"spec": {"leaseTransitions": -1}}),
+                &["spec.leaseTransitions"],
+            ),
+        ],
+    );
+    let quota =
+        json!({"spec": {"hard": {"pods": "5", "requests.cpu": "1"}, "scopes": ["Terminating"]}});
+    check(
+        "v1",
+        "ResourceQuota",
+        &quota,
+        &[
+            (json!({}), &[]),
+            (
+                json!({"spec": {"hard": {"pods": "-1"}}}),
+                &["spec.hard[pods]"],
+            ),
+            (
+                json!({"spec": {"hard": {"apples": "1"}}}),
+                &["spec.hard[apples]"],
+            ),
+        ],
+    );
+    check_update(
+        "v1",
+        "ResourceQuota",
+        &quota,
+        &[
+            (json!({"spec": {"hard": {"pods": "6"}}}), &[]),
+            (json!({"spec": {"scopes": null}}), &["spec.scopes"]),
+        ],
+    );
+    let limit = |l: Value| json!({"spec": {"limits": [l]}});
+    check(
+        "v1",
+        "LimitRange",
+        &json!({}),
+        &[
+            (
+                limit(
+                    json!({"type": "Container", "min": {"cpu": "1"}, "default": {"cpu": "2"}, "max": {"cpu": "3"}}),
+                ),
+                &[],
+            ),
+            (
+                limit(json!({"type": "Container", "min": {"cpu": "4"}, "max": {"cpu": "3"}})),
+                &["spec.limits[0].min[cpu]"],
+            ),
+            (
+                limit(json!({"type": "Container", "max": {"cpu": "x"}})),
+                &["spec.limits[0].max[cpu]"],
+            ),
+            (
+                limit(json!({"type": "Pod", "default": {"cpu": "1"}})),
+                &["spec.limits[0].default"],
+            ),
+            (
+                json!({"spec": {"limits": [{"type": "Pod"}, {"type": "Pod"}]}}),
+                &["spec.limits[1].type"],
+            ),
+        ],
+    );
+    let class = |name: &str, value: i64| json!({"metadata": {"name": name}, "value": value});
+    check(
+        "scheduling.k8s.io/v1",
+        "PriorityClass",
+        &json!({}),
+        &[
+            (class("high", 1_000_000_000), &[]),
+            (class("high", 1_000_000_001), &["value"]),
+            (class("system-mine", 1), &["metadata.name"]),
+            (class("system-node-critical", 2_000_001_000), &[]),
+        ],
+    );
+    check_update(
+        "scheduling.k8s.io/v1",
+        "PriorityClass",
+        &class("a", 1),
+        &[
+            (json!({"description": "x"}), &[]),
+            (json!({"value": 2}), &["value"]),
+            (json!({"preemptionPolicy": "Never"}), &["preemptionPolicy"]),
+        ],
+    );
+    let storage = json!({"provisioner": "p", "reclaimPolicy": "Delete"});
+    check(
+        "storage.k8s.io/v1",
+        "StorageClass",
+        &storage,
+        &[
+            (json!({}), &[]),
+            (json!({"provisioner": ""}), &["provisioner"]),
+        ],
+    );
+    check_update(
+        "storage.k8s.io/v1",
+        "StorageClass",
+        &storage,
+        &[
+            (json!({"allowVolumeExpansion": true}), &[]),
+            (json!({"parameters": {"a": "b"}}), &["parameters"]),
+            (json!({"reclaimPolicy": "Retain"}), &["reclaimPolicy"]),
+        ],
+    );
+}

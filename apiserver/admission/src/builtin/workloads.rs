@@ -1,0 +1,261 @@
+//! Deployment, ReplicaSet, DaemonSet, StatefulSet, Job and CronJob.
+
+use machinery::{FieldError, LabelSelector};
+use serde_json::{Map, Value};
+
+use super::{cron, not_negative, pods};
+use crate::metadata;
+use crate::tree::{get, has, immutable, int, text};
+
+const ALWAYS: &[&str] = &["Always"];
+
+pub(super) fn deployment(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    template("deployment", new, ALWAYS, errors);
+    counts(
+        new,
+        &["replicas", "minReadySeconds", "revisionHistoryLimit"],
+        errors,
+    );
+    strategy(get(new, "/spec/strategy"), errors);
+    if let Some(deadline) = int(new, "/spec/progressDeadlineSeconds") {
+        let ready = int(new, "/spec/minReadySeconds").unwrap_or(0);
+        if deadline <= ready {
+            errors.push(FieldError::invalid(
+                "spec.progressDeadlineSeconds",
+                &deadline.into(),
+                "must be greater than minReadySeconds",
+            ));
+        }
+    }
+    keep(new, old, &["selector"], errors);
+}
+
+fn strategy(strategy: &Value, errors: &mut Vec<FieldError>) {
+    let rolling = get(strategy, "/rollingUpdate");
+    if text(strategy, "/type") == "Recreate" {
+        if !rolling.is_null() {
+            errors.push(FieldError::forbidden(
+                "spec.strategy.rollingUpdate",
+                "may not be specified when strategy `type` is 'Recreate'",
+            ));
+        }
+        return;
+    }
+    if rolling.is_null() {
+        return;
+    }
+    for side in ["maxUnavailable", "maxSurge"] {
+        share(
+            &format!("spec.strategy.rollingUpdate.{side}"),
+            get(rolling, &format!("/{side}")),
+            errors,
+        );
+    }
+    let zero = |side: &str| matches!(get(rolling, side), v if *v == 0 || *v == "0%");
+    if zero("/maxUnavailable") && zero("/maxSurge") {
+        errors.push(FieldError::invalid(
+            "spec.strategy.rollingUpdate.maxUnavailable",
+            get(rolling, "/maxUnavailable"),
+            "may not be 0 when `maxSurge` is 0",
+        ));
+    }
+}
+
+/// A count that is not negative, or a percentage.
+pub(super) fn share(field: &str, value: &Value, errors: &mut Vec<FieldError>) {
+    match value {
+        Value::Number(n) if n.as_i64().is_none_or(|n| n < 0) => errors.push(FieldError::invalid(
+            field,
+            value,
+            "must be greater than or equal to 0",
+        )),
+        Value::String(s) => {
+            let digits = s.strip_suffix('%').unwrap_or("");
+            if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+                errors.push(FieldError::invalid(field, value, "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')"));
+            }
+        }
+        _ => {}
+    }
+}
+
+pub(super) fn replica_set(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    template("deployment", new, ALWAYS, errors);
+    counts(new, &["replicas", "minReadySeconds"], errors);
+    keep(new, old, &["selector"], errors);
+}
+
+pub(super) fn daemon_set(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    template("daemonset", new, ALWAYS, errors);
+    counts(new, &["minReadySeconds", "revisionHistoryLimit"], errors);
+    keep(new, old, &["selector"], errors);
+}
+
+pub(super) fn stateful_set(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    template("statefulset", new, ALWAYS, errors);
+    counts(
+        new,
+        &["replicas", "minReadySeconds", "revisionHistoryLimit"],
+        errors,
+    );
+    let Some(old) = old else {
+        return;
+    };
+    let fixed = |object: &Value| {
+        let mut spec = get(object, "/spec")
+            .as_object()
+            .cloned()
+            .unwrap_or_default();
+        for field in [
+            "replicas",
+            "ordinals",
+            "template",
+            "updateStrategy",
+            "revisionHistoryLimit",
+            "persistentVolumeClaimRetentionPolicy",
+            "minReadySeconds",
+        ] {
+            spec.remove(field);
+        }
+        spec
+    };
+    if fixed(new) != fixed(old) {
+        errors.push(FieldError::forbidden("spec", "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"));
+    }
+}
+
+pub(super) fn job(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    job_spec("spec", new, errors);
+    // The selector is the server's own unless it is asked for.
+    if has(new, "/spec/selector") {
+        selects_template("job", new, errors);
+    }
+    let Some(old) = old else {
+        return;
+    };
+    keep(
+        new,
+        Some(old),
+        &["selector", "completionMode", "podFailurePolicy"],
+        errors,
+    );
+    let elastic = text(new, "/spec/completionMode") == "Indexed"
+        && get(new, "/spec/completions") == get(new, "/spec/parallelism");
+    if !elastic {
+        keep(new, Some(old), &["completions"], errors);
+    }
+    // While suspended and not started, scheduling directives may still change.
+    let held = get(old, "/spec/suspend") == true && !has(old, "/status/startTime");
+    if !held {
+        keep(new, Some(old), &["template"], errors);
+    }
+}
+
+fn job_spec(field: &str, object: &Value, errors: &mut Vec<FieldError>) {
+    for name in [
+        "parallelism",
+        "completions",
+        "activeDeadlineSeconds",
+        "backoffLimit",
+        "ttlSecondsAfterFinished",
+    ] {
+        not_negative(object, &format!("{field}.{name}"), errors);
+    }
+    pods::validate(
+        &format!("{field}.template.spec"),
+        object,
+        &["OnFailure", "Never"],
+        errors,
+    );
+}
+
+pub(super) fn cron_job(new: &Value, errors: &mut Vec<FieldError>) {
+    // Eleven characters are left for what a Job's name adds.
+    let name = text(new, "/metadata/name");
+    if name.len() > 52 {
+        errors.push(FieldError::invalid(
+            "metadata.name",
+            &name.into(),
+            "must be no more than 52 characters",
+        ));
+    }
+    let schedule = text(new, "/spec/schedule");
+    if schedule.is_empty() {
+        errors.push(FieldError::required("spec.schedule", ""));
+    } else if let Err(why) = cron::schedule(schedule) {
+        errors.push(FieldError::invalid("spec.schedule", &schedule.into(), why));
+    }
+    counts(
+        new,
+        &[
+            "startingDeadlineSeconds",
+            "successfulJobsHistoryLimit",
+            "failedJobsHistoryLimit",
+        ],
+        errors,
+    );
+    job_spec("spec.jobTemplate.spec", new, errors);
+}
+
+fn counts(object: &Value, fields: &[&str], errors: &mut Vec<FieldError>) {
+    for field in fields {
+        not_negative(object, &format!("spec.{field}"), errors);
+    }
+}
+
+fn keep(new: &Value, old: Option<&Value>, fields: &[&str], errors: &mut Vec<FieldError>) {
+    if let Some(old) = old {
+        for field in fields {
+            immutable(new, old, &format!("spec.{field}"), errors);
+        }
+    }
+}
+
+/// Selector and template of a workload that keeps pods.
+fn template(kind: &str, object: &Value, policies: &[&str], errors: &mut Vec<FieldError>) {
+    if has(object, "/spec/selector") {
+        selects_template(kind, object, errors);
+    } else {
+        errors.push(FieldError::required("spec.selector", ""));
+    }
+    metadata::labels(
+        "spec.template.labels",
+        get(object, "/spec/template/metadata/labels"),
+        errors,
+    );
+    metadata::annotations(
+        "spec.template.annotations",
+        get(object, "/spec/template/metadata/annotations"),
+        errors,
+    );
+    pods::validate("spec.template.spec", object, policies, errors);
+}
+
+fn selects_template(kind: &str, object: &Value, errors: &mut Vec<FieldError>) {
+    let value = get(object, "/spec/selector");
+    let selector = match LabelSelector::from_value(value) {
+        Ok(selector) => selector,
+        Err(why) => {
+            errors.push(FieldError::invalid("spec.selector", value, why));
+            return;
+        }
+    };
+    if selector.is_everything() {
+        errors.push(FieldError::invalid(
+            "spec.selector",
+            value,
+            format!("empty selector is invalid for {kind}"),
+        ));
+        return;
+    }
+    let labels = get(object, "/spec/template/metadata/labels");
+    let empty = Map::new();
+    let map = labels.as_object().unwrap_or(&empty);
+    if !selector.matches(|key| map.get(key).and_then(Value::as_str)) {
+        errors.push(FieldError::invalid(
+            "spec.template.metadata.labels",
+            labels,
+            "`selector` does not match template `labels`",
+        ));
+    }
+}

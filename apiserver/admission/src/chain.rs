@@ -1,0 +1,235 @@
+//! The chain that every write passes: what is filled in, and what is refused.
+//!
+//! Enters: a write's attributes, the new object and the stored one. Leaves: the
+//! object as it will be stored, warnings, or the `Status` of a refusal: 422 for
+//! the kinds' own rules, 403 in the words of a webhook for Karmada's. Reads other
+//! objects through `client::Api` where a rule looks beyond one object.
+
+use std::sync::{Arc, OnceLock};
+
+use client::{Api, At, ListOptions};
+use machinery::fields::aggregate;
+use machinery::time::{Clock, SystemClock};
+use machinery::{FieldError, Gvr, Status};
+use openapi::karmada::labels;
+use serde_json::Value;
+
+use crate::attributes::{Attributes, Operation};
+use crate::interpreter::{self, Compile};
+use crate::{
+    binding, builtin, cluster, federated, overrides, policy, protection, quota, taint_policy,
+};
+
+const CUSTOMIZATIONS: Gvr = Gvr::constant(
+    "config.karmada.io",
+    "v1alpha1",
+    "resourceinterpretercustomizations",
+);
+const PRIORITY_CLASSES: Gvr = Gvr::constant("scheduling.k8s.io", "v1", "priorityclasses");
+/// Objects read at once when a rule looks at all of a kind.
+const PAGE: u64 = 500;
+
+/// What the chain is told once.
+#[derive(Clone)]
+pub struct Options {
+    pub clock: Arc<dyn Clock>,
+    /// Compiles the scripts of interpreter customizations; unset: not compiled.
+    pub compile: Option<Compile>,
+    /// A ClusterTaintPolicy may use the effect NoExecute.
+    pub allow_no_execute: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            clock: Arc::new(SystemClock),
+            compile: None,
+            allow_no_execute: false,
+        }
+    }
+}
+
+/// Mutation and validation of writes.
+pub struct Chain {
+    options: Options,
+    api: OnceLock<Arc<dyn Api>>,
+}
+
+impl Chain {
+    pub fn new(options: Options) -> Self {
+        Self {
+            options,
+            api: OnceLock::new(),
+        }
+    }
+
+    /// Hands in the API through which rules look at other objects. Until then
+    /// writes that need it answer 503. Later calls change nothing.
+    pub fn connect(&self, api: Arc<dyn Api>) {
+        // A second connection would lead to the same server.
+        let _ = self.api.set(api);
+    }
+
+    /// Fills in what the server decides. Between the schema's defaults and its
+    /// validation.
+    pub async fn mutate(
+        &self,
+        at: &Attributes<'_>,
+        new: &mut Value,
+        old: Option<&Value>,
+    ) -> Result<(), Status> {
+        if !concerns_the_object(at) {
+            return Ok(());
+        }
+        let create = at.operation == Operation::Create;
+        match (&*at.gvk.group, &*at.gvk.kind) {
+            ("policy.karmada.io", "PropagationPolicy" | "ClusterPropagationPolicy") => {
+                policy::mutate(at, new);
+            }
+            ("policy.karmada.io", "OverridePolicy") => overrides::mutate(at, new),
+            ("work.karmada.io", "ResourceBinding") if create => {
+                binding::permanent_id(new, labels::BINDING_ID);
+            }
+            ("work.karmada.io", "ClusterResourceBinding") if create => {
+                binding::permanent_id(new, labels::CLUSTER_BINDING_ID);
+            }
+            ("work.karmada.io", "Work") => binding::mutate_work(new),
+            ("cluster.karmada.io", "Cluster") => {
+                cluster::mutate(at.operation, new, self.options.clock.now());
+            }
+            ("autoscaling.karmada.io", "FederatedHPA") => federated::mutate_hpa(new),
+            ("networking.karmada.io", "MultiClusterService") => federated::mutate_service(new),
+            _ => builtin::mutate(at, new, old)?,
+        }
+        Ok(())
+    }
+
+    /// Judges the object, after schema validation. A deletion is judged by `old`
+    /// alone. The strings are warnings for the client.
+    pub async fn validate(
+        &self,
+        at: &Attributes<'_>,
+        new: &Value,
+        old: Option<&Value>,
+    ) -> Result<Vec<String>, Status> {
+        if at.operation == Operation::Delete {
+            if at.subresource.is_empty()
+                && let Some(old) = old
+            {
+                protection::check(old)?;
+            }
+            return Ok(Vec::new());
+        }
+        if !concerns_the_object(at) {
+            return Ok(Vec::new());
+        }
+        match (&*at.gvk.group, &*at.gvk.kind) {
+            ("cluster.karmada.io", "Cluster") => {
+                invalid(at, cluster::validate(new))?;
+            }
+            (group, _) if group.ends_with(".karmada.io") => {
+                let errors = self.karmada(at, new, old).await?;
+                if !errors.is_empty() {
+                    return Err(Status::denied(&webhook(at), aggregate(&errors)));
+                }
+            }
+            ("scheduling.k8s.io", "PriorityClass") => {
+                invalid(at, builtin::validate(at, new, old))?;
+                self.one_default(at, new).await?;
+            }
+            _ => invalid(at, builtin::validate(at, new, old))?,
+        }
+        Ok(Vec::new())
+    }
+
+    async fn karmada(
+        &self,
+        at: &Attributes<'_>,
+        new: &Value,
+        old: Option<&Value>,
+    ) -> Result<Vec<FieldError>, Status> {
+        Ok(match &*at.gvk.kind {
+            "PropagationPolicy" | "ClusterPropagationPolicy" => policy::validate(at, new, old),
+            "OverridePolicy" | "ClusterOverridePolicy" => overrides::validate(at, new),
+            "ClusterTaintPolicy" => taint_policy::validate(new, self.options.allow_no_execute),
+            "FederatedResourceQuota" => quota::validate(new),
+            "ResourceBinding" => binding::validate(new),
+            "Work" => binding::validate_work(new),
+            "ResourceInterpreterWebhookConfiguration" => interpreter::validate_webhooks(new),
+            "ResourceInterpreterCustomization" => {
+                let others = self.others(at, &CUSTOMIZATIONS).await?;
+                interpreter::validate_customization(new, &others, self.options.compile.as_ref())
+            }
+            "FederatedHPA" => federated::validate_hpa(new),
+            "CronFederatedHPA" => federated::validate_cron(new),
+            "MultiClusterService" => federated::validate_service(new, old),
+            "MultiClusterIngress" => federated::validate_ingress(new),
+            _ => Vec::new(),
+        })
+    }
+
+    async fn one_default(&self, at: &Attributes<'_>, new: &Value) -> Result<(), Status> {
+        if new.get("globalDefault") != Some(&Value::Bool(true)) {
+            return Ok(());
+        }
+        let others = self.others(at, &PRIORITY_CLASSES).await?;
+        match builtin::rival_default(new, &others) {
+            Some(why) => Err(Status::forbidden(at.gvr, at.name, why)),
+            None => Ok(()),
+        }
+    }
+
+    /// Every other object of a cluster-scoped kind.
+    async fn others(&self, at: &Attributes<'_>, resource: &Gvr) -> Result<Vec<Value>, Status> {
+        let Some(api) = self.api.get() else {
+            return Err(Status::unavailable(
+                "the server is not ready to judge this object",
+            ));
+        };
+        let mut options = ListOptions {
+            limit: PAGE,
+            ..ListOptions::default()
+        };
+        let mut others = Vec::new();
+        loop {
+            let page = api.list(At::all(resource, ""), &options).await;
+            let page = page.map_err(|e| match e {
+                client::Error::Status(status) => *status,
+                other => Status::internal(other),
+            })?;
+            for object in page.items.iter().filter(|o| o.name() != at.name) {
+                others.push(object.value().map_err(Status::internal)?);
+            }
+            if page.continue_token.is_empty() {
+                return Ok(others);
+            }
+            options.continue_token = page.continue_token;
+        }
+    }
+}
+
+/// Status and connecting subresources have no rules here; a scale is a write of
+/// its parent.
+fn concerns_the_object(at: &Attributes<'_>) -> bool {
+    matches!(at.operation, Operation::Create | Operation::Update)
+        && matches!(at.subresource, "" | "scale")
+}
+
+fn invalid(at: &Attributes<'_>, errors: Vec<FieldError>) -> Result<(), Status> {
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(Status::invalid(at.gvk, at.name, &errors))
+    }
+}
+
+/// The name under which Karmada registers the rules of a kind.
+fn webhook(at: &Attributes<'_>) -> String {
+    match &*at.gvk.kind {
+        "ResourceInterpreterWebhookConfiguration" => "config.karmada.io".into(),
+        kind => format!("{}.karmada.io", kind.to_ascii_lowercase()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,303 @@
+use client::fake::FakeApi;
+use machinery::time::FakeClock;
+use machinery::{Gvk, UserInfo};
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+struct Write {
+    gvk: Gvk,
+    gvr: Gvr,
+    user: UserInfo,
+}
+
+fn write(api: &str, kind: &str, plural: &str) -> Write {
+    let gvk = Gvk::from_api_version(api, kind);
+    let gvr = Gvr::new(gvk.group.clone(), gvk.version.clone(), plural);
+    Write {
+        gvk,
+        gvr,
+        user: UserInfo::internal(),
+    }
+}
+
+impl Write {
+    fn at<'a>(&'a self, namespace: &'a str, operation: Operation) -> Attributes<'a> {
+        Attributes {
+            gvk: &self.gvk,
+            gvr: &self.gvr,
+            namespace,
+            name: "x",
+            subresource: "",
+            operation,
+            user: &self.user,
+            dry_run: false,
+        }
+    }
+}
+
+fn chain() -> Chain {
+    Chain::new(Options {
+        clock: Arc::new(FakeClock::new(jiff::Timestamp::UNIX_EPOCH)),
+        ..Options::default()
+    })
+}
+
+/// Mutates, validates, and gives the object or the refusal.
+async fn admit(
+    chain: &Chain,
+    at: &Attributes<'_>,
+    mut new: Value,
+    old: Option<&Value>,
+) -> Result<Value, Status> {
+    chain.mutate(at, &mut new, old).await?;
+    chain.validate(at, &new, old).await?;
+    Ok(new)
+}
+
+#[tokio::test]
+async fn refusals_have_the_form_of_their_origin() {
+    let chain = chain();
+    let policy = write(
+        "policy.karmada.io/v1alpha1",
+        "PropagationPolicy",
+        "propagationpolicies",
+    );
+    let bad = json!({"metadata": {"name": "x"}, "spec": {"resourceSelectors": [{"kind": "Pod", "namespace": "other"}]}});
+    let status = admit(&chain, &policy.at("n", Operation::Create), bad, None)
+        .await
+        .unwrap_err();
+    assert_eq!((status.code, &*status.reason), (403, "Forbidden"));
+    let head = "admission webhook \"propagationpolicy.karmada.io\" denied the request: spec.resourceSelectors[0].namespace: Invalid value: \"other\": ";
+    assert!(status.message.starts_with(head), "{}", status.message);
+
+    let hooks = write(
+        "config.karmada.io/v1alpha1",
+        "ResourceInterpreterWebhookConfiguration",
+        "resourceinterpreterwebhookconfigurations",
+    );
+    let bad = json!({"webhooks": [{"name": "a"}]});
+    let status = admit(&chain, &hooks.at("", Operation::Create), bad, None)
+        .await
+        .unwrap_err();
+    assert!(
+        status
+            .message
+            .starts_with("admission webhook \"config.karmada.io\" denied the request: [")
+    );
+
+    let cluster = write("cluster.karmada.io/v1alpha1", "Cluster", "clusters");
+    let bad = json!({"metadata": {"name": "x"}, "spec": {"syncMode": "No"}});
+    let status = admit(&chain, &cluster.at("", Operation::Create), bad, None)
+        .await
+        .unwrap_err();
+    assert_eq!((status.code, &*status.reason), (422, "Invalid"));
+    assert_eq!(
+        status.message,
+        "Cluster.cluster.karmada.io \"x\" is invalid: spec.syncMode: Unsupported value: \"No\": supported values: \"Push\", \"Pull\""
+    );
+
+    let service = write("v1", "Service", "services");
+    let bad = json!({"metadata": {"name": "x"}, "spec": {}});
+    let status = admit(&chain, &service.at("n", Operation::Create), bad, None)
+        .await
+        .unwrap_err();
+    assert_eq!(
+        status.message,
+        "Service \"x\" is invalid: spec.ports: Required value"
+    );
+}
+
+#[tokio::test]
+async fn objects_are_completed() {
+    let chain = chain();
+    for (api, kind, namespace, label) in [
+        (
+            "work.karmada.io/v1alpha2",
+            "ResourceBinding",
+            "n",
+            "resourcebinding.karmada.io/permanent-id",
+        ),
+        (
+            "work.karmada.io/v1alpha2",
+            "ClusterResourceBinding",
+            "",
+            "clusterresourcebinding.karmada.io/permanent-id",
+        ),
+        (
+            "work.karmada.io/v1alpha1",
+            "Work",
+            "n",
+            "work.karmada.io/permanent-id",
+        ),
+        (
+            "policy.karmada.io/v1alpha1",
+            "ClusterPropagationPolicy",
+            "",
+            "clusterpropagationpolicy.karmada.io/permanent-id",
+        ),
+    ] {
+        let write = write(api, kind, "things");
+        let new = json!({"metadata": {"name": "x"}, "spec": {}});
+        let done = admit(&chain, &write.at(namespace, Operation::Create), new, None)
+            .await
+            .unwrap();
+        assert!(done["metadata"]["labels"][label].is_string(), "{kind}");
+    }
+    let binding = write(
+        "work.karmada.io/v1alpha2",
+        "ResourceBinding",
+        "resourcebindings",
+    );
+    let new = json!({"metadata": {"name": "x"}});
+    let update = admit(
+        &chain,
+        &binding.at("n", Operation::Update),
+        new.clone(),
+        Some(&new),
+    )
+    .await;
+    assert_eq!(update.unwrap(), new, "ids are given on creation only");
+}
+
+#[tokio::test]
+async fn deletion_is_judged_by_what_is_stored() {
+    let chain = chain();
+    let any = write("example.io/v1", "Thing", "things");
+    let protected = json!({"metadata": {"labels": {"resourcetemplate.karmada.io/deletion-protected": "Always"}}});
+    let at = any.at("n", Operation::Delete);
+    assert_eq!(
+        chain
+            .validate(&at, &Value::Null, Some(&protected))
+            .await
+            .unwrap_err()
+            .code,
+        403
+    );
+    let free = json!({"metadata": {}});
+    assert!(chain.validate(&at, &Value::Null, Some(&free)).await.is_ok());
+}
+
+#[tokio::test]
+async fn rules_that_look_at_others_use_the_api() {
+    let chain = chain();
+    let customization = |name: &str| {
+        json!({"apiVersion": "config.karmada.io/v1alpha1", "kind": "ResourceInterpreterCustomization",
+            "metadata": {"name": name}, "spec": {"target": {"apiVersion": "v1", "kind": "Pod"},
+            "customizations": {"retention": {"luaScript": "x"}}}})
+    };
+    let write_ric = write(
+        "config.karmada.io/v1alpha1",
+        "ResourceInterpreterCustomization",
+        "resourceinterpretercustomizations",
+    );
+    let at = write_ric.at("", Operation::Create);
+    let early = admit(&chain, &at, customization("x"), None).await;
+    assert_eq!(early.unwrap_err().code, 503);
+
+    let api = FakeApi::new();
+    chain.connect(api.clone());
+    api.seed(&CUSTOMIZATIONS, customization("x"));
+    assert!(
+        admit(&chain, &at, customization("x"), None).await.is_ok(),
+        "itself is no rival"
+    );
+    api.seed(&CUSTOMIZATIONS, customization("other"));
+    assert_eq!(
+        admit(&chain, &at, customization("x"), None)
+            .await
+            .unwrap_err()
+            .code,
+        403
+    );
+
+    let class = |name: &str| {
+        json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+            "metadata": {"name": name}, "value": 1, "globalDefault": true})
+    };
+    let write_class = write("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses");
+    let at = write_class.at("", Operation::Create);
+    assert!(admit(&chain, &at, class("x"), None).await.is_ok());
+    api.seed(&PRIORITY_CLASSES, class("first"));
+    let status = admit(&chain, &at, class("x"), None).await.unwrap_err();
+    assert_eq!(
+        status.message,
+        "priorityclasses.scheduling.k8s.io \"x\" is forbidden: PriorityClass first is already marked as default. Only one default can exist"
+    );
+}
+
+#[tokio::test]
+async fn subresources_have_no_rules_but_scale() {
+    let chain = chain();
+    let write = write("apps/v1", "Deployment", "deployments");
+    for (subresource, fine) in [("", false), ("scale", false), ("status", true)] {
+        let at = Attributes {
+            subresource,
+            ..write.at("n", Operation::Update)
+        };
+        let old = json!({"spec": {}});
+        assert_eq!(
+            chain.validate(&at, &old, Some(&old)).await.is_ok(),
+            fine,
+            "{subresource}"
+        );
+    }
+}
+
+/// Trees with the names that rules look for.
+fn tree() -> impl Strategy<Value = Value> {
+    const NAMES: &str = "(metadata|spec|labels|name|resourceSelectors|placement|clusterAffinities|overflowAffinities|taints|resourceModels|ranges|template|containers|ports|selector|matchLabels|workload|manifests|kind|rules|value|data|zone|metrics|behavior)";
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        "[-a-zA-Z0-9/.:]{0,6}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(6, 48, 5, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::btree_map(NAMES, inner, 0..5)
+                .prop_map(|m| Value::Object(m.into_iter().collect())),
+        ]
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn no_tree_makes_a_rule_panic(new in tree(), old in tree()) {
+        let kinds = [
+            ("policy.karmada.io/v1alpha1", "PropagationPolicy"),
+            ("policy.karmada.io/v1alpha1", "ClusterOverridePolicy"),
+            ("policy.karmada.io/v1alpha1", "ClusterTaintPolicy"),
+            ("policy.karmada.io/v1alpha1", "FederatedResourceQuota"),
+            ("work.karmada.io/v1alpha2", "ResourceBinding"),
+            ("work.karmada.io/v1alpha1", "Work"),
+            ("cluster.karmada.io/v1alpha1", "Cluster"),
+            ("config.karmada.io/v1alpha1", "ResourceInterpreterWebhookConfiguration"),
+            ("autoscaling.karmada.io/v1alpha1", "FederatedHPA"),
+            ("autoscaling.karmada.io/v1alpha1", "CronFederatedHPA"),
+            ("networking.karmada.io/v1alpha1", "MultiClusterService"),
+            ("networking.karmada.io/v1alpha1", "MultiClusterIngress"),
+            ("v1", "Service"), ("v1", "Secret"), ("v1", "ConfigMap"), ("v1", "Pod"),
+            ("v1", "ResourceQuota"), ("v1", "LimitRange"),
+            ("apps/v1", "Deployment"), ("apps/v1", "StatefulSet"), ("batch/v1", "Job"), ("batch/v1", "CronJob"),
+            ("rbac.authorization.k8s.io/v1", "RoleBinding"), ("rbac.authorization.k8s.io/v1", "ClusterRole"),
+            ("networking.k8s.io/v1", "Ingress"), ("policy/v1", "PodDisruptionBudget"),
+            ("autoscaling/v2", "HorizontalPodAutoscaler"), ("storage.k8s.io/v1", "StorageClass"),
+            ("coordination.k8s.io/v1", "Lease"),
+        ];
+        let chain = chain();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        for (api, kind) in kinds {
+            let write = write(api, kind, "things");
+            for operation in [Operation::Create, Operation::Update] {
+                let old = (operation == Operation::Update).then_some(&old);
+                let _ = runtime.block_on(admit(&chain, &write.at("n", operation), new.clone(), old));
+            }
+            crate::metadata::validate(&write.gvk, true, &new);
+            crate::metadata::validate_update(&new, &old);
+        }
+    }
+}

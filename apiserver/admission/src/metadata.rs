@@ -1,0 +1,378 @@
+//! The rules for `metadata` that every object obeys.
+//!
+//! Enters: an object, on update also the stored one. Leaves: field errors. Pure.
+//! Rules and texts of `apimachinery/pkg/api/validation/objectmeta.go`.
+
+use machinery::names::{
+    dns1035_label, dns1123_label, dns1123_subdomain, label_value, path_segment, qualified_name,
+    split_api_version,
+};
+use machinery::{FieldError, Gvk};
+use serde_json::Value;
+
+use crate::tree::{check, entries, flag, get, has, immutable, items, nth, object_mut, text, texts};
+
+/// Most bytes of all annotations of an object together.
+const MAX_ANNOTATIONS: usize = 256 << 10;
+
+/// How objects of a kind may be called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameRule {
+    Subdomain,
+    Label,
+    /// A DNS-1035 label.
+    Label1035,
+    /// Whatever fits into one segment of a path.
+    PathSegment,
+}
+
+impl NameRule {
+    /// The rule of a kind; `Subdomain` for all that say nothing else.
+    pub fn of(gvk: &Gvk) -> Self {
+        match (&*gvk.group, &*gvk.kind) {
+            ("", "Namespace") => Self::Label,
+            ("", "Service") => Self::Label1035,
+            ("rbac.authorization.k8s.io", _)
+            | ("certificates.k8s.io", "CertificateSigningRequest") => Self::PathSegment,
+            _ => Self::Subdomain,
+        }
+    }
+
+    /// The error is Kubernetes' text.
+    pub fn check(self, name: &str) -> Result<(), String> {
+        match self {
+            Self::Subdomain => dns1123_subdomain(name),
+            Self::Label => dns1123_label(name),
+            Self::Label1035 => dns1035_label(name),
+            Self::PathSegment => path_segment(name),
+        }
+    }
+}
+
+/// Create and update: name, namespace, labels, annotations, owners, finalizers.
+pub fn validate(gvk: &Gvk, namespaced: bool, object: &Value) -> Vec<FieldError> {
+    let meta = get(object, "/metadata");
+    let mut errors = Vec::new();
+    name(NameRule::of(gvk), meta, &mut errors);
+    namespace(namespaced, text(meta, "/namespace"), &mut errors);
+    labels("metadata.labels", get(meta, "/labels"), &mut errors);
+    annotations(
+        "metadata.annotations",
+        get(meta, "/annotations"),
+        &mut errors,
+    );
+    owners(items(meta, "/ownerReferences"), &mut errors);
+    finalizers(meta, &mut errors);
+    errors
+}
+
+fn name(rule: NameRule, meta: &Value, errors: &mut Vec<FieldError>) {
+    let (name, prefix) = (text(meta, "/name"), text(meta, "/generateName"));
+    if !prefix.is_empty() {
+        // The prefix may end where a name may not.
+        let masked = match prefix.strip_suffix('-') {
+            Some(head) => format!("{head}a"),
+            None => prefix.to_owned(),
+        };
+        check("metadata.generateName", prefix, rule.check(&masked), errors);
+    }
+    if name.is_empty() {
+        if prefix.is_empty() {
+            errors.push(FieldError::required(
+                "metadata.name",
+                "name or generateName is required",
+            ));
+        }
+    } else {
+        check("metadata.name", name, rule.check(name), errors);
+    }
+}
+
+fn namespace(namespaced: bool, namespace: &str, errors: &mut Vec<FieldError>) {
+    match (namespaced, namespace) {
+        (true, "") => errors.push(FieldError::required("metadata.namespace", "")),
+        (true, name) => check("metadata.namespace", name, dns1123_label(name), errors),
+        (false, "") => {}
+        (false, _) => errors.push(FieldError::forbidden(
+            "metadata.namespace",
+            "not allowed on this type",
+        )),
+    }
+}
+
+/// A map of labels at `field`.
+pub fn labels(field: &str, labels: &Value, errors: &mut Vec<FieldError>) {
+    for (key, value) in entries(labels, "") {
+        check(field, key, qualified_name(key), errors);
+        let value = value.as_str().unwrap_or("");
+        check(field, value, label_value(value), errors);
+    }
+}
+
+/// A map of annotations at `field`.
+pub fn annotations(field: &str, annotations: &Value, errors: &mut Vec<FieldError>) {
+    let mut bytes = 0;
+    for (key, value) in entries(annotations, "") {
+        check(
+            field,
+            key,
+            qualified_name(&key.to_ascii_lowercase()),
+            errors,
+        );
+        bytes += key.len() + value.as_str().map_or(0, str::len);
+    }
+    if bytes > MAX_ANNOTATIONS {
+        errors.push(FieldError::too_long(field, MAX_ANNOTATIONS));
+    }
+}
+
+fn owners(owners: &[Value], errors: &mut Vec<FieldError>) {
+    let mut controller: Option<&str> = None;
+    for (i, owner) in owners.iter().enumerate() {
+        let field = nth("metadata.ownerReferences", i);
+        let api_version = text(owner, "/apiVersion");
+        let (group, version) = split_api_version(api_version);
+        if version.is_empty() {
+            errors.push(FieldError::invalid(
+                format!("{field}.apiVersion"),
+                &api_version.into(),
+                "version must not be empty",
+            ));
+        }
+        for part in ["kind", "name", "uid"] {
+            if text(owner, &format!("/{part}")).is_empty() {
+                errors.push(FieldError::invalid(
+                    format!("{field}.{part}"),
+                    &"".into(),
+                    "must not be empty",
+                ));
+            }
+        }
+        if group.is_empty() && version == "v1" && text(owner, "/kind") == "Event" {
+            errors.push(FieldError::invalid(
+                &field,
+                owner,
+                "/v1, Kind=Event is disallowed from being an owner",
+            ));
+        }
+        if flag(owner, "/controller") {
+            if let Some(first) = controller {
+                let why = format!(
+                    "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {}",
+                    text(owner, "/name")
+                );
+                errors.push(FieldError::invalid(
+                    "metadata.ownerReferences",
+                    &Value::from(owners),
+                    why,
+                ));
+            }
+            controller.get_or_insert(text(owner, "/name"));
+        }
+    }
+}
+
+fn finalizers(meta: &Value, errors: &mut Vec<FieldError>) {
+    let field = "metadata.finalizers";
+    for name in texts(meta, "/finalizers") {
+        check(field, name, qualified_name(name), errors);
+    }
+    let set = |name: &str| texts(meta, "/finalizers").any(|f| f == name);
+    if set("orphan") && set("foregroundDeletion") {
+        errors.push(FieldError::invalid(
+            field,
+            get(meta, "/finalizers"),
+            "finalizer orphan and finalizer foregroundDeletion cannot be both set",
+        ));
+    }
+}
+
+/// Update: fields that a client left out, or may not take away, come from the
+/// stored object.
+pub fn inherit(new: &mut Value, old: &Value) {
+    let old = get(old, "/metadata");
+    let Some(meta) = object_mut(new, &["metadata"]) else {
+        return;
+    };
+    meta.remove("selfLink");
+    for field in ["uid", "creationTimestamp"] {
+        let empty = meta
+            .get(field)
+            .is_none_or(|v| v.is_null() || v.as_str() == Some(""));
+        if let Some(value) = old.get(field).filter(|_| empty) {
+            meta.insert(field.into(), value.clone());
+        }
+    }
+    for field in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
+        if let Some(value) = old.get(field) {
+            meta.insert(field.into(), value.clone());
+        }
+    }
+}
+
+/// Update: what never changes, and no new finalizers on an object being deleted.
+pub fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let fields = [
+        "name",
+        "namespace",
+        "uid",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+    ];
+    for field in fields {
+        immutable(new, old, &format!("metadata.{field}"), &mut errors);
+    }
+    if has(old, "/metadata/deletionTimestamp") {
+        let added: Vec<String> = texts(new, "/metadata/finalizers")
+            .filter(|f| !texts(old, "/metadata/finalizers").any(|o| o == *f))
+            .map(|f| format!("{f:?}"))
+            .collect();
+        if !added.is_empty() {
+            let why = format!(
+                "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+                added.join(", ")
+            );
+            errors.push(FieldError::forbidden("metadata.finalizers", &why));
+        }
+    }
+    errors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const POD: Gvk = Gvk::constant("", "v1", "Pod");
+
+    fn fields(errors: &[FieldError]) -> Vec<&str> {
+        errors.iter().map(|e| e.field.as_str()).collect()
+    }
+
+    fn check_create(gvk: &Gvk, namespaced: bool, meta: Value, expect: &[&str]) {
+        let errors = validate(gvk, namespaced, &json!({ "metadata": meta }));
+        assert_eq!(fields(&errors), expect, "{meta}");
+    }
+
+    #[test]
+    fn names_fit_their_kind() {
+        let role = Gvk::constant("rbac.authorization.k8s.io", "v1", "ClusterRole");
+        let namespace = Gvk::constant("", "v1", "Namespace");
+        let service = Gvk::constant("", "v1", "Service");
+        check_create(&POD, true, json!({"name": "a.b", "namespace": "n"}), &[]);
+        check_create(
+            &POD,
+            true,
+            json!({"generateName": "a-", "namespace": "n"}),
+            &[],
+        );
+        check_create(
+            &POD,
+            true,
+            json!({"name": "A", "namespace": "n"}),
+            &["metadata.name"],
+        );
+        check_create(&POD, true, json!({"name": "a"}), &["metadata.namespace"]);
+        check_create(
+            &POD,
+            true,
+            json!({"name": "a", "namespace": "N"}),
+            &["metadata.namespace"],
+        );
+        check_create(&POD, true, json!({"namespace": "n"}), &["metadata.name"]);
+        check_create(&role, false, json!({"name": "system:x"}), &[]);
+        check_create(&role, false, json!({"name": "a/b"}), &["metadata.name"]);
+        check_create(
+            &role,
+            false,
+            json!({"name": "a", "namespace": "n"}),
+            &["metadata.namespace"],
+        );
+        check_create(
+            &namespace,
+            false,
+            json!({"name": "a.b"}),
+            &["metadata.name"],
+        );
+        check_create(
+            &service,
+            true,
+            json!({"name": "1a", "namespace": "n"}),
+            &["metadata.name"],
+        );
+    }
+
+    #[test]
+    fn maps_owners_and_finalizers_are_judged() {
+        let with = |extra: Value| {
+            let mut meta = json!({"name": "a", "namespace": "n"});
+            for (k, v) in extra.as_object().unwrap() {
+                meta[k] = v.clone();
+            }
+            meta
+        };
+        let owner = |name: &str, controller: bool| json!({"apiVersion": "v1", "kind": "Pod", "name": name, "uid": "u", "controller": controller});
+        let owners = "metadata.ownerReferences";
+        let table = [
+            (json!({"labels": {"a/b": "c"}}), vec![]),
+            (json!({"labels": {"a b": "c"}}), vec!["metadata.labels"]),
+            (json!({"labels": {"a": "c d"}}), vec!["metadata.labels"]),
+            (json!({"annotations": {"A/b": "c d"}}), vec![]),
+            (
+                json!({"annotations": {"a b": ""}}),
+                vec!["metadata.annotations"],
+            ),
+            (
+                json!({"annotations": {"a": "x".repeat(MAX_ANNOTATIONS)}}),
+                vec!["metadata.annotations"],
+            ),
+            (
+                json!({"ownerReferences": [owner("x", true), owner("y", false)]}),
+                vec![],
+            ),
+            (
+                json!({"ownerReferences": [owner("x", true), owner("y", true)]}),
+                vec![owners],
+            ),
+            (
+                json!({"ownerReferences": [{"apiVersion": "v1", "kind": "Event", "name": "e", "uid": "u"}]}),
+                vec!["metadata.ownerReferences[0]"],
+            ),
+            (
+                json!({"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "e"}]}),
+                vec!["metadata.ownerReferences[0].uid"],
+            ),
+            (json!({"finalizers": ["a/b", "orphan"]}), vec![]),
+            (
+                json!({"finalizers": ["orphan", "foregroundDeletion"]}),
+                vec!["metadata.finalizers"],
+            ),
+            (json!({"finalizers": ["a b"]}), vec!["metadata.finalizers"]),
+        ];
+        for (extra, expect) in table {
+            check_create(&POD, true, with(extra), &expect);
+        }
+    }
+
+    #[test]
+    fn updates_keep_what_never_changes() {
+        let old = json!({"metadata": {"name": "a", "uid": "u", "creationTimestamp": "t",
+            "deletionTimestamp": "d", "finalizers": ["x"]}});
+        let check_update = |meta: Value, expect: &[&str]| {
+            let mut new = json!({ "metadata": meta });
+            inherit(&mut new, &old);
+            assert_eq!(fields(&validate_update(&new, &old)), expect, "{meta}");
+        };
+        check_update(json!({"name": "a", "selfLink": "s"}), &[]);
+        check_update(json!({"name": "b"}), &["metadata.name"]);
+        check_update(json!({"name": "a", "uid": "v"}), &["metadata.uid"]);
+        check_update(json!({"name": "a", "deletionTimestamp": "e"}), &[]);
+        check_update(json!({"name": "a", "finalizers": []}), &[]);
+        check_update(
+            json!({"name": "a", "finalizers": ["y", "x"]}),
+            &["metadata.finalizers"],
+        );
+    }
+}

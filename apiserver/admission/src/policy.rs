@@ -1,0 +1,251 @@
+//! PropagationPolicy and ClusterPropagationPolicy.
+//!
+//! Enters: a policy. Leaves: the policy with defaults and permanent id, or field
+//! errors. Pure but for the random id. Rules of Karmada's
+//! `webhook/{propagationpolicy,clusterpropagationpolicy}` and
+//! `util/validation/validation.go`.
+
+use machinery::FieldError;
+use machinery::names::qualified_name;
+use openapi::karmada::labels;
+use serde_json::Value;
+use uuid::Uuid;
+
+use crate::attributes::{Attributes, Operation};
+use crate::placement;
+use crate::tree::{check, flag, get, has, int, items, items_mut, nth, object_mut, text};
+
+/// What tells the two kinds apart.
+struct Variant {
+    label: &'static str,
+    finalizer: &'static str,
+}
+
+const NAMESPACED: Variant = Variant {
+    label: labels::POLICY_ID,
+    finalizer: labels::POLICY_FINALIZER,
+};
+const CLUSTER: Variant = Variant {
+    label: labels::CLUSTER_POLICY_ID,
+    finalizer: labels::CLUSTER_POLICY_FINALIZER,
+};
+
+fn variant(at: &Attributes<'_>) -> &'static Variant {
+    if at.namespace.is_empty() {
+        &CLUSTER
+    } else {
+        &NAMESPACED
+    }
+}
+
+pub(crate) fn mutate(at: &Attributes<'_>, policy: &mut Value) {
+    fill_namespace(at.namespace, policy);
+    for constraint in items_mut(policy, "/spec/placement/spreadConstraints") {
+        let unsaid = text(constraint, "/spreadByField").is_empty()
+            && text(constraint, "/spreadByLabel").is_empty();
+        let no_minimum = int(constraint, "/minGroups").unwrap_or(0) == 0;
+        if let Some(fields) = constraint.as_object_mut() {
+            if unsaid {
+                fields.insert("spreadByField".into(), "cluster".into());
+            }
+            if no_minimum {
+                fields.insert("minGroups".into(), 1.into());
+            }
+        }
+    }
+    let imports = items(policy, "/spec/resourceSelectors").iter().any(|s| {
+        text(s, "/apiVersion") == "multicluster.x-k8s.io/v1alpha1"
+            && text(s, "/kind") == "ServiceImport"
+    });
+    if imports && let Some(spec) = object_mut(policy, &["spec"]) {
+        spec.insert("propagateDeps".into(), true.into());
+    }
+    let strategy = get(policy, "/spec/placement/replicaScheduling");
+    if text(strategy, "/replicaSchedulingType") == "Divided"
+        && text(strategy, "/replicaDivisionPreference").is_empty()
+        && let Some(strategy) = object_mut(policy, &["spec", "placement", "replicaScheduling"])
+    {
+        strategy.insert("replicaDivisionPreference".into(), "Weighted".into());
+    }
+    let application = get(policy, "/spec/failover/application");
+    if text(application, "/purgeMode") == "Gracefully"
+        && !has(application, "/gracePeriodSeconds")
+        && let Some(application) = object_mut(policy, &["spec", "failover", "application"])
+    {
+        application.insert("gracePeriodSeconds".into(), 600.into());
+    }
+    if at.operation == Operation::Create {
+        mark(variant(at), policy);
+    }
+}
+
+/// A selector without namespace means the policy's own.
+pub(crate) fn fill_namespace(namespace: &str, policy: &mut Value) {
+    if namespace.is_empty() {
+        return;
+    }
+    for selector in items_mut(policy, "/spec/resourceSelectors") {
+        if text(selector, "/namespace").is_empty()
+            && let Some(fields) = selector.as_object_mut()
+        {
+            fields.insert("namespace".into(), namespace.into());
+        }
+    }
+}
+
+fn mark(variant: &Variant, policy: &mut Value) {
+    if let Some(own) = object_mut(policy, &["metadata", "labels"]) {
+        own.insert(variant.label.into(), Uuid::new_v4().to_string().into());
+    }
+    if let Some(metadata) = object_mut(policy, &["metadata"]) {
+        let finalizers = metadata
+            .entry("finalizers")
+            .or_insert_with(|| Value::Array(Vec::new()));
+        if finalizers.is_null() {
+            *finalizers = Value::Array(Vec::new());
+        }
+        if let Value::Array(list) = finalizers
+            && !list.iter().any(|f| f == variant.finalizer)
+        {
+            list.push(variant.finalizer.into());
+        }
+    }
+}
+
+pub(crate) fn validate(
+    at: &Attributes<'_>,
+    policy: &Value,
+    old: Option<&Value>,
+) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let label = variant(at).label;
+    permanent_id(label, policy, old, &mut errors);
+    if let Some(old) = old
+        && text(old, "/spec/schedulerName") != text(policy, "/spec/schedulerName")
+    {
+        errors.push(FieldError::invalid(
+            "spec.schedulerName",
+            get(policy, "/spec/schedulerName"),
+            "the schedulerName should not be updated",
+        ));
+    }
+    let spec = get(policy, "/spec");
+    placement::validate(get(spec, "/placement"), &mut errors);
+    failover(spec, &mut errors);
+    selectors(at.namespace, spec, &mut errors);
+    suspension(spec, &mut errors);
+    errors
+}
+
+fn permanent_id(label: &str, policy: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    let id = |object: &Value| {
+        let labels = get(object, "/metadata/labels");
+        let id = labels.get(label).and_then(Value::as_str).unwrap_or("");
+        id.to_owned()
+    };
+    let field = format!("metadata.labels[{label}]");
+    if id(policy).is_empty() {
+        errors.push(FieldError::required(
+            &field,
+            "the permanent id is set by the system and must be kept",
+        ));
+    } else if old.is_some_and(|old| !id(old).is_empty() && id(old) != id(policy)) {
+        errors.push(FieldError::invalid(
+            &field,
+            &id(policy).into(),
+            "the permanent id is immutable, it can only be set by the system during creation",
+        ));
+    }
+}
+
+fn failover(spec: &Value, errors: &mut Vec<FieldError>) {
+    for scope in ["application", "cluster"] {
+        let rules = items(spec, &format!("/failover/{scope}/statePreservation/rules"));
+        for (i, rule) in rules.iter().enumerate() {
+            let base = format!("spec.failover.{scope}.statePreservation.rules");
+            let name = text(rule, "/aliasLabelName");
+            let field = format!("{}.aliasLabelName", nth(&base, i));
+            check(field, name, qualified_name(name), errors);
+        }
+    }
+    let application = get(spec, "/failover/application");
+    if application.is_null() {
+        return;
+    }
+    if !flag(spec, "/propagateDeps") {
+        errors.push(FieldError::invalid(
+            "spec.propagateDeps",
+            &false.into(),
+            "application failover is set, propagateDeps must be true",
+        ));
+    }
+    let base = "spec.failover.application";
+    let tolerance = int(application, "/decisionConditions/tolerationSeconds");
+    if tolerance.is_some_and(|t| t < 0) {
+        errors.push(FieldError::invalid(
+            format!("{base}.decisionConditions.tolerationSeconds"),
+            &tolerance.into(),
+            "must be greater than or equal to 0",
+        ));
+    }
+    let grace = int(application, "/gracePeriodSeconds");
+    let gracefully = text(application, "/purgeMode") == "Gracefully";
+    let why = match grace {
+        Some(_) if !gracefully => "only takes effect when purgeMode is Gracefully",
+        Some(seconds) if seconds <= 0 => "must be greater than 0",
+        None if gracefully => "should not be empty when purgeMode is Gracefully",
+        _ => return,
+    };
+    errors.push(FieldError::invalid(
+        format!("{base}.gracePeriodSeconds"),
+        &grace.into(),
+        why,
+    ));
+}
+
+fn selectors(namespace: &str, spec: &Value, errors: &mut Vec<FieldError>) {
+    let always = text(spec, "/preemption") == "Always";
+    own_namespace(namespace, spec, errors);
+    for (i, selector) in items(spec, "/resourceSelectors").iter().enumerate() {
+        if always && text(selector, "/name").is_empty() {
+            errors.push(FieldError::invalid(
+                format!("{}.name", nth("spec.resourceSelectors", i)),
+                &"".into(),
+                "name cannot be empty if preemption is Always, the empty name may cause unexpected resources preemption",
+            ));
+        }
+    }
+}
+
+/// A namespaced policy reaches no other namespace.
+pub(crate) fn own_namespace(namespace: &str, spec: &Value, errors: &mut Vec<FieldError>) {
+    if namespace.is_empty() {
+        return;
+    }
+    for (i, selector) in items(spec, "/resourceSelectors").iter().enumerate() {
+        let asked = text(selector, "/namespace");
+        if asked != namespace {
+            errors.push(FieldError::invalid(
+                format!("{}.namespace", nth("spec.resourceSelectors", i)),
+                &asked.into(),
+                format!(
+                    "the namespace of the resource selector must be that of the policy, {namespace}"
+                ),
+            ));
+        }
+    }
+}
+
+fn suspension(spec: &Value, errors: &mut Vec<FieldError>) {
+    let clusters = get(spec, "/suspension/dispatchingOnClusters/clusterNames");
+    if flag(spec, "/suspension/dispatching") && clusters.as_array().is_some_and(|c| !c.is_empty()) {
+        errors.push(FieldError::invalid(
+            "spec.suspension.dispatchingOnClusters.clusterNames",
+            clusters,
+            "suspension dispatching is not supported when dispatchingOnClusters.clusterNames is not empty",
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,330 @@
+use machinery::{Gvk, Gvr, UserInfo};
+use serde_json::json;
+
+use super::*;
+
+static KIND: Gvk = Gvk::constant("policy.karmada.io", "v1alpha1", "PropagationPolicy");
+static RESOURCE: Gvr = Gvr::constant("policy.karmada.io", "v1alpha1", "propagationpolicies");
+
+fn at<'a>(namespace: &'a str, operation: Operation, user: &'a UserInfo) -> Attributes<'a> {
+    Attributes {
+        gvk: &KIND,
+        gvr: &RESOURCE,
+        namespace,
+        name: "p",
+        subresource: "",
+        operation,
+        user,
+        dry_run: false,
+    }
+}
+
+fn policy(change: Value) -> Value {
+    let mut spec = json!({"resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "d", "namespace": "n"}],
+        "schedulerName": "default-scheduler"});
+    for (k, v) in change.as_object().unwrap() {
+        spec[k] = v.clone();
+    }
+    json!({"metadata": {"name": "p", "namespace": "n", "labels": {NAMESPACED.label: "id"}}, "spec": spec})
+}
+
+/// The spec after mutation differs from the one before only at `path`.
+fn check_mutation(change: Value, path: &str, expect: Value) {
+    let user = UserInfo::default();
+    let mut new = policy(change.clone());
+    mutate(&at("n", Operation::Update, &user), &mut new);
+    assert_eq!(get(&new, path), &expect, "{change}");
+}
+
+#[test]
+fn defaults_are_filled() {
+    let spread = |c: Value| json!({"placement": {"spreadConstraints": [c]}});
+    let constraint = "/spec/placement/spreadConstraints/0";
+    check_mutation(
+        json!({"resourceSelectors": [{"apiVersion": "v1", "kind": "Secret"}]}),
+        "/spec/resourceSelectors/0/namespace",
+        json!("n"),
+    );
+    check_mutation(
+        spread(json!({"maxGroups": 2})),
+        constraint,
+        json!({"spreadByField": "cluster", "minGroups": 1, "maxGroups": 2}),
+    );
+    check_mutation(
+        spread(json!({"spreadByLabel": "x", "minGroups": 3})),
+        constraint,
+        json!({"spreadByLabel": "x", "minGroups": 3}),
+    );
+    check_mutation(
+        json!({"resourceSelectors": [{"apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ServiceImport"}]}),
+        "/spec/propagateDeps",
+        json!(true),
+    );
+    check_mutation(
+        json!({"placement": {"replicaScheduling": {"replicaSchedulingType": "Divided"}}}),
+        "/spec/placement/replicaScheduling/replicaDivisionPreference",
+        json!("Weighted"),
+    );
+    check_mutation(
+        json!({"placement": {"replicaScheduling": {"replicaSchedulingType": "Duplicated"}}}),
+        "/spec/placement/replicaScheduling/replicaDivisionPreference",
+        json!(null),
+    );
+    check_mutation(
+        json!({"failover": {"application": {"purgeMode": "Gracefully"}}}),
+        "/spec/failover/application/gracePeriodSeconds",
+        json!(600),
+    );
+    check_mutation(
+        json!({"failover": {"application": {"purgeMode": "Never"}}}),
+        "/spec/failover/application/gracePeriodSeconds",
+        json!(null),
+    );
+}
+
+#[test]
+fn creation_marks_the_policy() {
+    let user = UserInfo::default();
+    for (namespace, variant) in [("n", NAMESPACED), ("", CLUSTER)] {
+        let mut new = json!({"metadata": {"name": "p", "labels": {variant.label: "mine"}, "finalizers": null}, "spec": {}});
+        mutate(&at(namespace, Operation::Create, &user), &mut new);
+        let id = new["metadata"]["labels"][variant.label]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        assert_eq!(id.len(), 36, "{id}");
+        assert_eq!(new["metadata"]["finalizers"], json!([variant.finalizer]));
+        mutate(&at(namespace, Operation::Update, &user), &mut new);
+        assert_eq!(new["metadata"]["labels"][variant.label], id.as_str());
+    }
+}
+
+fn check_rules(change: Value, expect: &[&str]) {
+    let user = UserInfo::default();
+    let errors = validate(
+        &at("n", Operation::Create, &user),
+        &policy(change.clone()),
+        None,
+    );
+    let fields: Vec<&str> = errors.iter().map(|e| e.field.as_str()).collect();
+    assert_eq!(fields, expect, "{change}\n{errors:?}");
+}
+
+#[test]
+fn affinities_are_judged() {
+    let p = |v: Value| json!({ "placement": v });
+    let zone = |key: &str, op: &str| json!({"fieldSelector": {"matchExpressions": [{"key": key, "operator": op, "values": ["x"]}]}});
+    let term = |name: &str, extra: Value| {
+        let mut term = json!({"affinityName": name, "clusterNames": ["m1"]});
+        for (k, v) in extra.as_object().unwrap() {
+            term[k] = v.clone();
+        }
+        term
+    };
+    let one = "spec.placement.clusterAffinities[0]";
+    check_rules(p(json!({"clusterAffinity": zone("zone", "In")})), &[]);
+    check_rules(
+        p(json!({"clusterAffinity": zone("area", "In")})),
+        &["spec.placement.clusterAffinity.fieldSelector.matchExpressions[0].key"],
+    );
+    check_rules(
+        p(json!({"clusterAffinity": zone("zone", "Exists")})),
+        &["spec.placement.clusterAffinity.fieldSelector.matchExpressions[0].operator"],
+    );
+    check_rules(
+        p(json!({"clusterAffinity": {}, "clusterAffinities": [term("a", json!({}))]})),
+        &["spec.placement.clusterAffinities"],
+    );
+    check_rules(
+        p(json!({"clusterAffinities": [term("a", json!({})), term("b", json!({}))]})),
+        &[],
+    );
+    check_rules(
+        p(json!({"clusterAffinities": [term("a", json!({})), term("a", json!({}))]})),
+        &["spec.placement.clusterAffinities[1].affinityName"],
+    );
+    check_rules(
+        p(json!({"clusterAffinities": [term("a b", json!({}))]})),
+        &[&format!("{one}.affinityName")],
+    );
+    check_rules(
+        p(json!({"clusterAffinities": [term("a", zone("x", "In"))]})),
+        &[&format!("{one}.fieldSelector.matchExpressions[0].key")],
+    );
+    let overflow = |strategy: Value, primary: Value, tiers: Value| {
+        let mut term = primary;
+        term["overflowAffinities"] = tiers;
+        p(json!({"clusterAffinities": [term], "replicaScheduling": strategy}))
+    };
+    let aggregated =
+        json!({"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"});
+    let dynamic = json!({"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted",
+        "weightPreference": {"dynamicWeight": "AvailableReplicas"}});
+    let fixed =
+        json!({"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted"});
+    let primary = term("a", json!({}));
+    let tiers = json!([{"affinityName": "b", "clusterNames": ["m2"]}]);
+    let field = format!("{one}.overflowAffinities");
+    check_rules(
+        overflow(aggregated.clone(), primary.clone(), tiers.clone()),
+        &[],
+    );
+    check_rules(overflow(dynamic, primary.clone(), tiers.clone()), &[]);
+    check_rules(overflow(fixed, primary.clone(), tiers.clone()), &[&field]);
+    check_rules(
+        overflow(aggregated.clone(), json!({"affinityName": "a"}), tiers),
+        &[&field],
+    );
+    check_rules(
+        overflow(
+            aggregated.clone(),
+            primary.clone(),
+            json!([{"affinityName": "a"}, {"affinityName": "b c"}]),
+        ),
+        &[
+            &format!("{field}[0].affinityName"),
+            &format!("{field}[1].affinityName"),
+        ],
+    );
+    let mut tier = zone("x", "In");
+    tier["affinityName"] = "b".into();
+    check_rules(
+        overflow(aggregated, primary, json!([tier])),
+        &[&format!("{field}[0].fieldSelector.matchExpressions[0].key")],
+    );
+}
+
+#[test]
+fn spreading_and_the_rest_of_placement_is_judged() {
+    let spread = |c: Value| json!({"placement": {"spreadConstraints": c}});
+    let base = "spec.placement.spreadConstraints";
+    let cluster = json!({"spreadByField": "cluster", "minGroups": 1});
+    check_rules(
+        spread(json!([cluster, {"spreadByField": "region", "maxGroups": 2, "minGroups": 1}])),
+        &[],
+    );
+    check_rules(spread(json!([{"spreadByLabel": "x"}])), &[]);
+    check_rules(
+        spread(json!([{"spreadByField": "cluster", "spreadByLabel": "x"}])),
+        &[&format!("{base}[0].spreadByLabel")],
+    );
+    check_rules(
+        spread(json!([{"spreadByField": "cluster", "minGroups": -1}])),
+        &[&format!("{base}[0].minGroups")],
+    );
+    check_rules(
+        spread(json!([{"spreadByField": "cluster", "maxGroups": -1}])),
+        &[&format!("{base}[0].maxGroups")],
+    );
+    check_rules(
+        spread(json!([{"spreadByField": "cluster", "maxGroups": 1, "minGroups": 2}])),
+        &[&format!("{base}[0].maxGroups")],
+    );
+    check_rules(spread(json!([cluster, cluster, cluster])), &[base]);
+    check_rules(spread(json!([{"spreadByField": "region"}])), &[base]);
+    let toleration =
+        |op: &str| json!({"placement": {"clusterTolerations": [{"key": "a", "operator": op}]}});
+    check_rules(toleration("Exists"), &[]);
+    check_rules(
+        toleration("Gt"),
+        &["spec.placement.clusterTolerations[0].operator"],
+    );
+    let workload = |a: &str, b: &str| json!({"placement": {"workloadAffinity": {"affinity": {"groupByLabelKey": a}, "antiAffinity": {"groupByLabelKey": b}}}});
+    check_rules(workload("a", "b"), &[]);
+    check_rules(
+        workload("a b", "b"),
+        &["spec.placement.workloadAffinity.affinity.groupByLabelKey"],
+    );
+    check_rules(
+        workload("a", "a"),
+        &["spec.placement.workloadAffinity.antiAffinity.groupByLabelKey"],
+    );
+}
+
+#[test]
+fn failover_preemption_and_suspension_are_judged() {
+    let app = |deps: bool, v: Value| json!({"propagateDeps": deps, "failover": {"application": v}});
+    let base = "spec.failover.application";
+    let grace = format!("{base}.gracePeriodSeconds");
+    check_rules(
+        app(
+            true,
+            json!({"purgeMode": "Gracefully", "gracePeriodSeconds": 1, "decisionConditions": {"tolerationSeconds": 0}}),
+        ),
+        &[],
+    );
+    check_rules(app(true, json!({"purgeMode": "Never"})), &[]);
+    check_rules(
+        app(false, json!({"purgeMode": "Never"})),
+        &["spec.propagateDeps"],
+    );
+    check_rules(
+        app(
+            true,
+            json!({"purgeMode": "Never", "decisionConditions": {"tolerationSeconds": -1}}),
+        ),
+        &[&format!("{base}.decisionConditions.tolerationSeconds")],
+    );
+    check_rules(
+        app(true, json!({"purgeMode": "Never", "gracePeriodSeconds": 1})),
+        &[&grace],
+    );
+    check_rules(app(true, json!({"purgeMode": "Gracefully"})), &[&grace]);
+    check_rules(
+        app(
+            true,
+            json!({"purgeMode": "Gracefully", "gracePeriodSeconds": 0}),
+        ),
+        &[&grace],
+    );
+    let rules = |name: &str| json!({"failover": {"cluster": {"statePreservation": {"rules": [{"aliasLabelName": name, "jsonPath": "{.x}"}]}}}});
+    check_rules(rules("a"), &[]);
+    check_rules(
+        rules("a b"),
+        &["spec.failover.cluster.statePreservation.rules[0].aliasLabelName"],
+    );
+
+    let selector = |ns: &str, name: &str| json!([{"apiVersion": "v1", "kind": "Secret", "namespace": ns, "name": name}]);
+    check_rules(json!({"preemption": "Always"}), &[]);
+    check_rules(
+        json!({"preemption": "Always", "resourceSelectors": selector("n", "")}),
+        &["spec.resourceSelectors[0].name"],
+    );
+    check_rules(
+        json!({"resourceSelectors": selector("other", "x")}),
+        &["spec.resourceSelectors[0].namespace"],
+    );
+    let suspension = |all: bool, clusters: Value| json!({"suspension": {"dispatching": all, "dispatchingOnClusters": {"clusterNames": clusters}}});
+    check_rules(suspension(true, json!([])), &[]);
+    check_rules(suspension(false, json!(["m1"])), &[]);
+    check_rules(
+        suspension(true, json!(["m1"])),
+        &["spec.suspension.dispatchingOnClusters.clusterNames"],
+    );
+}
+
+#[test]
+fn id_and_scheduler_stay() {
+    let user = UserInfo::default();
+    let old = policy(json!({}));
+    let id = format!("metadata.labels[{}]", NAMESPACED.label);
+    let relabel = |labels: Value| {
+        let mut new = policy(json!({}));
+        new["metadata"]["labels"] = labels;
+        new
+    };
+    let table = [
+        (policy(json!({"priority": 3})), vec![]),
+        (
+            policy(json!({"schedulerName": "other"})),
+            vec!["spec.schedulerName".to_owned()],
+        ),
+        (relabel(json!({NAMESPACED.label: "new"})), vec![id.clone()]),
+        (relabel(json!({})), vec![id]),
+    ];
+    for (new, expect) in table {
+        let errors = validate(&at("n", Operation::Update, &user), &new, Some(&old));
+        let fields: Vec<String> = errors.into_iter().map(|e| e.field).collect();
+        assert_eq!(fields, expect);
+    }
+}

@@ -1,0 +1,128 @@
+//! Names of resources and amounts of them, as quotas and containers list them.
+//!
+//! Pure. Rules and texts of `pkg/apis/core/validation`.
+
+use machinery::names::qualified_name;
+use machinery::{FieldError, Quantity};
+use serde_json::Value;
+
+use crate::tree::entries;
+
+const CONTAINER: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
+const OBJECTS: [&str; 9] = [
+    "pods",
+    "services",
+    "replicationcontrollers",
+    "resourcequotas",
+    "secrets",
+    "configmaps",
+    "persistentvolumeclaims",
+    "services.nodeports",
+    "services.loadbalancers",
+];
+
+/// Where a list of resources stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Container,
+    Quota,
+    Limits,
+}
+
+/// A qualified name; without a prefix it must be a resource Kubernetes knows there.
+pub(crate) fn name(place: Place, name: &str) -> Result<(), String> {
+    qualified_name(name)?;
+    if name.contains('/') {
+        return Ok(());
+    }
+    let base = name
+        .strip_prefix("requests.")
+        .or_else(|| name.strip_prefix("limits."));
+    let (known, what) = match place {
+        Place::Container => (
+            CONTAINER.contains(&name) || name.starts_with("hugepages-"),
+            "must be a standard resource for containers",
+        ),
+        Place::Quota => (
+            CONTAINER.contains(&base.unwrap_or(name))
+                || base.unwrap_or(name).starts_with("hugepages-")
+                || name == "requests.storage"
+                || OBJECTS.contains(&name),
+            "must be a standard resource for quota",
+        ),
+        Place::Limits => (
+            CONTAINER.contains(&name) || matches!(name, "pods" | "storage"),
+            "must be a standard resource type or fully qualified",
+        ),
+    };
+    if known { Ok(()) } else { Err(what.into()) }
+}
+
+/// Whether amounts of a resource are whole numbers.
+fn counted(name: &str) -> bool {
+    OBJECTS.contains(&name) || name.starts_with("count/")
+}
+
+/// A map of names to amounts at `field`.
+pub(crate) fn list(place: Place, field: &str, resources: &Value, errors: &mut Vec<FieldError>) {
+    for (key, value) in entries(resources, "") {
+        let at = format!("{field}[{key}]");
+        if let Err(why) = name(place, key) {
+            errors.push(FieldError::invalid(&at, &key.into(), why));
+        }
+        match Quantity::from_value(value) {
+            Err(why) => errors.push(FieldError::invalid(&at, value, why.to_string())),
+            Ok(amount) if amount.is_negative() => errors.push(FieldError::invalid(
+                &at,
+                value,
+                "must be greater than or equal to 0",
+            )),
+            Ok(amount) if counted(key) && !amount.is_whole() => {
+                errors.push(FieldError::invalid(&at, value, "must be an integer"));
+            }
+            Ok(_) => {}
+        }
+    }
+}
+
+/// The amount under a key; nothing where there is none.
+pub(crate) fn amount(resources: &Value, key: &str) -> Quantity {
+    let value = resources.get(key);
+    value
+        .and_then(|v| Quantity::from_value(v).ok())
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn lists_of_resources_are_judged() {
+        let table = [
+            (
+                Place::Container,
+                json!({"cpu": "100m", "memory": 5, "a.b/gpu": "1", "hugepages-2Mi": "2Mi"}),
+                0,
+            ),
+            (Place::Container, json!({"gpu": "1"}), 1),
+            (Place::Container, json!({"cpu": "x"}), 1),
+            (Place::Container, json!({"cpu": "-1"}), 1),
+            (
+                Place::Quota,
+                json!({"pods": "10", "requests.cpu": "1", "requests.storage": "1Gi", "count/a.b": "3"}),
+                0,
+            ),
+            (Place::Quota, json!({"pods": "1500m"}), 1),
+            (Place::Quota, json!({"storage": "1"}), 1),
+            (Place::Limits, json!({"storage": "1Gi"}), 0),
+            (Place::Limits, json!({"a b/c": "1"}), 1),
+        ];
+        for (place, resources, count) in table {
+            let mut errors = Vec::new();
+            list(place, "x", &resources, &mut errors);
+            assert_eq!(errors.len(), count, "{resources}: {errors:?}");
+        }
+    }
+}

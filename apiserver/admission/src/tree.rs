@@ -1,0 +1,105 @@
+//! Reading and amending trees of values whose schema was or will be checked
+//! elsewhere: what is absent or of another type reads as empty.
+//!
+//! Paths are JSON pointers below the given value.
+
+use machinery::FieldError;
+use serde_json::{Map, Value};
+
+static NULL: Value = Value::Null;
+
+pub(crate) fn get<'a>(value: &'a Value, path: &str) -> &'a Value {
+    value.pointer(path).unwrap_or(&NULL)
+}
+
+/// There and not `null`.
+pub(crate) fn has(value: &Value, path: &str) -> bool {
+    !get(value, path).is_null()
+}
+
+pub(crate) fn text<'a>(value: &'a Value, path: &str) -> &'a str {
+    get(value, path).as_str().unwrap_or("")
+}
+
+pub(crate) fn flag(value: &Value, path: &str) -> bool {
+    get(value, path).as_bool().unwrap_or(false)
+}
+
+pub(crate) fn int(value: &Value, path: &str) -> Option<i64> {
+    get(value, path).as_i64()
+}
+
+pub(crate) fn items<'a>(value: &'a Value, path: &str) -> &'a [Value] {
+    get(value, path).as_array().map_or(&[], Vec::as_slice)
+}
+
+pub(crate) fn texts<'a>(value: &'a Value, path: &str) -> impl Iterator<Item = &'a str> {
+    items(value, path).iter().filter_map(Value::as_str)
+}
+
+/// The entries of an object.
+pub(crate) fn entries<'a>(
+    value: &'a Value,
+    path: &str,
+) -> impl Iterator<Item = (&'a str, &'a Value)> {
+    let map = get(value, path).as_object();
+    map.into_iter().flatten().map(|(k, v)| (k.as_str(), v))
+}
+
+/// An object below, made when absent. `None` when something else is there.
+pub(crate) fn object_mut<'a>(
+    value: &'a mut Value,
+    names: &[&str],
+) -> Option<&'a mut Map<String, Value>> {
+    let mut at = value;
+    for name in names {
+        let next = at.as_object_mut()?.entry(*name).or_insert(Value::Null);
+        if next.is_null() {
+            *next = Value::Object(Map::new());
+        }
+        at = next;
+    }
+    at.as_object_mut()
+}
+
+pub(crate) fn items_mut<'a>(value: &'a mut Value, path: &str) -> &'a mut [Value] {
+    match value.pointer_mut(path) {
+        Some(Value::Array(items)) => items,
+        _ => &mut [],
+    }
+}
+
+/// `base[i]`
+pub(crate) fn nth(base: &str, i: usize) -> String {
+    format!("{base}[{i}]")
+}
+
+/// `Invalid value` when a field differs from what it was.
+pub(crate) fn immutable(new: &Value, old: &Value, field: &str, errors: &mut Vec<FieldError>) {
+    let path = pointer(field);
+    let (new, old) = (get(new, &path), get(old, &path));
+    if new != old {
+        errors.push(FieldError::invalid(field, new, "field is immutable"));
+    }
+}
+
+/// `a.b.c` → `/a/b/c`
+pub(crate) fn pointer(field: &str) -> String {
+    format!("/{}", field.replace('.', "/"))
+}
+
+/// Puts the text of a failed check at a field.
+pub(crate) fn check(
+    field: impl Into<String>,
+    value: &str,
+    verdict: Result<(), String>,
+    errors: &mut Vec<FieldError>,
+) {
+    if let Err(why) = verdict {
+        errors.push(FieldError::invalid(field, &value.into(), why));
+    }
+}
+
+pub(crate) fn not_empty_or<'a>(text: &'a str, instead: &'a str) -> &'a str {
+    if text.is_empty() { instead } else { text }
+}
