@@ -18,7 +18,7 @@ use crate::store::{Error, Result};
 
 /// Log bytes after which a checkpoint begins.
 const NUDGE_BYTES: usize = 4 << 20;
-/// Frames (pages) that the writer may be asked to move.
+/// Frames (pages) that the writer is asked to move at most, as a rule.
 const REST: i64 = 256;
 const ROUNDS: usize = 4;
 /// Frames in the log (64 MiB) from which on the writer must help, whatever is left:
@@ -57,8 +57,9 @@ impl Checkpointer {
 
     /// To be called by the writer after each commit, outside of a transaction.
     pub(super) fn wrote(&mut self, bytes: usize, writer: &Connection) -> rusqlite::Result<()> {
-        if self.rest.swap(false, Ordering::Acquire) {
-            passive(writer)?;
+        if self.rest.load(Ordering::Acquire) {
+            checkpoint(writer, "PRAGMA wal_checkpoint(RESTART)")?;
+            self.rest.store(false, Ordering::Release);
         }
         self.written += bytes;
         if self.written >= NUDGE_BYTES {
@@ -79,11 +80,15 @@ impl Checkpointer {
 
 fn run(connection: &Connection, nudged: &Receiver<()>, rest: &AtomicBool) {
     while nudged.recv().is_ok() {
+        // Two checkpoints at a time refuse each other.
+        if rest.load(Ordering::Acquire) {
+            continue;
+        }
         for _ in 0..ROUNDS {
-            match passive(connection) {
+            match checkpoint(connection, "PRAGMA wal_checkpoint(PASSIVE)") {
                 Ok(log) if log.left > REST && log.frames < MOST => {}
-                Ok(log) => {
-                    rest.store(log.left > 0, Ordering::Release);
+                Ok(_) => {
+                    rest.store(true, Ordering::Release);
                     break;
                 }
                 Err(error) => {
@@ -102,16 +107,16 @@ struct Log {
     left: i64,
 }
 
-/// Moves what can be moved without waiting for anybody.
-fn passive(connection: &Connection) -> rusqlite::Result<Log> {
-    connection
-        .prepare_cached("PRAGMA wal_checkpoint(PASSIVE)")?
-        .query_row([], |row| {
-            let frames: i64 = row.get(1)?;
-            let moved: i64 = row.get(2)?;
-            Ok(Log {
-                frames,
-                left: frames - moved,
-            })
+/// A passive one moves what can be moved without waiting for anybody; a restarting
+/// one moves all, waits for the reads under way and lets the log begin anew. Reads
+/// that start meanwhile find everything in the database and are not waited for.
+fn checkpoint(connection: &Connection, sql: &str) -> rusqlite::Result<Log> {
+    connection.prepare_cached(sql)?.query_row([], |row| {
+        let frames: i64 = row.get(1)?;
+        let moved: i64 = row.get(2)?;
+        Ok(Log {
+            frames,
+            left: frames - moved,
         })
+    })
 }
