@@ -12,6 +12,16 @@ pub const MANAGED: &str = "karmada.io/managed";
 pub const MANAGED_VALUE: &str = "true";
 pub const SYSTEM: &str = "karmada.io/system";
 pub const CLAIMED_BY: &str = "resourcetemplate.karmada.io/claimed-by";
+/// On templates: the member keeps its own number of replicas.
+pub const RETAIN_REPLICAS: &str = "resourcetemplate.karmada.io/retain-replicas";
+/// On any object: `Always` denies its deletion.
+pub const DELETION_PROTECTED: &str = "resourcetemplate.karmada.io/deletion-protected";
+pub const DELETION_PROTECTED_VALUE: &str = "Always";
+/// On attached bindings, followed by the reference key of the binding that needs
+/// them; the value is that binding's permanent id.
+pub const DEPENDED_BY_PREFIX: &str = "resourcebinding.karmada.io/depended-by-";
+pub const QUOTA_NAMESPACE: &str = "federatedresourcequota.karmada.io/namespace";
+pub const QUOTA_NAME: &str = "federatedresourcequota.karmada.io/name";
 pub const SKIP_AUTO_PROPAGATION: &str = "namespace.karmada.io/skip-auto-propagation";
 
 pub const POLICY_NAMESPACE: &str = "propagationpolicy.karmada.io/namespace";
@@ -23,6 +33,8 @@ pub const APPLIED_CLUSTER_OVERRIDES: &str = "policy.karmada.io/applied-cluster-o
 pub const BINDING_NAMESPACE: &str = "resourcebinding.karmada.io/namespace";
 pub const BINDING_NAME: &str = "resourcebinding.karmada.io/name";
 pub const CLUSTER_BINDING_NAME: &str = "clusterresourcebinding.karmada.io/name";
+/// On bindings: JSON list of what the template refers to.
+pub const DEPENDENCIES: &str = "resourcebinding.karmada.io/dependencies";
 pub const WORK_NAMESPACE: &str = "work.karmada.io/namespace";
 pub const WORK_NAME: &str = "work.karmada.io/name";
 pub const CONFLICT_RESOLUTION: &str = "work.karmada.io/conflict-resolution";
@@ -34,10 +46,12 @@ pub const MANAGED_ANNOTATIONS: &str = "resourcetemplate.karmada.io/managed-annot
 pub const CLUSTER_FINALIZER: &str = "karmada.io/cluster-controller";
 pub const BINDING_FINALIZER: &str = "karmada.io/binding-controller";
 pub const CLUSTER_BINDING_FINALIZER: &str = "karmada.io/cluster-resource-binding-controller";
+pub const DEPENDENCIES_FINALIZER: &str = "karmada.io/binding-dependencies-distributor";
 pub const WORK_FINALIZER: &str = "karmada.io/execution-controller";
 pub const POLICY_FINALIZER: &str = "karmada.io/propagation-policy-controller";
 pub const CLUSTER_POLICY_FINALIZER: &str = "karmada.io/cluster-propagation-policy-controller";
 
+pub const TAINT_UNSCHEDULABLE: &str = "cluster.karmada.io/unschedulable";
 pub const TAINT_NOT_READY: &str = "cluster.karmada.io/not-ready";
 pub const TAINT_UNREACHABLE: &str = "cluster.karmada.io/unreachable";
 

@@ -47,6 +47,17 @@ pub fn work(kind: &str, name: &str, namespace: &str) -> String {
     format!("{name}-{}", hash(&full.to_lowercase()))
 }
 
+/// A policy that a command makes for one resource; `gvk` is the kind as text.
+pub fn policy(namespace: &str, name: &str, gvk: &str) -> String {
+    let hash = hash(&format!("{namespace}{gvk}"));
+    format!("{}-{hash}", dotted(name)).to_lowercase()
+}
+
+/// The secret with which the control plane acts for others in a cluster.
+pub fn impersonation_secret(cluster: &str) -> String {
+    format!("{cluster}-impersonator")
+}
+
 /// The key by which a binding is referred to in labels.
 pub fn reference_key(namespace: &str, name: &str) -> String {
     if namespace.is_empty() {
@@ -68,6 +79,8 @@ mod tests {
             work("ClusterRole", "karmada-impersonator", ""),
             "karmada-impersonator-7cbb6bd5c9"
         );
+        assert_eq!(policy("ns-foo", "foo", "rand"), "foo-b4978784");
+        assert_eq!(impersonation_secret("m1"), "m1-impersonator");
         assert_eq!(reference_key("default", "nginx-deployment"), "5bdc5c4dcf");
         assert_eq!(binding("ClusterRole", "System:X"), "system.x-clusterrole");
         assert_eq!(cluster_of_space(&execution_space("m1")), Some("m1"));
