@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use crate::attributes::{Attributes, Operation};
 use crate::interpreter::{self, Compile};
+use crate::tree::text;
 use crate::{
     binding, builtin, cluster, federated, overrides, policy, protection, quota, taint_policy,
 };
@@ -125,7 +126,7 @@ impl Chain {
         }
         match (&*at.gvk.group, &*at.gvk.kind) {
             ("cluster.karmada.io", "Cluster") => {
-                invalid(at, cluster::validate(new))?;
+                invalid(at, new, cluster::validate(new))?;
             }
             (group, _) if group.ends_with(".karmada.io") => {
                 let errors = self.karmada(at, new, old).await?;
@@ -134,10 +135,10 @@ impl Chain {
                 }
             }
             ("scheduling.k8s.io", "PriorityClass") => {
-                invalid(at, builtin::validate(at, new, old))?;
+                invalid(at, new, builtin::validate(at, new, old))?;
                 self.one_default(at, new).await?;
             }
-            _ => invalid(at, builtin::validate(at, new, old))?,
+            _ => invalid(at, new, builtin::validate(at, new, old))?,
         }
         Ok(Vec::new())
     }
@@ -157,7 +158,7 @@ impl Chain {
             "Work" => binding::validate_work(new),
             "ResourceInterpreterWebhookConfiguration" => interpreter::validate_webhooks(new),
             "ResourceInterpreterCustomization" => {
-                let others = self.others(at, &CUSTOMIZATIONS).await?;
+                let others = self.others(name(at, new), &CUSTOMIZATIONS).await?;
                 interpreter::validate_customization(new, &others, self.options.compile.as_ref())
             }
             "FederatedHPA" => federated::validate_hpa(new),
@@ -172,15 +173,15 @@ impl Chain {
         if new.get("globalDefault") != Some(&Value::Bool(true)) {
             return Ok(());
         }
-        let others = self.others(at, &PRIORITY_CLASSES).await?;
+        let others = self.others(name(at, new), &PRIORITY_CLASSES).await?;
         match builtin::rival_default(new, &others) {
-            Some(why) => Err(Status::forbidden(at.gvr, at.name, why)),
+            Some(why) => Err(Status::forbidden(at.gvr, name(at, new), why)),
             None => Ok(()),
         }
     }
 
-    /// Every other object of a cluster-scoped kind.
-    async fn others(&self, at: &Attributes<'_>, resource: &Gvr) -> Result<Vec<Value>, Status> {
+    /// Every object of a cluster-scoped kind that is called otherwise.
+    async fn others(&self, name: &str, resource: &Gvr) -> Result<Vec<Value>, Status> {
         let Some(api) = self.api.get() else {
             return Err(Status::unavailable(
                 "the server is not ready to judge this object",
@@ -197,7 +198,7 @@ impl Chain {
                 client::Error::Status(status) => *status,
                 other => Status::internal(other),
             })?;
-            for object in page.items.iter().filter(|o| o.name() != at.name) {
+            for object in page.items.iter().filter(|o| o.name() != name) {
                 others.push(object.value().map_err(Status::internal)?);
             }
             if page.continue_token.is_empty() {
@@ -215,11 +216,20 @@ fn concerns_the_object(at: &Attributes<'_>) -> bool {
         && matches!(at.subresource, "" | "scale")
 }
 
-fn invalid(at: &Attributes<'_>, errors: Vec<FieldError>) -> Result<(), Status> {
+fn invalid(at: &Attributes<'_>, new: &Value, errors: Vec<FieldError>) -> Result<(), Status> {
     if errors.is_empty() {
         Ok(())
     } else {
-        Err(Status::invalid(at.gvk, at.name, &errors))
+        Err(Status::invalid(at.gvk, name(at, new), &errors))
+    }
+}
+
+/// The path of a creation names nothing; the object does.
+fn name<'a>(at: &Attributes<'a>, new: &'a Value) -> &'a str {
+    if at.name.is_empty() {
+        text(new, "/metadata/name")
+    } else {
+        at.name
     }
 }
 

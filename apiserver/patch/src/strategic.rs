@@ -32,6 +32,8 @@ pub(crate) trait Shape: Sized {
     fn merges(&self) -> bool;
     /// A merged list's key; none where items are scalars.
     fn merge_key(&self) -> Option<&str>;
+    /// An object is replaced rather than merged.
+    fn replaces(&self) -> bool;
 }
 
 impl Shape for openapi::Cursor<'_> {
@@ -47,6 +49,9 @@ impl Shape for openapi::Cursor<'_> {
     fn merge_key(&self) -> Option<&str> {
         let key = &self.patch().merge_key;
         (!key.is_empty()).then_some(key)
+    }
+    fn replaces(&self) -> bool {
+        self.patch().replace
     }
 }
 
@@ -116,8 +121,9 @@ fn merge_field<S: Shape>(
             return Ok(());
         }
         Value::Object(fields) => {
+            let replaces = below.as_ref().is_some_and(Shape::replaces);
             let old = match doc.remove(key) {
-                Some(Value::Object(old)) => old,
+                Some(Value::Object(old)) if !replaces => old,
                 _ => Fields::new(),
             };
             Value::Object(merge_fields(old, fields, below.as_ref())?)

@@ -98,6 +98,14 @@ async fn refusals_have_the_form_of_their_origin() {
         "Cluster.cluster.karmada.io \"x\" is invalid: spec.syncMode: Unsupported value: \"No\": supported values: \"Push\", \"Pull\""
     );
 
+    let at = Attributes {
+        name: "",
+        ..cluster.at("", Operation::Create)
+    };
+    let bad = json!({"metadata": {"name": "y"}, "spec": {}});
+    let status = admit(&chain, &at, bad, None).await.unwrap_err();
+    assert_eq!(status.details.unwrap().name, "y");
+
     let service = write("v1", "Service", "services");
     let bad = json!({"metadata": {"name": "x"}, "spec": {}});
     let status = admit(&chain, &service.at("n", Operation::Create), bad, None)

@@ -12,6 +12,7 @@ struct Mini {
     item: Option<Box<Mini>>,
     merges: bool,
     key: Option<&'static str>,
+    replaces: bool,
 }
 
 impl Shape for Mini {
@@ -27,6 +28,9 @@ impl Shape for Mini {
     }
     fn merge_key(&self) -> Option<&str> {
         self.key
+    }
+    fn replaces(&self) -> bool {
+        self.replaces
     }
 }
 
@@ -304,6 +308,18 @@ proptest! {
         let shape = object(vec![("a", keyed("b", deployment())), ("b", deployment())]);
         let _ = apply(&doc, &patch, Some(shape));
     }
+}
+
+#[test]
+fn an_object_may_be_replaced_as_a_whole() {
+    let selector = Mini {
+        replaces: true,
+        ..Mini::default()
+    };
+    let doc = json!({"selector": {"matchLabels": {"a": "b"}}});
+    let patch = json!({"selector": {"matchLabels": {"c": "d"}}});
+    let got = apply(&doc, &patch, Some(object(vec![("selector", selector)])));
+    assert_eq!(got.unwrap(), patch);
 }
 
 #[test]
