@@ -148,10 +148,10 @@ pub(crate) fn of(group: &str, resource: &str, status: bool) -> &'static Strategy
         ("autoscaling", "horizontalpodautoscalers") => &workloads::AUTOSCALER,
         ("networking.k8s.io", "ingresses") => &workloads::INGRESS,
         ("policy", "poddisruptionbudgets") => &workloads::DISRUPTION_BUDGET,
-        ("networking.k8s.io", "networkpolicies") | ("discovery.k8s.io", "endpointslices") => {
-            &SPEC_GENERATION
+        ("networking.k8s.io", "networkpolicies") => &SPEC_GENERATION,
+        ("discovery.k8s.io", "endpointslices") | ("scheduling.k8s.io", "priorityclasses") => {
+            &CUSTOM
         }
-        ("scheduling.k8s.io", "priorityclasses") => &CUSTOM,
         ("admissionregistration.k8s.io", _) => custom(status),
         ("apiextensions.k8s.io", "customresourcedefinitions") => &crds::STRATEGY,
         (group, _) if group.ends_with("karmada.io") => custom(status),
