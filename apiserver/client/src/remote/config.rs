@@ -49,6 +49,12 @@ impl Config {
             namespace: "default".into(),
         })
     }
+
+    /// Goes through an HTTP proxy.
+    pub fn set_proxy(&mut self, address: &str) -> Result<(), ConfigError> {
+        self.proxy = Some(proxy_uri(address).map_err(ConfigError)?);
+        Ok(())
+    }
 }
 
 /// A secret that does not print.

@@ -1,0 +1,289 @@
+//! From the streams of nodes and pods to [`Sums`]: each object is read once, as it
+//! passes, and forgotten.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ahash::AHashMap;
+use client::{Api, Error, Select, Sink, Tasks, reflect};
+use machinery::{Gvr, Object, Quantity};
+use parking_lot::Mutex;
+use serde::Deserialize;
+
+use crate::sums::{Amounts, Model, Node, Pod, Summary, Sums};
+
+static NODES: Gvr = Gvr::constant("", "v1", "nodes");
+static PODS: Gvr = Gvr::constant("", "v1", "pods");
+
+#[derive(Default)]
+struct State {
+    sums: Sums,
+    nodes_listed: bool,
+    pods_listed: bool,
+}
+
+/// The running sums of one member.
+#[derive(Clone, Default)]
+pub(crate) struct Fold(Arc<Mutex<State>>);
+
+impl Fold {
+    /// Starts to follow nodes and pods.
+    pub(crate) fn start(api: &Arc<dyn Api>, tasks: &Tasks) -> Self {
+        let fold = Self::default();
+        let nodes = Nodes {
+            fold: fold.clone(),
+            seen: AHashMap::new(),
+            epoch: 0,
+        };
+        let pods = Pods {
+            fold: fold.clone(),
+            seen: AHashMap::new(),
+            epoch: 0,
+        };
+        follow(api, tasks, &NODES, nodes);
+        follow(api, tasks, &PODS, pods);
+        fold
+    }
+
+    /// `None` until both lists are complete.
+    fn read<T>(&self, read: impl FnOnce(&Sums) -> T) -> Option<T> {
+        let state = self.0.lock();
+        (state.nodes_listed && state.pods_listed).then(|| read(&state.sums))
+    }
+
+    pub(crate) fn summary(&self) -> Option<Summary> {
+        self.read(Sums::summary)
+    }
+
+    pub(crate) fn modelings(&self, models: &[Model]) -> Option<Vec<i64>> {
+        self.read(|s| s.modelings(models))
+    }
+}
+
+fn follow(api: &Arc<dyn Api>, tasks: &Tasks, resource: &Gvr, mut sink: impl Sink + 'static) {
+    let (api, select) = (Arc::clone(api), Select::all(resource));
+    let shutdown = tasks.shutdown().clone();
+    tasks.spawn(async move { reflect(&*api, &select, &mut sink, &shutdown).await });
+}
+
+type Resources = BTreeMap<String, Quantity>;
+
+#[derive(Deserialize)]
+struct NodeView {
+    #[serde(default)]
+    status: NodeStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct NodeStatus {
+    allocatable: Option<Resources>,
+    conditions: Option<Vec<Condition>>,
+}
+
+#[derive(Deserialize)]
+struct Condition {
+    r#type: String,
+    status: String,
+}
+
+#[derive(Deserialize)]
+struct PodView {
+    #[serde(default)]
+    spec: PodSpec,
+    #[serde(default)]
+    status: PodStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct PodSpec {
+    node_name: Option<String>,
+    containers: Option<Vec<Container>>,
+    init_containers: Option<Vec<Container>>,
+    overhead: Option<Resources>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Container {
+    restart_policy: Option<String>,
+    resources: Requests,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Requests {
+    requests: Option<Resources>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct PodStatus {
+    phase: String,
+}
+
+fn add(into: &mut Resources, more: &Option<Resources>) {
+    for (name, amount) in more.iter().flatten() {
+        let sum = into.entry(name.clone()).or_insert(Quantity::ZERO);
+        *sum += *amount;
+    }
+}
+
+/// What the scheduler reserves for a pod (`k8s.io/component-helpers/resource`):
+/// containers and sidecars together, or the largest step of initialisation, and
+/// the overhead.
+fn requests(spec: &PodSpec) -> Resources {
+    let mut largest = Resources::new();
+    let mut sidecars = Resources::new();
+    for container in spec.init_containers.iter().flatten() {
+        let mut step = sidecars.clone();
+        add(&mut step, &container.resources.requests);
+        if container.restart_policy.as_deref() == Some("Always") {
+            sidecars.clone_from(&step);
+        }
+        raise(&mut largest, step);
+    }
+    let mut running = sidecars;
+    for container in spec.containers.iter().flatten() {
+        add(&mut running, &container.resources.requests);
+    }
+    raise(&mut running, largest);
+    add(&mut running, &spec.overhead);
+    running.insert("pods".into(), Quantity::from_units(1));
+    running
+}
+
+fn raise(into: &mut Resources, other: Resources) {
+    for (name, amount) in other {
+        let most = into.entry(name).or_insert(Quantity::ZERO);
+        *most = (*most).max(amount);
+    }
+}
+
+fn amounts(sums: &mut Sums, resources: Resources) -> Amounts {
+    let known = resources.into_iter().filter(|(_, q)| !q.is_zero());
+    let mut amounts: Vec<_> = known
+        .filter_map(|(name, q)| Some((sums.id(&name)?, q)))
+        .collect();
+    amounts.sort_unstable_by_key(|(id, _)| *id);
+    amounts.into()
+}
+
+/// An object that cannot be read counts as one without numbers: the rest goes on.
+fn view<T: for<'de> Deserialize<'de>>(object: &Object) -> Option<T> {
+    let parsed = serde_json::from_slice(object.bytes());
+    if let Err(error) = &parsed {
+        tracing::debug!(%error, ?object, "not counted");
+    }
+    parsed.ok()
+}
+
+struct Nodes {
+    fold: Fold,
+    /// Name → the list in which it was seen last.
+    seen: AHashMap<Box<str>, u64>,
+    epoch: u64,
+}
+
+impl Sink for Nodes {
+    fn restart(&mut self) {
+        self.epoch += 1;
+    }
+
+    fn item(&mut self, object: Object) {
+        self.changed(object);
+    }
+
+    fn listed(&mut self) {
+        let mut state = self.fold.0.lock();
+        let epoch = self.epoch;
+        self.seen.retain(|name, seen| {
+            let stays = *seen == epoch;
+            if !stays {
+                state.sums.set_node(name, None);
+            }
+            stays
+        });
+        state.nodes_listed = true;
+    }
+
+    fn changed(&mut self, object: Object) {
+        let found: Option<NodeView> = view(&object);
+        let status = found.map(|v| v.status).unwrap_or_default();
+        let mut conditions = status.conditions.iter().flatten();
+        let ready = conditions.any(|c| c.r#type == "Ready" && c.status == "True");
+        let mut state = self.fold.0.lock();
+        let allocatable = amounts(&mut state.sums, status.allocatable.unwrap_or_default());
+        state
+            .sums
+            .set_node(object.name(), Some(Node { ready, allocatable }));
+        self.seen.insert(object.name().into(), self.epoch);
+    }
+
+    fn deleted(&mut self, object: Object) {
+        self.seen.remove(object.name());
+        self.fold.0.lock().sums.set_node(object.name(), None);
+    }
+
+    fn health(&mut self, _error: Option<&Error>) {}
+}
+
+struct Pods {
+    fold: Fold,
+    /// Key → its numbers and the list in which it was seen last.
+    seen: AHashMap<Box<str>, (Pod, u64)>,
+    epoch: u64,
+}
+
+impl Sink for Pods {
+    fn restart(&mut self) {
+        self.epoch += 1;
+    }
+
+    fn item(&mut self, object: Object) {
+        self.changed(object);
+    }
+
+    fn listed(&mut self) {
+        let mut state = self.fold.0.lock();
+        let epoch = self.epoch;
+        self.seen.retain(|_, (pod, seen)| {
+            let stays = *seen == epoch;
+            if !stays {
+                state.sums.remove_pod(pod);
+            }
+            stays
+        });
+        state.pods_listed = true;
+    }
+
+    fn changed(&mut self, object: Object) {
+        let found: Option<PodView> = view(&object);
+        let (spec, status) = found.map(|v| (v.spec, v.status)).unwrap_or_default();
+        let wanted = requests(&spec);
+        let mut state = self.fold.0.lock();
+        let pod = Pod {
+            node: spec.node_name.filter(|n| !n.is_empty()).map(Into::into),
+            ended: matches!(status.phase.as_str(), "Succeeded" | "Failed"),
+            requests: amounts(&mut state.sums, wanted),
+        };
+        state.sums.add_pod(&pod);
+        let key = object.head().key().into();
+        if let Some((old, _)) = self.seen.insert(key, (pod, self.epoch)) {
+            state.sums.remove_pod(&old);
+        }
+    }
+
+    fn deleted(&mut self, object: Object) {
+        if let Some((old, _)) = self.seen.remove(&*object.head().key()) {
+            self.fold.0.lock().sums.remove_pod(&old);
+        }
+    }
+
+    fn health(&mut self, _error: Option<&Error>) {}
+}
+
+#[cfg(test)]
+#[path = "fold_tests.rs"]
+mod tests;

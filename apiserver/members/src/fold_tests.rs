@@ -1,0 +1,150 @@
+use std::time::Duration;
+
+use client::Shutdown;
+use client::fake::FakeApi;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+
+fn q(text: &str) -> Quantity {
+    Quantity::parse(text).unwrap()
+}
+
+fn node(name: &str, cpu: &str, pods: &str, ready: bool) -> Value {
+    let ready = if ready { "True" } else { "False" };
+    json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name},
+           "status": {"allocatable": {"cpu": cpu, "pods": pods}, "conditions": [{"type": "Ready", "status": ready}]}})
+}
+
+fn pod(name: &str, on: &str, cpu: &str, phase: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "ns"},
+           "spec": {"nodeName": on, "containers": [{"resources": {"requests": {"cpu": cpu}}}]}, "status": {"phase": phase}})
+}
+
+async fn until(what: impl Fn() -> bool) {
+    let poll = async {
+        while !what() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(300), poll)
+        .await
+        .unwrap();
+}
+
+fn models() -> Vec<Model> {
+    let grade = |cpu: &str| Model {
+        ranges: vec![("cpu".into(), q(cpu))],
+    };
+    vec![grade("0"), grade("2"), grade("4")]
+}
+
+#[tokio::test(start_paused = true)]
+async fn sums_follow_nodes_and_pods() {
+    let fake = FakeApi::new();
+    let tasks = Tasks::new(Shutdown::new());
+    fake.seed(&NODES, node("a", "4", "2", true));
+    fake.seed(&NODES, node("b", "8", "1", false));
+    fake.seed(&PODS, pod("p", "a", "500m", "Running"));
+    fake.seed(&PODS, pod("q", "b", "1", "Running"));
+    fake.seed(&PODS, pod("done", "a", "3", "Succeeded"));
+    fake.seed(&PODS, pod("waiting", "", "250m", "Pending"));
+    let api: Arc<dyn Api> = fake.clone();
+    let fold = Fold::start(&api, &tasks);
+    until(|| fold.summary().is_some()).await;
+    let told = fold.summary().unwrap();
+    assert_eq!((told.nodes, told.ready), (2, 1));
+    assert_eq!(
+        told.allocatable,
+        [("cpu".into(), q("12")), ("pods".into(), q("3"))].into()
+    );
+    assert_eq!(
+        told.allocated,
+        [("cpu".into(), q("1500m")), ("pods".into(), q("2"))].into()
+    );
+    assert_eq!(
+        told.allocating,
+        [("cpu".into(), q("250m")), ("pods".into(), q("1"))].into()
+    );
+    // a has 3.5 free; b has cpu, but no pod slot.
+    assert_eq!(fold.modelings(&models()).unwrap(), [0, 1, 0]);
+
+    fake.seed(&PODS, pod("p", "a", "500m", "Failed"));
+    fake.seed(&PODS, pod("waiting", "a", "250m", "Running"));
+    fake.remove(&PODS, "ns", "q");
+    fake.remove(&NODES, "", "a");
+    until(|| fold.summary().unwrap().nodes == 1 && fold.summary().unwrap().allocating.is_empty())
+        .await;
+    until(|| fold.summary().unwrap().allocated["pods"] == q("1")).await;
+    assert_eq!(fold.modelings(&models()).unwrap(), [0, 0, 1]);
+
+    // What goes while the watch is broken is missed by no sum.
+    fake.on_call(|c| (c.verb == "watch").then(|| machinery::Status::expired("old").into()));
+    fake.end_watches();
+    fake.remove(&PODS, "ns", "waiting");
+    fake.remove(&NODES, "", "b");
+    until(|| {
+        let now = fold.summary().unwrap();
+        now.nodes == 0 && now.allocated.is_empty() && now.allocatable.is_empty()
+    })
+    .await;
+    tasks.stop().await;
+}
+
+#[test]
+fn requests_are_those_the_scheduler_reserves() {
+    let container = |cpu: &str, always: bool| json!({"restartPolicy": always.then_some("Always"), "resources": {"requests": {"cpu": cpu}}});
+    let table = [
+        (
+            json!({"containers": [container("1", false), container("2", false)]}),
+            "3",
+        ),
+        (
+            json!({"containers": [container("1", false)], "initContainers": [container("5", false), container("2", false)]}),
+            "5",
+        ),
+        (
+            json!({"containers": [container("1", false)], "initContainers": [container("2", true), container("3", false)]}),
+            "5",
+        ),
+        (
+            json!({"containers": [container("1", false)], "initContainers": [container("2", true)], "overhead": {"cpu": "100m"}}),
+            "3100m",
+        ),
+    ];
+    for (spec, expected) in table {
+        let sum = requests(&serde_json::from_value(spec.clone()).unwrap());
+        assert_eq!((sum["cpu"], sum["pods"]), (q(expected), q("1")), "{spec}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn running_sums_equal_sums_from_scratch(steps in prop::collection::vec((0_u8..6, 0_u8..3, 0_i64..5000, any::<bool>()), 0..80)) {
+        let mut sums = Sums::default();
+        let cpu = sums.id("cpu").unwrap();
+        let mut pods: AHashMap<u8, Pod> = AHashMap::new();
+        let mut nodes: AHashMap<u8, Node> = AHashMap::new();
+        let named = |n: u8| Box::<str>::from(format!("n{n}"));
+        for (what, on, milli, flag) in steps {
+            let amounts: Amounts = Box::new([(cpu, Quantity::from_milli(milli + 1))]);
+            if what < 2 {
+                let node = (what == 0).then_some(Node { ready: flag, allocatable: amounts });
+                sums.set_node(&named(on), node.clone());
+                match node { Some(n) => drop(nodes.insert(on, n)), None => drop(nodes.remove(&on)) }
+            } else {
+                let pod = Pod { node: (on > 0).then(|| named(on)), ended: flag, requests: amounts };
+                if let Some(old) = pods.remove(&what) { sums.remove_pod(&old); }
+                if milli % 3 > 0 { sums.add_pod(&pod); pods.insert(what, pod); }
+            }
+        }
+        let mut fresh = Sums::default();
+        fresh.id("cpu");
+        for pod in pods.values() { fresh.add_pod(pod); }
+        for (on, node) in &nodes { fresh.set_node(&named(*on), Some(node.clone())); }
+        prop_assert_eq!(sums.summary(), fresh.summary());
+        let models: Vec<Model> = [0, 1000, 3000].iter().map(|m| Model { ranges: vec![("cpu".into(), Quantity::from_milli(*m))] }).collect();
+        prop_assert_eq!(sums.modelings(&models), fresh.modelings(&models));
+    }
+}

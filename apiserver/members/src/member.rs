@@ -1,0 +1,132 @@
+//! One member, as long as its endpoint stays what it is.
+
+use std::sync::Arc;
+
+use ahash::AHashMap;
+use client::{Api, Change, Informer, Informers, Select, Tasks};
+use machinery::Gvr;
+use openapi::karmada::labels::{MANAGED, MANAGED_VALUE};
+use parking_lot::Mutex;
+
+use crate::endpoint::{Connector, Endpoint};
+use crate::fold::Fold;
+use crate::limit::Limited;
+use crate::sums::{Model, Summary};
+
+type Handler = Arc<dyn Fn(&str, &Gvr, &Change<'_>) + Send + Sync>;
+
+/// Who wants to know of changes in members; shared by all of them.
+#[derive(Clone, Default)]
+pub(crate) struct Handlers(Arc<Mutex<Vec<Handler>>>);
+
+/// A connected member. What it started ends when it is closed.
+pub struct Member {
+    endpoint: Endpoint,
+    api: Arc<dyn Api>,
+    tasks: Tasks,
+    informers: Informers,
+    managed: Mutex<AHashMap<Gvr, Informer>>,
+    fold: Mutex<Option<Fold>>,
+    handlers: Handlers,
+}
+
+impl Member {
+    pub(crate) fn connect(
+        endpoint: Endpoint,
+        connector: &dyn Connector,
+        handlers: &Handlers,
+        tasks: &Tasks,
+    ) -> Result<Arc<Self>, String> {
+        let tasks = tasks.child();
+        let api = connector.connect(&endpoint, &tasks)?;
+        Ok(Arc::new(Self {
+            api: Arc::new(Limited::new(api)),
+            informers: Informers::new(&tasks),
+            managed: Mutex::default(),
+            fold: Mutex::default(),
+            handlers: handlers.clone(),
+            endpoint,
+            tasks,
+        }))
+    }
+
+    pub fn name(&self) -> &str {
+        &self.endpoint.cluster
+    }
+
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// The member's API; the number of calls at once adapts to it.
+    pub fn api(&self) -> &Arc<dyn Api> {
+        &self.api
+    }
+
+    /// The managed objects of a resource, followed from the first call on.
+    pub fn managed(&self, resource: &Gvr) -> Informer {
+        // One lock over both, so that no handler is attached twice or never.
+        let handlers = self.handlers.0.lock();
+        let mut managed = self.managed.lock();
+        if let Some(informer) = managed.get(resource) {
+            return informer.clone();
+        }
+        let select = Select::all(resource).labels(format!("{MANAGED}={MANAGED_VALUE}"));
+        let informer = self.informers.get(&self.api, &select);
+        managed.insert(resource.clone(), informer.clone());
+        for handler in &*handlers {
+            self.attach(&informer, handler);
+        }
+        informer
+    }
+
+    fn attach(&self, informer: &Informer, handler: &Handler) {
+        let (name, handler) = (self.endpoint.cluster.clone(), Arc::clone(handler));
+        let resource = informer.resource().clone();
+        informer.on_change(move |change| handler(&name, &resource, change));
+    }
+
+    /// The resources followed.
+    pub(crate) fn followed(&self) -> Vec<Gvr> {
+        self.managed.lock().keys().cloned().collect()
+    }
+
+    /// Nodes and pods in sum, followed from the first call on; `None` until both
+    /// were listed.
+    pub fn summary(&self) -> Option<Summary> {
+        self.fold().summary()
+    }
+
+    /// The number of nodes in each grade; `None` until nodes and pods were listed.
+    pub fn modelings(&self, models: &[Model]) -> Option<Vec<i64>> {
+        self.fold().modelings(models)
+    }
+
+    fn fold(&self) -> Fold {
+        let mut fold = self.fold.lock();
+        fold.get_or_insert_with(|| Fold::start(&self.api, &self.tasks))
+            .clone()
+    }
+
+    pub(crate) fn is_folding(&self) -> bool {
+        self.fold.lock().is_some()
+    }
+
+    /// Ends and joins everything that was started here.
+    pub(crate) async fn close(&self) {
+        self.tasks.stop().await;
+    }
+}
+
+impl Handlers {
+    /// Adds a handler and attaches it to what is followed already.
+    pub(crate) fn add(&self, handler: Handler, members: &[Arc<Member>]) {
+        let mut handlers = self.0.lock();
+        for member in members {
+            for informer in member.managed.lock().values() {
+                member.attach(informer, &handler);
+            }
+        }
+        handlers.push(handler);
+    }
+}

@@ -1,0 +1,220 @@
+//! Nodes and pods as running sums. Synchronous; enters one object at a time, stays
+//! a few numbers.
+//!
+//! Karmada: `pkg/controllers/status/cluster_status_controller.go` and
+//! `pkg/modeling`. One difference, on purpose: a node without free pod slots is
+//! skipped in the models; Karmada stops there and forgets the nodes after it.
+
+use std::collections::BTreeMap;
+
+use ahash::AHashMap;
+use machinery::Quantity;
+
+/// What Cluster status tells of nodes and resources.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Summary {
+    pub nodes: i64,
+    pub ready: i64,
+    /// Of all nodes; `pods` included, as in the other two.
+    pub allocatable: BTreeMap<String, Quantity>,
+    /// Requested by pods without a node.
+    pub allocating: BTreeMap<String, Quantity>,
+    /// Requested by pods on nodes that have not ended.
+    pub allocated: BTreeMap<String, Quantity>,
+}
+
+/// A grade of `spec.resourceModels`: the least a node must have free.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Model {
+    pub ranges: Vec<(String, Quantity)>,
+}
+
+/// Amounts by resource id, sorted.
+pub(crate) type Amounts = Box<[(u16, Quantity)]>;
+
+/// A running total.
+#[derive(Default)]
+struct Total(Vec<(u16, Quantity)>);
+
+impl Total {
+    fn at(&mut self, id: u16) -> &mut Quantity {
+        let at = match self.0.binary_search_by_key(&id, |(k, _)| *k) {
+            Ok(at) => at,
+            Err(at) => {
+                self.0.insert(at, (id, Quantity::ZERO));
+                at
+            }
+        };
+        &mut self.0[at].1
+    }
+
+    fn add(&mut self, amounts: &Amounts) {
+        for (id, amount) in amounts {
+            let sum = self.at(*id);
+            *sum += *amount;
+        }
+    }
+
+    fn subtract(&mut self, amounts: &Amounts) {
+        for (id, amount) in amounts {
+            let sum = self.at(*id);
+            *sum -= *amount;
+        }
+        // What is zero again is as if it had never been.
+        self.0.retain(|(_, q)| !q.is_zero());
+    }
+
+    fn get(&self, id: u16) -> Quantity {
+        let at = self.0.binary_search_by_key(&id, |(k, _)| *k);
+        at.map_or(Quantity::ZERO, |at| self.0[at].1)
+    }
+}
+
+/// A node's numbers.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Node {
+    pub(crate) ready: bool,
+    pub(crate) allocatable: Amounts,
+}
+
+/// A pod's numbers. `pods: 1` is among the requests.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Pod {
+    /// `None`: not scheduled.
+    pub(crate) node: Option<Box<str>>,
+    /// Succeeded or Failed.
+    pub(crate) ended: bool,
+    pub(crate) requests: Amounts,
+}
+
+/// A node and what runs on it; the pods may be seen before the node.
+#[derive(Default)]
+struct Place {
+    node: Option<Node>,
+    used: Total,
+}
+
+#[derive(Default)]
+pub(crate) struct Sums {
+    names: Vec<Box<str>>,
+    ids: AHashMap<Box<str>, u16>,
+    places: AHashMap<Box<str>, Place>,
+    nodes: i64,
+    ready: i64,
+    allocatable: Total,
+    allocating: Total,
+    allocated: Total,
+}
+
+impl Sums {
+    /// The short form of a resource's name; `None` when there are absurdly many.
+    pub(crate) fn id(&mut self, name: &str) -> Option<u16> {
+        if let Some(id) = self.ids.get(name) {
+            return Some(*id);
+        }
+        let id = u16::try_from(self.names.len()).ok()?;
+        self.names.push(name.into());
+        self.ids.insert(name.into(), id);
+        Some(id)
+    }
+
+    /// Replaces a node; `None`: it is gone.
+    pub(crate) fn set_node(&mut self, name: &str, node: Option<Node>) {
+        let place = self.places.entry(name.into()).or_default();
+        if let Some(old) = place.node.take() {
+            self.nodes -= 1;
+            self.ready -= i64::from(old.ready);
+            self.allocatable.subtract(&old.allocatable);
+        }
+        if let Some(new) = node {
+            self.nodes += 1;
+            self.ready += i64::from(new.ready);
+            self.allocatable.add(&new.allocatable);
+            place.node = Some(new);
+        }
+        self.tidy(name);
+    }
+
+    pub(crate) fn add_pod(&mut self, pod: &Pod) {
+        match &pod.node {
+            None => self.allocating.add(&pod.requests),
+            Some(_) if pod.ended => {}
+            Some(node) => {
+                self.allocated.add(&pod.requests);
+                let place = self.places.entry(node.clone()).or_default();
+                place.used.add(&pod.requests);
+            }
+        }
+    }
+
+    pub(crate) fn remove_pod(&mut self, pod: &Pod) {
+        match &pod.node {
+            None => self.allocating.subtract(&pod.requests),
+            Some(_) if pod.ended => {}
+            Some(node) => {
+                self.allocated.subtract(&pod.requests);
+                if let Some(place) = self.places.get_mut(node) {
+                    place.used.subtract(&pod.requests);
+                }
+                self.tidy(node);
+            }
+        }
+    }
+
+    fn tidy(&mut self, name: &str) {
+        let unused = |p: &Place| p.node.is_none() && p.used.0.is_empty();
+        if self.places.get(name).is_some_and(unused) {
+            self.places.remove(name);
+        }
+    }
+
+    pub(crate) fn summary(&self) -> Summary {
+        let named = |total: &Total| {
+            let name = |id: u16| self.names[usize::from(id)].to_string();
+            total.0.iter().map(|(id, q)| (name(*id), *q)).collect()
+        };
+        Summary {
+            nodes: self.nodes,
+            ready: self.ready,
+            allocatable: named(&self.allocatable),
+            allocating: named(&self.allocating),
+            allocated: named(&self.allocated),
+        }
+    }
+
+    /// How many nodes fall into each grade: the highest whose minimum they have
+    /// free, the lowest such grade over all resources of the models.
+    pub(crate) fn modelings(&self, models: &[Model]) -> Vec<i64> {
+        let mut counts = vec![0; models.len()];
+        // Resource → its minimum in each grade, ascending.
+        let mut minima: BTreeMap<&str, Vec<Quantity>> = BTreeMap::new();
+        for (name, min) in models.iter().flat_map(|m| &m.ranges) {
+            minima.entry(name).or_default().push(*min);
+        }
+        if minima.is_empty() {
+            return counts;
+        }
+        let pods = self.ids.get("pods").copied();
+        for place in self.places.values() {
+            let Some(node) = &place.node else { continue };
+            let free = |id: u16| {
+                let has = node.allocatable.iter().find(|(k, _)| *k == id);
+                has.map_or(Quantity::ZERO, |(_, q)| *q) - place.used.get(id)
+            };
+            if pods.is_some_and(|id| free(id) <= Quantity::ZERO) {
+                continue;
+            }
+            let grade = minima.iter().map(|(name, minima)| {
+                let free = self.ids.get(*name).map_or(Quantity::ZERO, |id| free(*id));
+                minima.partition_point(|min| *min <= free)
+            });
+            // Grades are counted from one here: zero is below the first.
+            if let Some(grade @ 1..) = grade.min()
+                && let Some(count) = counts.get_mut(grade - 1)
+            {
+                *count += 1;
+            }
+        }
+        counts
+    }
+}
