@@ -17,11 +17,31 @@ struct Group {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Hub {
-    groups: Mutex<Vec<Group>>,
+struct Groups {
+    groups: Vec<Group>,
+    /// Every group knows of the changes up to here.
+    published: u64,
 }
 
+#[derive(Debug)]
+pub(super) struct Hub(Mutex<Groups>);
+
 impl Hub {
+    pub(super) fn new(revision: u64) -> Self {
+        Self(Mutex::new(Groups {
+            groups: Vec::new(),
+            published: revision,
+        }))
+    }
+
+    /// How far a feed of this prefix may go on from `after` because nothing changed
+    /// for it, without a look at any event.
+    pub(super) fn quiet_until(&self, prefix: &str, after: u64) -> Option<u64> {
+        let hub = self.0.lock();
+        let group = hub.groups.iter().find(|g| g.prefix == prefix)?;
+        (group.touched <= after && after < hub.published).then_some(hub.published)
+    }
+
     /// Joins the group of a prefix. `revision` is asked while no wake-up can pass,
     /// so a change is either older than its answer or wakes the new member.
     pub(super) fn register(
@@ -29,7 +49,7 @@ impl Hub {
         prefix: &str,
         revision: impl FnOnce() -> u64,
     ) -> watch::Receiver<u64> {
-        let mut groups = self.groups.lock();
+        let groups = &mut self.0.lock().groups;
         groups.retain(|g| g.wake.receiver_count() > 0);
         if let Some(group) = groups.iter().find(|g| g.prefix == prefix) {
             return group.wake.subscribe();
@@ -46,8 +66,8 @@ impl Hub {
     /// The newest change that the feeds of exactly this prefix get; `None` without
     /// a feed.
     pub(super) fn touched(&self, prefix: &str) -> Option<u64> {
-        let groups = self.groups.lock();
-        let group = groups.iter().find(|g| g.prefix == prefix)?;
+        let hub = self.0.lock();
+        let group = hub.groups.iter().find(|g| g.prefix == prefix)?;
         (group.wake.receiver_count() > 0).then_some(group.touched)
     }
 
@@ -58,7 +78,9 @@ impl Hub {
             return false;
         };
         let mut behind = false;
-        for group in self.groups.lock().iter_mut() {
+        let mut hub = self.0.lock();
+        hub.published = last.revision;
+        for group in &mut hub.groups {
             let hit = events
                 .iter()
                 .rev()
@@ -75,7 +97,7 @@ impl Hub {
 
     /// Tells every feed that everything up to `revision` is there.
     pub(super) fn announce(&self, revision: u64) {
-        for group in self.groups.lock().iter() {
+        for group in &self.0.lock().groups {
             group.wake.send_if_modified(|wake| {
                 let later = *wake < revision;
                 if later {
@@ -88,6 +110,6 @@ impl Hub {
 
     /// Ends the feeds.
     pub(super) fn close(&self) {
-        self.groups.lock().clear();
+        self.0.lock().groups.clear();
     }
 }

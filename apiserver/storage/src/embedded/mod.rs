@@ -213,8 +213,8 @@ impl Embedded {
         directory: Option<file::Directory>,
     ) -> Result<Self> {
         let shared = Arc::new(Shared {
+            hub: Hub::new(loaded.state.revision()),
             state: RwLock::new(loaded.state),
-            hub: Hub::default(),
             readers,
             reads: Semaphore::new(READS),
             failure: watch::Sender::new(None),
