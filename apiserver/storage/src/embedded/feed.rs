@@ -109,3 +109,60 @@ impl Feed for Position {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::{Position, Step};
+    use crate::embedded::{Embedded, Options};
+    use crate::store::{Error, Op, Range, Store, Txn};
+
+    // A compaction comes exactly between the look at the index and the read of rows.
+
+    /// More than the ring keeps; returns the last revision too.
+    async fn flooded() -> (Embedded, u64) {
+        let options = Options {
+            history: None,
+            ..Options::default()
+        };
+        let store = Embedded::memory(options).unwrap();
+        for expected in 0..12 {
+            let key = "/a/1".into();
+            let value = Bytes::from(vec![7; 1 << 20]);
+            let op = Op::Put { value, ttl: None };
+            store.commit(Txn { key, expected, op }).await.unwrap();
+        }
+        (store, 12)
+    }
+
+    #[tokio::test]
+    async fn compaction_within_a_step_is_noticed() {
+        let (store, last) = flooded().await;
+        let wake = store.shared.hub.register("/a/", || last);
+        let position = Position::new(store.shared.clone(), "/a/", 1, wake);
+        let Ok(Step::Rows { upto }) = position.step() else {
+            panic!("the position is older than the ring");
+        };
+        store.compact(last).await.unwrap();
+        let refused = position.rows(upto).await;
+        assert!(matches!(refused, Err(Error::Compacted { at }) if at == last));
+    }
+
+    #[tokio::test]
+    async fn compaction_within_a_range_is_noticed() {
+        let (store, last) = flooded().await;
+        let mut ask = Range::prefix("/a/");
+        ask.at = 1;
+        let keys = store.shared.state.read().range(&ask).unwrap();
+        store.compact(last).await.unwrap();
+        assert_eq!(store.shared.readers.entries(keys.found).unwrap(), None);
+        store.shared.lost_row(1).unwrap();
+        assert!(matches!(
+            store.shared.page(&ask),
+            Err(Error::Compacted { .. })
+        ));
+        ask.at = 0;
+        assert_eq!(store.shared.page(&ask).unwrap().entries[0].revision, last);
+    }
+}
