@@ -1,1 +1,29 @@
-//! propagation
+//! Carrying templates to the clusters: a policy claims a template, a binding says
+//! where it goes, a work per cluster says what goes there, and the object in the
+//! member cluster is made so.
+//!
+//! template + policy ──[`detector`]──► binding ──[`binding`] + [`overrides`]──► works ──[`execution`]──► objects in members
+//!
+//! Invariants: what a template, a policy or an observed object leads to is decided
+//! in pure functions; a shell writes only where something differs, so that a restart
+//! writes nothing. One cluster that is slow or dead does not delay another: works are
+//! carried out by workers of their own cluster.
+//!
+//! Entry points: [`start`], [`Deps`], [`MemberAccess`].
+
+mod access;
+mod binding;
+mod detector;
+mod execution;
+#[cfg(test)]
+mod flow_tests;
+mod kinds;
+mod meta;
+mod namespaces;
+mod overrides;
+mod run;
+mod templates;
+mod works;
+
+pub use access::{MemberAccess, OnConnect, OnObject};
+pub use run::{Deps, Options, Reach, start};

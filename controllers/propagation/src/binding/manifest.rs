@@ -1,0 +1,308 @@
+//! A template's copy for one cluster.
+//!
+//! Enters: the template's tree, the binding, a target. Leaves: the copy before
+//! overrides, and what its Work says about it. Pure. Source: Karmada's
+//! `pkg/controllers/binding/common.go`.
+
+use std::collections::HashMap;
+
+use interpreter::Interpreter;
+use machinery::{Gvk, Object};
+use openapi::karmada::labels::{
+    BINDING_ID, BINDING_NAME, BINDING_NAMESPACE, CLUSTER_BINDING_ID, CLUSTER_BINDING_NAME,
+    CONFLICT_RESOLUTION, TEMPLATE_GENERATION,
+};
+use openapi::karmada::{BindingSpec, TargetCluster};
+use openapi::karmada_prune::prune;
+use scheduler::core::webster::{Tie, apportion};
+use serde_json::{Map, Value, json};
+
+use crate::works::set;
+
+/// What is the same for all clusters of a binding.
+#[derive(Debug)]
+pub(super) struct Common<'a> {
+    pub(super) kind: Gvk,
+    pub(super) uid: &'a str,
+    generation: i64,
+    binding: &'a Object,
+    spec: &'a BindingSpec,
+    /// `spec.completions` of a divided Job, by cluster.
+    completions: Option<HashMap<String, i64>>,
+}
+
+impl<'a> Common<'a> {
+    pub(super) fn new(
+        kind: Gvk,
+        template: &'a Object,
+        tree: &Value,
+        binding: &'a Object,
+        spec: &'a BindingSpec,
+        targets: &[&TargetCluster],
+    ) -> Self {
+        Self {
+            completions: completions(&kind, template.uid(), tree, spec, targets),
+            kind,
+            uid: template.uid(),
+            generation: template.head().generation,
+            binding,
+            spec,
+        }
+    }
+
+    /// Prunes the tree and revises its replicas: what overrides are applied to.
+    pub(super) fn revise(
+        &self,
+        interpreter: &Interpreter,
+        copy: &mut Value,
+        target: &TargetCluster,
+    ) -> Result<(), String> {
+        prune(copy, true);
+        if self.spec.is_workload() {
+            interpreter.revise(&self.kind, copy, target.replicas);
+        }
+        if let Some(completions) = &self.completions {
+            let Some(share) = completions.get(&target.name) else {
+                return Err(format!("no completions found for cluster {}", target.name));
+            };
+            if let Some(slot) = copy.pointer_mut("/spec/completions") {
+                *slot = (*share).into();
+            }
+        }
+        Ok(())
+    }
+
+    /// Marks the overridden copy; answers the labels and annotations of its Work.
+    pub(super) fn mark(&self, copy: &mut Value) -> (Map<String, Value>, Map<String, Value>) {
+        let head = self.binding.head();
+        let id = identity(self.binding);
+        let cluster_scoped = head.namespace.is_empty();
+        let label = if cluster_scoped {
+            CLUSTER_BINDING_ID
+        } else {
+            BINDING_ID
+        };
+        set(copy, "labels", label, id);
+        let labels = Map::from_iter([(label.to_owned(), id.into())]);
+        if self.generation > 0 {
+            let generation = self.generation.to_string();
+            set(copy, "annotations", TEMPLATE_GENERATION, &generation);
+        }
+        let names: &[(&str, &str)] = if cluster_scoped {
+            &[(CLUSTER_BINDING_NAME, &head.name)]
+        } else {
+            &[
+                (BINDING_NAMESPACE, &head.namespace),
+                (BINDING_NAME, &head.name),
+            ]
+        };
+        let mut annotations = Map::new();
+        for (key, value) in names {
+            set(copy, "annotations", key, value);
+            annotations.insert((*key).to_owned(), (*value).into());
+        }
+        let own = copy
+            .get("metadata")
+            .and_then(|m| m.get("annotations"))
+            .and_then(|a| a.get(CONFLICT_RESOLUTION))
+            .and_then(Value::as_str);
+        let conflicts = match own {
+            Some("overwrite") => "overwrite",
+            Some("abort") => "abort",
+            _ if self.spec.conflict_resolution == "Overwrite" => "overwrite",
+            _ => "abort",
+        };
+        set(copy, "annotations", CONFLICT_RESOLUTION, conflicts);
+        annotations.insert(CONFLICT_RESOLUTION.into(), conflicts.into());
+        (labels, annotations)
+    }
+
+    pub(super) fn suspends(&self, cluster: &str) -> bool {
+        let suspension = self.spec.suspension.as_ref();
+        suspension.is_some_and(|s| s.suspends(cluster))
+    }
+
+    pub(super) fn preserves(&self) -> bool {
+        self.spec.preserve_resources_on_deletion.unwrap_or(false)
+    }
+}
+
+/// What the works of a binding are found by: its permanent id, or the uid of one
+/// that admission has given none.
+pub(super) fn identity(binding: &Object) -> &str {
+    let head = binding.head();
+    let label = if head.namespace.is_empty() {
+        CLUSTER_BINDING_ID
+    } else {
+        BINDING_ID
+    };
+    head.label(label)
+        .filter(|id| !id.is_empty())
+        .unwrap_or(&head.uid)
+}
+
+/// A divided Job's completions are divided like its replicas.
+fn completions(
+    kind: &Gvk,
+    uid: &str,
+    tree: &Value,
+    spec: &BindingSpec,
+    targets: &[&TargetCluster],
+) -> Option<HashMap<String, i64>> {
+    let divided = spec
+        .placement
+        .as_ref()
+        .and_then(|p| p.replica_scheduling.as_ref())
+        .is_some_and(|r| r.replica_scheduling_type == "Divided");
+    if kind.kind != "Job" || spec.replicas <= 0 || !divided {
+        return None;
+    }
+    let total = tree.pointer("/spec/completions")?.as_i64()?;
+    let weights: Vec<(&str, i64)> = targets
+        .iter()
+        .map(|t| (t.name.as_str(), t.replicas))
+        .collect();
+    let shares = apportion(&weights, total, Tie::of_uid(uid));
+    let named = weights.iter().zip(shares);
+    Some(
+        named
+            .map(|((name, _), share)| ((*name).to_owned(), share))
+            .collect(),
+    )
+}
+
+/// The annotation that tells what was overridden; `None` when nothing was.
+pub(crate) fn overridden(applied: &[(String, Value)]) -> Option<String> {
+    if applied.is_empty() {
+        return None;
+    }
+    let mut sorted: Vec<&(String, Value)> = applied.iter().collect();
+    sorted.sort_by(|a, b| a.0.cmp(&b.0));
+    let items: Vec<String> = sorted
+        .iter()
+        .map(|(name, overriders)| {
+            // The order of the fields is Go's.
+            format!(
+                "{{\"policyName\":{},\"overriders\":{overriders}}}",
+                json!(name)
+            )
+        })
+        .collect();
+    Some(format!("[{}]", items.join(",")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const JOB: Gvk = Gvk::constant("batch", "v1", "Job");
+
+    fn object(value: &Value) -> Object {
+        Object::from_value(value).unwrap()
+    }
+
+    fn spec(more: Value) -> BindingSpec {
+        let mut all = json!({"replicas": 3, "clusters": [{"name": "a", "replicas": 2}, {"name": "b", "replicas": 1}],
+            "placement": {"replicaScheduling": {"replicaSchedulingType": "Divided"}}});
+        all.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        serde_json::from_value(all).unwrap()
+    }
+
+    /// The copy for a cluster, and what its Work says.
+    fn copy(
+        kind: &Gvk,
+        tree: &Value,
+        spec: &BindingSpec,
+        binding: &Value,
+        cluster: &str,
+    ) -> (Value, Value, Value) {
+        let (template, binding) = (object(tree), object(binding));
+        let targets = spec.targets();
+        let common = Common::new(kind.clone(), &template, tree, &binding, spec, &targets);
+        let mut copy = tree.clone();
+        let target = targets.iter().find(|t| t.name == cluster).unwrap();
+        common.revise(&Interpreter, &mut copy, target).unwrap();
+        let (labels, annotations) = common.mark(&mut copy);
+        (copy, labels.into(), annotations.into())
+    }
+
+    fn binding() -> Value {
+        json!({"metadata": {"name": "x-job", "namespace": "n", "uid": "u", "labels": {BINDING_ID: "id"}}})
+    }
+
+    #[test]
+    fn a_divided_job_has_its_share_of_pods_and_completions() {
+        let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x", "namespace": "n", "uid": "t"},
+            "spec": {"parallelism": 3, "completions": 9}});
+        let check = |spec: BindingSpec, cluster: &str, expected: Value| {
+            assert_eq!(
+                copy(&JOB, &job, &spec, &binding(), cluster).0["spec"],
+                expected
+            );
+        };
+        check(
+            spec(json!({})),
+            "a",
+            json!({"parallelism": 2, "completions": 6}),
+        );
+        check(
+            spec(json!({})),
+            "b",
+            json!({"parallelism": 1, "completions": 3}),
+        );
+        let duplicated = json!({"placement": {}, "clusters": [{"name": "a", "replicas": 3}]});
+        check(
+            spec(duplicated),
+            "a",
+            json!({"parallelism": 3, "completions": 9}),
+        );
+    }
+
+    #[test]
+    fn copies_and_works_are_marked() {
+        let tree = |annotations: Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": "n", "generation": 4, "annotations": annotations}});
+        let kind = Gvk::constant("", "v1", "ConfigMap");
+        let check = |annotations: Value, resolution: &str, expected: &str| {
+            let spec = spec(json!({"conflictResolution": resolution}));
+            let (copy, labels, work) = copy(&kind, &tree(annotations), &spec, &binding(), "a");
+            assert_eq!(labels, json!({BINDING_ID: "id"}));
+            assert_eq!(
+                work,
+                json!({BINDING_NAMESPACE: "n", BINDING_NAME: "x-job", CONFLICT_RESOLUTION: expected})
+            );
+            let marks = &copy["metadata"]["annotations"];
+            assert_eq!(marks[CONFLICT_RESOLUTION], expected);
+            assert_eq!(marks[TEMPLATE_GENERATION], "4");
+            assert_eq!(copy["metadata"]["labels"], json!({BINDING_ID: "id"}));
+        };
+        check(json!({}), "Abort", "abort");
+        check(json!({}), "Overwrite", "overwrite");
+        check(json!({CONFLICT_RESOLUTION: "abort"}), "Overwrite", "abort");
+        check(json!({CONFLICT_RESOLUTION: "other"}), "", "abort");
+        let cluster_scoped = json!({"metadata": {"name": "x-clusterrole", "uid": "u", "labels": {CLUSTER_BINDING_ID: "c"}}});
+        let (_, labels, work) = copy(
+            &kind,
+            &tree(json!({})),
+            &spec(json!({})),
+            &cluster_scoped,
+            "a",
+        );
+        assert_eq!(labels, json!({CLUSTER_BINDING_ID: "c"}));
+        assert_eq!(work[CLUSTER_BINDING_NAME], "x-clusterrole");
+    }
+
+    #[test]
+    fn applied_overrides_are_told_in_the_order_of_names() {
+        assert_eq!(overridden(&[]), None);
+        let applied = [
+            ("b".to_owned(), json!({})),
+            ("a".to_owned(), json!({"x": 1})),
+        ];
+        assert_eq!(
+            overridden(&applied).unwrap(),
+            r#"[{"policyName":"a","overriders":{"x":1}},{"policyName":"b","overriders":{}}]"#
+        );
+    }
+}

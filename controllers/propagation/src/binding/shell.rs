@@ -1,0 +1,398 @@
+//! When bindings are looked at, and what is written for them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::{Api, At, Error, Patch, WriteOptions};
+use interpreter::Interpreter;
+use machinery::{Gvr, Object};
+use openapi::karmada::labels::{
+    APPLIED_CLUSTER_OVERRIDES, APPLIED_OVERRIDES, BINDING_FINALIZER, BINDING_ID, BINDING_NAME,
+    BINDING_NAMESPACE, CLUSTER_BINDING_FINALIZER, CLUSTER_BINDING_ID, CLUSTER_BINDING_NAME,
+};
+use openapi::karmada::{Binding, TargetCluster, names};
+use runtime::{Action, Change, Informer, ObjectRef, Queue, Recorder, Select, Tasks, run_workers};
+use serde_json::{Value, json};
+
+use super::manifest::{Common, identity, overridden};
+use crate::kinds::Served;
+use crate::meta::Extra;
+use crate::overrides::{Overrides, selects};
+use crate::run::Deps;
+use crate::templates::Templates;
+use crate::works::{BINDINGS, CLUSTER_BINDINGS, Draft, Works};
+
+const BY_BINDING: &str = "binding";
+const WORKERS: usize = 5;
+const RETRY_CONFLICT: Duration = Duration::from_millis(5);
+const RETRY_PURGE: Duration = Duration::from_secs(5);
+
+/// `namespace/name`, or the name of a cluster-scoped binding.
+type Key = String;
+
+pub(crate) struct BindingController {
+    api: Arc<dyn Api>,
+    recorder: Recorder,
+    interpreter: Interpreter,
+    templates: Arc<Templates>,
+    clusters: scheduler::Clusters,
+    overrides: Overrides,
+    works: Works,
+    bindings: Informer,
+    cluster_bindings: Informer,
+    queue: Queue<Key>,
+}
+
+impl BindingController {
+    pub(crate) async fn start(
+        deps: &Deps,
+        templates: &Arc<Templates>,
+        works: &Works,
+        overrides: &Overrides,
+        tasks: &Tasks,
+    ) {
+        let informer = |resource: &Gvr| deps.informers.get(&deps.control, &Select::all(resource));
+        let it = Arc::new(Self {
+            api: Arc::clone(&deps.control),
+            recorder: deps.recorder.clone(),
+            interpreter: Interpreter,
+            templates: Arc::clone(templates),
+            clusters: deps.clusters.clone(),
+            overrides: overrides.clone(),
+            works: works.clone(),
+            bindings: informer(&BINDINGS),
+            cluster_bindings: informer(&CLUSTER_BINDINGS),
+            queue: Queue::new(),
+        });
+        it.works.informer.add_index(BY_BINDING, |work| {
+            [BINDING_ID, CLUSTER_BINDING_ID]
+                .iter()
+                .filter_map(|label| work.head().label(label).map(str::to_owned))
+                .collect()
+        });
+        it.works.informer.wait_synced().await;
+        it.clusters.informer().wait_synced().await;
+        it.overrides.wait_synced().await;
+        it.listen();
+        let queue = it.queue.clone();
+        run_workers(tasks, "bindings", &queue, WORKERS, move |key| {
+            let it = Arc::clone(&it);
+            async move { it.reconcile(&key).await }
+        });
+    }
+
+    fn listen(self: &Arc<Self>) {
+        for informer in [&self.bindings, &self.cluster_bindings] {
+            let queue = self.queue.clone();
+            informer.on_change(move |change| {
+                let seen = |o: &Object| (o.head().generation, o.head().deleting);
+                if let Some(new) = change.new
+                    && change.old.is_none_or(|old| seen(old) != seen(new))
+                {
+                    queue.add_lane(new.head().key(), change.initial);
+                }
+            });
+        }
+        let it = Arc::downgrade(self);
+        self.works.informer.on_change(move |change| {
+            if let Some(it) = it.upgrade() {
+                it.work_changed(change);
+            }
+        });
+        let it = Arc::downgrade(self);
+        self.overrides.on_change(move |change| {
+            if let Some(it) = it.upgrade() {
+                it.overrides_changed(change);
+            }
+        });
+    }
+
+    /// A Work that others change or delete is made as it should be.
+    fn work_changed(&self, change: &Change<'_>) {
+        let Some(old) = change.old else { return };
+        let changed = match change.new {
+            None => true,
+            Some(new) => {
+                old.head().generation != new.head().generation
+                    && !new.head().deleting
+                    && !self.works.is_own(new)
+            }
+        };
+        if !changed {
+            return;
+        }
+        let extra = Extra::of(old);
+        if let Some(name) = extra.annotation(CLUSTER_BINDING_NAME) {
+            self.queue.add(name.to_owned());
+        } else if let (Some(namespace), Some(name)) = (
+            extra.annotation(BINDING_NAMESPACE),
+            extra.annotation(BINDING_NAME),
+        ) {
+            self.queue.add(format!("{namespace}/{name}"));
+        }
+    }
+
+    fn overrides_changed(&self, change: &Change<'_>) {
+        if change.initial {
+            return;
+        }
+        if let (Some(old), Some(new)) = (change.old, change.new)
+            && old.head().generation == new.head().generation
+        {
+            return;
+        }
+        let namespace = change.object().namespace();
+        let mut bindings = if namespace.is_empty() {
+            self.bindings.list()
+        } else {
+            self.bindings.list_namespace(namespace)
+        };
+        if namespace.is_empty() {
+            bindings.extend(self.cluster_bindings.list());
+        }
+        let versions: Vec<&Object> = [change.old, change.new].into_iter().flatten().collect();
+        for binding in bindings {
+            let Ok(view) = binding.view::<Binding>() else {
+                continue;
+            };
+            let of = &view.spec.resource;
+            let Some(served) = self.templates.kinds.find(&of.api_version, &of.kind) else {
+                continue;
+            };
+            let key = crate::templates::Key {
+                gvr: served.gvr.clone(),
+                name: if of.namespace.is_empty() {
+                    of.name.clone()
+                } else {
+                    format!("{}/{}", of.namespace, of.name)
+                },
+            };
+            let Some((_, template)) = self.templates.get(&key) else {
+                continue;
+            };
+            if versions
+                .iter()
+                .any(|p| selects(p, &served.gvk, template.head()))
+            {
+                self.queue.add_low(binding.head().key());
+            }
+        }
+    }
+
+    async fn reconcile(&self, key: &str) -> Result<Action, Error> {
+        let (resource, informer) = if key.contains('/') {
+            (&BINDINGS, &self.bindings)
+        } else {
+            (&CLUSTER_BINDINGS, &self.cluster_bindings)
+        };
+        let Some(binding) = informer.get_key(key) else {
+            return Ok(Action::Done);
+        };
+        let done = if binding.head().deleting {
+            self.remove(resource, &binding).await
+        } else {
+            self.sync(&binding).await
+        };
+        match done {
+            Err(e) if e.is_conflict() || e.is_already_exists() => Ok(Action::After(RETRY_CONFLICT)),
+            other => other,
+        }
+    }
+
+    /// Issues the deletion of all works, and lets the binding go.
+    async fn remove(&self, resource: &Gvr, binding: &Object) -> Result<Action, Error> {
+        for work in self.works.informer.by_index(BY_BINDING, identity(binding)) {
+            self.works.delete(&work).await?;
+        }
+        let ours = [BINDING_FINALIZER, CLUSTER_BINDING_FINALIZER];
+        let view = binding.view::<Binding>()?;
+        let all = &view.metadata.finalizers;
+        let rest: Vec<&String> = all.iter().filter(|f| !ours.contains(&f.as_str())).collect();
+        if rest.len() == all.len() {
+            return Ok(Action::Done);
+        }
+        let patch = json!({"metadata": {
+            "resourceVersion": binding.revision().to_string(), "finalizers": rest}});
+        let at = At::of(resource, binding);
+        let options = WriteOptions::default();
+        match self.api.patch(at, Patch::Merge(patch), &options).await {
+            Err(e) if !e.is_not_found() => Err(e),
+            _ => Ok(Action::Done),
+        }
+    }
+
+    async fn sync(&self, binding: &Object) -> Result<Action, Error> {
+        let view = binding.view::<Binding>()?;
+        let spec = &view.spec;
+        let targets = spec.targets();
+        let tasks = &spec.graceful_eviction_tasks;
+        let mut purging = false;
+        for work in self.works.informer.by_index(BY_BINDING, identity(binding)) {
+            let cluster = names::cluster_of_space(work.namespace()).unwrap_or_default();
+            let kept = targets.iter().any(|t| t.name == cluster)
+                || tasks
+                    .iter()
+                    .any(|t| t.from_cluster == cluster && t.purge_mode != "Directly");
+            if !kept && let Err(e) = self.works.delete(&work).await {
+                let text = e.to_string();
+                let about = ObjectRef::of(binding);
+                self.recorder.warning(&about, "CleanupWorkFailed", text);
+                return Err(e);
+            }
+            purging |= tasks
+                .iter()
+                .any(|t| t.from_cluster == cluster && t.purge_mode == "Directly");
+        }
+        if purging {
+            return Ok(Action::After(RETRY_PURGE));
+        }
+        let of = &spec.resource;
+        let Some(served) = self.templates.kinds.find(&of.api_version, &of.kind) else {
+            let text = format!(
+                "no matches for kind {:?} in version {:?}",
+                of.kind, of.api_version
+            );
+            return Err(Error::Protocol(text));
+        };
+        if targets.is_empty() {
+            return Ok(Action::Done);
+        }
+        let revision = of.resource_version.parse().unwrap_or(0);
+        let found = self
+            .templates
+            .at_least(&served, &of.namespace, &of.name, revision)
+            .await?;
+        let Some(template) = found else {
+            return Ok(Action::Done);
+        };
+        let outcome = self
+            .ensure_works(binding, &view, &served, &template, &targets)
+            .await;
+        self.tell(binding, &served, &template, &outcome);
+        outcome.map(|_| Action::Done)
+    }
+
+    fn tell(
+        &self,
+        binding: &Object,
+        served: &Served,
+        template: &Object,
+        outcome: &Result<bool, Error>,
+    ) {
+        let abouts = [
+            ObjectRef::of(binding),
+            ObjectRef::new(&served.api_version, served.kind(), template),
+        ];
+        for about in abouts {
+            match outcome {
+                Ok(false) => {}
+                Ok(true) => {
+                    let key = binding.head().key();
+                    let text = format!("Sync work of resourceBinding({key}) successful.");
+                    self.recorder.normal(&about, "SyncWorkSucceed", text);
+                }
+                // The newer object is about to arrive.
+                Err(e) if e.is_conflict() || e.is_already_exists() => {}
+                Err(e) => self
+                    .recorder
+                    .warning(&about, "SyncWorkFailed", e.to_string()),
+            }
+        }
+    }
+
+    /// One Work per target; tells whether any was written. Trouble with one cluster
+    /// does not keep the others from theirs.
+    async fn ensure_works(
+        &self,
+        binding: &Object,
+        view: &Binding,
+        served: &Served,
+        template: &Object,
+        targets: &[&TargetCluster],
+    ) -> Result<bool, Error> {
+        let mut tree = template.value()?;
+        // Objects from a list do not always say what they are.
+        tree["apiVersion"] = served.api_version.as_str().into();
+        tree["kind"] = served.kind().into();
+        let common = Common::new(
+            served.gvk.clone(),
+            template,
+            &tree,
+            binding,
+            &view.spec,
+            targets,
+        );
+        let (mut written, mut failed) = (false, Vec::new());
+        for (at, target) in targets.iter().enumerate() {
+            let copy = if at + 1 == targets.len() {
+                tree.take()
+            } else {
+                tree.clone()
+            };
+            let outcome = match self.draft(&common, template, copy, target) {
+                Ok(draft) => self.works.put(draft, common.uid).await,
+                Err(text) => Err(Error::Protocol(text)),
+            };
+            match outcome {
+                Ok(wrote) => written |= wrote,
+                Err(e) => failed.push(e),
+            }
+        }
+        match failed.len() {
+            0 => Ok(written),
+            1 => Err(failed.swap_remove(0)),
+            _ => {
+                let texts: Vec<String> = failed.iter().map(ToString::to_string).collect();
+                Err(Error::Protocol(format!("[{}]", texts.join(", "))))
+            }
+        }
+    }
+
+    fn draft(
+        &self,
+        common: &Common<'_>,
+        template: &Object,
+        mut copy: Value,
+        target: &TargetCluster,
+    ) -> Result<Draft, String> {
+        common.revise(&self.interpreter, &mut copy, target)?;
+        let about = ObjectRef::new(&common.kind.api_version(), &common.kind.kind, template);
+        let applied = self.overrides.apply(
+            &mut copy,
+            &common.kind,
+            &target.name,
+            &self.clusters,
+            &about,
+            &self.recorder,
+        )?;
+        let (labels, mut annotations) = common.mark(&mut copy);
+        for (key, list) in [
+            (APPLIED_CLUSTER_OVERRIDES, &applied.of_cluster),
+            (APPLIED_OVERRIDES, &applied.local),
+        ] {
+            if let Some(text) = overridden(list) {
+                annotations.insert(key.into(), text.into());
+            }
+        }
+        let text = |field: &str| {
+            copy["metadata"][field]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned()
+        };
+        Ok(Draft {
+            namespace: names::execution_space(&target.name),
+            name: names::work(
+                copy["kind"].as_str().unwrap_or_default(),
+                &text("name"),
+                &text("namespace"),
+            ),
+            labels,
+            annotations,
+            owners: Vec::new(),
+            manifest: copy,
+            suspend_dispatching: common.suspends(&target.name),
+            preserve_on_deletion: common.preserves(),
+        })
+    }
+}

@@ -1,0 +1,215 @@
+//! Applying a policy to a template: the claim, and the binding.
+
+use client::{At, Error, WriteOptions};
+use machinery::Object;
+use openapi::karmada::labels::APPLIED_PLACEMENT;
+use openapi::karmada::{BindingSpec, binding::Binding};
+use runtime::{Action, Informer, ObjectRef};
+use scheduler::core::{Request, schedule};
+use serde_json::{Value, json};
+
+use super::claim::Claim;
+use super::desired::{Desired, Difference};
+use super::matching::Policy;
+use super::shell::{Carried, Cause, Detector};
+use crate::kinds::Served;
+use crate::templates::Key;
+use crate::works::{BINDINGS, CLUSTER_BINDINGS};
+
+const FOREIGN: &str = "failed to update binding due to different owner reference UID, will \
+    try again later after binding is garbage collected";
+
+impl Detector {
+    /// Claims the template and brings its binding up to date.
+    pub(super) async fn apply(
+        &self,
+        key: &Key,
+        served: &Served,
+        template: Object,
+        policy: &Policy,
+        cause: Cause,
+    ) -> Result<Action, Error> {
+        let Some(claim) = Claim::by(&policy.object) else {
+            let text = format!("policy {} has no permanent id", policy.object.head().key());
+            return Err(Error::Protocol(text));
+        };
+        let template = match claim.make(&template) {
+            Some(patch) => self.patch(At::of(&served.gvr, &template), patch).await?,
+            None => template,
+        };
+        if cause.ours && policy.is_lazy() {
+            return Ok(Action::Done);
+        }
+        let carried = Carried {
+            template: template.revision(),
+            policy: policy.object.uid().to_owned(),
+            generation: policy.object.head().generation,
+        };
+        if self.carried.lock().get(key) == Some(&carried) {
+            return Ok(Action::Done);
+        }
+        let outcome = self.bind(served, &template, policy, &claim, cause).await;
+        let about = ObjectRef::new(&served.api_version, served.kind(), &template);
+        let (named, reason) = if claim.is_of_cluster() {
+            (format!("Apply cluster policy({})", claim.name), "Policy")
+        } else {
+            let name = format!("{}/{}", claim.namespace, claim.name);
+            (format!("Apply policy({name})"), "Policy")
+        };
+        match outcome {
+            Ok(changed) => {
+                if changed {
+                    let reason = format!("Apply{reason}Succeed");
+                    self.recorder
+                        .normal(&about, &reason, format!("{named} succeed"));
+                }
+                self.carried.lock().insert(key.clone(), carried);
+                Ok(Action::Done)
+            }
+            Err(e) if e.is_conflict() || e.is_already_exists() => {
+                Err(machinery::Status::conflict(&served.gvr, template.name(), e.to_string()).into())
+            }
+            Err(e) => {
+                let reason = format!("Apply{reason}Failed");
+                self.recorder
+                    .warning(&about, &reason, format!("{named} failed: {e}"));
+                Err(e)
+            }
+        }
+    }
+
+    /// Creates or updates the binding; tells whether anything was written.
+    async fn bind(
+        &self,
+        served: &Served,
+        template: &Object,
+        policy: &Policy,
+        claim: &Claim,
+        cause: Cause,
+    ) -> Result<bool, Error> {
+        let replicas = self.interpreter.replicas(&served.gvk, template);
+        let replicas = match replicas {
+            Ok(replicas) => replicas,
+            Err(e) => {
+                let about = ObjectRef::new(&served.api_version, served.kind(), template);
+                let text = e.to_string();
+                self.recorder
+                    .warning(&about, "GetReplicasFailed", text.clone());
+                return Err(Error::Protocol(text));
+            }
+        };
+        let desired = Desired::new(served, template, policy, claim, replicas)
+            .map_err(|e| Error::Protocol(e.to_string()))?;
+        let (resource, informer) = self.binding_resource(&desired.namespace);
+        let at = At::one(resource, &desired.namespace, &desired.name);
+        let Some(existing) = informer.get(&desired.namespace, &desired.name) else {
+            let mut body = desired.create();
+            self.place(&mut body, policy)?;
+            let options = WriteOptions::default();
+            self.api
+                .create(At::all(resource, &desired.namespace), body, &options)
+                .await?;
+            return Ok(true);
+        };
+        let owner = existing.head().controller();
+        if owner.is_some_and(|o| *o.uid != *template.uid()) {
+            return Err(Error::Protocol(FOREIGN.into()));
+        }
+        if existing.head().deleting {
+            // Made again once it is gone.
+            return Ok(false);
+        }
+        let body = match desired.update(&existing.value()?) {
+            Difference::Nothing => return Ok(false),
+            Difference::Version(_) if !cause.template => return Ok(false),
+            Difference::Version(body) | Difference::Much(body) => body,
+        };
+        self.api.update(at, body, &WriteOptions::default()).await?;
+        Ok(true)
+    }
+
+    fn binding_resource(&self, namespace: &str) -> (&'static machinery::Gvr, &Informer) {
+        if namespace.is_empty() {
+            (&CLUSTER_BINDINGS, &self.cluster_bindings)
+        } else {
+            (&BINDINGS, &self.bindings)
+        }
+    }
+
+    /// Puts the clusters into a new binding where they can be told at once; what
+    /// cannot be placed now is left to the scheduler, which also says why.
+    fn place(&self, body: &mut Value, policy: &Policy) -> Result<(), Error> {
+        let spec: BindingSpec = serde_json::from_value(body["spec"].clone())
+            .map_err(|e| Error::Protocol(e.to_string()))?;
+        let placement = &policy.view.spec.placement;
+        let ours = spec.scheduler_name.is_empty() || spec.scheduler_name == self.scheduler_name;
+        if !ours || !placement.cluster_affinities.is_empty() {
+            return Ok(());
+        }
+        let request = Request {
+            spec: &spec,
+            placement,
+            term: None,
+            fresh: false,
+        };
+        let Ok(targets) = schedule(&request, &self.clusters.snapshot()) else {
+            return Ok(());
+        };
+        let text = serde_json::to_string(placement).map_err(|e| Error::Protocol(e.to_string()))?;
+        body["metadata"]["annotations"][APPLIED_PLACEMENT] = text.into();
+        body["spec"]["clusters"] = json!(targets);
+        Ok(())
+    }
+
+    /// Takes a claim away: from the bindings first, then from the template.
+    pub(super) async fn release(
+        &self,
+        served: &Served,
+        template: &Object,
+        claim: &Claim,
+    ) -> Result<(), Error> {
+        let name = openapi::karmada::names::binding(served.kind(), template.name());
+        let (resource, informer) = self.binding_resource(template.namespace());
+        if let Some(binding) = informer.get(template.namespace(), &name) {
+            self.release_one(At::of(resource, &binding), &binding, claim)
+                .await?;
+        }
+        self.release_one(At::of(&served.gvr, template), template, claim)
+            .await
+    }
+
+    pub(super) async fn release_one(
+        &self,
+        at: At<'_>,
+        object: &Object,
+        claim: &Claim,
+    ) -> Result<(), Error> {
+        let Some(patch) = claim.release(object) else {
+            return Ok(());
+        };
+        match self.patch(at, patch).await {
+            Err(e) if !e.is_not_found() => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    /// The bindings that a policy has claimed.
+    pub(super) fn bindings_of(
+        &self,
+        claim: &Claim,
+    ) -> Vec<(&'static machinery::Gvr, Object, std::sync::Arc<Binding>)> {
+        [
+            (&BINDINGS, &self.bindings),
+            (&CLUSTER_BINDINGS, &self.cluster_bindings),
+        ]
+        .into_iter()
+        .flat_map(|(resource, informer)| {
+            let found = informer.by_index("claim", &claim.id);
+            found.into_iter().filter_map(move |o| {
+                let view = o.view::<Binding>().ok()?;
+                Some((resource, o, view))
+            })
+        })
+        .collect()
+    }
+}

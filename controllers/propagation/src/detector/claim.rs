@@ -1,0 +1,188 @@
+//! Who has claimed a template, and the marks of a claim.
+//!
+//! Enters: labels and annotations. Leaves: the claim, or the patch that makes or
+//! removes it. Pure. Source: Karmada's `pkg/detector/claim.go`.
+
+use machinery::Object;
+use openapi::karmada::labels::{
+    CLUSTER_POLICY_ID, CLUSTER_POLICY_NAME, POLICY_ID, POLICY_NAME, POLICY_NAMESPACE,
+};
+use serde_json::{Map, Value, json};
+
+use crate::meta::Extra;
+
+/// A policy as claims name it; the namespace of a cluster policy is empty.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Claim {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) id: String,
+}
+
+impl Claim {
+    /// The claim that a policy makes, once it has its id.
+    pub(crate) fn by(policy: &Object) -> Option<Self> {
+        let label = if policy.namespace().is_empty() {
+            CLUSTER_POLICY_ID
+        } else {
+            POLICY_ID
+        };
+        Some(Self {
+            namespace: policy.namespace().to_owned(),
+            name: policy.name().to_owned(),
+            id: policy
+                .head()
+                .label(label)
+                .filter(|v| !v.is_empty())?
+                .to_owned(),
+        })
+    }
+
+    /// The claim that an object carries; a policy of the namespace comes first.
+    pub(crate) fn on(object: &Object) -> Option<Self> {
+        let extra = Extra::of(object);
+        let full = |v: Option<&str>| v.filter(|v| !v.is_empty()).map(str::to_owned);
+        let local = || {
+            Some(Self {
+                namespace: full(extra.annotation(POLICY_NAMESPACE))?,
+                name: full(extra.annotation(POLICY_NAME))?,
+                id: full(object.head().label(POLICY_ID))?,
+            })
+        };
+        let cluster = || {
+            Some(Self {
+                namespace: String::new(),
+                name: full(extra.annotation(CLUSTER_POLICY_NAME))?,
+                id: full(object.head().label(CLUSTER_POLICY_ID))?,
+            })
+        };
+        local().or_else(cluster)
+    }
+
+    pub(crate) fn is_of_cluster(&self) -> bool {
+        self.namespace.is_empty()
+    }
+
+    pub(crate) fn labels(&self) -> Map<String, Value> {
+        let key = if self.is_of_cluster() {
+            CLUSTER_POLICY_ID
+        } else {
+            POLICY_ID
+        };
+        Map::from_iter([(key.to_owned(), json!(self.id))])
+    }
+
+    pub(crate) fn annotations(&self) -> Map<String, Value> {
+        if self.is_of_cluster() {
+            return Map::from_iter([(CLUSTER_POLICY_NAME.to_owned(), json!(self.name))]);
+        }
+        Map::from_iter([
+            (POLICY_NAMESPACE.to_owned(), json!(self.namespace)),
+            (POLICY_NAME.to_owned(), json!(self.name)),
+        ])
+    }
+
+    /// The patch of the metadata that makes the claim; `None` when it is there. The
+    /// claim of a policy in the namespace removes that of a cluster policy.
+    pub(crate) fn make(&self, object: &Object) -> Option<Value> {
+        let head = object.head();
+        let key = if self.is_of_cluster() {
+            CLUSTER_POLICY_ID
+        } else {
+            POLICY_ID
+        };
+        let foreign = !self.is_of_cluster()
+            && (head.label(CLUSTER_POLICY_ID).is_some()
+                || Extra::of(object).annotation(CLUSTER_POLICY_NAME).is_some());
+        if head.label(key) == Some(&self.id) && !foreign {
+            return None;
+        }
+        let (mut labels, mut annotations) = (self.labels(), self.annotations());
+        if foreign {
+            labels.insert(CLUSTER_POLICY_ID.into(), Value::Null);
+            annotations.insert(CLUSTER_POLICY_NAME.into(), Value::Null);
+        }
+        Some(guarded(object, labels, annotations))
+    }
+
+    /// The patch that removes the claim, if the object still carries it.
+    pub(crate) fn release(&self, object: &Object) -> Option<Value> {
+        let empty = |map: Map<String, Value>| map.into_iter().map(|(k, _)| (k, Value::Null));
+        let carried = self
+            .labels()
+            .iter()
+            .all(|(key, id)| object.head().label(key) == id.as_str());
+        carried.then(|| {
+            guarded(
+                object,
+                empty(self.labels()).collect(),
+                empty(self.annotations()).collect(),
+            )
+        })
+    }
+}
+
+fn guarded(object: &Object, labels: Map<String, Value>, annotations: Map<String, Value>) -> Value {
+    json!({"metadata": {
+        "resourceVersion": object.revision().to_string(),
+        "labels": labels, "annotations": annotations,
+    }})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(labels: Value, annotations: Value) -> Object {
+        let value = json!({"metadata": {"name": "a", "namespace": "n", "resourceVersion": "7",
+            "labels": labels, "annotations": annotations}});
+        Object::from_value(&value).unwrap()
+    }
+
+    fn claim(namespace: &str) -> Claim {
+        Claim {
+            namespace: namespace.into(),
+            name: "p".into(),
+            id: "1".into(),
+        }
+    }
+
+    #[test]
+    fn a_claim_needs_all_its_marks() {
+        let local = json!({POLICY_NAMESPACE: "n", POLICY_NAME: "p"});
+        let cluster = json!({CLUSTER_POLICY_NAME: "p"});
+        let check = |labels: Value, annotations: &Value, expected: Option<Claim>| {
+            assert_eq!(Claim::on(&object(labels, annotations.clone())), expected);
+        };
+        check(json!({POLICY_ID: "1"}), &local, Some(claim("n")));
+        check(json!({}), &local, None);
+        check(json!({POLICY_ID: "1"}), &json!({POLICY_NAME: "p"}), None);
+        check(json!({CLUSTER_POLICY_ID: "1"}), &cluster, Some(claim("")));
+        check(json!({POLICY_ID: "1"}), &cluster, None);
+    }
+
+    #[test]
+    fn claims_are_made_once_and_released_by_their_owner_only() {
+        let fresh = object(json!({}), json!({}));
+        let patch = claim("n").make(&fresh).unwrap();
+        assert_eq!(
+            patch,
+            json!({"metadata": {"resourceVersion": "7", "labels": {POLICY_ID: "1"},
+                "annotations": {POLICY_NAMESPACE: "n", POLICY_NAME: "p"}}})
+        );
+        let mine = object(
+            json!({POLICY_ID: "1"}),
+            json!({POLICY_NAMESPACE: "n", POLICY_NAME: "p"}),
+        );
+        assert_eq!(claim("n").make(&mine), None);
+        let of_cluster = object(
+            json!({CLUSTER_POLICY_ID: "2"}),
+            json!({CLUSTER_POLICY_NAME: "c"}),
+        );
+        let patch = claim("n").make(&of_cluster).unwrap();
+        assert_eq!(patch["metadata"]["labels"][CLUSTER_POLICY_ID], Value::Null);
+        assert_eq!(claim("").release(&of_cluster), None, "another one's claim");
+        let patch = claim("n").release(&mine).unwrap();
+        assert_eq!(patch["metadata"]["labels"], json!({POLICY_ID: null}));
+    }
+}

@@ -1,0 +1,302 @@
+//! What a binding says about its template.
+//!
+//! Enters: template, policy, replicas, and the binding that is there. Leaves: the
+//! binding to create, or its changed form. Pure. Source: Karmada's
+//! `pkg/detector/detector.go` (`ApplyPolicy`, `buildResourceBinding`).
+
+use interpreter::Replicas;
+use machinery::Object;
+use openapi::karmada::labels::{
+    BINDING_FINALIZER, CLUSTER_BINDING_FINALIZER, CLUSTER_POLICY_ID, CLUSTER_POLICY_NAME,
+};
+use openapi::karmada::{binding::ObjectReference, names};
+use serde_json::{Map, Value, json};
+
+use super::claim::Claim;
+use super::matching::Policy;
+use crate::kinds::Served;
+
+/// The fields of the spec that are the detector's: what is absent in the desired
+/// form is absent in the binding.
+const OWNED: [&str; 9] = [
+    "resource",
+    "replicaRequirements",
+    "replicas",
+    "propagateDeps",
+    "schedulerName",
+    "placement",
+    "failover",
+    "conflictResolution",
+    "preserveResourcesOnDeletion",
+];
+
+/// A binding as the detector wants it.
+#[derive(Clone, Debug)]
+pub(crate) struct Desired {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    claim: Claim,
+    owner: Value,
+    finalizer: &'static str,
+    /// The owned fields that are set.
+    pub(crate) spec: Map<String, Value>,
+    /// The policy's part of `suspension`; null when there is none.
+    suspension: Value,
+}
+
+/// Whether an existing binding has to be written.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Difference {
+    Nothing,
+    /// Only the template's version is another.
+    Version(Value),
+    Much(Value),
+}
+
+impl Desired {
+    pub(crate) fn new(
+        served: &Served,
+        template: &Object,
+        policy: &Policy,
+        claim: &Claim,
+        replicas: Option<Replicas>,
+    ) -> Result<Self, serde_json::Error> {
+        let from = &policy.view.spec;
+        let resource = ObjectReference {
+            api_version: served.api_version.clone(),
+            kind: served.kind().to_owned(),
+            namespace: template.namespace().to_owned(),
+            name: template.name().to_owned(),
+            uid: template.uid().to_owned(),
+            resource_version: template.revision().to_string(),
+        };
+        let mut spec = Map::new();
+        let mut set = |field: &str, value: Value| {
+            if !value.is_null() && value != "" && value != json!(false) && value != json!(0) {
+                spec.insert(field.to_owned(), value);
+            }
+        };
+        set("resource", serde_json::to_value(resource)?);
+        if let Some(replicas) = replicas {
+            set("replicas", replicas.count.into());
+            set("replicaRequirements", replicas.requirements.into());
+        }
+        set("propagateDeps", from.propagate_deps.into());
+        set("schedulerName", from.scheduler_name.as_str().into());
+        set("placement", serde_json::to_value(&from.placement)?);
+        set("failover", from.failover.clone().into());
+        set(
+            "conflictResolution",
+            from.conflict_resolution.as_str().into(),
+        );
+        if let Some(preserve) = from.preserve_resources_on_deletion {
+            spec.insert("preserveResourcesOnDeletion".into(), preserve.into());
+        }
+        let owner = json!({
+            "apiVersion": served.api_version, "kind": served.kind(),
+            "name": template.name(), "uid": template.uid(),
+            "controller": true, "blockOwnerDeletion": true,
+        });
+        Ok(Self {
+            namespace: template.namespace().to_owned(),
+            name: names::binding(served.kind(), template.name()),
+            claim: claim.clone(),
+            owner,
+            finalizer: if template.namespace().is_empty() {
+                CLUSTER_BINDING_FINALIZER
+            } else {
+                BINDING_FINALIZER
+            },
+            spec,
+            suspension: serde_json::to_value(&from.suspension)?,
+        })
+    }
+
+    /// The new binding.
+    pub(crate) fn create(&self) -> Value {
+        let kind = if self.namespace.is_empty() {
+            "ClusterResourceBinding"
+        } else {
+            "ResourceBinding"
+        };
+        let mut metadata = json!({
+            "name": self.name, "labels": self.claim.labels(),
+            "annotations": self.claim.annotations(),
+            "finalizers": [self.finalizer], "ownerReferences": [self.owner],
+        });
+        if !self.namespace.is_empty() {
+            metadata["namespace"] = self.namespace.as_str().into();
+        }
+        let mut spec = self.spec.clone();
+        if !self.suspension.is_null() {
+            spec.insert("suspension".into(), self.suspension.clone());
+        }
+        json!({"apiVersion": "work.karmada.io/v1alpha2", "kind": kind, "metadata": metadata, "spec": spec})
+    }
+
+    /// The existing binding with everything that is the detector's.
+    pub(crate) fn update(&self, existing: &Value) -> Difference {
+        let mut new = existing.clone();
+        let metadata = &mut new["metadata"];
+        merge(&mut metadata["labels"], self.claim.labels());
+        merge(&mut metadata["annotations"], self.claim.annotations());
+        if !self.claim.is_of_cluster() {
+            drop_key(&mut metadata["labels"], CLUSTER_POLICY_ID);
+            drop_key(&mut metadata["annotations"], CLUSTER_POLICY_NAME);
+        }
+        let finalizers = &mut metadata["finalizers"];
+        if !finalizers.is_array() {
+            *finalizers = json!([]);
+        }
+        if let Some(list) = finalizers.as_array_mut()
+            && !list.iter().any(|f| f == self.finalizer)
+        {
+            list.push(self.finalizer.into());
+        }
+        metadata["ownerReferences"] = json!([self.owner]);
+        self.update_spec(&mut new["spec"]);
+        if new == *existing {
+            return Difference::Nothing;
+        }
+        let version = "/spec/resource/resourceVersion";
+        let now = new.pointer(version).cloned();
+        if let Some(slot) = new.pointer_mut(version) {
+            *slot = existing.pointer(version).cloned().unwrap_or(Value::Null);
+        }
+        let only_version = new == *existing;
+        if let (Some(slot), Some(now)) = (new.pointer_mut(version), now) {
+            *slot = now;
+        }
+        if only_version {
+            Difference::Version(new)
+        } else {
+            Difference::Much(new)
+        }
+    }
+
+    fn update_spec(&self, spec: &mut Value) {
+        if !spec.is_object() {
+            *spec = json!({});
+        }
+        let Some(spec) = spec.as_object_mut() else {
+            return;
+        };
+        for field in OWNED {
+            match self.spec.get(field) {
+                Some(value) => spec.insert(field.into(), value.clone()),
+                None => spec.remove(field),
+            };
+        }
+        // Suspended scheduling is not the policy's.
+        let scheduling = spec
+            .get("suspension")
+            .and_then(|s| s.get("scheduling"))
+            .cloned();
+        let mut suspension = self.suspension.clone();
+        if let Some(scheduling) = scheduling {
+            if !suspension.is_object() {
+                suspension = json!({});
+            }
+            suspension["scheduling"] = scheduling;
+        }
+        if suspension.is_null() {
+            spec.remove("suspension");
+        } else {
+            spec.insert("suspension".into(), suspension);
+        }
+    }
+}
+
+fn merge(map: &mut Value, more: Map<String, Value>) {
+    match map.as_object_mut() {
+        Some(map) => map.extend(more),
+        None => *map = Value::Object(more),
+    }
+}
+
+fn drop_key(map: &mut Value, key: &str) {
+    if let Some(map) = map.as_object_mut() {
+        map.remove(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use machinery::{Gvk, Gvr};
+    use openapi::karmada::labels::{POLICY_ID, POLICY_NAME, POLICY_NAMESPACE};
+
+    fn desired(policy: Value, revision: &str) -> Desired {
+        let served = Served {
+            gvk: Gvk::constant("apps", "v1", "Deployment"),
+            gvr: Gvr::constant("apps", "v1", "deployments"),
+            api_version: "apps/v1".into(),
+            namespaced: true,
+        };
+        let template = json!({"metadata": {"name": "Web", "namespace": "n", "uid": "u", "resourceVersion": revision}});
+        let template = Object::from_value(&template).unwrap();
+        let policy = json!({"metadata": {"name": "p", "namespace": "n", "labels": {POLICY_ID: "1"}}, "spec": policy});
+        let policy = Policy::new(Object::from_value(&policy).unwrap()).unwrap();
+        let claim = Claim::by(&policy.object).unwrap();
+        let replicas = Replicas {
+            count: 2,
+            requirements: Some(json!({"resourceRequest": {"cpu": "1"}})),
+        };
+        Desired::new(&served, &template, &policy, &claim, Some(replicas)).unwrap()
+    }
+
+    #[test]
+    fn a_new_binding_has_the_fields_of_karmadas() {
+        let policy = json!({"placement": {"clusterAffinity": {"clusterNames": ["m"]}}, "schedulerName": "default-scheduler",
+            "conflictResolution": "Abort", "suspension": {"dispatching": true}, "preserveResourcesOnDeletion": false});
+        assert_eq!(
+            desired(policy, "7").create(),
+            json!({
+                "apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
+                "metadata": {
+                    "name": "web-deployment", "namespace": "n", "labels": {POLICY_ID: "1"},
+                    "annotations": {POLICY_NAMESPACE: "n", POLICY_NAME: "p"},
+                    "finalizers": ["karmada.io/binding-controller"],
+                    "ownerReferences": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "Web", "uid": "u",
+                                         "controller": true, "blockOwnerDeletion": true}],
+                },
+                "spec": {
+                    "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": "Web", "uid": "u", "resourceVersion": "7"},
+                    "replicas": 2, "replicaRequirements": {"resourceRequest": {"cpu": "1"}},
+                    "placement": {"clusterAffinity": {"clusterNames": ["m"]}}, "schedulerName": "default-scheduler",
+                    "conflictResolution": "Abort", "suspension": {"dispatching": true}, "preserveResourcesOnDeletion": false,
+                },
+            })
+        );
+    }
+
+    #[test]
+    fn an_update_touches_what_is_the_detectors() {
+        let mut existing = desired(json!({"conflictResolution": "Abort"}), "7").create();
+        let same = |existing: &Value| {
+            desired(json!({"conflictResolution": "Abort"}), "7").update(existing)
+        };
+        existing["spec"]["clusters"] = json!([{"name": "m"}]);
+        existing["spec"]["requiredBy"] = json!([]);
+        existing["metadata"]["labels"]["own"] = "x".into();
+        assert_eq!(same(&existing), Difference::Nothing);
+        let newer = desired(json!({"conflictResolution": "Abort"}), "8").update(&existing);
+        let Difference::Version(newer) = newer else {
+            panic!("{newer:?}")
+        };
+        assert_eq!(newer["spec"]["resource"]["resourceVersion"], "8");
+        existing["spec"]["suspension"] = json!({"scheduling": true, "dispatching": true});
+        existing["spec"]["failover"] = json!({});
+        existing["metadata"]["labels"][CLUSTER_POLICY_ID] = "c".into();
+        let Difference::Much(new) = same(&existing) else {
+            panic!("no difference")
+        };
+        assert_eq!(new["spec"]["suspension"], json!({"scheduling": true}));
+        assert_eq!(new["spec"].get("failover"), None);
+        assert_eq!(new["spec"]["clusters"], json!([{"name": "m"}]));
+        assert_eq!(
+            new["metadata"]["labels"],
+            json!({"own": "x", POLICY_ID: "1"})
+        );
+    }
+}

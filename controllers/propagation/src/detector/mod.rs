@@ -1,0 +1,14 @@
+//! The detector: policies claim templates, and claimed templates have bindings.
+//!
+//! Enters: templates, policies, override policies (which a policy may wait for).
+//! Leaves: claims on templates and bindings; bindings, with their clusters where the
+//! placement can be decided at once. Writes through the control plane's API only.
+
+mod apply;
+mod claim;
+mod desired;
+mod matching;
+mod policies;
+mod shell;
+
+pub(crate) use shell::Detector;

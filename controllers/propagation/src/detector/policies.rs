@@ -1,0 +1,162 @@
+//! What a policy's creation, change and deletion mean for templates.
+
+use client::{At, Error, Patch, WriteOptions};
+use machinery::Object;
+use openapi::karmada::labels::{CLUSTER_POLICY_FINALIZER, POLICY_FINALIZER};
+use runtime::Action;
+use serde_json::json;
+
+use super::claim::Claim;
+use super::matching::Policy;
+use super::shell::{CLUSTER_POLICIES, Cause, Detector, POLICIES, name_of};
+use crate::meta::Extra;
+use crate::templates::Key;
+
+impl Detector {
+    /// `key` is `namespace/name`, or the name of a cluster policy.
+    pub(super) async fn policy(&self, key: &str) -> Result<Action, Error> {
+        let informer = if key.contains('/') {
+            &self.policies
+        } else {
+            &self.cluster_policies
+        };
+        let Some(policy) = informer.get_key(key).and_then(Policy::new) else {
+            return Ok(Action::Done);
+        };
+        let claim = Claim::by(&policy.object);
+        if policy.object.head().deleting {
+            if let Some(claim) = &claim {
+                self.unclaim_all(claim).await?;
+            }
+            return self.remove_finalizer(&policy.object).await;
+        }
+        let Some(claim) = claim else {
+            let text = format!("policy {key} has no permanent id");
+            return Err(Error::Protocol(text));
+        };
+        self.refresh_claimed(&policy, &claim).await?;
+        self.take_waiting(&policy)?;
+        Ok(Action::Done)
+    }
+
+    async fn unclaim_all(&self, claim: &Claim) -> Result<(), Error> {
+        for (resource, binding, _) in self.bindings_of(claim) {
+            self.release_one(At::of(resource, &binding), &binding, claim)
+                .await?;
+        }
+        for (served, template) in self.templates.claimed(&claim.id) {
+            self.release_one(At::of(&served.gvr, &template), &template, claim)
+                .await?;
+        }
+        Ok(())
+    }
+
+    async fn remove_finalizer(&self, policy: &Object) -> Result<Action, Error> {
+        let (resource, ours) = if policy.namespace().is_empty() {
+            (&CLUSTER_POLICIES, CLUSTER_POLICY_FINALIZER)
+        } else {
+            (&POLICIES, POLICY_FINALIZER)
+        };
+        let extra = Extra::of(policy);
+        let rest: Vec<&String> = extra.finalizers().iter().filter(|f| *f != ours).collect();
+        if rest.len() == extra.finalizers().len() {
+            return Ok(Action::Done);
+        }
+        let patch = json!({"metadata": {
+            "resourceVersion": policy.revision().to_string(), "finalizers": rest}});
+        let options = WriteOptions::default();
+        let done = self
+            .api
+            .patch(At::of(resource, policy), Patch::Merge(patch), &options)
+            .await;
+        match done {
+            Err(e) if !e.is_not_found() => Err(e),
+            _ => Ok(Action::Done),
+        }
+    }
+
+    /// Lets go of the templates that the policy no longer selects, and looks at the
+    /// others again.
+    async fn refresh_claimed(&self, policy: &Policy, claim: &Claim) -> Result<(), Error> {
+        let cause = Cause {
+            template: false,
+            ours: policy.is_lazy(),
+        };
+        for (resource, binding, view) in self.bindings_of(claim) {
+            let of = &view.spec.resource;
+            let Some(served) = self.templates.kinds.find(&of.api_version, &of.kind) else {
+                continue;
+            };
+            let key = Key {
+                gvr: served.gvr.clone(),
+                name: name_of(&of.namespace, &of.name),
+            };
+            let Some((_, template)) = self.templates.get(&key) else {
+                continue;
+            };
+            if policy.matches(&served, template.head()) {
+                self.enqueue(key, cause, true);
+            } else {
+                self.release_one(At::of(&served.gvr, &template), &template, claim)
+                    .await?;
+                self.release_one(At::of(resource, &binding), &binding, claim)
+                    .await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn take_waiting(&self, policy: &Policy) -> Result<(), Error> {
+        let found = self.waiting_for(policy);
+        if found.is_empty() {
+            return Ok(());
+        }
+        self.overrides_exist(policy)?;
+        let cause = Cause {
+            template: false,
+            ours: policy.is_lazy(),
+        };
+        for key in found {
+            self.forget_waiting(&key);
+            self.enqueue(key, cause, true);
+        }
+        Ok(())
+    }
+
+    fn waiting_for(&self, policy: &Policy) -> Vec<Key> {
+        let mut found = Vec::new();
+        for selector in &policy.view.spec.resource_selectors {
+            let kinds = &self.templates.kinds;
+            let Some(served) = kinds.find(&selector.api_version, &selector.kind) else {
+                continue;
+            };
+            // A policy of a namespace that names its template needs no search.
+            let one = (!policy.object.namespace().is_empty() && !selector.name.is_empty())
+                .then(|| name_of(policy.object.namespace(), &selector.name));
+            let names: Vec<String> = {
+                let waiting = self.waiting.lock();
+                let all = waiting.get(&served.gvr);
+                match one {
+                    Some(name) => all
+                        .filter(|all| all.contains(&name))
+                        .map(|_| name)
+                        .into_iter()
+                        .collect(),
+                    None => all.into_iter().flatten().cloned().collect(),
+                }
+            };
+            for name in names {
+                let key = Key {
+                    gvr: served.gvr.clone(),
+                    name,
+                };
+                let fits = |o: &Object| policy.matches(&served, o.head());
+                if self.templates.get(&key).is_some_and(|(_, o)| fits(&o)) && !found.contains(&key)
+                {
+                    found.push(key);
+                }
+            }
+        }
+        found
+    }
+}

@@ -1,0 +1,347 @@
+//! What the detector hears, and what it remembers between events.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::{Api, At, Error, Patch, WriteOptions};
+use interpreter::Interpreter;
+use machinery::{Gvr, Object};
+use openapi::karmada::labels::CLAIMED_BY;
+use openapi::karmada::{Binding, PropagationPolicy};
+use parking_lot::Mutex;
+use runtime::{Action, Change, Informer, Queue, Recorder, Select, Tasks, run_workers};
+use serde_json::Value;
+
+use super::claim::Claim;
+use super::matching::{Policy, best, index_key, index_keys};
+use crate::kinds::Served;
+use crate::meta::{changed_by_us, same_but_status};
+use crate::run::Deps;
+use crate::templates::{Key, Templates, claims};
+use crate::works::{BINDINGS, CLUSTER_BINDINGS};
+
+pub(super) static POLICIES: Gvr =
+    Gvr::constant("policy.karmada.io", "v1alpha1", "propagationpolicies");
+pub(super) static CLUSTER_POLICIES: Gvr = Gvr::constant(
+    "policy.karmada.io",
+    "v1alpha1",
+    "clusterpropagationpolicies",
+);
+static OVERRIDES: Gvr = Gvr::constant("policy.karmada.io", "v1alpha1", "overridepolicies");
+static CLUSTER_OVERRIDES: Gvr =
+    Gvr::constant("policy.karmada.io", "v1alpha1", "clusteroverridepolicies");
+
+const BY_KIND: &str = "kind";
+const BY_CLAIM: &str = "claim";
+const TEMPLATE_WORKERS: usize = 5;
+/// After a conflict the newer object is about to arrive.
+const RETRY_CONFLICT: Duration = Duration::from_millis(5);
+const EXTENSION_AUTH: &str = "kube-system/extension-apiserver-authentication";
+
+/// Why a template is looked at.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cause {
+    /// The template itself has changed: its binding has to tell the new version.
+    pub(super) template: bool,
+    /// Nothing but what Karmada's controllers write has changed.
+    pub(super) ours: bool,
+}
+
+/// What a template was carried over from last, so that hearing of an own claim
+/// costs nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Carried {
+    pub(super) template: u64,
+    pub(super) policy: String,
+    pub(super) generation: i64,
+}
+
+pub(crate) struct Detector {
+    pub(super) api: Arc<dyn Api>,
+    pub(super) recorder: Recorder,
+    pub(super) clusters: scheduler::Clusters,
+    pub(super) interpreter: Interpreter,
+    pub(super) scheduler_name: String,
+    pub(super) templates: Arc<Templates>,
+    pub(super) policies: Informer,
+    pub(super) cluster_policies: Informer,
+    pub(super) overrides: Informer,
+    pub(super) cluster_overrides: Informer,
+    pub(super) bindings: Informer,
+    pub(super) cluster_bindings: Informer,
+    pub(super) queue: Queue<Key>,
+    /// `namespace/name`; without a namespace a cluster policy.
+    policy_queue: Queue<String>,
+    pub(super) causes: Mutex<HashMap<Key, Cause>>,
+    pub(super) carried: Mutex<HashMap<Key, Carried>>,
+    /// Templates that no policy wants.
+    pub(super) waiting: Mutex<HashMap<Gvr, HashSet<String>>>,
+}
+
+impl Detector {
+    pub(crate) async fn start(deps: &Deps, templates: &Arc<Templates>, tasks: &Tasks) {
+        let informer = |resource: &Gvr| deps.informers.get(&deps.control, &Select::all(resource));
+        let it = Arc::new(Self {
+            api: Arc::clone(&deps.control),
+            recorder: deps.recorder.clone(),
+            clusters: deps.clusters.clone(),
+            interpreter: Interpreter,
+            scheduler_name: deps.options.scheduler_name.clone(),
+            templates: Arc::clone(templates),
+            policies: informer(&POLICIES),
+            cluster_policies: informer(&CLUSTER_POLICIES),
+            overrides: informer(&OVERRIDES),
+            cluster_overrides: informer(&CLUSTER_OVERRIDES),
+            bindings: informer(&BINDINGS),
+            cluster_bindings: informer(&CLUSTER_BINDINGS),
+            queue: Queue::new(),
+            policy_queue: Queue::new(),
+            causes: Mutex::default(),
+            carried: Mutex::default(),
+            waiting: Mutex::default(),
+        });
+        it.listen();
+        for informer in [
+            &it.policies,
+            &it.cluster_policies,
+            &it.overrides,
+            &it.cluster_overrides,
+            &it.bindings,
+            &it.cluster_bindings,
+            it.clusters.informer(),
+        ] {
+            informer.wait_synced().await;
+        }
+        templates.follow(tasks).await;
+        let me = Arc::clone(&it);
+        run_workers(tasks, "detector", &it.queue, TEMPLATE_WORKERS, move |key| {
+            let me = Arc::clone(&me);
+            async move { me.template(&key).await }
+        });
+        let queue = it.policy_queue.clone();
+        run_workers(tasks, "policies", &queue, 1, move |key| {
+            let it = Arc::clone(&it);
+            async move { soon_after_conflict(it.policy(&key).await) }
+        });
+    }
+
+    fn listen(self: &Arc<Self>) {
+        for informer in [&self.policies, &self.cluster_policies] {
+            informer.add_index(BY_KIND, index_keys);
+            let queue = self.policy_queue.clone();
+            informer.on_change(move |change| {
+                let generation = |o: &Object| (o.head().generation, o.head().deleting);
+                if let Some(new) = change.new
+                    && change
+                        .old
+                        .is_none_or(|old| generation(old) != generation(new))
+                {
+                    queue.add_lane(new.head().key(), change.initial);
+                }
+            });
+        }
+        for informer in [&self.bindings, &self.cluster_bindings] {
+            informer.add_index(BY_CLAIM, claims);
+            let it = Arc::downgrade(self);
+            informer.on_change(move |change| {
+                if let (Some(it), Some(gone), None) = (it.upgrade(), change.old, change.new) {
+                    it.binding_gone(gone);
+                }
+            });
+        }
+        let it = Arc::downgrade(self);
+        self.templates.on_change(move |served, change| {
+            if let Some(it) = it.upgrade() {
+                it.template_changed(served, change);
+            }
+        });
+    }
+
+    fn template_changed(&self, served: &Served, change: &Change<'_>) {
+        let key = Key {
+            gvr: served.gvr.clone(),
+            name: change.key(),
+        };
+        if served.gvr.resource == "configmaps" && key.name == EXTENSION_AUTH {
+            return;
+        }
+        let ours = match (change.old, change.new) {
+            (Some(old), Some(new)) if same_but_status(old, new) => return,
+            (Some(old), Some(new)) => {
+                self.policy_of(new).is_some_and(|p| p.is_lazy()) && changed_by_us(old, new)
+            }
+            _ => false,
+        };
+        let cause = Cause {
+            template: !change.initial,
+            ours,
+        };
+        self.enqueue(key, cause, change.initial);
+    }
+
+    /// A binding that is gone is made again as long as its template is claimed.
+    fn binding_gone(&self, binding: &Object) {
+        let Ok(view) = binding.view::<Binding>() else {
+            return;
+        };
+        let resource = &view.spec.resource;
+        let kinds = &self.templates.kinds;
+        if let Some(served) = kinds.find(&resource.api_version, &resource.kind) {
+            let key = Key {
+                gvr: served.gvr.clone(),
+                name: name_of(&resource.namespace, &resource.name),
+            };
+            self.carried.lock().remove(&key);
+            let cause = Cause {
+                template: true,
+                ours: false,
+            };
+            self.enqueue(key, cause, false);
+        }
+    }
+
+    pub(super) fn enqueue(&self, key: Key, cause: Cause, low: bool) {
+        {
+            let mut causes = self.causes.lock();
+            let known = causes.entry(key.clone()).or_insert(cause);
+            known.template |= cause.template;
+            known.ours &= cause.ours;
+        }
+        self.queue.add_lane(key, low);
+    }
+
+    async fn template(&self, key: &Key) -> Result<Action, Error> {
+        let cause = self.causes.lock().remove(key).unwrap_or(Cause {
+            template: true,
+            ours: false,
+        });
+        let outcome = soon_after_conflict(self.reconcile(key, cause).await);
+        if !matches!(outcome, Ok(Action::Done)) {
+            let mut causes = self.causes.lock();
+            causes.entry(key.clone()).or_insert(cause).template |= cause.template;
+        }
+        outcome
+    }
+
+    async fn reconcile(&self, key: &Key, cause: Cause) -> Result<Action, Error> {
+        let Some((served, template)) = self.templates.get(key) else {
+            self.forget_waiting(key);
+            self.carried.lock().remove(key);
+            return Ok(Action::Done);
+        };
+        let head = template.head();
+        if head.deleting || head.label(CLAIMED_BY).is_some_and(|v| !v.is_empty()) {
+            self.forget_waiting(key);
+            return Ok(Action::Done);
+        }
+        if let Some(claim) = Claim::on(&template) {
+            return self.claimed(key, &served, template, &claim, cause).await;
+        }
+        // Waiting first: a policy that comes in between finds the template there.
+        self.waiting
+            .lock()
+            .entry(key.gvr.clone())
+            .or_default()
+            .insert(key.name.clone());
+        let Some(policy) = self.best(&served, &template) else {
+            return Ok(Action::Done);
+        };
+        self.overrides_exist(&policy)?;
+        self.forget_waiting(key);
+        self.apply(key, &served, template, &policy, cause).await
+    }
+
+    async fn claimed(
+        &self,
+        key: &Key,
+        served: &Served,
+        template: Object,
+        claim: &Claim,
+        cause: Cause,
+    ) -> Result<Action, Error> {
+        self.forget_waiting(key);
+        let Some(policy) = self.policy_of(&template) else {
+            self.release(served, &template, claim).await?;
+            return Ok(Action::Done);
+        };
+        if policy.object.head().deleting {
+            // Its deletion unclaims the template, which brings it back here.
+            return Ok(Action::Done);
+        }
+        if !policy.matches(served, template.head()) {
+            return Ok(Action::Done);
+        }
+        self.overrides_exist(&policy)?;
+        self.apply(key, served, template, &policy, cause).await
+    }
+
+    /// The policy that has claimed a template, if it is still there.
+    fn policy_of(&self, template: &Object) -> Option<Policy> {
+        let claim = Claim::on(template)?;
+        let informer = if claim.is_of_cluster() {
+            &self.cluster_policies
+        } else {
+            &self.policies
+        };
+        Policy::new(informer.get(&claim.namespace, &claim.name)?)
+    }
+
+    fn best(&self, served: &Served, template: &Object) -> Option<Policy> {
+        let find = |informer: &Informer, namespace: &str| {
+            let (version, kind) = (&served.api_version, served.kind());
+            let by = |name| informer.by_index(BY_KIND, &index_key(namespace, version, kind, name));
+            let mut found = by("");
+            found.extend(by(template.name()));
+            best(found, served, template.head())
+        };
+        let namespace = template.namespace();
+        let local = (!namespace.is_empty())
+            .then(|| find(&self.policies, namespace))
+            .flatten();
+        local.or_else(|| find(&self.cluster_policies, ""))
+    }
+
+    pub(super) fn overrides_exist(&self, policy: &Policy) -> Result<(), Error> {
+        let namespace = policy.object.namespace();
+        let informer = if namespace.is_empty() {
+            &self.cluster_overrides
+        } else {
+            &self.overrides
+        };
+        let needed: &PropagationPolicy = &policy.view;
+        let there = |name: &String| informer.get(namespace, name).is_some();
+        if needed.spec.dependent_overrides.iter().all(there) {
+            Ok(())
+        } else {
+            Err(Error::Protocol("waiting for dependent overrides".into()))
+        }
+    }
+
+    pub(super) fn forget_waiting(&self, key: &Key) {
+        if let Some(names) = self.waiting.lock().get_mut(&key.gvr) {
+            names.remove(&key.name);
+        }
+    }
+
+    pub(super) async fn patch(&self, at: At<'_>, patch: Value) -> Result<Object, Error> {
+        let options = WriteOptions::default();
+        self.api.patch(at, Patch::Merge(patch), &options).await
+    }
+}
+
+pub(super) fn name_of(namespace: &str, name: &str) -> String {
+    if namespace.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{namespace}/{name}")
+    }
+}
+
+fn soon_after_conflict(outcome: Result<Action, Error>) -> Result<Action, Error> {
+    match outcome {
+        Err(e) if e.is_conflict() => Ok(Action::After(RETRY_CONFLICT)),
+        Err(e) if e.is_namespace_terminating() => Ok(Action::Done),
+        other => other,
+    }
+}

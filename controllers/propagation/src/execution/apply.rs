@@ -1,0 +1,304 @@
+//! Making the objects of a work so.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::{Api, At, Error, WriteOptions};
+use machinery::{Gvk, Object};
+use openapi::karmada::Work;
+use openapi::karmada::labels::{CONFLICT_RESOLUTION, TEMPLATE_UID};
+use runtime::{Action, ObjectRef};
+use serde_json::Value;
+
+use super::compare::{Equality, Step, step};
+use super::conditions::{APPLIED, DISPATCHING_TEXT, SUSPENDED_TEXT, applied, dispatching, is_news};
+use super::shell::{Execution, InOrder, Target};
+use crate::kinds::Served;
+
+/// A list of the member's objects is on its way.
+const RETRY_UNSYNCED: Duration = Duration::from_millis(10);
+/// How often a namespace may be found missing before it is worth telling: its own
+/// work may be under way.
+const NAMESPACE_PATIENCE: u32 = 8;
+
+/// One manifest and where it goes.
+pub(super) struct Place<'a> {
+    pub(super) served: Arc<Served>,
+    pub(super) manifest: &'a Value,
+    pub(super) namespace: &'a str,
+    pub(super) name: &'a str,
+}
+
+/// Why a manifest is not applied.
+pub(super) enum Trouble {
+    /// Nothing to tell yet: look again soon.
+    Early(Duration),
+    Failed(String),
+}
+
+impl Trouble {
+    fn of(e: &Error) -> Self {
+        if e.is_conflict() {
+            Self::Early(super::shell::RETRY_CONFLICT)
+        } else {
+            Self::Failed(e.to_string())
+        }
+    }
+}
+
+impl Execution {
+    pub(super) async fn apply(
+        &self,
+        cluster: &str,
+        object: &Object,
+        work: &Work,
+        attempt: u32,
+    ) -> Result<Action, Error> {
+        let suspended = work.spec.suspend_dispatching == Some(true);
+        let dispatch = dispatching(suspended);
+        if is_news(&work.status.conditions, &dispatch) {
+            let text = if suspended {
+                SUSPENDED_TEXT
+            } else {
+                DISPATCHING_TEXT
+            };
+            self.recorder
+                .normal(&Self::about(object), "WorkDispatching", text);
+        }
+        if suspended {
+            self.say(object, work, &[dispatch]).await?;
+            return Ok(Action::Done);
+        }
+        let current = work.condition(APPLIED);
+        let generation = object.head().generation;
+        let was_applied =
+            current.is_some_and(|c| c.status == "True" && c.observed_generation == generation);
+        let ready = self
+            .clusters
+            .get(cluster)
+            .is_some_and(|c| c.cluster.is_ready());
+        if !ready {
+            // What has been applied stays applied; the rest waits for the cluster.
+            if !was_applied {
+                let why = format!("cluster({cluster}) not ready");
+                self.say(object, work, &[dispatch, applied(Err(why))])
+                    .await?;
+            }
+            return Ok(Action::Done);
+        }
+        let known = self.in_order.lock().get(&object.head().key()).cloned();
+        let equality = if was_applied || known.is_some_and(|k| k.generation == generation) {
+            Equality::Contained
+        } else {
+            Equality::Exact
+        };
+        let (mut targets, mut failed, mut wrote) = (Vec::new(), Vec::new(), false);
+        let manifests = &work.spec.workload.manifests;
+        for manifest in manifests {
+            match self.make(cluster, manifest, equality, attempt).await {
+                Ok((target, changed)) => {
+                    targets.push(target);
+                    wrote |= changed;
+                    if changed {
+                        self.tell_template(cluster, manifest, None);
+                    }
+                }
+                Err(Trouble::Early(after)) => return Ok(Action::After(after)),
+                Err(Trouble::Failed(why)) => {
+                    self.tell_template(cluster, manifest, Some(&why));
+                    failed.push(why);
+                }
+            }
+        }
+        let key = object.head().key();
+        if failed.is_empty() {
+            if wrote {
+                let text = format!("Sync work({key}) to cluster({cluster}) successful.");
+                self.recorder
+                    .normal(&Self::about(object), "SyncSucceed", text);
+            }
+            let in_order = InOrder {
+                generation,
+                targets,
+            };
+            self.in_order.lock().insert(key, in_order);
+            self.say(object, work, &[dispatch, applied(Ok(()))]).await?;
+            return Ok(Action::Done);
+        }
+        let (done, total) = (manifests.len() - failed.len(), manifests.len());
+        let text = format!(
+            "Failed to apply all manifests ({done}/{total}): {}",
+            failed.join(", ")
+        );
+        let told = format!("Failed to sync work({key}) to cluster({cluster}), err: {text}");
+        self.recorder
+            .warning(&Self::about(object), "SyncFailed", told);
+        self.in_order.lock().remove(&key);
+        self.say(object, work, &[dispatch, applied(Err(text.clone()))])
+            .await?;
+        Err(Error::Protocol(text))
+    }
+
+    /// Brings one object about; tells the version that is right, and whether it had
+    /// to be written.
+    async fn make(
+        &self,
+        cluster: &str,
+        manifest: &Value,
+        equality: Equality,
+        attempt: u32,
+    ) -> Result<(Target, bool), Trouble> {
+        let place = self.place(manifest).map_err(Trouble::Failed)?;
+        let (resource, namespace) = (&place.served.gvr, place.namespace);
+        let informer = self
+            .members
+            .managed(cluster, resource)
+            .map_err(Trouble::Failed)?;
+        if !informer.is_synced() {
+            return Err(match informer.last_error() {
+                Some(why) => Trouble::Failed(format!("cannot list {resource}: {why}")),
+                None => Trouble::Early(RETRY_UNSYNCED),
+            });
+        }
+        let api = self.members.api(cluster).map_err(Trouble::Failed)?;
+        let target = |o: &Object| Target {
+            resource: resource.clone(),
+            namespace: namespace.to_owned(),
+            name: place.name.to_owned(),
+            revision: o.revision(),
+        };
+        if let Some(observed) = informer.get(namespace, place.name) {
+            let outcome = self
+                .change(cluster, &*api, &place, &observed, equality)
+                .await?;
+            return Ok((
+                target(outcome.as_ref().unwrap_or(&observed)),
+                outcome.is_some(),
+            ));
+        }
+        let options = WriteOptions::default();
+        let at = At::all(resource, namespace);
+        match self
+            .limited(api.create(at, manifest.clone(), &options))
+            .await
+        {
+            Ok(created) => Ok((target(&created), true)),
+            Err(e) if e.is_already_exists() => {
+                let at = At::one(resource, namespace, place.name);
+                let observed = self.limited(api.get(at)).await;
+                let observed = observed.map_err(|e| Trouble::of(&e))?;
+                // Not known as ours, or not known yet: nothing may be left out.
+                let outcome = self
+                    .change(cluster, &*api, &place, &observed, equality)
+                    .await?;
+                Ok((
+                    target(outcome.as_ref().unwrap_or(&observed)),
+                    outcome.is_some(),
+                ))
+            }
+            Err(e) if e.is_not_found() && !namespace.is_empty() && attempt < NAMESPACE_PATIENCE => {
+                Err(Trouble::Early(Duration::from_millis(5 << attempt)))
+            }
+            Err(e) => Err(Trouble::of(&e)),
+        }
+    }
+
+    async fn change(
+        &self,
+        cluster: &str,
+        api: &dyn Api,
+        place: &Place<'_>,
+        observed: &Object,
+        equality: Equality,
+    ) -> Result<Option<Object>, Trouble> {
+        let tree = observed
+            .value()
+            .map_err(|e| Trouble::Failed(e.to_string()))?;
+        let kind = &place.served.gvk;
+        let decided = step(&self.interpreter, kind, place.manifest, &tree, equality);
+        match decided.map_err(Trouble::Failed)? {
+            Step::Nothing => Ok(None),
+            Step::Foreign => Err(Trouble::Failed(format!(
+                "resource(kind={}, {}/{}) already exists in the cluster {cluster} and the {CONFLICT_RESOLUTION} strategy value is empty, Karmada will not manage this resource",
+                kind.kind, place.namespace, place.name
+            ))),
+            Step::Write(body) => {
+                let at = At::one(&place.served.gvr, place.namespace, place.name);
+                let options = WriteOptions::default();
+                let written = self.limited(api.update(at, body, &options)).await;
+                written.map(Some).map_err(|e| match e {
+                    // Gone since it was seen: to be made again.
+                    e if e.is_not_found() => Trouble::Early(super::shell::RETRY_CONFLICT),
+                    e => Trouble::of(&e),
+                })
+            }
+        }
+    }
+
+    /// Where a manifest goes.
+    pub(super) fn place<'a>(&self, manifest: &'a Value) -> Result<Place<'a>, String> {
+        let text = |field: &str| manifest[field].as_str().unwrap_or_default();
+        let kind = Gvk::from_api_version(text("apiVersion"), text("kind"));
+        let Some(served) = self.kinds.of(&kind) else {
+            return Err(format!(
+                "no matches for kind {:?} in version {:?}",
+                kind.kind,
+                kind.api_version()
+            ));
+        };
+        let meta = |field: &str| manifest["metadata"][field].as_str().unwrap_or_default();
+        Ok(Place {
+            served,
+            manifest,
+            namespace: meta("namespace"),
+            name: meta("name"),
+        })
+    }
+
+    /// A call to a member, which may hang.
+    pub(super) async fn limited<T>(
+        &self,
+        call: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        match tokio::time::timeout(self.call_timeout, call).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                let seconds = self.call_timeout.as_secs();
+                let text = format!("the cluster did not answer within {seconds} s");
+                Err(Error::Protocol(text))
+            }
+        }
+    }
+
+    fn tell_template(&self, cluster: &str, manifest: &Value, failure: Option<&str>) {
+        let meta = |field: &str| {
+            manifest["metadata"][field]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned()
+        };
+        let uid = manifest["metadata"]["annotations"][TEMPLATE_UID].as_str();
+        let text = |field: &str| manifest[field].as_str().unwrap_or_default().to_owned();
+        let about = ObjectRef {
+            api_version: text("apiVersion"),
+            kind: text("kind"),
+            namespace: meta("namespace"),
+            name: meta("name"),
+            uid: uid.unwrap_or_default().to_owned(),
+            resource_version: String::new(),
+        };
+        let name = format!("{}/{}", about.namespace, about.name);
+        match failure {
+            None => {
+                let text = format!("Successfully applied resource({name}) to cluster {cluster}");
+                self.recorder.normal(&about, "SyncSucceed", text);
+            }
+            Some(why) => {
+                let text = format!(
+                    "Failed to create or update resource({name}) in member cluster({cluster}): {why}"
+                );
+                self.recorder.warning(&about, "SyncFailed", text);
+            }
+        }
+    }
+}

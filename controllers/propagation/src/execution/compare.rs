@@ -1,0 +1,237 @@
+//! What a member's object has to become.
+//!
+//! Enters: the manifest of a work, the object that a member has. Leaves: the object
+//! to write, or that nothing is to be done. Pure. Source: Karmada's
+//! `pkg/util/objectwatcher` and `pkg/util/{label,annotation}.go`.
+
+use interpreter::Interpreter;
+use machinery::Gvk;
+use openapi::karmada::labels::{
+    CONFLICT_RESOLUTION, MANAGED, MANAGED_ANNOTATIONS, MANAGED_LABELS, MANAGED_VALUE,
+};
+use openapi::karmada_prune::prune;
+use serde_json::{Map, Value};
+
+/// What to do with an object that a member has.
+#[derive(Debug, PartialEq)]
+pub(super) enum Step {
+    Nothing,
+    /// PUT this.
+    Write(Value),
+    /// Somebody else's object: not ours to change.
+    Foreign,
+}
+
+/// How equal is equal enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Equality {
+    /// What was applied before is still in the object, whatever else there is.
+    Contained,
+    /// The manifest is new: what it no longer has must go.
+    Exact,
+}
+
+/// Decides what becomes of an observed object.
+pub(super) fn step(
+    interpreter: &Interpreter,
+    kind: &Gvk,
+    manifest: &Value,
+    observed: &Value,
+    equality: Equality,
+) -> Result<Step, String> {
+    let managed = get(observed, "labels", MANAGED) == Some(MANAGED_VALUE);
+    if !managed && get(manifest, "annotations", CONFLICT_RESOLUTION) != Some("overwrite") {
+        return Ok(Step::Foreign);
+    }
+    let mut desired = manifest.clone();
+    retain(&mut desired, observed);
+    interpreter
+        .retain(kind, &mut desired, observed)
+        .map_err(|e| e.to_string())?;
+    let same = match equality {
+        Equality::Contained => contained(&desired, observed),
+        Equality::Exact => {
+            let (mut a, mut b) = (desired.clone(), observed.clone());
+            prune(&mut a, false);
+            prune(&mut b, false);
+            contained(&a, &b) && contained(&b, &a)
+        }
+    };
+    if same {
+        return Ok(Step::Nothing);
+    }
+    if let (Some(to), Some(from)) = (
+        desired.get_mut("metadata").and_then(Value::as_object_mut),
+        observed.get("metadata").and_then(Value::as_object),
+    ) {
+        for kept in ["resourceVersion", "finalizers", "ownerReferences"] {
+            match from.get(kept) {
+                Some(value) => to.insert(kept.into(), value.clone()),
+                None => to.remove(kept),
+            };
+        }
+    }
+    Ok(Step::Write(desired))
+}
+
+/// Labels and annotations that others have put on the object stay; those that were
+/// the template's and are no longer do not.
+fn retain(desired: &mut Value, observed: &Value) {
+    for (map, record) in [
+        ("annotations", MANAGED_ANNOTATIONS),
+        ("labels", MANAGED_LABELS),
+    ] {
+        let managed = get(observed, "annotations", record).unwrap_or_default();
+        let Some(have) = observed["metadata"][map].as_object() else {
+            continue;
+        };
+        let others: Vec<(&String, &Value)> = have
+            .iter()
+            .filter(|(key, _)| !managed.split(',').any(|m| m == key.as_str()))
+            .collect();
+        if others.is_empty() {
+            continue;
+        }
+        let slot = &mut desired["metadata"][map];
+        if !slot.is_object() {
+            *slot = Value::Object(Map::new());
+        }
+        if let Some(slot) = slot.as_object_mut() {
+            for (key, value) in others {
+                slot.entry(key.clone()).or_insert_with(|| value.clone());
+            }
+        }
+    }
+}
+
+fn get<'a>(object: &'a Value, map: &str, key: &str) -> Option<&'a str> {
+    object.get("metadata")?.get(map)?.get(key)?.as_str()
+}
+
+/// Whether everything in `wanted` is in `found`. Lists have to have the same items;
+/// what is empty and what is absent are the same.
+pub(super) fn contained(wanted: &Value, found: &Value) -> bool {
+    match (wanted, found) {
+        (Value::Object(wanted), Value::Object(found)) => wanted.iter().all(|(key, value)| {
+            found
+                .get(key)
+                .map_or_else(|| is_empty(value), |f| contained(value, f))
+        }),
+        (Value::Array(wanted), Value::Array(found)) => {
+            wanted.len() == found.len() && wanted.iter().zip(found).all(|(w, f)| contained(w, f))
+        }
+        (Value::Null, found) => is_empty(found),
+        (wanted, Value::Null) => is_empty(wanted),
+        (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),
+        (wanted, found) => wanted == found,
+    }
+}
+
+/// Go's encoders leave out what is empty, or not.
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Object(map) => map.values().all(is_empty),
+        Value::Array(items) => items.is_empty(),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const CONFIG: Gvk = Gvk::constant("", "v1", "ConfigMap");
+
+    fn manifest() -> Value {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "labels": {MANAGED: "true", "own": "1"},
+            "annotations": {MANAGED_LABELS: format!("{MANAGED},own"), MANAGED_ANNOTATIONS: format!("{MANAGED_ANNOTATIONS},{MANAGED_LABELS}")}},
+            "data": {"k": "v"}})
+    }
+
+    fn observed() -> Value {
+        let mut observed = manifest();
+        observed["metadata"]["resourceVersion"] = "5".into();
+        observed["metadata"]["uid"] = "u".into();
+        observed["metadata"]["finalizers"] = json!(["f"]);
+        observed["metadata"]["labels"]["theirs"] = "2".into();
+        observed
+    }
+
+    fn check(manifest: &Value, observed: &Value, equality: Equality) -> Step {
+        step(&Interpreter, &CONFIG, manifest, observed, equality).unwrap()
+    }
+
+    #[test]
+    fn what_is_there_is_not_written() {
+        for equality in [Equality::Contained, Equality::Exact] {
+            assert_eq!(check(&manifest(), &observed(), equality), Step::Nothing);
+        }
+        let mut defaulted = observed();
+        defaulted["immutable"] = json!(false);
+        assert_eq!(
+            check(&manifest(), &defaulted, Equality::Contained),
+            Step::Nothing
+        );
+        let Step::Write(body) = check(&manifest(), &defaulted, Equality::Exact) else {
+            panic!("what the manifest lost must go")
+        };
+        assert_eq!(body.get("immutable"), None);
+    }
+
+    #[test]
+    fn a_write_keeps_what_is_the_members() {
+        let mut changed = manifest();
+        changed["data"]["k"] = "w".into();
+        changed["metadata"]["labels"]
+            .as_object_mut()
+            .unwrap()
+            .remove("own");
+        let Step::Write(body) = check(&changed, &observed(), Equality::Contained) else {
+            panic!("nothing to write")
+        };
+        assert_eq!(body["metadata"]["resourceVersion"], "5");
+        assert_eq!(body["metadata"]["finalizers"], json!(["f"]));
+        assert_eq!(body["metadata"].get("uid"), None);
+        assert_eq!(
+            body["metadata"]["labels"],
+            json!({MANAGED: "true", "theirs": "2"}),
+            "theirs stays, ours that is gone goes"
+        );
+        assert_eq!(body["data"], json!({"k": "w"}));
+    }
+
+    #[test]
+    fn an_object_of_others_is_taken_over_only_when_told_so() {
+        let mut foreign = observed();
+        foreign["metadata"]["labels"] = json!({});
+        assert_eq!(
+            check(&manifest(), &foreign, Equality::Contained),
+            Step::Foreign
+        );
+        let mut overwrite = manifest();
+        overwrite["metadata"]["annotations"][CONFLICT_RESOLUTION] = "overwrite".into();
+        assert!(matches!(
+            check(&overwrite, &foreign, Equality::Contained),
+            Step::Write(_)
+        ));
+    }
+
+    #[test]
+    fn containment() {
+        let table = [
+            (json!({"a": 1}), json!({"a": 1, "b": 2}), true),
+            (json!({"a": [1, 2]}), json!({"a": [1]}), false),
+            (json!([{"n": "x"}]), json!([{"n": "x", "d": 1}]), true),
+            (json!({"a": {}}), json!({}), true),
+            (json!({"a": null, "b": {"c": {}}}), json!({}), true),
+            (json!({"a": false}), json!({}), false),
+            (json!({"a": 1}), json!({"a": 1.0}), true),
+            (json!({"a": "1"}), json!({"a": 1}), false),
+        ];
+        for (wanted, found, expected) in table {
+            assert_eq!(contained(&wanted, &found), expected, "{wanted} {found}");
+        }
+    }
+}

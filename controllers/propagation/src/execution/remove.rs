@@ -1,0 +1,166 @@
+//! What happens in a member when a work is deleted.
+
+use client::{Api, At, DeleteOptions, Error, Patch, Propagation, WriteOptions};
+use machinery::Object;
+use openapi::karmada::Work;
+use openapi::karmada::labels::{
+    BINDING_ID, BINDING_NAME, BINDING_NAMESPACE, CLUSTER_BINDING_ID, CLUSTER_BINDING_NAME,
+    CLUSTER_POLICY_ID, CLUSTER_POLICY_NAME, MANAGED, MANAGED_ANNOTATIONS, MANAGED_LABELS,
+    MANAGED_VALUE, POLICY_ID, POLICY_NAME, POLICY_NAMESPACE, TEMPLATE_GENERATION, TEMPLATE_UID,
+    WORK_FINALIZER, WORK_ID, WORK_NAME, WORK_NAMESPACE,
+};
+use runtime::Action;
+use serde_json::{Value, json};
+
+use super::apply::Place;
+use super::compare::{Equality, Step, step};
+use super::shell::Execution;
+use crate::works::WORKS;
+
+const LABELS: [&str; 6] = [
+    BINDING_ID,
+    CLUSTER_BINDING_ID,
+    WORK_ID,
+    MANAGED,
+    POLICY_ID,
+    CLUSTER_POLICY_ID,
+];
+const ANNOTATIONS: [&str; 12] = [
+    MANAGED_ANNOTATIONS,
+    MANAGED_LABELS,
+    BINDING_NAMESPACE,
+    BINDING_NAME,
+    CLUSTER_BINDING_NAME,
+    TEMPLATE_UID,
+    TEMPLATE_GENERATION,
+    WORK_NAME,
+    WORK_NAMESPACE,
+    POLICY_NAMESPACE,
+    POLICY_NAME,
+    CLUSTER_POLICY_NAME,
+];
+
+impl Execution {
+    /// Deletes the objects, or lets go of them, and then of the work.
+    pub(super) async fn remove(
+        &self,
+        cluster: &str,
+        object: &Object,
+        work: &Work,
+    ) -> Result<Action, Error> {
+        if !work.metadata.finalizers.iter().any(|f| f == WORK_FINALIZER) {
+            return Ok(Action::Done);
+        }
+        // Without the cluster there is nothing to be deleted, and nobody to ask.
+        if let Some(member) = self.clusters.get(cluster) {
+            if member.cluster.is_ready() {
+                for manifest in &work.spec.workload.manifests {
+                    // A kind that is no longer known has no objects that could be named.
+                    let Ok(place) = self.place(manifest) else {
+                        continue;
+                    };
+                    if work.spec.preserve_resources_on_deletion == Some(true) {
+                        self.let_go(cluster, &place).await?;
+                    } else {
+                        self.delete(cluster, &place).await?;
+                    }
+                }
+            } else if !member.is_terminating() {
+                // Looked at again when the cluster is ready, or goes.
+                return Ok(Action::Done);
+            }
+        }
+        let rest: Vec<&String> = work
+            .metadata
+            .finalizers
+            .iter()
+            .filter(|f| *f != WORK_FINALIZER)
+            .collect();
+        let patch = json!({"metadata": {
+            "resourceVersion": object.revision().to_string(), "finalizers": rest}});
+        let at = At::of(&WORKS, object);
+        let options = WriteOptions::default();
+        match self.control.patch(at, Patch::Merge(patch), &options).await {
+            Err(e) if !e.is_not_found() => Err(e),
+            _ => Ok(Action::Done),
+        }
+    }
+
+    async fn observed(&self, cluster: &str, place: &Place<'_>) -> Result<Option<Object>, Error> {
+        let informer = self.members.managed(cluster, &place.served.gvr).ok();
+        let seen = informer.filter(|i| i.is_synced());
+        if let Some(found) = seen.and_then(|i| i.get(place.namespace, place.name)) {
+            return Ok(Some(found));
+        }
+        // An object just made may not have been seen yet; deletions are rare enough
+        // to ask.
+        let api = self.api(cluster)?;
+        let at = At::one(&place.served.gvr, place.namespace, place.name);
+        match self.limited(api.get(at)).await {
+            Ok(found) => Ok(Some(found)),
+            Err(e) if e.is_not_found() => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn api(&self, cluster: &str) -> Result<std::sync::Arc<dyn Api>, Error> {
+        self.members
+            .api(cluster)
+            .map_err(|message| Error::Transport {
+                host: cluster.to_owned(),
+                message,
+            })
+    }
+
+    async fn delete(&self, cluster: &str, place: &Place<'_>) -> Result<(), Error> {
+        let Some(observed) = self.observed(cluster, place).await? else {
+            return Ok(());
+        };
+        if observed.head().deleting || observed.head().label(MANAGED) != Some(MANAGED_VALUE) {
+            return Ok(());
+        }
+        let api = self.api(cluster)?;
+        let options = DeleteOptions {
+            uid: Some(observed.uid().to_owned()),
+            propagation: Some(Propagation::Background),
+            ..DeleteOptions::default()
+        };
+        let at = At::one(&place.served.gvr, place.namespace, place.name);
+        match self.limited(api.delete(at, &options)).await {
+            Err(e) if !e.is_not_found() => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    /// The object stays, without the marks by which it is managed.
+    async fn let_go(&self, cluster: &str, place: &Place<'_>) -> Result<(), Error> {
+        let Some(observed) = self.observed(cluster, place).await? else {
+            return Ok(());
+        };
+        let mut manifest = place.manifest.clone();
+        strip(&mut manifest);
+        let tree = observed.value()?;
+        let kind = &place.served.gvk;
+        let decided = step(&self.interpreter, kind, &manifest, &tree, Equality::Exact);
+        let Step::Write(body) = decided.map_err(Error::Protocol)? else {
+            return Ok(());
+        };
+        let api = self.api(cluster)?;
+        let at = At::one(&place.served.gvr, place.namespace, place.name);
+        let written = self
+            .limited(api.update(at, body, &WriteOptions::default()))
+            .await;
+        match written {
+            Err(e) if !e.is_not_found() => Err(e),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn strip(manifest: &mut Value) {
+    for (map, keys) in [("labels", &LABELS[..]), ("annotations", &ANNOTATIONS[..])] {
+        if let Some(entries) = manifest["metadata"][map].as_object_mut() {
+            entries.retain(|key, _| !keys.contains(&key.as_str()));
+        }
+    }
+}

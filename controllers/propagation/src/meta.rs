@@ -1,0 +1,159 @@
+//! The part of any object's metadata that the shared head does not keep.
+//!
+//! Enters: an object. Leaves: its annotations, and whether two versions differ in
+//! more than their status. Pure.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use machinery::Object;
+use serde::Deserialize;
+use serde_json::Value;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Outer {
+    metadata: Meta,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Meta {
+    annotations: Option<BTreeMap<String, String>>,
+    finalizers: Option<Vec<String>>,
+}
+
+/// Annotations and finalizers, parsed at most once per version.
+#[derive(Clone, Debug)]
+pub(crate) struct Extra(Arc<Outer>);
+
+impl Extra {
+    pub(crate) fn of(object: &Object) -> Self {
+        Self(object.view::<Outer>().unwrap_or_default())
+    }
+
+    pub(crate) fn annotation(&self, key: &str) -> Option<&str> {
+        let all = self.0.metadata.annotations.as_ref()?;
+        all.get(key).map(String::as_str)
+    }
+
+    pub(crate) fn annotations(&self) -> impl Iterator<Item = (&str, &str)> {
+        let all = self.0.metadata.annotations.iter().flatten();
+        all.map(|(k, v)| (k.as_str(), v.as_str()))
+    }
+
+    pub(crate) fn finalizers(&self) -> &[String] {
+        self.0.metadata.finalizers.as_deref().unwrap_or_default()
+    }
+}
+
+/// Whether nothing but the status (and what the server keeps) differs.
+pub(crate) fn same_but_status(old: &Object, new: &Object) -> bool {
+    let (before, after) = (old.head(), new.head());
+    if before.deleting != after.deleting || before.labels != after.labels {
+        return false;
+    }
+    if after.generation > 0 {
+        let (a, b) = (Extra::of(old), Extra::of(new));
+        return before.generation == after.generation && a.annotations().eq(b.annotations());
+    }
+    match (old.value(), new.value()) {
+        (Ok(old), Ok(new)) => content(old) == content(new),
+        _ => false,
+    }
+}
+
+fn content(mut object: Value) -> Value {
+    if let Some(fields) = object.as_object_mut() {
+        fields.remove("status");
+    }
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+        metadata.remove("managedFields");
+        metadata.remove("resourceVersion");
+    }
+    object
+}
+
+/// Whether two versions are equal once everything is left out that Karmada's
+/// controllers write (`ResourceChangeByKarmada` of `pkg/util/eventfilter`).
+pub(crate) fn changed_by_us(old: &Object, new: &Object) -> bool {
+    let (Ok(old), Ok(new)) = (old.value(), new.value()) else {
+        return false;
+    };
+    without_ours(old) == without_ours(new)
+}
+
+fn without_ours(object: Value) -> Value {
+    let mut object = content(object);
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+        metadata.remove("generation");
+        for map in ["labels", "annotations"] {
+            if let Some(Value::Object(entries)) = metadata.get_mut(map) {
+                entries.retain(|key, _| {
+                    !key.contains(".karmada.io")
+                        || key == openapi::karmada::labels::SKIP_AUTO_PROPAGATION
+                });
+                if entries.is_empty() {
+                    metadata.remove(map);
+                }
+            }
+        }
+    }
+    object
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use openapi::karmada::labels::POLICY_ID;
+    use serde_json::json;
+
+    fn check(old: Value, new: Value, status_only: bool, ours: bool) {
+        let (a, b) = (
+            Object::from_value(&old).unwrap(),
+            Object::from_value(&new).unwrap(),
+        );
+        assert_eq!(same_but_status(&a, &b), status_only, "{old} {new}");
+        assert_eq!(changed_by_us(&a, &b), ours, "{old} {new}");
+    }
+
+    #[test]
+    fn changes_are_told_apart() {
+        let base =
+            json!({"metadata": {"name": "a", "generation": 1, "resourceVersion": "1"}, "spec": 1});
+        let with = |path: &str, value: Value| {
+            let mut copy = base.clone();
+            copy["metadata"]["resourceVersion"] = "2".into();
+            match path.split_once('/') {
+                Some((outer, inner)) => copy[outer][inner] = value,
+                None => copy[path] = value,
+            }
+            copy
+        };
+        check(base.clone(), with("status", json!(1)), true, true);
+        check(
+            base.clone(),
+            with("metadata/labels", json!({POLICY_ID: "x"})),
+            false,
+            true,
+        );
+        check(
+            base.clone(),
+            with("metadata/annotations", json!({"a": "x"})),
+            false,
+            false,
+        );
+        check(
+            base.clone(),
+            with("metadata/generation", json!(2)),
+            false,
+            true,
+        );
+        let plain = json!({"metadata": {"name": "a"}, "data": {"a": "b"}});
+        let mut other = plain.clone();
+        other["metadata"]["managedFields"] = json!([]);
+        check(plain.clone(), other.clone(), true, true);
+        other["data"] = json!({});
+        check(plain, other, false, false);
+    }
+}

@@ -1,0 +1,117 @@
+//! Starting everything.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::Api;
+use machinery::Gvr;
+use machinery::time::Clock;
+use runtime::{Informers, Recorder, Select, Tasks};
+
+use crate::access::MemberAccess;
+use crate::binding::BindingController;
+use crate::detector::Detector;
+use crate::execution::Execution;
+use crate::kinds::{Kinds, Scope};
+use crate::namespaces::Namespaces;
+use crate::overrides::Overrides;
+use crate::templates::Templates;
+use crate::works::{WORKS, Works};
+
+static OVERRIDES: Gvr = Gvr::constant("policy.karmada.io", "v1alpha1", "overridepolicies");
+static CLUSTER_OVERRIDES: Gvr =
+    Gvr::constant("policy.karmada.io", "v1alpha1", "clusteroverridepolicies");
+
+/// What propagation works with.
+pub struct Deps {
+    /// Templates, policies, bindings and works.
+    pub control: Arc<dyn Api>,
+    pub members: Arc<dyn MemberAccess>,
+    pub clusters: scheduler::Clusters,
+    pub recorder: Recorder,
+    pub clock: Arc<dyn Clock>,
+    /// Those of `control`.
+    pub informers: Informers,
+    pub options: Options,
+}
+
+/// Which clusters' works are carried out here.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Reach {
+    /// Every cluster that is not in pull mode.
+    #[default]
+    Push,
+    /// One cluster: nothing else is done, as in an agent beside it.
+    Only(String),
+}
+
+impl Reach {
+    pub(crate) fn covers(&self, cluster: &str, clusters: &scheduler::Clusters) -> bool {
+        match self {
+            Self::Only(name) => name == cluster,
+            Self::Push => clusters
+                .get(cluster)
+                .is_none_or(|c| c.cluster.spec.sync_mode != "Pull"),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Regular expressions of namespaces that are not propagated, each for a whole name.
+    pub skipped_namespaces: Vec<String>,
+    /// The scheduler whose bindings are placed as they are made.
+    pub scheduler_name: String,
+    pub reach: Reach,
+    /// How long a call to a member may take.
+    pub call_timeout: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            skipped_namespaces: vec!["kube-.*".into()],
+            scheduler_name: "default-scheduler".into(),
+            reach: Reach::default(),
+            call_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Starts the controllers; they end with `tasks`. Returns when they have seen
+/// everything once. The error is an option that cannot be used.
+pub async fn start(deps: Deps, tasks: &Tasks) -> Result<(), String> {
+    let scope = Scope::new(&deps.options.skipped_namespaces)?;
+    let kinds = Arc::new(Kinds::default());
+    let informer = |resource: &Gvr| deps.informers.get(&deps.control, &Select::all(resource));
+    let works = match &deps.options.reach {
+        Reach::Push => Select::all(&WORKS),
+        Reach::Only(cluster) => {
+            Select::all(&WORKS).namespace(openapi::karmada::names::execution_space(cluster))
+        }
+    };
+    let works = deps.informers.get(&deps.control, &works);
+    let works = Works::new(Arc::clone(&deps.control), works);
+    if deps.options.reach != Reach::Push {
+        if let Err(error) = kinds.refresh(&*deps.control).await {
+            return Err(format!(
+                "the kinds of the control plane cannot be read: {error}"
+            ));
+        }
+        works.informer.wait_synced().await;
+        Execution::start(&deps, &kinds, &works, tasks).await;
+        return Ok(());
+    }
+    let templates = Templates::new(
+        Arc::clone(&deps.control),
+        deps.informers.clone(),
+        Arc::clone(&kinds),
+        scope.clone(),
+    );
+    let overrides = Overrides::new(informer(&OVERRIDES), informer(&CLUSTER_OVERRIDES));
+    Detector::start(&deps, &templates, tasks).await;
+    BindingController::start(&deps, &templates, &works, &overrides, tasks).await;
+    Execution::start(&deps, &kinds, &works, tasks).await;
+    Namespaces::start(&deps, &works, &overrides, &scope, tasks).await;
+    Ok(())
+}
