@@ -6,7 +6,7 @@ use std::time::Duration;
 use client::Api;
 use machinery::Gvr;
 use machinery::time::Clock;
-use runtime::{Informers, Recorder, Select, Tasks};
+use runtime::{Action, Informers, Queue, Recorder, Select, Tasks, run_workers};
 
 use crate::access::MemberAccess;
 use crate::binding::BindingController;
@@ -15,7 +15,7 @@ use crate::execution::Execution;
 use crate::kinds::{Kinds, Scope};
 use crate::namespaces::Namespaces;
 use crate::overrides::Overrides;
-use crate::templates::Templates;
+use crate::templates::{REFRESH, Templates};
 use crate::works::{WORKS, Works};
 
 static OVERRIDES: Gvr = Gvr::constant("policy.karmada.io", "v1alpha1", "overridepolicies");
@@ -98,6 +98,7 @@ pub async fn start(deps: Deps, tasks: &Tasks) -> Result<(), String> {
                 "the kinds of the control plane cannot be read: {error}"
             ));
         }
+        refresh_kinds(&kinds, &deps.control, tasks);
         works.informer.wait_synced().await;
         Execution::start(&deps, &kinds, &works, tasks).await;
         return Ok(());
@@ -114,4 +115,20 @@ pub async fn start(deps: Deps, tasks: &Tasks) -> Result<(), String> {
     Execution::start(&deps, &kinds, &works, tasks).await;
     Namespaces::start(&deps, &works, &overrides, &scope, tasks).await;
     Ok(())
+}
+
+/// Beside a single cluster no templates are followed, so that kinds are asked for.
+fn refresh_kinds(kinds: &Arc<Kinds>, control: &Arc<dyn Api>, tasks: &Tasks) {
+    let queue: Queue<()> = Queue::new();
+    queue.add_after((), REFRESH);
+    let (kinds, control) = (Arc::clone(kinds), Arc::clone(control));
+    run_workers(tasks, "kinds", &queue, 1, move |()| {
+        let (kinds, control) = (Arc::clone(&kinds), Arc::clone(&control));
+        async move {
+            kinds
+                .refresh(&*control)
+                .await
+                .map(|()| Action::After(REFRESH))
+        }
+    });
 }

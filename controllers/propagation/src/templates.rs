@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use client::{Api, At, Error};
 use machinery::{Gvr, Object};
@@ -16,6 +17,10 @@ use runtime::{Action, Change, Informer, Informers, Queue, Select, Tasks, run_wor
 use crate::kinds::{Kinds, Scope, Served};
 
 static DEFINITIONS: Gvr = Gvr::constant("apiextensions.k8s.io", "v1", "customresourcedefinitions");
+/// A kind that cannot be listed must not hold up the others for longer.
+const FIRST_LIST: Duration = Duration::from_secs(10);
+/// Kinds also come without a definition here: from aggregated APIs.
+pub(crate) const REFRESH: Duration = Duration::from_secs(30);
 const BY_CLAIM: &str = "claim";
 
 /// A template's resource and `namespace/name`.
@@ -75,20 +80,26 @@ impl Templates {
         if let Err(error) = self.refresh().await {
             tracing::warn!(%error, "the kinds of the control plane cannot be read");
             queue.add_backoff(());
+        } else {
+            queue.add_after((), REFRESH);
         }
         let it = Arc::clone(self);
         run_workers(tasks, "kinds", &queue, 1, move |()| {
             let it = Arc::clone(&it);
-            async move { it.refresh().await.map(|()| Action::Done) }
+            async move { it.refresh().await.map(|()| Action::After(REFRESH)) }
         });
         let known: Vec<Informer> = {
             let followed = self.followed.lock();
             followed.values().map(|(_, i)| i.clone()).collect()
         };
-        for informer in known {
-            // A kind that cannot be listed must not hold up the others.
-            let first = tokio::time::Duration::from_secs(10);
-            let _ = tokio::time::timeout(first, informer.wait_synced()).await;
+        let all = async {
+            for informer in known {
+                informer.wait_synced().await;
+            }
+        };
+        if tokio::time::timeout(FIRST_LIST, all).await.is_err() {
+            let missing = self.informers.unsynced();
+            tracing::warn!(?missing, "going on without templates that cannot be listed");
         }
     }
 

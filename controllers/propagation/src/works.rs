@@ -152,6 +152,11 @@ impl Works {
         revision.is_some_and(|r| *r == UNDER_WAY || *r == work.revision())
     }
 
+    /// A Work is gone: its own writes no longer matter.
+    pub(crate) fn forget(&self, work: &Object) {
+        self.written.lock().remove(&work.head().key());
+    }
+
     /// Creates or updates a Work; tells whether anything was written.
     pub(crate) async fn put(&self, mut draft: Draft, template_uid: &str) -> Result<bool, Error> {
         let key = format!("{}/{}", draft.namespace, draft.name);
@@ -187,7 +192,7 @@ impl Works {
         if work.head().deleting {
             return Ok(());
         }
-        self.written.lock().remove(&work.head().key());
+        self.forget(work);
         let options = DeleteOptions {
             uid: Some(work.uid().to_owned()),
             ..DeleteOptions::default()

@@ -111,7 +111,10 @@ impl BindingController {
     fn work_changed(&self, change: &Change<'_>) {
         let Some(old) = change.old else { return };
         let changed = match change.new {
-            None => true,
+            None => {
+                self.works.forget(old);
+                true
+            }
             Some(new) => {
                 old.head().generation != new.head().generation
                     && !new.head().deleting

@@ -1,5 +1,7 @@
 //! What a policy's creation, change and deletion mean for templates.
 
+use std::collections::HashSet;
+
 use client::{At, Error, Patch, WriteOptions};
 use machinery::Object;
 use openapi::karmada::labels::{CLUSTER_POLICY_FINALIZER, POLICY_FINALIZER};
@@ -123,8 +125,8 @@ impl Detector {
         Ok(())
     }
 
-    fn waiting_for(&self, policy: &Policy) -> Vec<Key> {
-        let mut found = Vec::new();
+    fn waiting_for(&self, policy: &Policy) -> HashSet<Key> {
+        let mut found = HashSet::new();
         for selector in &policy.view.spec.resource_selectors {
             let kinds = &self.templates.kinds;
             let Some(served) = kinds.find(&selector.api_version, &selector.kind) else {
@@ -151,9 +153,8 @@ impl Detector {
                     name,
                 };
                 let fits = |o: &Object| policy.matches(&served, o.head());
-                if self.templates.get(&key).is_some_and(|(_, o)| fits(&o)) && !found.contains(&key)
-                {
-                    found.push(key);
+                if self.templates.get(&key).is_some_and(|(_, o)| fits(&o)) {
+                    found.insert(key);
                 }
             }
         }

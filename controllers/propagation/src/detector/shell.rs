@@ -37,6 +37,7 @@ const BY_CLAIM: &str = "claim";
 const TEMPLATE_WORKERS: usize = 5;
 /// After a conflict the newer object is about to arrive.
 const RETRY_CONFLICT: Duration = Duration::from_millis(5);
+const RETRY_LEAVING: Duration = Duration::from_secs(1);
 const EXTENSION_AUTH: &str = "kube-system/extension-apiserver-authentication";
 
 /// Why a template is looked at.
@@ -266,8 +267,8 @@ impl Detector {
             return Ok(Action::Done);
         };
         if policy.object.head().deleting {
-            // Its deletion unclaims the template, which brings it back here.
-            return Ok(Action::Done);
+            // Its deletion unclaims the template, unless the claim came too late for it.
+            return Ok(Action::After(RETRY_LEAVING));
         }
         if !policy.matches(served, template.head()) {
             return Ok(Action::Done);

@@ -7,7 +7,7 @@ use client::{Api, At, Error, WriteOptions};
 use machinery::{Gvk, Object};
 use openapi::karmada::Work;
 use openapi::karmada::labels::{CONFLICT_RESOLUTION, TEMPLATE_UID};
-use runtime::{Action, ObjectRef};
+use runtime::{Action, Informer, ObjectRef};
 use serde_json::Value;
 
 use super::compare::{Equality, Step, step};
@@ -15,8 +15,8 @@ use super::conditions::{APPLIED, DISPATCHING_TEXT, SUSPENDED_TEXT, applied, disp
 use super::shell::{Execution, InOrder, Target};
 use crate::kinds::Served;
 
-/// A list of the member's objects is on its way.
-const RETRY_UNSYNCED: Duration = Duration::from_millis(10);
+/// How long the first list of a member's objects is waited for.
+const FIRST_LIST: Duration = Duration::from_secs(5);
 /// How often a namespace may be found missing before it is worth telling: its own
 /// work may be under way.
 const NAMESPACE_PATIENCE: u32 = 8;
@@ -31,8 +31,10 @@ pub(super) struct Place<'a> {
 
 /// Why a manifest is not applied.
 pub(super) enum Trouble {
-    /// Nothing to tell yet: look again soon.
+    /// Nothing to tell: the newer object is about to arrive.
     Early(Duration),
+    /// Nothing to tell yet: what is missing may be under way.
+    Patience(String),
     Failed(String),
 }
 
@@ -104,6 +106,7 @@ impl Execution {
                     }
                 }
                 Err(Trouble::Early(after)) => return Ok(Action::After(after)),
+                Err(Trouble::Patience(why)) => return Err(Error::Protocol(why)),
                 Err(Trouble::Failed(why)) => {
                     self.tell_template(cluster, manifest, Some(&why));
                     failed.push(why);
@@ -154,12 +157,7 @@ impl Execution {
             .members
             .managed(cluster, resource)
             .map_err(Trouble::Failed)?;
-        if !informer.is_synced() {
-            return Err(match informer.last_error() {
-                Some(why) => Trouble::Failed(format!("cannot list {resource}: {why}")),
-                None => Trouble::Early(RETRY_UNSYNCED),
-            });
-        }
+        listed(&informer).await.map_err(Trouble::Failed)?;
         let api = self.members.api(cluster).map_err(Trouble::Failed)?;
         let target = |o: &Object| Target {
             resource: resource.clone(),
@@ -197,7 +195,7 @@ impl Execution {
                 ))
             }
             Err(e) if e.is_not_found() && !namespace.is_empty() && attempt < NAMESPACE_PATIENCE => {
-                Err(Trouble::Early(Duration::from_millis(5 << attempt)))
+                Err(Trouble::Patience(e.to_string()))
             }
             Err(e) => Err(Trouble::of(&e)),
         }
@@ -301,4 +299,21 @@ impl Execution {
             }
         }
     }
+}
+
+/// Waits for the first list of a member's objects: without it nothing is known of
+/// them. A list that fails is not waited for.
+async fn listed(informer: &Informer) -> Result<(), String> {
+    if informer.is_synced() {
+        return Ok(());
+    }
+    if informer.last_error().is_none() {
+        let first = tokio::time::timeout(FIRST_LIST, informer.wait_synced());
+        if first.await.is_ok() {
+            return Ok(());
+        }
+    }
+    let why = informer.last_error();
+    let why = why.unwrap_or_else(|| "no answer yet".to_owned());
+    Err(format!("cannot list {}: {why}", informer.resource()))
 }
