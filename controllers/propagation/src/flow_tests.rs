@@ -288,19 +288,25 @@ async fn changes_follow_and_drift_is_repaired() {
                 && d["spec"]["replicas"] == replicas
         })
     };
-    // The scheduler is not here: the replicas of the binding stay.
     until("the change", || {
-        like(0, "nginx:2", 4) && like(1, "nginx:2", 4)
+        like(0, "nginx:2", 2) && like(1, "nginx:2", 2)
     })
     .await;
     plane.applied("web").await;
+    let updates = |api: &FakeApi| api.writes().iter().filter(|w| w.verb == "update").count();
+    assert_eq!(
+        updates(&plane.members[0]),
+        1,
+        "image and replicas in one step"
+    );
+    assert_eq!(updates(&plane.control), 3, "the binding and two works");
     let mut drifted = plane.in_member(0, "web").unwrap();
     drifted["spec"]["replicas"] = 9.into();
     drifted["metadata"]["generation"] = 77.into();
     plane.members[0].seed(&DEPLOYMENTS, drifted);
-    until("the repair", || like(0, "nginx:2", 4)).await;
+    until("the repair", || like(0, "nginx:2", 2)).await;
     plane.members[1].remove(&DEPLOYMENTS, "n", "web");
-    until("the object again", || like(1, "nginx:2", 4)).await;
+    until("the object again", || like(1, "nginx:2", 2)).await;
     plane.tasks.stop().await;
 }
 

@@ -3,7 +3,7 @@
 use client::{At, Error, WriteOptions};
 use machinery::Object;
 use openapi::karmada::labels::APPLIED_PLACEMENT;
-use openapi::karmada::{BindingSpec, binding::Binding};
+use openapi::karmada::{Binding, BindingSpec, Placement};
 use runtime::{Action, Informer, ObjectRef};
 use scheduler::core::{Request, schedule};
 use serde_json::{Value, json};
@@ -119,11 +119,14 @@ impl Detector {
             // Made again once it is gone.
             return Ok(false);
         }
-        let body = match desired.update(&existing.value()?) {
+        let mut body = match desired.update(&existing.value()?) {
             Difference::Nothing => return Ok(false),
             Difference::Version(_) if !cause.template => return Ok(false),
             Difference::Version(body) | Difference::Much(body) => body,
         };
+        if is_scaled(&*existing.view::<Binding>()?, &desired, policy)? {
+            self.place(&mut body, policy)?;
+        }
         self.api.update(at, body, &WriteOptions::default()).await?;
         Ok(true)
     }
@@ -136,7 +139,7 @@ impl Detector {
         }
     }
 
-    /// Puts the clusters into a new binding where they can be told at once; what
+    /// Puts the clusters into a binding where they can be told at once; what
     /// cannot be placed now is left to the scheduler, which also says why.
     fn place(&self, body: &mut Value, policy: &Policy) -> Result<(), Error> {
         let spec: BindingSpec = serde_json::from_value(body["spec"].clone())
@@ -155,8 +158,7 @@ impl Detector {
         let Ok(targets) = schedule(&request, &self.clusters.snapshot()) else {
             return Ok(());
         };
-        let text = serde_json::to_string(placement).map_err(|e| Error::Protocol(e.to_string()))?;
-        body["metadata"]["annotations"][APPLIED_PLACEMENT] = text.into();
+        body["metadata"]["annotations"][APPLIED_PLACEMENT] = placement_text(placement)?.into();
         body["spec"]["clusters"] = json!(targets);
         Ok(())
     }
@@ -212,4 +214,23 @@ impl Detector {
         })
         .collect()
     }
+}
+
+/// Whether nothing but the number of replicas is new to a binding that is placed: then
+/// works need not be made with the old numbers first.
+fn is_scaled(existing: &Binding, desired: &Desired, policy: &Policy) -> Result<bool, Error> {
+    let (spec, placement) = (&existing.spec, &policy.view.spec.placement);
+    let replicas = desired.spec.get("replicas").and_then(Value::as_i64);
+    let applied = existing.metadata.annotations.get(APPLIED_PLACEMENT);
+    let suspended = spec.suspension.as_ref().and_then(|s| s.scheduling) == Some(true);
+    Ok(!spec.clusters.is_empty()
+        && spec.replicas != replicas.unwrap_or(0)
+        && spec.reschedule_triggered_at.is_none()
+        && spec.graceful_eviction_tasks.is_empty()
+        && !suspended
+        && applied == Some(&placement_text(placement)?))
+}
+
+fn placement_text(placement: &Placement) -> Result<String, Error> {
+    serde_json::to_string(placement).map_err(|e| Error::Protocol(e.to_string()))
 }

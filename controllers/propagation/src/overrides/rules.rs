@@ -1,10 +1,12 @@
 //! One rule's overriders, in their order: image, command, args, labels,
-//! annotations, plaintext.
+//! annotations, field, plaintext.
 //!
 //! Enters: a manifest and overriders. Leaves: the changed manifest, or why a rule
 //! cannot be applied. Pure.
 
-use openapi::karmada::policy::{CommandOverrider, MapOverrider, Overriders, Plaintext};
+use openapi::karmada::policy::{
+    CommandOverrider, FieldOverrider, FieldPatch, MapOverrider, Overriders, Plaintext,
+};
 use serde_json::{Map, Value, json};
 
 use super::image;
@@ -26,8 +28,8 @@ pub(super) fn override_all(manifest: &mut Value, rule: &Overriders) -> Result<()
     for overrider in &rule.annotations_overrider {
         map(manifest, "annotations", overrider);
     }
-    if !rule.field_overrider.is_empty() {
-        return Err("fieldOverrider is not supported".into());
+    for overrider in &rule.field_overrider {
+        field(manifest, overrider).map_err(|e| format!("fieldOverrider: {e}"))?;
     }
     plaintext(manifest, &rule.plaintext).map_err(|e| format!("plaintext: {e}"))
 }
@@ -98,19 +100,55 @@ fn map(manifest: &mut Value, field: &str, overrider: &MapOverrider) {
     }
 }
 
+/// Changes a document that is the text of a field, as in a ConfigMap.
+fn field(manifest: &mut Value, overrider: &FieldOverrider) -> Result<(), String> {
+    let path = &overrider.field_path;
+    let Some(Value::String(text)) = manifest.pointer_mut(path) else {
+        return Err(format!("no string at {path}"));
+    };
+    let patched = |document: &mut Value, entries: &[FieldPatch]| {
+        let operations = entries.iter();
+        patch(
+            document,
+            operations.map(|e| (e.operator.as_str(), e.sub_path.as_str(), &e.value)),
+        )
+    };
+    if !overrider.yaml.is_empty() {
+        let mut document: Value = serde_saphyr::from_str(text).map_err(|e| e.to_string())?;
+        patched(&mut document, &overrider.yaml)?;
+        *text = serde_saphyr::to_string(&document).map_err(|e| e.to_string())?;
+    } else if !overrider.json.is_empty() {
+        let mut document: Value = serde_json::from_str(text).map_err(|e| e.to_string())?;
+        patched(&mut document, &overrider.json)?;
+        *text = document.to_string();
+    }
+    Ok(())
+}
+
 /// All entries are one JSON patch.
 fn plaintext(manifest: &mut Value, entries: &[Plaintext]) -> Result<(), String> {
-    if entries.is_empty() {
-        return Ok(());
-    }
-    let operations: Vec<Value> = entries
-        .iter()
-        .map(|e| match e.operator.as_str() {
-            "remove" => json!({"op": "remove", "path": e.path}),
-            op => json!({"op": op, "path": e.path, "value": e.value}),
+    let operations = entries.iter();
+    patch(
+        manifest,
+        operations.map(|e| (e.operator.as_str(), e.path.as_str(), &e.value)),
+    )
+}
+
+/// Applies operations, paths and values as one JSON patch.
+fn patch<'a>(
+    document: &mut Value,
+    operations: impl Iterator<Item = (&'a str, &'a str, &'a Value)>,
+) -> Result<(), String> {
+    let operations: Vec<Value> = operations
+        .map(|(op, path, value)| match op {
+            "remove" => json!({"op": op, "path": path}),
+            _ => json!({"op": op, "path": path, "value": value}),
         })
         .collect();
+    if operations.is_empty() {
+        return Ok(());
+    }
     let patch: json_patch::Patch =
         serde_json::from_value(Value::Array(operations)).map_err(|e| e.to_string())?;
-    json_patch::patch(manifest, &patch).map_err(|e| e.to_string())
+    json_patch::patch(document, &patch).map_err(|e| e.to_string())
 }

@@ -29,6 +29,7 @@ fn run(policies: &[Object]) -> (Value, Result<Vec<String>, (String, String)>) {
         zones: &[],
     };
     let mut copy = manifest();
+    copy["data"] = json!({"j": r#"{"a":1,"b":[1]}"#, "y": "a: 1\nb:\n- 1\n"});
     let applied = apply_one_sort(&mut copy, &DEPLOYMENT, &facts, policies);
     let names = applied.map(|list| list.into_iter().map(|(name, _)| name).collect());
     (copy, names)
@@ -121,6 +122,15 @@ fn overriders_change_what_they_name() {
         "/metadata/annotations",
         json!({"a/b": "c"}),
     );
+    check(
+        json!({"fieldOverrider": [{"fieldPath": "/data/j", "json": [
+            {"subPath": "/a", "operator": "replace", "value": 2}, {"subPath": "/b/-", "operator": "add", "value": 2}]}]}),
+        "/data/j",
+        json!(r#"{"a":2,"b":[1,2]}"#),
+    );
+    let yaml = json!({"fieldOverrider": [{"fieldPath": "/data/y", "yaml": [
+        {"subPath": "/b", "operator": "remove"}, {"subPath": "/a", "operator": "replace", "value": "x"}]}]});
+    check(yaml, "/data/y", json!("a: x\n"));
 }
 
 #[test]
@@ -133,6 +143,9 @@ fn what_cannot_be_applied_names_policy_and_rule() {
     };
     refused(json!({"plaintext": [{"path": "/none/x", "operator": "replace", "value": 1}]}));
     refused(json!({"fieldOverrider": [{"fieldPath": "/data/x", "json": []}]}));
+    refused(
+        json!({"fieldOverrider": [{"fieldPath": "/data/j", "json": [{"subPath": "/none", "operator": "remove"}]}]}),
+    );
     refused(
         json!({"imageOverrider": [{"predicate": {"path": "/spec/none"}, "component": "Tag", "operator": "remove"}]}),
     );
