@@ -1,0 +1,328 @@
+//! What the Works of a binding say together.
+//!
+//! Enters: a binding's view and its Works. Leaves: an item per cluster and the
+//! FullyApplied condition. Pure.
+
+use std::collections::BTreeSet;
+
+use machinery::{Gvk, Object, object};
+use openapi::karmada::BindingSpec;
+use openapi::karmada::binding::{AggregatedItem, Condition, ObjectReference};
+use openapi::karmada::names::cluster_of_space;
+use openapi::karmada::work::{Identifier, ManifestStatus};
+
+use crate::facts::Facts;
+
+const FULLY_APPLIED: &str = "FullyApplied";
+
+/// A Work that cannot be counted.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    Malformed(object::Malformed),
+    /// The Work does not carry the template, for instance since an override
+    /// changed its name.
+    NoManifest,
+    /// It is in no cluster's namespace.
+    NoCluster(String),
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Malformed(e) => write!(f, "{e}"),
+            Self::NoManifest => f.write_str("no such manifest exist"),
+            Self::NoCluster(namespace) => {
+                write!(f, "the namespace {namespace:?} belongs to no cluster")
+            }
+        }
+    }
+}
+
+/// One item per Work that is not being deleted, by cluster.
+pub(crate) fn aggregate(
+    works: &[Object],
+    template: &ObjectReference,
+) -> Result<Vec<AggregatedItem>, Failure> {
+    let mut items = Vec::with_capacity(works.len());
+    for work in works.iter().filter(|w| !w.head().deleting) {
+        let facts = Facts::of(work).map_err(Failure::Malformed)?;
+        let ordinal = ordinal(&facts, template).ok_or(Failure::NoManifest)?;
+        let cluster = cluster_of_space(work.namespace())
+            .ok_or_else(|| Failure::NoCluster(work.namespace().to_owned()))?;
+        items.push(item(cluster, facts, ordinal, template));
+    }
+    items.sort_by(|a, b| a.cluster_name.cmp(&b.cluster_name));
+    Ok(items)
+}
+
+fn ordinal(facts: &Facts, template: &ObjectReference) -> Option<i64> {
+    let mut all = (0..).zip(facts.manifests());
+    let found = all.find(|(_, m)| {
+        m.api_version == template.api_version
+            && m.kind == template.kind
+            && m.metadata.namespace == template.namespace
+            && m.metadata.name == template.name
+    });
+    found.map(|(ordinal, _)| ordinal)
+}
+
+fn item(cluster: &str, facts: Facts, ordinal: i64, template: &ObjectReference) -> AggregatedItem {
+    let unknown = AggregatedItem {
+        cluster_name: cluster.to_owned(),
+        health: "Unknown".into(),
+        ..AggregatedItem::default()
+    };
+    if let Err(why) = facts.applied() {
+        return AggregatedItem {
+            applied_message: why.to_owned(),
+            ..unknown
+        };
+    }
+    let kind = Gvk::from_api_version(&template.api_version, &template.kind);
+    let wanted = |s: &ManifestStatus| is(&s.identifier, ordinal, &kind, template);
+    match facts.status.manifest_statuses.into_iter().find(wanted) {
+        Some(found) => AggregatedItem {
+            applied: true,
+            status: found.status,
+            health: found.health,
+            ..unknown
+        },
+        None => AggregatedItem {
+            applied: true,
+            ..unknown
+        },
+    }
+}
+
+fn is(identifier: &Identifier, ordinal: i64, kind: &Gvk, template: &ObjectReference) -> bool {
+    identifier.ordinal == ordinal
+        && *identifier.group == *kind.group
+        && *identifier.version == *kind.version
+        && *identifier.kind == *kind.kind
+        && identifier.namespace == template.namespace
+        && identifier.name == template.name
+}
+
+/// Everywhere a copy is meant to be: targets, and what is evicted but not purged
+/// at once.
+pub(crate) fn expected(spec: &BindingSpec) -> BTreeSet<&str> {
+    let targets = spec.targets().into_iter().map(|t| &*t.name);
+    let evicted = spec
+        .graceful_eviction_tasks
+        .iter()
+        .filter(|t| t.purge_mode != "Directly")
+        .map(|t| &*t.from_cluster);
+    targets.chain(evicted).collect()
+}
+
+/// Whether a binding's status has been told before.
+pub(crate) fn is_told(conditions: &[Condition]) -> bool {
+    conditions.iter().any(|c| c.kind == FULLY_APPLIED)
+}
+
+fn is_fully_applied(spec: &BindingSpec, items: &[AggregatedItem]) -> bool {
+    let expected = expected(spec);
+    let applied = |i: &AggregatedItem| i.applied && expected.contains(&*i.cluster_name);
+    !expected.is_empty() && expected.len() == items.len() && items.iter().all(applied)
+}
+
+/// All conditions with FullyApplied brought up to date; `None` when it is. `now` is
+/// in RFC 3339; a verdict that stays keeps its time.
+pub(crate) fn conditions(
+    spec: &BindingSpec,
+    old: &[Condition],
+    items: &[AggregatedItem],
+    now: &str,
+) -> Option<Vec<Condition>> {
+    let (status, reason, message) = if is_fully_applied(spec, items) {
+        (
+            "True",
+            "FullyAppliedSuccess",
+            "All works have been successfully applied",
+        )
+    } else {
+        (
+            "False",
+            "FullyAppliedFailed",
+            "Failed to apply all works, see status.aggregatedStatus for details",
+        )
+    };
+    let before = old.iter().position(|c| c.kind == FULLY_APPLIED);
+    let mut condition = Condition {
+        kind: FULLY_APPLIED.into(),
+        status: status.into(),
+        reason: reason.into(),
+        message: message.into(),
+        last_transition_time: now.to_owned(),
+        ..Condition::default()
+    };
+    let mut all = old.to_vec();
+    match before.map(|at| &mut all[at]) {
+        Some(before) => {
+            condition.observed_generation = before.observed_generation;
+            if before.status == condition.status {
+                condition
+                    .last_transition_time
+                    .clone_from(&before.last_transition_time);
+            }
+            if *before == condition {
+                return None;
+            }
+            *before = condition;
+        }
+        None => all.push(condition),
+    }
+    Some(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn template() -> ObjectReference {
+        ObjectReference {
+            api_version: "apps/v1".into(),
+            kind: "Deployment".into(),
+            namespace: "n".into(),
+            name: "web".into(),
+            ..ObjectReference::default()
+        }
+    }
+
+    fn work(namespace: &str, status: Value) -> Value {
+        json!({"metadata": {"name": "w", "namespace": namespace}, "status": status,
+            "spec": {"workload": {"manifests": [
+                {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x"}},
+                {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "n"}}]}}})
+    }
+
+    fn applied(status: &str) -> Value {
+        json!([{"type": "Applied", "status": status, "message": "because"}])
+    }
+
+    fn check(works: &[Value], items: Value) {
+        let works: Vec<_> = works
+            .iter()
+            .map(|w| Object::from_value(w).unwrap())
+            .collect();
+        assert_eq!(json!(aggregate(&works, &template()).unwrap()), items);
+    }
+
+    #[test]
+    fn every_work_gives_an_item() {
+        let reported = |ordinal: i64| {
+            json!({"conditions": applied("True"), "manifestStatuses": [{"health": "Healthy", "status": {"replicas": 1},
+                "identifier": {"ordinal": ordinal, "group": "apps", "version": "v1", "kind": "Deployment",
+                               "resource": "", "namespace": "n", "name": "web"}}]})
+        };
+        let mut dying = work("karmada-es-d", reported(1));
+        dying["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        check(
+            &[
+                work("karmada-es-c", reported(1)),
+                work("karmada-es-b", json!({"conditions": applied("False")})),
+                work("karmada-es-a", json!({})),
+                dying,
+                work("karmada-es-e", reported(0)),
+            ],
+            json!([
+                {"clusterName": "a", "health": "Unknown"},
+                {"clusterName": "b", "health": "Unknown", "appliedMessage": "because"},
+                {"clusterName": "c", "health": "Healthy", "applied": true, "status": {"replicas": 1}},
+                {"clusterName": "e", "health": "Unknown", "applied": true},
+            ]),
+        );
+        check(&[], json!([]));
+    }
+
+    #[test]
+    fn a_work_without_the_template_is_a_failure() {
+        let mut renamed = work("karmada-es-a", json!({}));
+        renamed["spec"]["workload"]["manifests"][1]["metadata"]["name"] = "other".into();
+        for (work, text) in [
+            (renamed, "no such manifest exist"),
+            (
+                work("default", json!({})),
+                "the namespace \"default\" belongs to no cluster",
+            ),
+        ] {
+            let work = Object::from_value(&work).unwrap();
+            let failure = aggregate(&[work], &template()).unwrap_err();
+            assert_eq!(failure.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn all_expected_clusters_make_it_fully_applied() {
+        let table = [
+            (json!({}), vec![], false),
+            (
+                json!({"clusters": [{"name": "a"}]}),
+                vec![("a", true)],
+                true,
+            ),
+            (
+                json!({"clusters": [{"name": "a"}]}),
+                vec![("a", false)],
+                false,
+            ),
+            (
+                json!({"clusters": [{"name": "a"}]}),
+                vec![("b", true)],
+                false,
+            ),
+            (
+                json!({"clusters": [{"name": "a"}, {"name": "b"}]}),
+                vec![("a", true)],
+                false,
+            ),
+            (
+                json!({"clusters": [{"name": "a"}], "requiredBy": [{"name": "r", "clusters": [{"name": "b"}, {"name": "a"}]}]}),
+                vec![("a", true), ("b", true)],
+                true,
+            ),
+            (
+                json!({"clusters": [{"name": "a"}], "gracefulEvictionTasks": [
+                    {"fromCluster": "b", "purgeMode": "Gracefully"}, {"fromCluster": "c", "purgeMode": "Directly"}]}),
+                vec![("a", true), ("b", true)],
+                true,
+            ),
+        ];
+        for (spec, items, full) in table {
+            let parsed: BindingSpec = serde_json::from_value(spec.clone()).unwrap();
+            let items: Vec<_> = items
+                .into_iter()
+                .map(|(cluster, applied)| AggregatedItem {
+                    cluster_name: cluster.into(),
+                    applied,
+                    ..AggregatedItem::default()
+                })
+                .collect();
+            assert_eq!(is_fully_applied(&parsed, &items), full, "{spec}");
+        }
+    }
+
+    #[test]
+    fn the_condition_stands_among_others_and_keeps_its_time() {
+        let spec = BindingSpec::default();
+        let scheduled = Condition {
+            kind: "Scheduled".into(),
+            ..Condition::default()
+        };
+        let first = conditions(&spec, &[scheduled], &[], "t1").unwrap();
+        assert_eq!(
+            (first.len(), &*first[1].status, &*first[1].reason),
+            (2, "False", "FullyAppliedFailed")
+        );
+        assert_eq!(conditions(&spec, &first, &[], "t2"), None);
+        let mut worded = first.clone();
+        worded[1].message = "old words".into();
+        let mended = conditions(&spec, &worded, &[], "t2").unwrap();
+        assert_eq!(mended, first);
+        let mut other = first;
+        other[1].status = "True".into();
+        let turned = conditions(&spec, &other, &[], "t2").unwrap();
+        assert_eq!(turned[1].last_transition_time, "t2");
+    }
+}

@@ -1,0 +1,409 @@
+//! Which bindings are looked at and when, and what is written.
+//!
+//! Enters: Works, bindings, templates. Leaves: `status.aggregatedStatus` and the
+//! FullyApplied condition of bindings, the status of templates, events about both.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::{Api, At, Error, Patch, WriteOptions};
+use interpreter::{ClusterStatus, Interpreter};
+use machinery::time::{Clock, rfc3339_seconds};
+use machinery::{Gvk, Gvr, Object};
+use openapi::karmada::binding::{AggregatedItem, ObjectReference};
+use openapi::karmada::{Binding, labels};
+use runtime::{
+    Action, Change, Informer, Informers, ObjectRef, Queue, Recorder, Select, run_workers,
+};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::aggregate::{aggregate, conditions, expected, is_told};
+use crate::deps::{BINDINGS, CLUSTER_BINDINGS, Deps, WORKS};
+use crate::mapper::Mapper;
+use crate::written::Written;
+
+/// Many, since a worker mostly waits for its write, and stores commit in groups.
+const WORKERS: usize = 16;
+/// Until the copy of the control plane shows what was just written.
+const ECHO: Duration = Duration::from_millis(2);
+/// After a conflict the newer object is about to arrive.
+const RETRY_CONFLICT: Duration = Duration::from_millis(5);
+/// Index of Works and of bindings by permanent id.
+const BY_BINDING: &str = "binding";
+const BY_ID: &str = "permanent-id";
+
+const SUCCEEDED: &str = "AggregateStatusSucceed";
+const FAILED: &str = "AggregateStatusFailed";
+
+/// A binding: its scope and `namespace/name`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    cluster_scoped: bool,
+    name: String,
+}
+
+impl Key {
+    fn resource(&self) -> &'static Gvr {
+        if self.cluster_scoped {
+            &CLUSTER_BINDINGS
+        } else {
+            &BINDINGS
+        }
+    }
+
+    fn kind(&self) -> &'static str {
+        if self.cluster_scoped {
+            "ClusterResourceBinding"
+        } else {
+            "ResourceBinding"
+        }
+    }
+}
+
+struct Shell {
+    control: Arc<dyn Api>,
+    recorder: Recorder,
+    clock: Arc<dyn Clock>,
+    interpreter: Interpreter,
+    mapper: Arc<Mapper>,
+    informers: Informers,
+    works: Informer,
+    bindings: Informer,
+    cluster_bindings: Informer,
+    queue: Queue<Key>,
+    written: Written<Key>,
+    /// The same of their templates.
+    templates: Written<Key>,
+}
+
+/// Starts the controller of bindings alone; it ends with the tasks.
+pub fn start_alone(deps: &Deps) {
+    start(deps, &Arc::new(Mapper::new(Arc::clone(&deps.control))));
+}
+
+pub(crate) fn start(deps: &Deps, mapper: &Arc<Mapper>) {
+    let follow = |resource: &Gvr| deps.informers.get(&deps.control, &Select::all(resource));
+    let shell = Arc::new(Shell {
+        control: Arc::clone(&deps.control),
+        recorder: deps.recorder.clone(),
+        clock: Arc::clone(&deps.clock),
+        interpreter: Interpreter,
+        mapper: Arc::clone(mapper),
+        informers: deps.informers.clone(),
+        works: follow(&WORKS),
+        bindings: follow(&BINDINGS),
+        cluster_bindings: follow(&CLUSTER_BINDINGS),
+        queue: Queue::new(),
+        written: Written::default(),
+        templates: Written::default(),
+    });
+    shell.listen();
+    let tasks = deps.tasks.clone();
+    deps.tasks.spawn(async move {
+        let synced = async {
+            shell.works.wait_synced().await;
+            shell.bindings.wait_synced().await;
+            shell.cluster_bindings.wait_synced().await;
+        };
+        if tasks.shutdown().unless(synced).await.is_none() {
+            return;
+        }
+        let queue = shell.queue.clone();
+        run_workers(&tasks, "binding-status", &queue, WORKERS, move |key| {
+            let it = Arc::clone(&shell);
+            async move { it.reconcile(&key).await }
+        });
+    });
+}
+
+/// The permanent ids of the bindings that an object is, or belongs to.
+fn ids(object: &Object) -> Vec<String> {
+    [labels::BINDING_ID, labels::CLUSTER_BINDING_ID]
+        .iter()
+        .filter_map(|label| object.head().label(label))
+        .filter(|id| !id.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Bindings that are scheduled: when they are seen first, when their template has a
+/// new version, and when others than before are to apply it.
+fn is_due(old: Option<&Object>, new: &Object) -> bool {
+    let same_spec = |old: &Object| old.head().generation == new.head().generation;
+    if old.is_some_and(same_spec) {
+        return false;
+    }
+    let Ok(now) = new.view::<Binding>() else {
+        return false;
+    };
+    if now.status.last_scheduled_time.is_none() {
+        return false;
+    }
+    let Some(before) = old.and_then(|old| old.view::<Binding>().ok()) else {
+        return true;
+    };
+    let version = |b: &Binding| b.spec.resource.resource_version.clone();
+    version(&before) != version(&now)
+        || is_told(&now.status.conditions) && expected(&before.spec) != expected(&now.spec)
+}
+
+impl Shell {
+    fn informer(&self, cluster_scoped: bool) -> &Informer {
+        if cluster_scoped {
+            &self.cluster_bindings
+        } else {
+            &self.bindings
+        }
+    }
+
+    fn listen(self: &Arc<Self>) {
+        self.works.add_index(BY_BINDING, ids);
+        for cluster_scoped in [false, true] {
+            let informer = self.informer(cluster_scoped);
+            informer.add_index(BY_ID, ids);
+            let it = Arc::downgrade(self);
+            informer.on_change(move |change| {
+                if let Some(it) = it.upgrade() {
+                    it.binding_changed(cluster_scoped, change);
+                }
+            });
+        }
+        let it = Arc::downgrade(self);
+        self.works.on_change(move |change| {
+            // A Work that is just being made has nothing to report.
+            if (change.old.is_some() || change.initial)
+                && let Some(it) = it.upgrade()
+            {
+                it.work_changed(change);
+            }
+        });
+    }
+
+    fn work_changed(&self, change: &Change<'_>) {
+        for id in ids(change.object()) {
+            for cluster_scoped in [false, true] {
+                for binding in self.informer(cluster_scoped).by_index(BY_ID, &id) {
+                    let name = binding.head().key();
+                    let key = Key {
+                        cluster_scoped,
+                        name,
+                    };
+                    self.queue.add_lane(key, change.initial);
+                }
+            }
+        }
+    }
+
+    fn binding_changed(&self, cluster_scoped: bool, change: &Change<'_>) {
+        let key = Key {
+            cluster_scoped,
+            name: change.key(),
+        };
+        match change.new {
+            None => {
+                self.written.forget(&key);
+                self.templates.forget(&key);
+            }
+            Some(new) if is_due(change.old, new) => self.queue.add_lane(key, change.initial),
+            Some(_) => {}
+        }
+    }
+
+    async fn reconcile(&self, key: &Key) -> Result<Action, Error> {
+        let found = self.informer(key.cluster_scoped).get_key(&key.name);
+        let Some(object) = found.filter(|b| !b.head().deleting) else {
+            return Ok(Action::Done);
+        };
+        if self.written.is_ahead_of(key, &object) {
+            return Ok(Action::After(ECHO));
+        }
+        let Some(id) = ids(&object).into_iter().next() else {
+            return Ok(Action::Done);
+        };
+        let binding = object.view::<Binding>()?;
+        let works = self.works.by_index(BY_BINDING, &id);
+        let items = match aggregate(&works, &binding.spec.resource) {
+            Ok(items) => items,
+            Err(failure) => {
+                self.tell_failure(key, &object, &failure);
+                // A change of the Work is what mends it.
+                return Ok(Action::Done);
+            }
+        };
+        let (on_binding, on_template) = tokio::join!(
+            self.write_binding(key, &object, &binding, &items),
+            self.write_template(key, &binding.spec.resource, &items),
+        );
+        // Told one after the other, so that neither hides the other's failure.
+        let conflict = [&on_binding, &on_template]
+            .iter()
+            .any(|r| r.as_ref().is_err_and(Error::is_conflict));
+        match on_binding.and(on_template) {
+            Ok(action) => Ok(action),
+            Err(_) if conflict => Ok(Action::After(RETRY_CONFLICT)),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn tell_failure(&self, key: &Key, object: &Object, why: &dyn std::fmt::Display) {
+        let about = ObjectRef::new("work.karmada.io/v1alpha2", key.kind(), object);
+        self.recorder.warning(&about, FAILED, why.to_string());
+    }
+
+    async fn write_binding(
+        &self,
+        key: &Key,
+        object: &Object,
+        binding: &Binding,
+        items: &[AggregatedItem],
+    ) -> Result<Action, Error> {
+        let now = rfc3339_seconds(self.clock.now());
+        let old = &binding.status;
+        let mut status = Map::new();
+        if old.aggregated_status != items {
+            // An empty list is not written.
+            let told = if items.is_empty() {
+                Value::Null
+            } else {
+                json!(items)
+            };
+            status.insert("aggregatedStatus".into(), told);
+        }
+        let turned = conditions(&binding.spec, &old.conditions, items, &now);
+        let news = turned.is_some();
+        if let Some(conditions) = turned {
+            status.insert("conditions".into(), json!(conditions));
+        }
+        if status.is_empty() {
+            return Ok(Action::Done);
+        }
+        let patch = json!({
+            "metadata": {"resourceVersion": object.revision().to_string()},
+            "status": status,
+        });
+        let at = At::of(key.resource(), object).sub("status");
+        let options = WriteOptions::default();
+        match self.control.patch(at, Patch::Merge(patch), &options).await {
+            Ok(written) => {
+                self.written.note(key, &written);
+                if news {
+                    let about = ObjectRef::new("work.karmada.io/v1alpha2", key.kind(), object);
+                    let name = format!("{}({})", key.kind(), key.name);
+                    let text = format!("Update {name} with AggregatedStatus successfully.");
+                    self.recorder.normal(&about, SUCCEEDED, text);
+                }
+            }
+            Err(e) if e.is_not_found() => {}
+            Err(e) => {
+                if !e.is_conflict() {
+                    self.tell_failure(key, object, &e);
+                }
+                return Err(e);
+            }
+        }
+        Ok(Action::Done)
+    }
+
+    async fn write_template(
+        &self,
+        key: &Key,
+        reference: &ObjectReference,
+        items: &[AggregatedItem],
+    ) -> Result<Action, Error> {
+        let kind = Gvk::from_api_version(&reference.api_version, &reference.kind);
+        let resource = self.mapper.find(&kind).await?;
+        let Some(template) = self.template(key, &resource, reference).await? else {
+            return Ok(Action::Done);
+        };
+        let about = ObjectRef::new(&reference.api_version, &reference.kind, &template);
+        let status = match self.sum(&kind, &template, items) {
+            Ok(Some(status)) => status,
+            Ok(None) => return Ok(Action::Done),
+            Err(error) => {
+                self.recorder.warning(&about, FAILED, error.to_string());
+                // What a member or the template says next is what mends it.
+                return Ok(Action::Done);
+            }
+        };
+        let old = read(&template)?.status.unwrap_or_else(|| json!({}));
+        if old == status {
+            return Ok(Action::Done);
+        }
+        let first = old == json!({});
+        // Replaces the whole status, and leaves the rest unread; the version is the guard.
+        let patch = json!([
+            {"op": "add", "path": "/metadata/resourceVersion", "value": template.revision().to_string()},
+            {"op": "add", "path": "/status", "value": status},
+        ]);
+        let at = At::of(&resource, &template).sub("status");
+        let options = WriteOptions::default();
+        match self.control.patch(at, Patch::Json(patch), &options).await {
+            Ok(written) => {
+                self.templates.note(key, &written);
+                if first {
+                    let text = "Update Resource with AggregatedStatus successfully.";
+                    self.recorder.normal(&about, SUCCEEDED, text);
+                }
+            }
+            Err(e) if e.is_not_found() => {}
+            Err(e) => {
+                if !e.is_conflict() {
+                    self.recorder.warning(&about, FAILED, e.to_string());
+                }
+                return Err(e);
+            }
+        }
+        Ok(Action::Done)
+    }
+
+    /// The status of the template; `None` when nothing is to be said.
+    fn sum(
+        &self,
+        kind: &Gvk,
+        template: &Object,
+        items: &[AggregatedItem],
+    ) -> Result<Option<Value>, interpreter::Error> {
+        let items: Vec<_> = items
+            .iter()
+            .map(|i| ClusterStatus {
+                cluster: &i.cluster_name,
+                status: i.status.as_ref(),
+            })
+            .collect();
+        let now = self.clock.now();
+        self.interpreter.aggregate(kind, template, &items, now)
+    }
+
+    /// The newest template: the copy where it is known to be new enough, else what
+    /// the server says.
+    async fn template(
+        &self,
+        key: &Key,
+        resource: &Gvr,
+        reference: &ObjectReference,
+    ) -> Result<Option<Object>, Error> {
+        let informer = self.informers.get(&self.control, &Select::all(resource));
+        if let Some(copy) = informer.get(&reference.namespace, &reference.name) {
+            let seen: u64 = reference.resource_version.parse().unwrap_or(0);
+            if copy.revision() >= seen && !self.templates.is_ahead_of(key, &copy) {
+                return Ok(Some(copy));
+            }
+        }
+        let at = At::one(resource, &reference.namespace, &reference.name);
+        match self.control.get(at).await {
+            Ok(template) => Ok(Some(template)),
+            Err(e) if e.is_not_found() => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Reported {
+    status: Option<Value>,
+}
+
+fn read(template: &Object) -> Result<Reported, Error> {
+    serde_json::from_slice(template.bytes()).map_err(|e| Error::Protocol(e.to_string()))
+}

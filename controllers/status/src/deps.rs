@@ -1,0 +1,37 @@
+//! What the controllers of the way back need, and their start.
+
+use std::sync::Arc;
+
+use client::Api;
+use machinery::Gvr;
+use machinery::time::Clock;
+use runtime::{Informers, Recorder, Tasks};
+use scheduler::Clusters;
+
+use crate::access::MemberStatus;
+use crate::mapper::Mapper;
+
+pub(crate) static WORKS: Gvr = Gvr::constant("work.karmada.io", "v1alpha1", "works");
+pub(crate) static BINDINGS: Gvr = Gvr::constant("work.karmada.io", "v1alpha2", "resourcebindings");
+pub(crate) static CLUSTER_BINDINGS: Gvr =
+    Gvr::constant("work.karmada.io", "v1alpha2", "clusterresourcebindings");
+
+/// What the controllers stand on.
+#[derive(Clone)]
+pub struct Deps {
+    pub control: Arc<dyn Api>,
+    pub members: Arc<dyn MemberStatus>,
+    pub clusters: Clusters,
+    pub recorder: Recorder,
+    pub clock: Arc<dyn Clock>,
+    /// Of the control plane.
+    pub informers: Informers,
+    pub tasks: Tasks,
+}
+
+/// Starts both controllers; they end with the tasks.
+pub fn start(deps: Deps) {
+    let mapper = Arc::new(Mapper::new(Arc::clone(&deps.control)));
+    crate::work::shell::start(&deps, &mapper);
+    crate::binding::shell::start(&deps, &mapper);
+}

@@ -1,0 +1,99 @@
+//! The resource of a kind: from the catalogue of built-in kinds, else from the
+//! control plane's discovery, asked again when a kind is missing, but not often.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::{Api, Error};
+use machinery::{Gvk, Gvr};
+use parking_lot::RwLock;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+/// Between two questions to discovery.
+const PAUSE: Duration = Duration::from_secs(5);
+
+pub(crate) struct Mapper {
+    api: Arc<dyn Api>,
+    known: RwLock<HashMap<Gvk, Gvr>>,
+    /// When discovery was asked last; held while it is asked.
+    asked: Mutex<Option<Instant>>,
+}
+
+impl Mapper {
+    pub(crate) fn new(api: Arc<dyn Api>) -> Self {
+        Self {
+            api,
+            known: RwLock::default(),
+            asked: Mutex::new(None),
+        }
+    }
+
+    fn look(&self, kind: &Gvk) -> Option<Gvr> {
+        if let Some(built_in) = openapi::catalog().kind(kind) {
+            return Some(built_in.gvr.clone());
+        }
+        self.known.read().get(kind).cloned()
+    }
+
+    /// The resource of a kind; an error when it is not served, or not known to be.
+    pub(crate) async fn find(&self, kind: &Gvk) -> Result<Gvr, Error> {
+        if let Some(found) = self.look(kind) {
+            return Ok(found);
+        }
+        let mut asked = self.asked.lock().await;
+        // Whoever held the lock may have learnt it.
+        if let Some(found) = self.look(kind) {
+            return Ok(found);
+        }
+        if asked.is_none_or(|at| at.elapsed() >= PAUSE) {
+            *asked = Some(Instant::now());
+            let found = self.api.resources().await?;
+            let rows = found
+                .resources
+                .into_iter()
+                .map(|r| (r.resource.with_kind(r.kind), r.resource));
+            // What could not be read this time stays as it was.
+            self.known.write().extend(rows);
+        }
+        let missing = || Error::Protocol(format!("no matches for kind {kind}"));
+        self.look(kind).ok_or_else(missing)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use client::ApiResource;
+    use client::fake::FakeApi;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_missing_kind_is_asked_for_now_and_then() {
+        let fake = FakeApi::new();
+        let mapper = Mapper::new(fake.clone());
+        let find = async |group: &str, kind: &str| {
+            let found = mapper.find(&Gvk::new(group, "v1", kind)).await;
+            found.map(|r| r.to_string()).ok()
+        };
+        let deployments = Gvr::constant("apps", "v1", "deployments");
+        assert_eq!(
+            find("apps", "Deployment").await,
+            Some(deployments.to_string())
+        );
+        assert_eq!(find("example.io", "Thing").await, None);
+        let things = Gvr::constant("example.io", "v1", "things");
+        fake.serve(ApiResource {
+            resource: things.clone(),
+            kind: "Thing".into(),
+            namespaced: true,
+            verbs: vec![],
+            subresources: vec![],
+            categories: vec![],
+            short_names: vec![],
+        });
+        assert_eq!(find("example.io", "Thing").await, None);
+        tokio::time::advance(PAUSE).await;
+        assert_eq!(find("example.io", "Thing").await, Some(things.to_string()));
+    }
+}

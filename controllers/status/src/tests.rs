@@ -1,0 +1,358 @@
+//! The whole way back over API servers in memory: a control plane and two members.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::fake::FakeApi;
+use client::{Api, Error};
+use machinery::time::SystemClock;
+use machinery::{Gvr, Status};
+use members::{Endpoint, Members};
+use openapi::karmada::labels;
+use runtime::{Informers, Recorder, Select, Shutdown, Tasks};
+use scheduler::Clusters;
+use serde_json::{Value, json};
+
+use crate::deps::{BINDINGS, CLUSTER_BINDINGS, WORKS};
+use crate::{Deps, start};
+
+static CLUSTERS: Gvr = Gvr::constant("cluster.karmada.io", "v1alpha1", "clusters");
+static SECRETS: Gvr = Gvr::constant("", "v1", "secrets");
+static DEPLOYMENTS: Gvr = Gvr::constant("apps", "v1", "deployments");
+static EVENTS: Gvr = Gvr::constant("", "v1", "events");
+static NAMESPACES: Gvr = Gvr::constant("", "v1", "namespaces");
+
+struct Plane {
+    control: Arc<FakeApi>,
+    members: [Arc<FakeApi>; 2],
+    tasks: Tasks,
+}
+
+impl Plane {
+    /// A control plane with a Deployment, its binding and a Work in each member.
+    fn new() -> Self {
+        let control = FakeApi::new();
+        for name in ["m0", "m1"] {
+            control.seed(&CLUSTERS, cluster(name, "True"));
+            control.seed(&SECRETS, secret(name));
+            control.seed(&WORKS, work(name, "True"));
+        }
+        control.seed(&DEPLOYMENTS, deployment(json!({})));
+        control.seed(&BINDINGS, binding());
+        Self {
+            control,
+            members: [FakeApi::new(), FakeApi::new()],
+            tasks: Tasks::new(Shutdown::new()),
+        }
+    }
+
+    /// Starts the controllers, as often as a test wants.
+    fn start(&self) {
+        let control: Arc<dyn Api> = self.control.clone();
+        let informers = Informers::new(&self.tasks);
+        let apis = self.members.clone();
+        let connect = move |to: &Endpoint, _: &Tasks| {
+            let at = usize::from(to.cluster == "m1");
+            Ok(Arc::clone(&apis[at]) as Arc<dyn Api>)
+        };
+        let clock = Arc::new(SystemClock);
+        let connector = Arc::new(connect);
+        let members = Members::start(Arc::clone(&control), &informers, connector, &self.tasks);
+        start(Deps {
+            members: Arc::new(members),
+            clusters: Clusters::new(informers.get(&control, &Select::all(&CLUSTERS))),
+            recorder: Recorder::new(Arc::clone(&control), "status", clock.clone(), &self.tasks),
+            control,
+            clock,
+            informers,
+            tasks: self.tasks.clone(),
+        });
+    }
+
+    async fn restart(&mut self) {
+        self.tasks.stop().await;
+        self.tasks = Tasks::new(Shutdown::new());
+        self.start();
+    }
+
+    fn reports(&self, member: usize, ready: i64) {
+        self.members[member].seed(&DEPLOYMENTS, copy(member, ready));
+    }
+
+    async fn until(&self, what: impl Fn(&FakeApi) -> bool) {
+        for _ in 0..2000 {
+            if what(&self.control) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let all = [&WORKS, &BINDINGS, &DEPLOYMENTS].map(|r| json!(self.control.objects(r)));
+        panic!("not reached: {all:#?}");
+    }
+
+    fn ready(control: &FakeApi) -> i64 {
+        let template = control.object(&DEPLOYMENTS, "n", "web").unwrap();
+        template["status"]["readyReplicas"].as_i64().unwrap_or(0)
+    }
+
+    fn binding_of(control: &FakeApi) -> Value {
+        control.object(&BINDINGS, "n", "web-deployment").unwrap()
+    }
+}
+
+fn cluster(name: &str, ready: &str) -> Value {
+    json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": name},
+        "spec": {"syncMode": "Push", "apiEndpoint": "https://x", "insecureSkipTLSVerification": true,
+                 "secretRef": {"namespace": "karmada-cluster", "name": name}},
+        "status": {"conditions": [{"type": "Ready", "status": ready}]}})
+}
+
+fn secret(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "karmada-cluster", "name": name},
+        "data": {"token": "dG9rZW4="}})
+}
+
+fn work(cluster: &str, applied: &str) -> Value {
+    json!({"apiVersion": "work.karmada.io/v1alpha1", "kind": "Work",
+        "metadata": {"namespace": format!("karmada-es-{cluster}"), "name": "web-1", "generation": 1,
+                     "labels": {labels::BINDING_ID: "id"}},
+        "spec": {"workload": {"manifests": [{"apiVersion": "apps/v1", "kind": "Deployment",
+                                             "metadata": {"namespace": "n", "name": "web"}}]}},
+        "status": {"conditions": [{"type": "Applied", "status": applied, "message": "no reason"}]}})
+}
+
+fn binding() -> Value {
+    json!({"apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
+        "metadata": {"namespace": "n", "name": "web-deployment", "generation": 1, "labels": {labels::BINDING_ID: "id"}},
+        "spec": {"resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": "web", "resourceVersion": "1"},
+                 "clusters": [{"name": "m0", "replicas": 1}, {"name": "m1", "replicas": 1}]},
+        "status": {"lastScheduledTime": "2026-01-01T00:00:00Z",
+                   "conditions": [{"type": "Scheduled", "status": "True", "reason": "Success", "message": "m",
+                                   "lastTransitionTime": "2026-01-01T00:00:00Z"}]}})
+}
+
+fn deployment(status: Value) -> Value {
+    json!({"apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"namespace": "n", "name": "web", "generation": 1},
+        "spec": {"replicas": 2}, "status": status})
+}
+
+/// The object in a member.
+fn copy(member: usize, ready: i64) -> Value {
+    let mut copy = deployment(
+        json!({"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1,
+        "readyReplicas": ready, "availableReplicas": ready}),
+    );
+    copy["spec"]["replicas"] = 1.into();
+    copy["metadata"]["labels"] = json!({labels::MANAGED: "true"});
+    copy["metadata"]["annotations"] = json!({"resourcetemplate.karmada.io/generation": "1",
+        labels::WORK_NAMESPACE: format!("karmada-es-m{member}"), labels::WORK_NAME: "web-1"});
+    copy
+}
+
+#[tokio::test]
+async fn what_members_report_reaches_work_binding_and_template() {
+    let mut plane = Plane::new();
+    plane.start();
+    plane.reports(0, 0);
+    plane.reports(1, 1);
+    plane.until(|c| Plane::ready(c) == 1).await;
+    plane.reports(0, 1);
+    plane.until(|c| Plane::ready(c) == 2).await;
+
+    let work = plane
+        .control
+        .object(&WORKS, "karmada-es-m0", "web-1")
+        .unwrap();
+    assert_eq!(
+        work["status"]["manifestStatuses"],
+        json!([{"health": "Healthy",
+            "identifier": {"ordinal": 0, "group": "apps", "version": "v1", "kind": "Deployment",
+                           "resource": "", "namespace": "n", "name": "web"},
+            "status": {"generation": 1, "resourceTemplateGeneration": 1, "observedGeneration": 1, "replicas": 1,
+                       "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1}}])
+    );
+    assert_eq!(work["status"]["conditions"][0]["type"], "Applied");
+    plane
+        .until(|c| Plane::binding_of(c)["status"]["aggregatedStatus"][0]["health"] == "Healthy")
+        .await;
+    let binding = Plane::binding_of(&plane.control);
+    let of = |at: usize, field: &str| binding["status"]["aggregatedStatus"][at][field].clone();
+    assert_eq!(
+        (of(0, "clusterName"), of(1, "clusterName")),
+        (json!("m0"), json!("m1"))
+    );
+    assert_eq!(
+        (of(0, "applied"), of(1, "health")),
+        (json!(true), json!("Healthy"))
+    );
+    let conditions = binding["status"]["conditions"].as_array().unwrap();
+    assert_eq!(conditions.len(), 2);
+    assert_eq!(
+        (&conditions[0]["type"], &conditions[1]["reason"]),
+        (&json!("Scheduled"), &json!("FullyAppliedSuccess"))
+    );
+    let template = plane.control.object(&DEPLOYMENTS, "n", "web").unwrap();
+    assert_eq!(
+        template["status"],
+        json!({"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2, "readyReplicas": 2, "availableReplicas": 2})
+    );
+    for reason in [
+        "ReflectStatusSucceed",
+        "InterpretHealthSucceed",
+        "AggregateStatusSucceed",
+    ] {
+        plane
+            .until(|c| c.objects(&EVENTS).iter().any(|e| e["reason"] == reason))
+            .await;
+    }
+
+    // A restart looks at everything, and finds it as it should be.
+    plane.tasks.stop().await;
+    plane.control.clear_writes();
+    plane.restart().await;
+    plane.reports(1, 0);
+    plane.until(|c| Plane::ready(c) == 1).await;
+    let writes: Vec<_> = plane
+        .control
+        .writes()
+        .into_iter()
+        .filter(|w| w.resource != EVENTS)
+        .collect();
+    assert!(
+        writes
+            .iter()
+            .all(|w| w.subresource == "status" && w.namespace != "karmada-es-m0"),
+        "{writes:?}"
+    );
+    assert_eq!(writes.len(), 3, "{writes:?}");
+    plane.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn a_work_that_is_not_applied_and_a_cluster_that_is_not_ready_report_nothing() {
+    let plane = Plane::new();
+    plane.control.seed(&WORKS, work("m0", "False"));
+    plane.control.seed(&CLUSTERS, cluster("m1", "False"));
+    plane.reports(0, 1);
+    plane.reports(1, 1);
+    plane.start();
+    plane
+        .until(|c| Plane::binding_of(c)["status"]["aggregatedStatus"].is_array())
+        .await;
+    let status = Plane::binding_of(&plane.control)["status"].clone();
+    assert_eq!(
+        status["aggregatedStatus"],
+        json!([{"clusterName": "m0", "appliedMessage": "no reason", "health": "Unknown"},
+               {"clusterName": "m1", "applied": true, "health": "Unknown"}])
+    );
+    assert_eq!(status["conditions"][1]["reason"], "FullyAppliedFailed");
+
+    // Both are made good.
+    plane.control.seed(&CLUSTERS, cluster("m1", "True"));
+    plane.until(|c| Plane::ready(c) == 1).await;
+    plane.control.seed(&WORKS, work("m0", "True"));
+    plane.until(|c| Plane::ready(c) == 2).await;
+    plane
+        .until(|c| Plane::binding_of(c)["status"]["conditions"][1]["status"] == "True")
+        .await;
+    plane.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn conflicts_are_decided_again_and_a_missing_template_is_no_failure() {
+    let plane = Plane::new();
+    plane.control.remove(&DEPLOYMENTS, "n", "web");
+    let refused = parking_lot::Mutex::new(std::collections::HashSet::new());
+    plane.control.on_call(move |call| {
+        let first = call.verb == "patch"
+            && call.subresource == "status"
+            && refused
+                .lock()
+                .insert((call.resource.cloned(), call.namespace.to_owned()));
+        first.then(|| Error::from(Status::conflict(&WORKS, call.name, "changed meanwhile")))
+    });
+    plane.reports(0, 1);
+    plane.reports(1, 1);
+    plane.start();
+    let healthy = |c: &FakeApi| {
+        let all = Plane::binding_of(c)["status"]["aggregatedStatus"].clone();
+        all.as_array()
+            .is_some_and(|all| all.iter().filter(|i| i["health"] == "Healthy").count() == 2)
+    };
+    plane.until(healthy).await;
+    plane.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_left_and_one_that_is_added_change_the_verdict() {
+    let plane = Plane::new();
+    plane.reports(0, 1);
+    plane.reports(1, 1);
+    plane.start();
+    let verdict = |c: &FakeApi| Plane::binding_of(c)["status"]["conditions"][1]["status"].clone();
+    plane
+        .until(|c| Plane::ready(c) == 2 && verdict(c) == "True")
+        .await;
+    let mut wider = Plane::binding_of(&plane.control);
+    wider["metadata"]["generation"] = 2.into();
+    wider["spec"]["clusters"] = json!([{"name": "m0"}, {"name": "m1"}, {"name": "m2"}]);
+    plane.control.seed(&BINDINGS, wider);
+    plane.until(|c| verdict(c) == "False").await;
+    let mut narrow = Plane::binding_of(&plane.control);
+    narrow["metadata"]["generation"] = 3.into();
+    narrow["spec"]["clusters"] = json!([{"name": "m0"}]);
+    plane.control.seed(&BINDINGS, narrow);
+    plane.control.remove(&WORKS, "karmada-es-m1", "web-1");
+    plane
+        .until(|c| Plane::ready(c) == 1 && verdict(c) == "True")
+        .await;
+    plane.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn a_work_without_the_template_is_told() {
+    let plane = Plane::new();
+    let mut renamed = work("m0", "True");
+    renamed["spec"]["workload"]["manifests"][0]["metadata"]["name"] = "other".into();
+    plane.control.seed(&WORKS, renamed);
+    plane.start();
+    plane
+        .until(|c| {
+            let all = c.objects(&EVENTS);
+            all.iter().any(|e| {
+                e["reason"] == "AggregateStatusFailed" && e["message"] == "no such manifest exist"
+            })
+        })
+        .await;
+    plane.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn cluster_scoped_bindings_too() {
+    let plane = Plane::new();
+    let mut work = work("m0", "True");
+    work["metadata"]["labels"] = json!({labels::CLUSTER_BINDING_ID: "other"});
+    work["metadata"]["name"] = "ns-1".into();
+    work["spec"]["workload"]["manifests"] =
+        json!([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}}]);
+    plane.control.seed(&WORKS, work);
+    let mut binding = binding();
+    binding["kind"] = "ClusterResourceBinding".into();
+    binding["metadata"] = json!({"name": "ns-namespace", "generation": 1, "labels": {labels::CLUSTER_BINDING_ID: "other"}});
+    binding["spec"] = json!({"resource": {"apiVersion": "v1", "kind": "Namespace", "name": "ns"}, "clusters": [{"name": "m0"}]});
+    plane.control.seed(&CLUSTER_BINDINGS, binding);
+    plane.members[0].seed(&NAMESPACES, json!({"apiVersion": "v1", "kind": "Namespace",
+        "metadata": {"name": "ns", "labels": {labels::MANAGED: "true"},
+                     "annotations": {labels::WORK_NAMESPACE: "karmada-es-m0", labels::WORK_NAME: "ns-1"}},
+        "status": {"phase": "Active"}}));
+    plane.start();
+    plane
+        .until(|c| {
+            let binding = c.object(&CLUSTER_BINDINGS, "", "ns-namespace").unwrap();
+            binding["status"]["aggregatedStatus"]
+                == json!([{"clusterName": "m0", "applied": true, "health": "Healthy", "status": {"phase": "Active"}}])
+        })
+        .await;
+    plane.tasks.stop().await;
+}

@@ -1,0 +1,303 @@
+//! What a Work's status says of its objects.
+//!
+//! Enters: a Work and its objects as observed. Leaves: the manifest statuses when
+//! they differ from those there, and what to tell. Pure.
+
+use interpreter::Interpreter;
+use machinery::{Gvk, Object};
+use openapi::karmada::names::cluster_of_space;
+use openapi::karmada::work::{Identifier, ManifestStatus};
+use serde::Deserialize;
+
+use crate::facts::{Facts, Manifest};
+
+/// An event about the Work.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Told {
+    pub(crate) warning: bool,
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
+}
+
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Outcome {
+    /// `None`: nothing to write.
+    pub(crate) statuses: Option<Vec<ManifestStatus>>,
+    pub(crate) told: Vec<Told>,
+}
+
+#[derive(Deserialize)]
+struct Annotated {
+    #[serde(default)]
+    metadata: Metadata,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Metadata {
+    annotations: Option<Annotations>,
+}
+
+#[derive(Deserialize)]
+struct Annotations {
+    #[serde(rename = "work.karmada.io/namespace")]
+    namespace: Option<String>,
+    #[serde(rename = "work.karmada.io/name")]
+    name: Option<String>,
+}
+
+/// The key of the Work that an object in a cluster belongs to; `None` when it
+/// belongs to nobody, or to a Work of another cluster.
+pub(crate) fn work_of(cluster: &str, object: &Object) -> Option<String> {
+    let found: Annotated = serde_json::from_slice(object.bytes()).ok()?;
+    let annotations = found.metadata.annotations?;
+    let (namespace, name) = (annotations.namespace?, annotations.name?);
+    let ours = cluster_of_space(&namespace) == Some(cluster) && !name.is_empty();
+    ours.then(|| format!("{namespace}/{name}"))
+}
+
+/// `observed` has an entry per manifest; of what is not there, the old status stays.
+pub(crate) fn reflect(
+    interpreter: &Interpreter,
+    work: &Facts,
+    observed: &[Option<Object>],
+) -> Outcome {
+    let old = &work.status.manifest_statuses;
+    let mut told = Vec::new();
+    let mut statuses = Vec::new();
+    for ((ordinal, manifest), object) in (0..).zip(work.manifests()).zip(observed) {
+        let kind = manifest.gvk();
+        let identifier = identify(ordinal, &kind, manifest);
+        let before = old.iter().find(|s| s.identifier == identifier);
+        let now = object
+            .as_ref()
+            .and_then(|object| collect(interpreter, &kind, identifier, object, before, &mut told));
+        statuses.extend(now.or_else(|| before.cloned()));
+    }
+    Outcome {
+        statuses: (statuses != *old).then_some(statuses),
+        told,
+    }
+}
+
+fn identify(ordinal: i64, kind: &Gvk, manifest: &Manifest) -> Identifier {
+    Identifier {
+        ordinal,
+        group: kind.group.to_string(),
+        version: kind.version.to_string(),
+        kind: kind.kind.to_string(),
+        resource: String::new(),
+        namespace: manifest.metadata.namespace.clone(),
+        name: manifest.metadata.name.clone(),
+    }
+}
+
+/// The status of one object; `None` when it cannot be read.
+fn collect(
+    interpreter: &Interpreter,
+    kind: &Gvk,
+    identifier: Identifier,
+    object: &Object,
+    before: Option<&ManifestStatus>,
+    told: &mut Vec<Told>,
+) -> Option<ManifestStatus> {
+    let name = format!("{}/{}/{}", kind.kind, object.namespace(), object.name());
+    let status = match interpreter.reflect(kind, object) {
+        Ok(status) => status,
+        Err(error) => {
+            told.push(Told {
+                warning: true,
+                reason: "ReflectStatusFailed",
+                message: format!("Reflect status for object({name}) failed, err: {error}."),
+            });
+            return None;
+        }
+    };
+    if before.is_none() {
+        told.push(Told {
+            warning: false,
+            reason: "ReflectStatusSucceed",
+            message: format!("Reflect status for object({name}) succeed."),
+        });
+    }
+    let health = judge(interpreter, kind, object, &name, before, told);
+    Some(ManifestStatus {
+        identifier,
+        status,
+        health: health.to_owned(),
+    })
+}
+
+/// A verdict is told when it is new.
+fn judge(
+    interpreter: &Interpreter,
+    kind: &Gvk,
+    object: &Object,
+    name: &str,
+    before: Option<&ManifestStatus>,
+    told: &mut Vec<Told>,
+) -> &'static str {
+    let (health, word) = match interpreter.healthy(kind, object) {
+        // A kind that cannot tell is taken to be healthy.
+        Ok(None) => return "Healthy",
+        Ok(Some(true)) => ("Healthy", "healthy"),
+        Ok(Some(false)) => ("Unhealthy", "unhealthy"),
+        Err(error) => {
+            told.push(Told {
+                warning: true,
+                reason: "InterpretHealthFailed",
+                message: format!("Interpret health of object({name}) failed, err: {error}."),
+            });
+            return "Unknown";
+        }
+    };
+    if before.is_none_or(|b| b.health != health) {
+        told.push(Told {
+            warning: false,
+            reason: "InterpretHealthSucceed",
+            message: format!("Interpret health of object({name}) as {word}."),
+        });
+    }
+    health
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use openapi::karmada::labels::{WORK_NAME, WORK_NAMESPACE};
+    use serde_json::{Value, json};
+
+    fn object(value: Value) -> Object {
+        Object::from_value(&value).unwrap()
+    }
+
+    fn work(old: Value) -> Facts {
+        let manifests = json!([
+            {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"namespace": "n", "name": "web"}},
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "n", "name": "map"}},
+        ]);
+        Facts::of(&object(
+            json!({"metadata": {"name": "w"}, "spec": {"workload": {"manifests": manifests}},
+                   "status": {"manifestStatuses": old}}),
+        ))
+        .unwrap()
+    }
+
+    fn deployment(available: i64, status: Value) -> Value {
+        let mut deployment = json!({"metadata": {"namespace": "n", "name": "web", "generation": 1,
+                "annotations": {"resourcetemplate.karmada.io/generation": "3"}},
+            "spec": {"replicas": 2},
+            "status": {"observedGeneration": 1, "updatedReplicas": 2, "availableReplicas": available}});
+        if !status.is_object() {
+            deployment["status"] = status;
+        }
+        deployment
+    }
+
+    fn id(ordinal: i64, group: &str, kind: &str, name: &str) -> Value {
+        let mut id = json!({"ordinal": ordinal, "version": "v1", "kind": kind, "resource": "", "namespace": "n", "name": name});
+        if !group.is_empty() {
+            id["group"] = group.into();
+        }
+        id
+    }
+
+    /// What is written (null: nothing), and the reasons told.
+    fn check(old: Value, observed: [Option<Value>; 2], written: Value, reasons: &[&str]) {
+        let observed = observed.map(|o| o.map(object));
+        let outcome = reflect(&Interpreter, &work(old), &observed);
+        assert_eq!(json!(outcome.statuses), written);
+        let told: Vec<_> = outcome.told.iter().map(|t| t.reason).collect();
+        assert_eq!(told, reasons);
+    }
+
+    #[test]
+    fn statuses_and_verdicts_are_collected_once() {
+        let web = |available: i64, health: &str| {
+            json!({"identifier": id(0, "apps", "Deployment", "web"), "health": health,
+                "status": {"generation": 1, "resourceTemplateGeneration": 3, "observedGeneration": 1,
+                           "updatedReplicas": 2, "availableReplicas": available}})
+        };
+        let map = json!({"identifier": id(1, "", "ConfigMap", "map"), "health": "Healthy"});
+        let config = json!({"metadata": {"namespace": "n", "name": "map"}});
+        check(json!([]), [None, None], Value::Null, &[]);
+        check(
+            json!([]),
+            [Some(deployment(1, json!({}))), None],
+            json!([web(1, "Unhealthy")]),
+            &["ReflectStatusSucceed", "InterpretHealthSucceed"],
+        );
+        check(
+            json!([web(1, "Unhealthy")]),
+            [Some(deployment(2, json!({}))), Some(config.clone())],
+            json!([web(2, "Healthy"), map]),
+            &["InterpretHealthSucceed", "ReflectStatusSucceed"],
+        );
+        check(
+            json!([web(2, "Healthy"), map]),
+            [Some(deployment(2, json!({}))), Some(config)],
+            Value::Null,
+            &[],
+        );
+        // Gone from the member: what it said last stays.
+        check(
+            json!([web(2, "Healthy"), map]),
+            [None, None],
+            Value::Null,
+            &[],
+        );
+        // What the manifests no longer name goes.
+        check(
+            json!([web(2, "Healthy"), {"identifier": id(1, "", "Secret", "x"), "health": "Healthy"}]),
+            [None, None],
+            json!([web(2, "Healthy")]),
+            &[],
+        );
+        check(
+            json!([web(2, "Healthy")]),
+            [Some(deployment(0, json!("broken"))), None],
+            Value::Null,
+            &["ReflectStatusFailed"],
+        );
+    }
+
+    #[test]
+    fn health_that_cannot_be_read_is_unknown() {
+        let ingress = json!({"metadata": {"name": "w"}, "spec": {"workload": {"manifests": [
+            {"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "i"}}]}}});
+        let observed = object(json!({"metadata": {"name": "i"}, "status": {"loadBalancer": 3}}));
+        let outcome = reflect(
+            &Interpreter,
+            &Facts::of(&object(ingress)).unwrap(),
+            &[Some(observed)],
+        );
+        assert_eq!(outcome.statuses.unwrap()[0].health, "Unknown");
+        assert_eq!(outcome.told[1].reason, "InterpretHealthFailed");
+        assert!(outcome.told[1].warning);
+    }
+
+    #[test]
+    fn objects_name_their_work() {
+        let table = [
+            (
+                json!({WORK_NAMESPACE: "karmada-es-m1", WORK_NAME: "w"}),
+                Some("karmada-es-m1/w"),
+            ),
+            (
+                json!({WORK_NAMESPACE: "karmada-es-m2", WORK_NAME: "w"}),
+                None,
+            ),
+            (json!({WORK_NAMESPACE: "karmada-es-m1"}), None),
+            (
+                json!({WORK_NAMESPACE: "karmada-es-m1", WORK_NAME: ""}),
+                None,
+            ),
+            (json!({WORK_NAMESPACE: "elsewhere", WORK_NAME: "w"}), None),
+            (Value::Null, None),
+        ];
+        for (annotations, work) in table {
+            let named = object(json!({"metadata": {"name": "o", "annotations": annotations}}));
+            assert_eq!(work_of("m1", &named).as_deref(), work, "{annotations}");
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Which Works are looked at and when, and what is written.
+//!
+//! Enters: Works, the managed objects of members, clusters that become ready.
+//! Leaves: `status.manifestStatuses` of Works, events about them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::{Api, At, Error, Patch, WriteOptions};
+use interpreter::Interpreter;
+use machinery::Object;
+use openapi::karmada::names::{cluster_of_space, execution_space};
+use runtime::{Action, Change, Informer, ObjectRef, Queue, Recorder, Select, run_workers};
+use scheduler::Clusters;
+use serde_json::json;
+
+use super::reflect::{Told, reflect, work_of};
+use crate::access::MemberStatus;
+use crate::deps::{Deps, WORKS};
+use crate::facts::Facts;
+use crate::mapper::Mapper;
+use crate::written::Written;
+
+/// Many, since a worker mostly waits for its write, and stores commit in groups.
+const WORKERS: usize = 16;
+/// Until the copy of the control plane shows what was just written.
+const ECHO: Duration = Duration::from_millis(2);
+/// After a conflict the newer object is about to arrive.
+const RETRY_CONFLICT: Duration = Duration::from_millis(5);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Key {
+    /// `namespace/name`.
+    Work(String),
+    /// All Works of a cluster.
+    Cluster(String),
+}
+
+struct Shell {
+    control: Arc<dyn Api>,
+    members: Arc<dyn MemberStatus>,
+    clusters: Clusters,
+    recorder: Recorder,
+    interpreter: Interpreter,
+    mapper: Arc<Mapper>,
+    works: Informer,
+    queue: Queue<Key>,
+    written: Written<String>,
+}
+
+/// Starts the controller of Works alone; it ends with the tasks.
+pub fn start_alone(deps: &Deps) {
+    start(deps, &Arc::new(Mapper::new(Arc::clone(&deps.control))));
+}
+
+pub(crate) fn start(deps: &Deps, mapper: &Arc<Mapper>) {
+    let shell = Arc::new(Shell {
+        control: Arc::clone(&deps.control),
+        members: Arc::clone(&deps.members),
+        clusters: deps.clusters.clone(),
+        recorder: deps.recorder.clone(),
+        interpreter: Interpreter,
+        mapper: Arc::clone(mapper),
+        works: deps.informers.get(&deps.control, &Select::all(&WORKS)),
+        queue: Queue::new(),
+        written: Written::default(),
+    });
+    shell.listen();
+    let tasks = deps.tasks.clone();
+    deps.tasks.spawn(async move {
+        let ready = async {
+            shell.clusters.informer().wait_synced().await;
+            shell.works.wait_synced().await;
+        };
+        if tasks.shutdown().unless(ready).await.is_none() {
+            return;
+        }
+        let queue = shell.queue.clone();
+        run_workers(&tasks, "work-status", &queue, WORKERS, move |key| {
+            let it = Arc::clone(&shell);
+            async move { it.reconcile(key).await }
+        });
+    });
+}
+
+impl Shell {
+    fn listen(self: &Arc<Self>) {
+        let it = Arc::downgrade(self);
+        self.works.on_change(move |change| {
+            if let Some(it) = it.upgrade() {
+                it.work_changed(change);
+            }
+        });
+        let it = Arc::downgrade(self);
+        self.clusters.informer().on_change(move |change| {
+            if let Some(it) = it.upgrade()
+                && change.old.is_some()
+                && !change.old.is_some_and(is_ready)
+                && change.new.is_some_and(is_ready)
+            {
+                let name = change.object().name().to_owned();
+                it.queue.add_low(Key::Cluster(name));
+            }
+        });
+        let queue = self.queue.clone();
+        self.members.on_connect(Box::new(move |cluster, connected| {
+            if connected {
+                queue.add_low(Key::Cluster(cluster.to_owned()));
+            }
+        }));
+        let queue = self.queue.clone();
+        self.members.on_object(Box::new(move |cluster, _, change| {
+            // Of an object that is gone the last status stays.
+            if let Some(work) = change.new.and_then(|object| work_of(cluster, object)) {
+                queue.add_lane(Key::Work(work), change.initial);
+            }
+        }));
+    }
+
+    fn work_changed(&self, change: &Change<'_>) {
+        let key = change.key();
+        match change.new {
+            None => self.written.forget(&key),
+            Some(work) if work.head().deleting || self.written.is_echo(&key, work) => {}
+            Some(_) => self.queue.add_lane(Key::Work(key), change.initial),
+        }
+    }
+
+    async fn reconcile(&self, key: Key) -> Result<Action, Error> {
+        let key = match key {
+            Key::Work(key) => key,
+            Key::Cluster(cluster) => {
+                for work in self.works.list_namespace(&execution_space(&cluster)) {
+                    self.queue.add_low(Key::Work(work.head().key()));
+                }
+                return Ok(Action::Done);
+            }
+        };
+        let Some(work) = self.works.get_key(&key).filter(|w| !w.head().deleting) else {
+            return Ok(Action::Done);
+        };
+        if self.written.is_ahead_of(&key, &work) {
+            return Ok(Action::After(ECHO));
+        }
+        let Some(cluster) = cluster_of_space(work.namespace()) else {
+            return Ok(Action::Done);
+        };
+        let ready = self
+            .clusters
+            .get(cluster)
+            .is_some_and(|c| c.cluster.is_ready());
+        if !ready {
+            return Ok(Action::Done);
+        }
+        let facts = Facts::of(&work)?;
+        if facts.applied().is_err() {
+            return Ok(Action::Done);
+        }
+        let Some(observed) = self.observe(cluster, &key, &facts).await? else {
+            return Ok(Action::Done);
+        };
+        let outcome = reflect(&self.interpreter, &facts, &observed);
+        self.tell(&work, outcome.told);
+        let Some(statuses) = outcome.statuses else {
+            return Ok(Action::Done);
+        };
+        let patch = json!({
+            "metadata": {"resourceVersion": work.revision().to_string()},
+            "status": {"manifestStatuses": statuses},
+        });
+        let at = At::of(&WORKS, &work).sub("status");
+        let options = WriteOptions::default();
+        match self.control.patch(at, Patch::Merge(patch), &options).await {
+            Ok(written) => self.written.note(&key, &written),
+            Err(e) if e.is_conflict() => return Ok(Action::After(RETRY_CONFLICT)),
+            Err(e) if e.is_not_found() => {}
+            Err(e) => return Err(e),
+        }
+        Ok(Action::Done)
+    }
+
+    /// The objects of the manifests, as far as they are there and the Work's own;
+    /// they are followed from now on. `None` without a connection.
+    async fn observe(
+        &self,
+        cluster: &str,
+        key: &str,
+        facts: &Facts,
+    ) -> Result<Option<Vec<Option<Object>>>, Error> {
+        let mut observed = Vec::with_capacity(facts.manifests().len());
+        for manifest in facts.manifests() {
+            let resource = self.mapper.find(&manifest.gvk()).await?;
+            let Ok(informer) = self.members.managed(cluster, &resource) else {
+                // A new connection brings the Work back.
+                return Ok(None);
+            };
+            let name = &manifest.metadata;
+            let found = informer.get(&name.namespace, &name.name);
+            observed.push(found.filter(|o| work_of(cluster, o).is_some_and(|w| w == key)));
+        }
+        Ok(Some(observed))
+    }
+
+    fn tell(&self, work: &Object, told: Vec<Told>) {
+        if told.is_empty() {
+            return;
+        }
+        let about = ObjectRef::new("work.karmada.io/v1alpha1", "Work", work);
+        for event in told {
+            if event.warning {
+                self.recorder.warning(&about, event.reason, event.message);
+            } else {
+                self.recorder.normal(&about, event.reason, event.message);
+            }
+        }
+    }
+}
+
+fn is_ready(cluster: &Object) -> bool {
+    let view = cluster.view::<openapi::karmada::Cluster>();
+    view.is_ok_and(|c| c.is_ready())
+}
