@@ -13,13 +13,19 @@ use runtime::{Informer, Informers, Recorder, Select, Shutdown, Tasks};
 use serde_json::{Value, json};
 
 use crate::access::{OnConnect, OnObject};
-use crate::works::{BINDINGS, WORKS};
-use crate::{Deps, MemberAccess, Options, start};
+use crate::works::{BINDINGS, CLUSTER_BINDINGS, WORKS};
+use crate::{Deps, MemberAccess, Options, Reach, start};
 
 static CLUSTERS: Gvr = Gvr::constant("cluster.karmada.io", "v1alpha1", "clusters");
 static DEPLOYMENTS: Gvr = Gvr::constant("apps", "v1", "deployments");
 static CONFIG_MAPS: Gvr = Gvr::constant("", "v1", "configmaps");
 static NAMESPACES: Gvr = Gvr::constant("", "v1", "namespaces");
+static CLUSTER_ROLES: Gvr = Gvr::constant("rbac.authorization.k8s.io", "v1", "clusterroles");
+static CLUSTER_POLICIES: Gvr = Gvr::constant(
+    "policy.karmada.io",
+    "v1alpha1",
+    "clusterpropagationpolicies",
+);
 static POLICIES: Gvr = Gvr::constant("policy.karmada.io", "v1alpha1", "propagationpolicies");
 static OVERRIDES: Gvr = Gvr::constant("policy.karmada.io", "v1alpha1", "overridepolicies");
 
@@ -101,6 +107,7 @@ fn cluster(name: &str) -> Value {
         "spec": {"syncMode": "Push"},
         "status": {
             "apiEnablements": [{"groupVersion": "apps/v1", "resources": [{"kind": "Deployment", "name": "deployments"}]},
+                               {"groupVersion": "rbac.authorization.k8s.io/v1", "resources": [{"kind": "ClusterRole", "name": "clusterroles"}]},
                                {"groupVersion": "v1", "resources": [{"kind": "ConfigMap", "name": "configmaps"}]}],
             "conditions": [{"type": "Ready", "status": "True"}, {"type": "CompleteAPIEnablements", "status": "True"}],
             "resourceSummary": {"allocatable": {"pods": "100", "cpu": "100"}},
@@ -132,6 +139,7 @@ impl Plane {
             (&DEPLOYMENTS, "Deployment", true),
             (&CONFIG_MAPS, "ConfigMap", true),
             (&NAMESPACES, "Namespace", false),
+            (&CLUSTER_ROLES, "ClusterRole", false),
         ] {
             serve(&control, resource, kind, namespaced);
         }
@@ -146,6 +154,10 @@ impl Plane {
     }
 
     async fn start(&mut self) {
+        self.start_with(Options::default()).await;
+    }
+
+    async fn start_with(&mut self, options: Options) {
         self.tasks = Tasks::new(Shutdown::new());
         let informers = Informers::new(&self.tasks);
         let control: Arc<dyn Api> = self.control.clone();
@@ -166,7 +178,7 @@ impl Plane {
             recorder: Recorder::disabled(),
             clock: Arc::new(SystemClock),
             informers,
-            options: Options::default(),
+            options,
         };
         start(deps, &self.tasks).await.unwrap();
     }
@@ -569,5 +581,85 @@ async fn a_cluster_that_is_not_ready_waits_and_then_follows() {
     assert_eq!(plane.in_member(0, "web"), None);
     plane.control.seed(&CLUSTERS, cluster("m1"));
     plane.applied("web").await;
+    plane.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn a_cluster_policy_takes_what_no_policy_of_the_namespace_wants() {
+    let plane = Plane::new();
+    let selector = |api_version: &str, kind: &str| json!({"apiVersion": api_version, "kind": kind});
+    let mut cluster_policy = policy(json!({"resourceSelectors": [
+        selector("rbac.authorization.k8s.io/v1", "ClusterRole"),
+        selector("v1", "ConfigMap"),
+        selector("apps/v1", "Deployment"),
+    ]}));
+    cluster_policy["kind"] = "ClusterPropagationPolicy".into();
+    cluster_policy["metadata"] =
+        json!({"name": "c", "labels": {labels::CLUSTER_POLICY_ID: "c-id"}});
+    plane.control.seed(&CLUSTER_POLICIES, cluster_policy);
+    plane.control.seed(&POLICIES, policy(json!({})));
+    plane.control.seed(&DEPLOYMENTS, deployment("web"));
+    let config = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "n"}, "data": {"a": "b"}});
+    plane.control.seed(&CONFIG_MAPS, config);
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "r"}, "rules": []});
+    plane.control.seed(&CLUSTER_ROLES, role);
+    let plane = plane.started().await;
+    until("all in both members", || {
+        plane.members.iter().all(|m| {
+            m.object(&CONFIG_MAPS, "n", "c").is_some()
+                && m.object(&CLUSTER_ROLES, "", "r").is_some()
+                && m.object(&DEPLOYMENTS, "n", "web").is_some()
+        })
+    })
+    .await;
+    let role = plane
+        .control
+        .object(&CLUSTER_BINDINGS, "", "r-clusterrole")
+        .unwrap();
+    assert_eq!(
+        role["metadata"]["labels"],
+        json!({labels::CLUSTER_POLICY_ID: "c-id"})
+    );
+    assert_eq!(
+        role["metadata"]["finalizers"],
+        json!([labels::CLUSTER_BINDING_FINALIZER])
+    );
+    let config = plane.control.object(&BINDINGS, "n", "c-configmap").unwrap();
+    assert_eq!(
+        config["metadata"]["labels"],
+        json!({labels::CLUSTER_POLICY_ID: "c-id"})
+    );
+    let web = plane
+        .control
+        .object(&BINDINGS, "n", "web-deployment")
+        .unwrap();
+    assert_eq!(
+        web["metadata"]["labels"],
+        json!({labels::POLICY_ID: "policy-id"})
+    );
+    plane.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn an_agent_carries_out_the_works_of_its_cluster_only() {
+    let mut plane = Plane::new();
+    for cluster in ["m1", "m2"] {
+        plane.control.seed(
+            &WORKS,
+            json!({"metadata": {"name": "w", "namespace": format!("karmada-es-{cluster}"), "finalizers": [labels::WORK_FINALIZER]},
+                "spec": {"workload": {"manifests": [{"apiVersion": "v1", "kind": "ConfigMap",
+                    "metadata": {"name": "c", "namespace": "n", "labels": {labels::MANAGED: "true"}}}]}}}),
+        );
+    }
+    let options = Options {
+        reach: Reach::Only("m2".into()),
+        ..Options::default()
+    };
+    plane.start_with(options).await;
+    let work = |space: &str| plane.control.object(&WORKS, space, "w").unwrap();
+    until("m2", || applied(&work("karmada-es-m2")) == Some("True")).await;
+    assert!(plane.members[1].object(&CONFIG_MAPS, "n", "c").is_some());
+    assert_eq!(applied(&work("karmada-es-m1")), None);
+    assert!(plane.members[0].writes().is_empty());
     plane.tasks.stop().await;
 }

@@ -5,7 +5,6 @@
 //! `pkg/controllers/namespace`.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use client::Error;
 use machinery::{Gvk, Gvr, Object};
@@ -24,7 +23,6 @@ use crate::works::{Draft, Works};
 
 static NAMESPACES: Gvr = Gvr::constant("", "v1", "namespaces");
 static NAMESPACE: Gvk = Gvk::constant("", "v1", "Namespace");
-const RETRY_CONFLICT: Duration = Duration::from_millis(5);
 const WORKERS: usize = 2;
 
 pub(crate) struct Namespaces {
@@ -59,14 +57,7 @@ impl Namespaces {
         let queue = it.queue.clone();
         run_workers(tasks, "namespaces", &queue, WORKERS, move |name| {
             let it = Arc::clone(&it);
-            async move {
-                match it.reconcile(&name).await {
-                    Err(e) if e.is_conflict() || e.is_already_exists() => {
-                        Ok(Action::After(RETRY_CONFLICT))
-                    }
-                    other => other,
-                }
-            }
+            async move { it.reconcile(&name).await }
         });
     }
 
@@ -143,19 +134,16 @@ impl Namespaces {
                 Err(why) => Err(Error::Protocol(why)),
             };
             if let Err(e) = outcome {
-                failed.push((member.name().to_owned(), e));
+                let cluster = member.name();
+                failed.push(format!(
+                    "sync namespace({name}) to cluster({cluster}) failed due to: {e}"
+                ));
             }
         }
-        if failed.len() > 1 || failed.iter().any(|(_, e)| e.status().is_none()) {
-            let all: Vec<String> = failed
-                .iter()
-                .map(|(cluster, e)| {
-                    format!("sync namespace({name}) to cluster({cluster}) failed due to: {e}")
-                })
-                .collect();
-            return Err(Error::Protocol(all.join(", ")));
+        if failed.is_empty() {
+            return Ok(Action::Done);
         }
-        failed.pop().map_or(Ok(Action::Done), |(_, e)| Err(e))
+        Err(Error::Protocol(failed.join(", ")))
     }
 
     fn draft(&self, namespace: &Object, mut copy: Value, cluster: &str) -> Result<Draft, String> {

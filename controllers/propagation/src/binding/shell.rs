@@ -24,7 +24,6 @@ use crate::works::{BINDINGS, CLUSTER_BINDINGS, Draft, Works};
 
 const BY_BINDING: &str = "binding";
 const WORKERS: usize = 5;
-const RETRY_CONFLICT: Duration = Duration::from_millis(5);
 const RETRY_PURGE: Duration = Duration::from_secs(5);
 
 /// `namespace/name`, or the name of a cluster-scoped binding.
@@ -191,14 +190,10 @@ impl BindingController {
         let Some(binding) = informer.get_key(key) else {
             return Ok(Action::Done);
         };
-        let done = if binding.head().deleting {
+        if binding.head().deleting {
             self.remove(resource, &binding).await
         } else {
             self.sync(&binding).await
-        };
-        match done {
-            Err(e) if e.is_conflict() || e.is_already_exists() => Ok(Action::After(RETRY_CONFLICT)),
-            other => other,
         }
     }
 

@@ -35,8 +35,6 @@ static CLUSTER_OVERRIDES: Gvr =
 const BY_KIND: &str = "kind";
 const BY_CLAIM: &str = "claim";
 const TEMPLATE_WORKERS: usize = 5;
-/// After a conflict the newer object is about to arrive.
-const RETRY_CONFLICT: Duration = Duration::from_millis(5);
 const RETRY_LEAVING: Duration = Duration::from_secs(1);
 const EXTENSION_AUTH: &str = "kube-system/extension-apiserver-authentication";
 
@@ -123,7 +121,7 @@ impl Detector {
         let queue = it.policy_queue.clone();
         run_workers(tasks, "policies", &queue, 1, move |key| {
             let it = Arc::clone(&it);
-            async move { soon_after_conflict(it.policy(&key).await) }
+            async move { it.policy(&key).await }
         });
     }
 
@@ -217,7 +215,10 @@ impl Detector {
             template: true,
             ours: false,
         });
-        let outcome = soon_after_conflict(self.reconcile(key, cause).await);
+        let outcome = match self.reconcile(key, cause).await {
+            Err(e) if e.is_namespace_terminating() => Ok(Action::Done),
+            other => other,
+        };
         if !matches!(outcome, Ok(Action::Done)) {
             let mut causes = self.causes.lock();
             causes.entry(key.clone()).or_insert(cause).template |= cause.template;
@@ -336,13 +337,5 @@ pub(super) fn name_of(namespace: &str, name: &str) -> String {
         name.to_owned()
     } else {
         format!("{namespace}/{name}")
-    }
-}
-
-fn soon_after_conflict(outcome: Result<Action, Error>) -> Result<Action, Error> {
-    match outcome {
-        Err(e) if e.is_conflict() => Ok(Action::After(RETRY_CONFLICT)),
-        Err(e) if e.is_namespace_terminating() => Ok(Action::Done),
-        other => other,
     }
 }

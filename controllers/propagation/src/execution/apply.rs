@@ -31,9 +31,7 @@ pub(super) struct Place<'a> {
 
 /// Why a manifest is not applied.
 pub(super) enum Trouble {
-    /// Nothing to tell: the newer object is about to arrive.
-    Early(Duration),
-    /// Nothing to tell yet: what is missing may be under way.
+    /// Nothing to tell yet: what is missing, or newer, may be under way.
     Patience(String),
     Failed(String),
 }
@@ -41,7 +39,7 @@ pub(super) enum Trouble {
 impl Trouble {
     fn of(e: &Error) -> Self {
         if e.is_conflict() {
-            Self::Early(super::shell::RETRY_CONFLICT)
+            Self::Patience(e.to_string())
         } else {
             Self::Failed(e.to_string())
         }
@@ -105,7 +103,6 @@ impl Execution {
                         self.tell_template(cluster, manifest, None);
                     }
                 }
-                Err(Trouble::Early(after)) => return Ok(Action::After(after)),
                 Err(Trouble::Patience(why)) => return Err(Error::Protocol(why)),
                 Err(Trouble::Failed(why)) => {
                     self.tell_template(cluster, manifest, Some(&why));
@@ -226,7 +223,7 @@ impl Execution {
                 let written = self.limited(api.update(at, body, &options)).await;
                 written.map(Some).map_err(|e| match e {
                     // Gone since it was seen: to be made again.
-                    e if e.is_not_found() => Trouble::Early(super::shell::RETRY_CONFLICT),
+                    e if e.is_not_found() => Trouble::Patience(e.to_string()),
                     e => Trouble::of(&e),
                 })
             }

@@ -24,7 +24,6 @@ use crate::works::{WORKS, Works};
 const BY_CLUSTER: &str = "cluster";
 /// Calls to one member at once.
 const WORKERS_PER_CLUSTER: usize = 8;
-pub(super) const RETRY_CONFLICT: Duration = Duration::from_millis(10);
 
 /// An object of a work in the member, and the version that was as it should be.
 #[derive(Clone, Debug)]
@@ -220,14 +219,10 @@ impl Execution {
         // A tree of manifests is not worth keeping: no shared view.
         let work: Work =
             serde_json::from_slice(object.bytes()).map_err(|e| Error::Protocol(e.to_string()))?;
-        let outcome = if object.head().deleting {
+        if object.head().deleting {
             self.remove(cluster, &object, &work).await
         } else {
             self.apply(cluster, &object, &work, attempt).await
-        };
-        match outcome {
-            Err(e) if e.is_conflict() => Ok(Action::After(RETRY_CONFLICT)),
-            other => other,
         }
     }
 
