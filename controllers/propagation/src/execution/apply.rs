@@ -29,6 +29,14 @@ pub(super) struct Place<'a> {
     pub(super) name: &'a str,
 }
 
+/// What became of a work's manifests.
+#[derive(Default)]
+struct Made {
+    targets: Vec<Target>,
+    wrote: bool,
+    failure: Option<String>,
+}
+
 /// Why a manifest is not applied.
 pub(super) enum Trouble {
     /// Nothing to tell yet: what is missing, or newer, may be under way.
@@ -92,14 +100,47 @@ impl Execution {
         } else {
             Equality::Exact
         };
-        let (mut targets, mut failed, mut wrote) = (Vec::new(), Vec::new(), false);
+        let made = self.make_all(cluster, work, equality, attempt).await?;
+        let key = object.head().key();
+        if let Some(text) = made.failure {
+            let told = format!("Failed to sync work({key}) to cluster({cluster}), err: {text}");
+            let about = Self::about(object);
+            self.recorder.warning(&about, "SyncFailed", told);
+            self.in_order.lock().remove(&key);
+            let said = [dispatch, applied(Err(text.clone()))];
+            self.say(object, work, &said).await?;
+            return Err(Error::Protocol(text));
+        }
+        if made.wrote {
+            let text = format!("Sync work({key}) to cluster({cluster}) successful.");
+            let about = Self::about(object);
+            self.recorder.normal(&about, "SyncSucceed", text);
+        }
+        self.say(object, work, &[dispatch, applied(Ok(()))]).await?;
+        let in_order = InOrder {
+            generation,
+            targets: made.targets,
+        };
+        self.in_order.lock().insert(key, in_order);
+        Ok(Action::Done)
+    }
+
+    /// The error is trouble that is not worth telling yet.
+    async fn make_all(
+        &self,
+        cluster: &str,
+        work: &Work,
+        equality: Equality,
+        attempt: u32,
+    ) -> Result<Made, Error> {
         let manifests = &work.spec.workload.manifests;
+        let (mut made, mut failed) = (Made::default(), Vec::new());
         for manifest in manifests {
             match self.make(cluster, manifest, equality, attempt).await {
-                Ok((target, changed)) => {
-                    targets.push(target);
-                    wrote |= changed;
-                    if changed {
+                Ok((target, wrote)) => {
+                    made.targets.push(target);
+                    made.wrote |= wrote;
+                    if wrote {
                         self.tell_template(cluster, manifest, None);
                     }
                 }
@@ -110,33 +151,14 @@ impl Execution {
                 }
             }
         }
-        let key = object.head().key();
-        if failed.is_empty() {
-            if wrote {
-                let text = format!("Sync work({key}) to cluster({cluster}) successful.");
-                self.recorder
-                    .normal(&Self::about(object), "SyncSucceed", text);
-            }
-            let in_order = InOrder {
-                generation,
-                targets,
-            };
-            self.in_order.lock().insert(key, in_order);
-            self.say(object, work, &[dispatch, applied(Ok(()))]).await?;
-            return Ok(Action::Done);
+        if !failed.is_empty() {
+            let (done, total) = (made.targets.len(), manifests.len());
+            let whys = failed.join(", ");
+            made.failure = Some(format!(
+                "Failed to apply all manifests ({done}/{total}): {whys}"
+            ));
         }
-        let (done, total) = (manifests.len() - failed.len(), manifests.len());
-        let text = format!(
-            "Failed to apply all manifests ({done}/{total}): {}",
-            failed.join(", ")
-        );
-        let told = format!("Failed to sync work({key}) to cluster({cluster}), err: {text}");
-        self.recorder
-            .warning(&Self::about(object), "SyncFailed", told);
-        self.in_order.lock().remove(&key);
-        self.say(object, work, &[dispatch, applied(Err(text.clone()))])
-            .await?;
-        Err(Error::Protocol(text))
+        Ok(made)
     }
 
     /// Brings one object about; tells the version that is right, and whether it had
