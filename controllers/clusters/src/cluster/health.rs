@@ -1,0 +1,153 @@
+//! When an agent's silence has lasted too long. Pure.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::condition::Verdict;
+
+/// What is to be seen of a cluster in pull mode.
+pub(super) struct Seen<'a> {
+    /// The Ready condition: status and the time of its transition.
+    pub(super) ready: Option<(&'a str, &'a str)>,
+    /// Of the Cluster; looked at only while there is no Ready condition.
+    pub(super) created: Timestamp,
+    /// The lease's `renewTime`.
+    pub(super) renewed: Option<Timestamp>,
+}
+
+/// How long silence is borne.
+#[derive(Clone, Copy)]
+pub(super) struct Grace {
+    pub(super) usual: Duration,
+    /// Where the agent has never said anything.
+    pub(super) startup: Duration,
+}
+
+/// What was seen last, and when there was a sign of life.
+#[derive(Debug)]
+pub(super) struct Health {
+    ready: Option<(String, String)>,
+    renewed: Option<Timestamp>,
+    alive: Timestamp,
+}
+
+impl Health {
+    pub(super) fn new(seen: &Seen<'_>, now: Timestamp) -> Self {
+        Self {
+            ready: seen.ready.map(own),
+            renewed: seen.renewed,
+            // A silence may be as old as the Cluster, whoever watches since when;
+            // but a lease says that somebody is there.
+            alive: match (seen.ready, seen.renewed) {
+                (None, None) => seen.created,
+                _ => now,
+            },
+        }
+    }
+
+    /// What the Ready condition becomes, if it must change.
+    pub(super) fn observe(
+        &mut self,
+        seen: &Seen<'_>,
+        now: Timestamp,
+        grace: Grace,
+    ) -> Option<Verdict> {
+        let ready = seen.ready.map(own);
+        if self.ready != ready {
+            self.ready = ready;
+            self.alive = now;
+        }
+        if seen.renewed > self.renewed {
+            self.renewed = seen.renewed;
+            self.alive = now;
+        }
+        let grace = match seen.ready {
+            None => grace.startup,
+            Some(_) => grace.usual,
+        };
+        let silent = now.duration_since(self.alive).unsigned_abs();
+        if now < self.alive || silent <= grace {
+            return None;
+        }
+        match seen.ready {
+            None => Some(Verdict::new(
+                "Unknown",
+                "ClusterStatusNeverUpdated",
+                "Cluster status controller never posted cluster status.",
+            )),
+            Some(("Unknown", _)) => None,
+            Some(_) => Some(Verdict::new(
+                "Unknown",
+                "ClusterStatusUnknown",
+                "Cluster status controller stopped posting cluster status.",
+            )),
+        }
+    }
+}
+
+fn own((status, since): (&str, &str)) -> (String, String) {
+    (status.to_owned(), since.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    /// Steps: second, Ready, lease renewed at, expected reason.
+    fn check(steps: &[(i64, Option<&str>, Option<i64>, &str)]) {
+        let grace = Grace {
+            usual: Duration::from_secs(40),
+            startup: Duration::from_secs(60),
+        };
+        let mut health = None;
+        for (second, ready, renewed, expected) in steps {
+            let seen = Seen {
+                ready: ready.map(|r| (r, "then")),
+                created: at(0),
+                renewed: renewed.map(at),
+            };
+            let health = health.get_or_insert_with(|| Health::new(&seen, at(*second)));
+            let verdict = health.observe(&seen, at(*second), grace);
+            let reason = verdict.map_or("", |v| v.reason);
+            assert_eq!(reason, *expected, "at {second} of {steps:?}");
+        }
+    }
+
+    #[test]
+    fn silence_becomes_unknown() {
+        let yes = Some("True");
+        check(&[
+            (5, None, None, ""),
+            (60, None, None, ""),
+            (61, None, None, "ClusterStatusNeverUpdated"),
+        ]);
+        check(&[(100, None, None, "ClusterStatusNeverUpdated")]);
+        check(&[(100, None, Some(90), ""), (160, None, Some(90), "")]);
+        check(&[
+            (100, yes, Some(99), ""),
+            (140, yes, Some(99), ""),
+            (141, yes, Some(99), "ClusterStatusUnknown"),
+            (142, Some("Unknown"), Some(99), ""),
+            (190, Some("Unknown"), Some(99), ""),
+        ]);
+        check(&[
+            (100, yes, Some(99), ""),
+            (135, yes, Some(134), ""),
+            (175, yes, Some(134), ""),
+            (176, yes, Some(134), "ClusterStatusUnknown"),
+        ]);
+        check(&[
+            (100, yes, None, ""),
+            (135, Some("False"), None, ""),
+            (175, Some("False"), None, ""),
+            (176, Some("False"), None, "ClusterStatusUnknown"),
+        ]);
+        // A clock that went back proves nothing.
+        check(&[(100, yes, None, ""), (10, yes, None, "")]);
+    }
+}

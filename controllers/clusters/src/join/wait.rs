@@ -1,0 +1,73 @@
+//! Waiting for one object to become what it shall be: by watch, with a deadline.
+
+use std::time::Duration;
+
+use client::{Api, At, Error, ListOptions, Result, WatchEvent, WatchOptions};
+use futures_util::StreamExt;
+use machinery::Object;
+
+/// After an error the server is asked again, until the deadline.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// The deadline has passed; the last error, if there was one.
+#[derive(Debug)]
+pub(super) struct Late(pub(super) Option<Error>);
+
+/// Waits until `check` finds something in the object (`None`: it does not exist).
+pub(super) async fn until<T>(
+    api: &dyn Api,
+    at: At<'_>,
+    limit: Duration,
+    check: impl Fn(Option<&Object>) -> Option<T> + Send + Sync,
+) -> std::result::Result<T, Late> {
+    let mut last = None;
+    let search = async {
+        loop {
+            match follow(api, at, &check).await {
+                Ok(Some(found)) => return found,
+                Ok(None) => {}
+                Err(e) => {
+                    last = Some(e);
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+        }
+    };
+    let found = tokio::time::timeout(limit, search).await;
+    found.map_err(|_| Late(last))
+}
+
+/// One list and one watch; `None` when the watch ended first.
+async fn follow<T>(
+    api: &dyn Api,
+    at: At<'_>,
+    check: &(impl Fn(Option<&Object>) -> Option<T> + Send + Sync),
+) -> Result<Option<T>> {
+    let all = At::all(at.resource, at.namespace);
+    let field_selector = format!("metadata.name={}", at.name);
+    let select = ListOptions {
+        field_selector: field_selector.clone(),
+        ..ListOptions::default()
+    };
+    let list = api.list(all, &select).await?;
+    if let Some(found) = check(list.items.first()) {
+        return Ok(Some(found));
+    }
+    let options = WatchOptions {
+        field_selector,
+        resource_version: list.revision.to_string(),
+        ..WatchOptions::default()
+    };
+    let mut events = api.watch(all, &options).await?;
+    while let Some(event) = events.next().await {
+        let found = match event? {
+            WatchEvent::Added(o) | WatchEvent::Modified(o) => check(Some(&o)),
+            WatchEvent::Deleted(_) => check(None),
+            WatchEvent::Bookmark { .. } => None,
+        };
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,145 @@
+//! A control plane and one member in memory, under virtual time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::fake::FakeApi;
+use client::{Api, ApiResource};
+use jiff::Timestamp;
+use machinery::Gvr;
+use machinery::time::Clock;
+use members::{Endpoint, Members};
+use runtime::{Informers, Recorder, Shutdown, Tasks};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::resources::{CLUSTERS, NAMESPACES};
+use crate::start::{Deps, Options, start};
+
+static SECRETS: Gvr = Gvr::constant("", "v1", "secrets");
+
+/// Tells tokio's time, so that tests need not wait.
+pub(crate) struct VirtualClock(Instant);
+
+impl Clock for VirtualClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_second(1_767_225_600).unwrap() + self.0.elapsed()
+    }
+}
+
+pub(crate) struct Lab {
+    pub(crate) host: Arc<FakeApi>,
+    pub(crate) member: Arc<FakeApi>,
+    pub(crate) tasks: Tasks,
+    pub(crate) began: Instant,
+}
+
+pub(crate) fn served(group: &str, version: &str, name: &str, kind: &str) -> ApiResource {
+    ApiResource {
+        resource: Gvr::new(group, version, name),
+        kind: kind.into(),
+        namespaced: true,
+        verbs: Vec::new(),
+        subresources: Vec::new(),
+        categories: Vec::new(),
+        short_names: Vec::new(),
+    }
+}
+
+pub(crate) fn cluster(name: &str, mode: &str) -> Value {
+    json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
+           "metadata": {"name": name, "generation": 1, "creationTimestamp": "2026-01-01T00:00:00Z"},
+           "spec": {"syncMode": mode, "apiEndpoint": "https://m", "secretRef": {"namespace": "kc", "name": name}}})
+}
+
+pub(crate) fn condition<'a>(cluster: &'a Value, kind: &str) -> (&'a str, &'a str) {
+    let all = cluster["status"]["conditions"].as_array();
+    let found = all.into_iter().flatten().find(|c| c["type"] == kind);
+    found.map_or(("", ""), |c| {
+        (c["status"].as_str().unwrap(), c["reason"].as_str().unwrap())
+    })
+}
+
+pub(crate) fn ready(cluster: &Value) -> (&str, &str) {
+    condition(cluster, "Ready")
+}
+
+pub(crate) fn taints(cluster: &Value) -> Vec<String> {
+    let all = cluster["spec"]["taints"].as_array();
+    let keys = all
+        .into_iter()
+        .flatten()
+        .map(|t| t["key"].as_str().unwrap());
+    keys.map(|k| k.replace("cluster.karmada.io/", "")).collect()
+}
+
+impl Lab {
+    pub(crate) fn start() -> Self {
+        let (host, member) = (FakeApi::new(), FakeApi::new());
+        member.serve(served("", "v1", "pods", "Pod"));
+        member.serve_raw("/readyz", "ok");
+        member.serve_raw("/version", r#"{"gitVersion":"v1.36.0"}"#);
+        let tasks = Tasks::new(Shutdown::new());
+        let informers = Informers::new(&tasks);
+        let control: Arc<dyn Api> = host.clone();
+        let api = Arc::clone(&member);
+        let connect = move |_: &Endpoint, _: &Tasks| Ok(Arc::clone(&api) as Arc<dyn Api>);
+        let members = Members::start(control.clone(), &informers, Arc::new(connect), &tasks);
+        let began = Instant::now();
+        start(Deps {
+            control,
+            members,
+            recorder: Recorder::disabled(),
+            clock: Arc::new(VirtualClock(began)),
+            informers,
+            tasks: tasks.clone(),
+            options: Options::default(),
+        });
+        Self {
+            host,
+            member,
+            tasks,
+            began,
+        }
+    }
+
+    pub(crate) fn seed_secret(&self, name: &str) {
+        self.host.seed(
+            &SECRETS,
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": "kc"},
+                   "data": {"token": "dA==", "caBundle": "Yw=="}}),
+        );
+    }
+
+    /// A cluster in push mode with all it needs.
+    pub(crate) fn join(&self, name: &str) {
+        self.seed_secret(name);
+        self.host.seed(&CLUSTERS, cluster(name, "Push"));
+    }
+
+    pub(crate) fn cluster(&self, name: &str) -> Value {
+        self.host.object(&CLUSTERS, "", name).unwrap_or_default()
+    }
+
+    pub(crate) fn space(&self, name: &str) -> Option<Value> {
+        let space = openapi::karmada::names::execution_space(name);
+        self.host.object(&NAMESPACES, "", &space)
+    }
+
+    /// Waits, in virtual time, until the cluster is as a test wants it.
+    pub(crate) async fn until(&self, name: &str, what: impl Fn(&Value) -> bool) -> Value {
+        for _ in 0..100_000 {
+            let cluster = self.cluster(name);
+            if what(&cluster) {
+                return cluster;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("not reached: {}", self.cluster(name));
+    }
+
+    /// Until everything that happens soon has happened.
+    pub(crate) async fn settle(&self) {
+        tokio::time::sleep(Duration::from_millis(900)).await;
+    }
+}

@@ -1,0 +1,70 @@
+//! Puts the controllers together.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::Api;
+use machinery::time::Clock;
+use members::Members;
+use runtime::{Informers, Recorder, Tasks};
+
+use crate::{cluster, status};
+
+/// What the controllers work with.
+pub struct Deps {
+    /// The control plane.
+    pub control: Arc<dyn Api>,
+    pub members: Members,
+    pub recorder: Recorder,
+    pub clock: Arc<dyn Clock>,
+    /// The control plane's.
+    pub informers: Informers,
+    /// The controllers end with these.
+    pub tasks: Tasks,
+    pub options: Options,
+}
+
+/// Defaults are those of `karmada-controller-manager`.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// `--cluster-status-update-frequency`
+    pub status_period: Duration,
+    /// `--cluster-success-threshold`
+    pub success_threshold: Duration,
+    /// `--cluster-failure-threshold`
+    pub failure_threshold: Duration,
+    /// `--cluster-monitor-period`
+    pub monitor_period: Duration,
+    /// `--cluster-monitor-grace-period`
+    pub grace: Duration,
+    /// `--cluster-startup-grace-period`
+    pub startup_grace: Duration,
+    /// `--concurrent-cluster-syncs`: workers of the cluster controller.
+    pub workers: usize,
+    /// `--enable-cluster-resource-modeling`: nodes and pods are summed up.
+    pub resource_modeling: bool,
+    /// Gate `CustomizedClusterResourceModeling`: nodes are counted by grade.
+    pub customized_modeling: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            status_period: Duration::from_secs(10),
+            success_threshold: Duration::from_secs(30),
+            failure_threshold: Duration::from_secs(30),
+            monitor_period: Duration::from_secs(5),
+            grace: Duration::from_secs(40),
+            startup_grace: Duration::from_secs(60),
+            workers: 5,
+            resource_modeling: true,
+            customized_modeling: true,
+        }
+    }
+}
+
+/// Starts the controllers of this crate; they end with the tasks given.
+pub fn start(deps: Deps) {
+    cluster::start(&deps);
+    status::start(&deps);
+}

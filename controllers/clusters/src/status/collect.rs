@@ -1,0 +1,302 @@
+//! From what was found to the status that says so. Pure.
+
+use std::collections::BTreeMap;
+
+use client::{ApiResource, Discovered};
+use machinery::Quantity;
+use members::{Model, Summary};
+use openapi::karmada::cluster::{ApiEnablement, ApiResource as Served, GradeCount, ResourceModel};
+use serde_json::{Map, Value, json};
+
+use crate::condition::{self, Verdict};
+
+/// What a member serves.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Facts {
+    /// `gitVersion`; empty when it could not be read.
+    pub(super) version: String,
+    pub(super) enablements: Vec<ApiEnablement>,
+    pub(super) complete: Verdict,
+}
+
+/// What a member has.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Resources {
+    pub(super) summary: Summary,
+    /// Nodes by grade.
+    pub(super) modelings: Vec<GradeCount>,
+}
+
+/// What goes into the status; `None` leaves what is there.
+#[derive(Default)]
+pub(super) struct Findings<'a> {
+    pub(super) ready: Option<&'a Verdict>,
+    pub(super) facts: Option<&'a Facts>,
+    pub(super) resources: Option<&'a Resources>,
+}
+
+impl Facts {
+    /// `found`: `None` when discovery failed altogether.
+    pub(super) fn new(version: Option<String>, found: Option<&Discovered>) -> Self {
+        let enablements = found.map(|f| enablements(&f.resources)).unwrap_or_default();
+        let complete = match found {
+            Some(found) if !enablements.is_empty() && found.failed.is_empty() => Verdict::new(
+                "True",
+                "Complete",
+                "collected complete APIEnablements from the cluster",
+            ),
+            Some(_) if !enablements.is_empty() => {
+                let n = enablements.len();
+                let text = format!("might collect partial APIEnablements({n}) from the cluster");
+                Verdict::new("False", "Partial", text)
+            }
+            _ => Verdict::new(
+                "False",
+                "Empty",
+                "collected empty APIEnablements from the cluster",
+            ),
+        };
+        Self {
+            version: version.unwrap_or_default(),
+            enablements,
+            complete,
+        }
+    }
+
+    /// Whether nothing is missing.
+    pub(super) fn is_complete(&self) -> bool {
+        self.complete.is_true() && !self.version.is_empty()
+    }
+}
+
+/// By group version, and by name in each.
+fn enablements(all: &[ApiResource]) -> Vec<ApiEnablement> {
+    let mut groups: BTreeMap<String, BTreeMap<&str, &str>> = BTreeMap::new();
+    for served in all.iter().filter(|r| !r.resource.resource.contains('/')) {
+        groups
+            .entry(served.resource.api_version())
+            .or_default()
+            .insert(&served.resource.resource, &served.kind);
+    }
+    let resources = |all: BTreeMap<&str, &str>| {
+        all.into_iter()
+            .map(|(name, kind)| Served {
+                name: name.to_owned(),
+                kind: kind.to_owned(),
+            })
+            .collect()
+    };
+    groups
+        .into_iter()
+        .map(|(group_version, all)| ApiEnablement {
+            group_version,
+            resources: resources(all),
+        })
+        .collect()
+}
+
+/// The least that each grade asks for.
+pub(super) fn models(of: &[ResourceModel]) -> Vec<Model> {
+    of.iter()
+        .map(|model| Model {
+            ranges: model
+                .ranges
+                .iter()
+                .map(|r| (r.name.clone(), r.min))
+                .collect(),
+        })
+        .collect()
+}
+
+/// Grades with their counts.
+pub(super) fn grades(of: &[ResourceModel], counts: &[i64]) -> Vec<GradeCount> {
+    of.iter()
+        .zip(counts)
+        .map(|(model, count)| GradeCount {
+            grade: model.grade,
+            count: *count,
+        })
+        .collect()
+}
+
+/// The status after the findings; `None` when it says all of it already.
+pub(super) fn status(old: &Value, findings: &Findings<'_>, now: &str) -> Option<Value> {
+    let mut next = match old {
+        Value::Object(_) => old.clone(),
+        _ => json!({}),
+    };
+    if let Some(facts) = findings.facts {
+        set(
+            &mut next,
+            "kubernetesVersion",
+            facts.version.as_str().into(),
+        );
+        set(&mut next, "apiEnablements", json!(facts.enablements));
+        let conditions = &mut next["conditions"];
+        condition::set(conditions, "CompleteAPIEnablements", &facts.complete, now);
+    }
+    if let Some(ready) = findings.ready {
+        condition::set(&mut next["conditions"], "Ready", ready, now);
+    }
+    if let Some(Resources { summary, modelings }) = findings.resources {
+        next["nodeSummary"] = json!({"totalNum": summary.nodes, "readyNum": summary.ready});
+        let mut sums = json!({});
+        for (field, amounts) in [
+            ("allocatable", &summary.allocatable),
+            ("allocating", &summary.allocating),
+            ("allocated", &summary.allocated),
+        ] {
+            set(&mut sums, field, quantities(amounts));
+        }
+        set(&mut sums, "allocatableModelings", json!(modelings));
+        next["resourceSummary"] = sums;
+    }
+    (next != *old).then_some(next)
+}
+
+/// Sets a field, or removes it when there is nothing to say.
+fn set(object: &mut Value, field: &str, value: Value) {
+    let empty = match &value {
+        Value::String(s) => s.is_empty(),
+        Value::Array(a) => a.is_empty(),
+        Value::Object(o) => o.is_empty(),
+        _ => false,
+    };
+    if !empty {
+        object[field] = value;
+    } else if let Some(fields) = object.as_object_mut() {
+        fields.remove(field);
+    }
+}
+
+fn quantities(amounts: &BTreeMap<String, Quantity>) -> Value {
+    let texts: Map<String, Value> = amounts
+        .iter()
+        .map(|(name, amount)| (name.clone(), amount.to_string().into()))
+        .collect();
+    texts.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::Gvr;
+
+    use super::*;
+
+    fn served(group: &str, version: &str, name: &str, kind: &str) -> ApiResource {
+        ApiResource {
+            resource: Gvr::new(group, version, name),
+            kind: kind.into(),
+            namespaced: true,
+            verbs: Vec::new(),
+            subresources: Vec::new(),
+            categories: Vec::new(),
+            short_names: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn enablements_are_sorted_and_say_whether_they_are_complete() {
+        let resources = vec![
+            served("", "v1", "services", "Service"),
+            served("", "v1", "pods/log", "Pod"),
+            served("apps", "v1", "deployments", "Deployment"),
+            served("", "v1", "pods", "Pod"),
+        ];
+        let mut found = Discovered {
+            resources,
+            failed: Vec::new(),
+        };
+        let facts = Facts::new(Some("v1.36.0".into()), Some(&found));
+        assert_eq!(
+            json!(facts.enablements),
+            json!([
+                {"groupVersion": "apps/v1", "resources": [{"name": "deployments", "kind": "Deployment"}]},
+                {"groupVersion": "v1", "resources": [{"name": "pods", "kind": "Pod"}, {"name": "services", "kind": "Service"}]},
+            ])
+        );
+        let told = |facts: &Facts| (facts.complete.status, facts.complete.reason);
+        assert_eq!(told(&facts), ("True", "Complete"));
+        assert!(facts.is_complete());
+        assert!(!Facts::new(None, Some(&found)).is_complete());
+        found
+            .failed
+            .push(("metrics.k8s.io/v1".into(), "down".into()));
+        let partial = Facts::new(None, Some(&found));
+        assert_eq!(told(&partial), ("False", "Partial"));
+        assert!(partial.complete.message.contains("(2)"));
+        assert_eq!(told(&Facts::new(None, None)), ("False", "Empty"));
+        let nothing = Facts::new(None, Some(&Discovered::default()));
+        assert_eq!(told(&nothing), ("False", "Empty"));
+    }
+
+    fn amounts(of: &[(&str, &str)]) -> BTreeMap<String, Quantity> {
+        of.iter()
+            .map(|(name, text)| ((*name).to_owned(), Quantity::parse(text).unwrap()))
+            .collect()
+    }
+
+    #[test]
+    fn only_what_is_ours_changes_and_only_when_it_differs() {
+        let old = json!({
+            "remedyActions": ["TrafficControl"], "kubernetesVersion": "v1.30.0",
+            "conditions": [{"type": "Foreign", "status": "True", "lastTransitionTime": "t0", "reason": "", "message": ""}],
+            "resourceSummary": {"allocatable": {"gone": "1"}},
+        });
+        let facts = Facts::new(None, None);
+        let ready = Verdict::new("True", "ClusterReady", "fine");
+        let models = [
+            ResourceModel {
+                grade: 0,
+                ranges: Vec::new(),
+            },
+            ResourceModel {
+                grade: 3,
+                ranges: Vec::new(),
+            },
+        ];
+        let resources = Resources {
+            summary: Summary {
+                nodes: 2,
+                ready: 1,
+                allocatable: amounts(&[("cpu", "1500m"), ("memory", "2Gi"), ("pods", "220")]),
+                allocating: BTreeMap::new(),
+                allocated: amounts(&[("pods", "7")]),
+            },
+            modelings: grades(&models, &[2, 0]),
+        };
+        let findings = Findings {
+            ready: Some(&ready),
+            facts: Some(&facts),
+            resources: Some(&resources),
+        };
+        let next = status(&old, &findings, "t1").unwrap();
+        assert_eq!(next["remedyActions"], old["remedyActions"]);
+        assert_eq!(next["conditions"][0], old["conditions"][0]);
+        assert_eq!(next["conditions"][1]["type"], "CompleteAPIEnablements");
+        assert_eq!(next["conditions"][2]["lastTransitionTime"], "t1");
+        assert_eq!(next.get("kubernetesVersion"), None);
+        assert_eq!(next["nodeSummary"], json!({"totalNum": 2, "readyNum": 1}));
+        assert_eq!(
+            next["resourceSummary"],
+            json!({
+                "allocatable": {"cpu": "1500m", "memory": "2Gi", "pods": "220"}, "allocated": {"pods": "7"},
+                "allocatableModelings": [{"grade": 0, "count": 2}, {"grade": 3, "count": 0}],
+            })
+        );
+        assert_eq!(status(&next, &findings, "t2"), None);
+        assert_eq!(status(&next, &Findings::default(), "t2"), None);
+        assert_eq!(
+            status(
+                &Value::Null,
+                &Findings {
+                    ready: Some(&ready),
+                    ..Findings::default()
+                },
+                "t1"
+            )
+            .unwrap()["conditions"][0]["status"],
+            "True"
+        );
+    }
+}

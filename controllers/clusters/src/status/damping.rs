@@ -1,0 +1,99 @@
+//! A short absence is not told. Pure.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+/// How long an observation must last before it is shown.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Thresholds {
+    pub(super) success: Duration,
+    pub(super) failure: Duration,
+}
+
+/// The last observation of a cluster, and since when it is so.
+#[derive(Debug, Default)]
+pub(super) struct Damper(Option<(bool, Option<Timestamp>)>);
+
+impl Damper {
+    pub(super) fn is_fresh(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Whether an observation is to be shown now, where the status `shown` stands.
+    /// The first one is, and so is one that changes nothing or that finds nothing
+    /// shown. Only between ready and anything else time must pass.
+    pub(super) fn shows(
+        &mut self,
+        ready: bool,
+        shown: Option<&str>,
+        now: Timestamp,
+        thresholds: Thresholds,
+    ) -> bool {
+        let Some((was, since)) = self.0 else {
+            self.0 = Some((ready, None));
+            return true;
+        };
+        let Some(shown) = shown else { return true };
+        let since = if was == ready { since } else { Some(now) };
+        self.0 = Some((ready, since));
+        let needed = if ready {
+            thresholds.success
+        } else {
+            thresholds.failure
+        };
+        let lasted = |since| {
+            let lasted = now.duration_since(since);
+            !lasted.is_negative() && lasted.unsigned_abs() >= needed
+        };
+        (shown == "True") == ready || since.is_none_or(lasted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Steps: second, observed ready, shown, whether it shows.
+    fn check(steps: &[(i64, bool, Option<&str>, bool)]) {
+        let thresholds = Thresholds {
+            success: Duration::from_secs(30),
+            failure: Duration::from_secs(20),
+        };
+        let mut damper = Damper::default();
+        for (second, ready, shown, expected) in steps {
+            let now = Timestamp::from_second(*second).unwrap();
+            let shows = damper.shows(*ready, *shown, now, thresholds);
+            assert_eq!(shows, *expected, "at {second} of {steps:?}");
+        }
+    }
+
+    #[test]
+    fn only_what_lasts_is_shown() {
+        let (yes, no, unknown) = (Some("True"), Some("False"), Some("Unknown"));
+        check(&[(0, true, None, true)]);
+        check(&[(0, false, yes, true), (10, false, no, true)]);
+        check(&[
+            (0, true, None, true),
+            (10, true, yes, true),
+            (20, false, yes, false),
+            (30, false, yes, false),
+            (40, false, yes, true),
+            (50, false, no, true),
+            (60, true, no, false),
+            (80, true, no, false),
+            (90, true, no, true),
+        ]);
+        // Back in time: the clock starts anew with the next absence.
+        check(&[
+            (0, true, None, true),
+            (10, false, yes, false),
+            (20, true, yes, true),
+            (30, false, yes, false),
+            (49, false, yes, false),
+            (50, false, yes, true),
+        ]);
+        check(&[(0, true, yes, true), (10, false, unknown, true)]);
+        check(&[(0, true, yes, true), (10, false, None, true)]);
+    }
+}

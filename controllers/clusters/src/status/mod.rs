@@ -1,0 +1,19 @@
+//! What a member says of itself, written into its Cluster's status.
+//!
+//! Karmada: `pkg/controllers/status/cluster_status_controller.go`,
+//! `cluster_condition_cache.go`.
+
+mod collect;
+mod damping;
+mod probe;
+mod shell;
+mod track;
+
+use crate::start::Deps;
+
+pub(crate) fn start(deps: &Deps) {
+    shell::Controller::start(deps);
+}
+
+#[cfg(test)]
+mod tests;
