@@ -5,7 +5,7 @@
 //!
 //! Invariants: what is reported is decided in pure functions of objects; a status
 //! is written only where it differs, guarded by the revision that was read, so that
-//! a restart writes nothing. Spec and metadata are never written here. A member
+//! a restart writes nothing; what follows a write closely is gathered. Spec and metadata are never written here. A member
 //! that is slow or gone leaves the statuses of its works as they are.
 //!
 //! Entry points: [`start`], [`Deps`]; alone: [`work::start`] (beside a member in

@@ -21,12 +21,10 @@ use serde_json::{Map, Value, json};
 use super::aggregate::{aggregate, conditions, expected, is_told};
 use crate::deps::{BINDINGS, CLUSTER_BINDINGS, Deps, WORKS};
 use crate::mapper::Mapper;
-use crate::written::Written;
+use crate::written::{Turn, Written};
 
 /// Many, since a worker mostly waits for its write, and stores commit in groups.
 const WORKERS: usize = 16;
-/// Until the copy of the control plane shows what was just written.
-const ECHO: Duration = Duration::from_millis(2);
 /// After a conflict the newer object is about to arrive.
 const RETRY_CONFLICT: Duration = Duration::from_millis(5);
 /// Index of Works and of bindings by permanent id.
@@ -205,19 +203,21 @@ impl Shell {
                 self.written.forget(&key);
                 self.templates.forget(&key);
             }
-            Some(new) if is_due(change.old, new) => self.queue.add_lane(key, change.initial),
-            Some(_) => {}
+            Some(new) => {
+                if self.written.is_news(&key, new) || is_due(change.old, new) {
+                    self.queue.add_lane(key, change.initial);
+                }
+            }
         }
     }
 
     async fn reconcile(&self, key: &Key) -> Result<Action, Error> {
-        let found = self.informer(key.cluster_scoped).get_key(&key.name);
-        let Some(object) = found.filter(|b| !b.head().deleting) else {
-            return Ok(Action::Done);
+        let informer = self.informer(key.cluster_scoped);
+        let object = match self.written.turn(key, || informer.get_key(&key.name)) {
+            Turn::Now(binding) if !binding.head().deleting => binding,
+            Turn::In(rest) => return Ok(Action::After(rest)),
+            Turn::Now(_) | Turn::Gone | Turn::Awaited => return Ok(Action::Done),
         };
-        if self.written.is_ahead_of(key, &object) {
-            return Ok(Action::After(ECHO));
-        }
         let Some(id) = ids(&object).into_iter().next() else {
             return Ok(Action::Done);
         };
@@ -235,7 +235,6 @@ impl Shell {
             self.write_binding(key, &object, &binding, &items),
             self.write_template(key, &binding.spec.resource, &items),
         );
-        // Told one after the other, so that neither hides the other's failure.
         let conflict = [&on_binding, &on_template]
             .iter()
             .any(|r| r.as_ref().is_err_and(Error::is_conflict));

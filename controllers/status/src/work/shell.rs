@@ -19,12 +19,10 @@ use crate::access::MemberStatus;
 use crate::deps::{Deps, WORKS};
 use crate::facts::Facts;
 use crate::mapper::Mapper;
-use crate::written::Written;
+use crate::written::{Turn, Written};
 
 /// Many, since a worker mostly waits for its write, and stores commit in groups.
 const WORKERS: usize = 16;
-/// Until the copy of the control plane shows what was just written.
-const ECHO: Duration = Duration::from_millis(2);
 /// After a conflict the newer object is about to arrive.
 const RETRY_CONFLICT: Duration = Duration::from_millis(5);
 
@@ -119,10 +117,13 @@ impl Shell {
 
     fn work_changed(&self, change: &Change<'_>) {
         let key = change.key();
-        match change.new {
-            None => self.written.forget(&key),
-            Some(work) if work.head().deleting || self.written.is_echo(&key, work) => {}
-            Some(_) => self.queue.add_lane(Key::Work(key), change.initial),
+        let Some(work) = change.new else {
+            self.written.forget(&key);
+            return;
+        };
+        let awaited = self.written.is_news(&key, work);
+        if !work.head().deleting && (awaited || !self.written.is_echo(&key, work)) {
+            self.queue.add_lane(Key::Work(key), change.initial);
         }
     }
 
@@ -136,12 +137,11 @@ impl Shell {
                 return Ok(Action::Done);
             }
         };
-        let Some(work) = self.works.get_key(&key).filter(|w| !w.head().deleting) else {
-            return Ok(Action::Done);
+        let work = match self.written.turn(&key, || self.works.get_key(&key)) {
+            Turn::Now(work) if !work.head().deleting => work,
+            Turn::In(rest) => return Ok(Action::After(rest)),
+            Turn::Now(_) | Turn::Gone | Turn::Awaited => return Ok(Action::Done),
         };
-        if self.written.is_ahead_of(&key, &work) {
-            return Ok(Action::After(ECHO));
-        }
         let Some(cluster) = cluster_of_space(work.namespace()) else {
             return Ok(Action::Done);
         };
