@@ -5,8 +5,9 @@
 //!
 //! Invariants: what is reported is decided in pure functions of objects; a status
 //! is written only where it differs, guarded by the revision that was read, so that
-//! a restart writes nothing; what follows a write closely is gathered. Spec and metadata are never written here. A member
-//! that is slow or gone leaves the statuses of its works as they are.
+//! a restart writes nothing; what follows a write closely is gathered into the next.
+//! Spec and metadata are never written here. A member that is slow or gone leaves
+//! the statuses of its works as they are.
 //!
 //! Entry points: [`start`], [`Deps`]; alone: [`work::start`] (beside a member in
 //! pull mode), [`binding::start`].
