@@ -1,13 +1,19 @@
 //! A control plane and one member in memory, under virtual time.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
+use bytes::Bytes;
 use client::fake::FakeApi;
-use client::{Api, ApiResource};
+use client::{
+    Api, ApiResource, At, DeleteOptions, Discovered, List, ListOptions, Patch, Result,
+    WatchOptions, WatchStream, WriteOptions,
+};
 use jiff::Timestamp;
-use machinery::Gvr;
 use machinery::time::Clock;
+use machinery::{Gvr, Object};
 use members::{Endpoint, Members};
 use runtime::{Informers, Recorder, Shutdown, Tasks};
 use serde_json::{Value, json};
@@ -30,6 +36,7 @@ impl Clock for VirtualClock {
 pub(crate) struct Lab {
     pub(crate) host: Arc<FakeApi>,
     pub(crate) member: Arc<FakeApi>,
+    pub(crate) members: Members,
     pub(crate) tasks: Tasks,
     pub(crate) began: Instant,
 }
@@ -83,12 +90,17 @@ impl Lab {
         let informers = Informers::new(&tasks);
         let control: Arc<dyn Api> = host.clone();
         let api = Arc::clone(&member);
-        let connect = move |_: &Endpoint, _: &Tasks| Ok(Arc::clone(&api) as Arc<dyn Api>);
+        let connect = move |to: &Endpoint, _: &Tasks| {
+            Ok(match to.cluster.starts_with(HANGING) {
+                true => Arc::new(Hanging) as Arc<dyn Api>,
+                false => Arc::clone(&api) as Arc<dyn Api>,
+            })
+        };
         let members = Members::start(control.clone(), &informers, Arc::new(connect), &tasks);
         let began = Instant::now();
         start(Deps {
             control,
-            members,
+            members: members.clone(),
             recorder: Recorder::disabled(),
             clock: Arc::new(VirtualClock(began)),
             informers,
@@ -98,6 +110,7 @@ impl Lab {
         Self {
             host,
             member,
+            members,
             tasks,
             began,
         }
@@ -141,5 +154,44 @@ impl Lab {
     /// Until everything that happens soon has happened.
     pub(crate) async fn settle(&self) {
         tokio::time::sleep(Duration::from_millis(900)).await;
+    }
+}
+
+/// Members whose names begin so accept connections, and never answer.
+pub(crate) const HANGING: &str = "hanging";
+
+struct Hanging;
+
+#[async_trait]
+impl Api for Hanging {
+    async fn get(&self, _: At<'_>) -> Result<Object> {
+        pending().await
+    }
+    async fn list(&self, _: At<'_>, _: &ListOptions) -> Result<List> {
+        pending().await
+    }
+    async fn watch(&self, _: At<'_>, _: &WatchOptions) -> Result<WatchStream> {
+        pending().await
+    }
+    async fn create(&self, _: At<'_>, _: Value, _: &WriteOptions) -> Result<Object> {
+        pending().await
+    }
+    async fn update(&self, _: At<'_>, _: Value, _: &WriteOptions) -> Result<Object> {
+        pending().await
+    }
+    async fn patch(&self, _: At<'_>, _: Patch, _: &WriteOptions) -> Result<Object> {
+        pending().await
+    }
+    async fn delete(&self, _: At<'_>, _: &DeleteOptions) -> Result<Option<Object>> {
+        pending().await
+    }
+    async fn delete_collection(&self, _: At<'_>, _: &DeleteOptions, _: &ListOptions) -> Result<()> {
+        pending().await
+    }
+    async fn resources(&self) -> Result<Discovered> {
+        pending().await
+    }
+    async fn raw(&self, _: &str) -> Result<Bytes> {
+        pending().await
     }
 }

@@ -82,8 +82,12 @@ fn names(api: &FakeApi, resource: &Gvr) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn joining_makes_both_sides() {
+    fn may_be_spawned<F: Send>(work: F) -> F {
+        work
+    }
     let sides = Sides::new();
-    let joined = sides.join(&spec("m1")).await.unwrap();
+    let spec = spec("m1");
+    let joined = may_be_spawned(sides.join(&spec)).await.unwrap();
     assert_eq!(joined.id, "id-1");
     assert_eq!(
         names(&sides.member, &ACCOUNTS),

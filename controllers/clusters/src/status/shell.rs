@@ -132,7 +132,7 @@ impl Controller {
     async fn reconcile(&self, name: &str) -> Result<Action> {
         let wake = self.wakes.lock().remove(name).unwrap_or_default();
         let found = self.clusters.get("", name);
-        let Some(object) = found.filter(is_pushed) else {
+        let Some(object) = found.filter(is_reached) else {
             self.tracks.lock().remove(name);
             return Ok(Action::Done);
         };
@@ -257,10 +257,12 @@ impl Controller {
     }
 }
 
-fn is_pushed(cluster: &Object) -> bool {
+/// Whether it is the control plane that asks this member. A Cluster that names no
+/// secret reports through somebody else.
+fn is_reached(cluster: &Object) -> bool {
     cluster
         .view::<Cluster>()
-        .is_ok_and(|c| c.spec.sync_mode != "Pull")
+        .is_ok_and(|c| c.spec.sync_mode != "Pull" && c.spec.secret_ref.is_some())
 }
 
 fn is_kept(cluster: &Object) -> bool {

@@ -8,7 +8,7 @@ use client::Error;
 use machinery::{Gvr, Status};
 use serde_json::json;
 
-use crate::lab::{Lab, condition, ready, taints};
+use crate::lab::{HANGING, Lab, condition, ready, taints};
 use crate::resources::CLUSTERS;
 
 static NODES: Gvr = Gvr::constant("", "v1", "nodes");
@@ -162,4 +162,58 @@ async fn foreign_parts_of_the_status_stay() {
     assert_eq!(done["status"]["conditions"][0], foreign);
     assert_eq!(done["status"]["remedyActions"], json!(["TrafficControl"]));
     lab.tasks.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_names_no_secret_reports_for_himself() {
+    let lab = Lab::start();
+    let mut other = crate::lab::cluster("m1", "Push");
+    other["spec"]["secretRef"] = serde_json::Value::Null;
+    lab.host.seed(&CLUSTERS, other);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(ready(&lab.cluster("m1")), ("", ""));
+    lab.tasks.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_definition_that_appears_in_a_member_is_told_soon() {
+    static CRDS: Gvr = Gvr::constant("apiextensions.k8s.io", "v1", "customresourcedefinitions");
+    let lab = Lab::start();
+    lab.join("m1");
+    lab.until("m1", |c| ready(c).0 == "True").await;
+    lab.settle().await;
+    lab.members.get("m1").unwrap().managed(&CRDS);
+    lab.member
+        .serve(crate::lab::served("example.com", "v1", "foos", "Foo"));
+    let since = lab.began.elapsed();
+    lab.member.seed(
+        &CRDS,
+        json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+               "metadata": {"name": "foos.example.com", "labels": {"karmada.io/managed": "true"}}}),
+    );
+    lab.until("m1", |c| {
+        c["status"]["apiEnablements"][0]["groupVersion"] == "example.com/v1"
+    })
+    .await;
+    assert!(lab.began.elapsed() - since < Duration::from_secs(1));
+    lab.tasks.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_that_never_answers_delays_no_other_and_no_end() {
+    let lab = Lab::start();
+    for n in 0..10 {
+        lab.join(&format!("{HANGING}-{n}"));
+    }
+    lab.join("m1");
+    lab.until("m1", |c| ready(c).0 == "True").await;
+    assert!(lab.began.elapsed() < Duration::from_millis(100));
+    let told = lab
+        .until(&format!("{HANGING}-3"), |c| ready(c).0 == "False")
+        .await;
+    assert_eq!(ready(&told).1, "ClusterNotReachable");
+    let before = tokio::time::Instant::now();
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    lab.tasks.stop().await;
+    assert!(before.elapsed() < Duration::from_secs(12));
 }
