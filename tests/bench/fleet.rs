@@ -1,0 +1,247 @@
+//! A control plane and three simulated members, each a process of its own.
+//!
+//! One fleet serves three files: single Deployments ([`crate::flow`]), many at
+//! once (here), and a restart with everything in step ([`crate::restart`]).
+
+use std::collections::HashSet;
+use std::sync::mpsc::{self, Receiver};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::create::{Load, load};
+use crate::figure::{Limit, Report};
+use crate::kubeconfig::Kubeconfig;
+use crate::objects::{BINDINGS, CLUSTERS, DEPLOYMENTS, POLICIES, deployment, policy};
+use crate::process::{self, MIB, Process, until};
+use crate::wire::{Connection, Handle};
+use crate::{flow, restart};
+
+pub(crate) const MEMBERS: usize = 3;
+const FEW: usize = 300;
+const MANY: usize = 1000;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The processes; dropped in this order.
+pub(crate) struct Fleet {
+    pub(crate) plane: Process,
+    pub(crate) members: Vec<Process>,
+    pub(crate) dir: TempDir,
+}
+
+impl Fleet {
+    fn start() -> anyhow::Result<Self> {
+        let dir = tempfile::tempdir()?;
+        let plane = Process::serve(&dir.path().join("plane"))?;
+        let mut members = Vec::new();
+        for n in 1..=MEMBERS {
+            let path = dir.path().join(format!("member{n}")).display().to_string();
+            members.push(Process::start(&[
+                "member",
+                "--dir",
+                &path,
+                "--listen",
+                "127.0.0.1:0",
+            ])?);
+        }
+        let fleet = Self {
+            plane,
+            members,
+            dir,
+        };
+        for (n, member) in fleet.members.iter().enumerate() {
+            fleet.join(&format!("member{}", n + 1), member)?;
+        }
+        fleet.wait_ready()?;
+        Ok(fleet)
+    }
+
+    fn join(&self, name: &str, member: &Process) -> anyhow::Result<()> {
+        let out = std::process::Command::new(process::BINARY)
+            .args(["join", name, "--cluster-kubeconfig"])
+            .arg(&member.kubeconfig)
+            .arg("--kubeconfig")
+            .arg(&self.plane.kubeconfig)
+            .output()?;
+        let told = String::from_utf8_lossy(&out.stderr);
+        ensure!(out.status.success(), "join {name}: {told}");
+        Ok(())
+    }
+
+    /// Until every Cluster is Ready and tells what it serves.
+    pub(crate) fn wait_ready(&self) -> anyhow::Result<()> {
+        let mut connection = Connection::open(&self.plane.access()?)?;
+        until("all clusters ready", PATIENCE, || {
+            let list = connection.get(CLUSTERS)?.json()?;
+            let ready = items(&list).filter(|c| {
+                condition(c, "Ready")
+                    && c["status"]["apiEnablements"]
+                        .as_array()
+                        .is_some_and(|e| !e.is_empty())
+            });
+            Ok(ready.count() == MEMBERS)
+        })
+    }
+
+    /// Until `count` bindings are applied in full.
+    pub(crate) fn wait_applied(&self, count: usize) -> anyhow::Result<()> {
+        let mut connection = Connection::open(&self.plane.access()?)?;
+        until("all bindings FullyApplied", PATIENCE, || {
+            let list = connection.get(BINDINGS)?.json()?;
+            Ok(items(&list)
+                .filter(|b| condition(b, "FullyApplied"))
+                .count()
+                >= count)
+        })
+    }
+}
+
+pub(crate) fn items(list: &Value) -> impl Iterator<Item = &Value> {
+    list["items"].as_array().into_iter().flatten()
+}
+
+fn condition(object: &Value, kind: &str) -> bool {
+    let conditions = object["status"]["conditions"].as_array();
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|c| c["type"] == kind && c["status"] == "True")
+}
+
+/// A Deployment was seen in a member.
+pub(crate) struct Seen {
+    pub(crate) member: usize,
+    pub(crate) at: Instant,
+    pub(crate) name: String,
+    pub(crate) image: String,
+}
+
+/// Watches of the members' Deployments.
+pub(crate) struct Watches {
+    pub(crate) seen: Receiver<Seen>,
+    handles: Vec<Handle>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Watches {
+    pub(crate) fn open(members: &[Process]) -> anyhow::Result<Self> {
+        let (sender, seen) = mpsc::channel();
+        let (mut handles, mut threads) = (Vec::new(), Vec::new());
+        for (member, process) in members.iter().enumerate() {
+            let to: Kubeconfig = process.access()?;
+            let mut connection = Connection::open(&to)?;
+            let list = connection.get(DEPLOYMENTS)?.json()?;
+            let revision = list["metadata"]["resourceVersion"]
+                .as_str()
+                .context("no revision")?;
+            let path = format!("{DEPLOYMENTS}?watch=true&resourceVersion={revision}");
+            handles.push(connection.handle()?);
+            let sender = sender.clone();
+            threads.push(std::thread::spawn(move || {
+                // Ends when the socket is shut down, which is an error by then.
+                let _ = connection.lines(&path, |line| {
+                    let at = Instant::now();
+                    let Ok(event) = serde_json::from_slice::<Value>(line) else {
+                        return;
+                    };
+                    let object = &event["object"];
+                    let containers = &object["spec"]["template"]["spec"]["containers"];
+                    let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
+                    let _ = sender.send(Seen {
+                        member,
+                        at,
+                        name: text(&object["metadata"]["name"]),
+                        image: text(&containers[0]["image"]),
+                    });
+                });
+            }));
+        }
+        Ok(Self {
+            seen,
+            handles,
+            threads,
+        })
+    }
+
+    /// When the last of `count` Deployments came to the last member.
+    fn all(&self, prefix: &str, count: usize) -> anyhow::Result<Instant> {
+        let mut there: HashSet<(usize, String)> = HashSet::new();
+        let mut last = Instant::now();
+        while there.len() < count * MEMBERS {
+            let seen = self.seen.recv_timeout(PATIENCE).with_context(|| {
+                format!("{} of {} objects in members", there.len(), count * MEMBERS)
+            })?;
+            if seen.name.starts_with(prefix) && there.insert((seen.member, seen.name)) {
+                last = seen.at;
+            }
+        }
+        Ok(last)
+    }
+}
+
+impl Drop for Watches {
+    fn drop(&mut self) {
+        self.handles.clear();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
+    let fleet = Fleet::start()?;
+    let to = fleet.plane.access()?;
+    Connection::open(&to)?.post(POLICIES, &policy())?;
+    fleet.plane.quiet(Duration::from_secs(10))?;
+
+    let watches = Watches::open(&fleet.members)?;
+    let single = flow::run(report, &fleet, &watches)?;
+    few(report, &fleet, &watches, single)?;
+    drop(watches);
+
+    let watches = Watches::open(&fleet.members)?;
+    let more = MANY - FEW - single;
+    create(&to, "more", more)?;
+    watches.all("more", more)?;
+    drop(watches);
+    fleet.wait_applied(MANY)?;
+    fleet.plane.quiet(PATIENCE)?;
+    let setup = "serve with 1,000 Deployments in 3 members, all FullyApplied and quiet";
+    let resident = fleet.plane.resident()? / MIB;
+    report.tell("fleet_memory", resident, "MiB", Limit::Below(150.0), setup);
+    restart::run(report, fleet)
+}
+
+fn create(to: &Kubeconfig, prefix: &str, count: usize) -> anyhow::Result<()> {
+    let of = Load {
+        path: DEPLOYMENTS,
+        count,
+        connections: 16,
+    };
+    load(to, &of, |n| {
+        deployment(&format!("{prefix}-{n}"), 1 + n as u32 % 2)
+    })
+}
+
+fn few(report: &mut Report, fleet: &Fleet, watches: &Watches, before: usize) -> anyhow::Result<()> {
+    let to = fleet.plane.access()?;
+    let used = fleet.plane.quiet(PATIENCE)?;
+    let began = Instant::now();
+    create(&to, "few", FEW)?;
+    let accepted = began.elapsed().as_secs_f64();
+    let last = watches.all("few", FEW)?.duration_since(began).as_secs_f64();
+    fleet.wait_applied(before + FEW)?;
+    let applied = began.elapsed().as_secs_f64();
+    let cpu = fleet.plane.quiet(PATIENCE)? - used;
+    let setup = "300 Deployments to 3 simulated members in processes of their own, 16 creators";
+    let rate = (FEW * MEMBERS) as f64 / last;
+    report.tell("fleet_rate", rate, "1/s", Limit::AtLeast(500.0), setup);
+    report.tell("fleet_accepted", accepted, "s", Limit::None, setup);
+    report.tell("fleet_applied", applied, "s", Limit::None, setup);
+    let setup = "the same, from the first POST until the control plane is quiet, events included";
+    report.tell("fleet_cpu", cpu, "s", Limit::Below(1.5), setup);
+    Ok(())
+}

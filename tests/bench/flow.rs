@@ -1,0 +1,56 @@
+//! One Deployment at a time, with everything else idle: how long until the last
+//! member has it, and how long until the last one has its new image.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+
+use crate::figure::{Limit, Report, median};
+use crate::fleet::{Fleet, MEMBERS, Watches};
+use crate::objects::{DEPLOYMENTS, deployment};
+use crate::wire::Connection;
+
+const ROUNDS: usize = 31;
+/// Between rounds, for pods to get ready and for status to come back.
+const PAUSE: Duration = Duration::from_millis(400);
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Tells both figures; gives the number of Deployments left behind.
+pub(crate) fn run(report: &mut Report, fleet: &Fleet, watches: &Watches) -> anyhow::Result<usize> {
+    let mut connection = Connection::open(&fleet.plane.access()?)?;
+    let (mut creates, mut changes) = (Vec::new(), Vec::new());
+    for n in 0..ROUNDS {
+        let name = format!("single-{n}");
+        let began = Instant::now();
+        connection.post(DEPLOYMENTS, &deployment(&name, 2))?;
+        creates.push(last(watches, &name, "nginx:1.25", began)?);
+        std::thread::park_timeout(PAUSE);
+        let patch = r#"{"spec":{"template":{"spec":{"containers":[{"name":"main","image":"nginx:1.26"}]}}}}"#;
+        let began = Instant::now();
+        connection.patch(&format!("{DEPLOYMENTS}/{name}"), patch)?;
+        changes.push(last(watches, &name, "nginx:1.26", began)?);
+        std::thread::park_timeout(PAUSE);
+    }
+    let setup = "one Deployment to 3 members, idle, from the request to the last member's watch, median of 31";
+    for (name, values) in [("flow_create", &mut creates), ("flow_image", &mut changes)] {
+        report.tell(name, median(values), "ms", Limit::Below(20.0), setup);
+    }
+    Ok(ROUNDS)
+}
+
+/// Milliseconds until every member had `name` with `image`.
+fn last(watches: &Watches, name: &str, image: &str, began: Instant) -> anyhow::Result<f64> {
+    let mut there = [false; MEMBERS];
+    loop {
+        let seen = watches
+            .seen
+            .recv_timeout(PATIENCE)
+            .with_context(|| format!("{name} with {image} did not reach every member"))?;
+        if seen.name == name && seen.image == image {
+            there[seen.member] = true;
+            if there.iter().all(|t| *t) {
+                return Ok(seen.at.duration_since(began).as_secs_f64() * 1000.0);
+            }
+        }
+    }
+}

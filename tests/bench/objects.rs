@@ -1,0 +1,56 @@
+//! Objects that the load consists of, and where they are posted.
+
+use serde_json::json;
+
+pub(crate) const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
+pub(crate) const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
+pub(crate) const POLICIES: &str =
+    "/apis/policy.karmada.io/v1alpha1/namespaces/default/propagationpolicies";
+pub(crate) const BINDINGS: &str =
+    "/apis/work.karmada.io/v1alpha2/namespaces/default/resourcebindings";
+pub(crate) const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
+
+/// A ConfigMap with `size` bytes of data.
+pub(crate) fn configmap(name: &str, size: usize) -> String {
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": { "name": name, "namespace": "default", "labels": { "app": "bench" } },
+        "data": { "text": "x".repeat(size) },
+    })
+    .to_string()
+}
+
+/// A Deployment of the size people write.
+pub(crate) fn deployment(name: &str, replicas: u32) -> String {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": { "name": name, "namespace": "default", "labels": { "app": name } },
+        "spec": {
+            "replicas": replicas,
+            "selector": { "matchLabels": { "app": name } },
+            "template": {
+                "metadata": { "labels": { "app": name } },
+                "spec": { "containers": [{
+                    "name": "main", "image": "nginx:1.25",
+                    "ports": [{ "containerPort": 80 }],
+                    "resources": { "requests": { "cpu": "10m", "memory": "16Mi" } },
+                    "env": [{ "name": "MODE", "value": "production" }],
+                }]},
+            },
+        },
+    })
+    .to_string()
+}
+
+/// Every Deployment of the namespace, to every cluster.
+pub(crate) fn policy() -> String {
+    json!({
+        "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
+        "metadata": { "name": "all", "namespace": "default" },
+        "spec": {
+            "resourceSelectors": [{ "apiVersion": "apps/v1", "kind": "Deployment" }],
+            "placement": { "replicaScheduling": { "replicaSchedulingType": "Duplicated" } },
+        },
+    })
+    .to_string()
+}

@@ -1,0 +1,152 @@
+//! Processes of the binary under test, and what the kernel says about them.
+//!
+//! A process is killed when its handle is dropped, so a failed figure leaves
+//! nothing behind.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+
+use crate::kubeconfig::Kubeconfig;
+
+pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_flotilla");
+/// The kernel's unit of CPU time as user space sees it, on every Linux.
+const TICKS_PER_SECOND: f64 = 100.0;
+pub(crate) const MIB: f64 = 1024.0 * 1024.0;
+
+/// A server that has said it is ready.
+pub(crate) struct Process {
+    child: Child,
+    /// From spawning to the ready line.
+    pub(crate) took: Duration,
+    pub(crate) kubeconfig: PathBuf,
+}
+
+impl Process {
+    /// Starts `flotilla ARGUMENTS` and waits for its ready line.
+    pub(crate) fn start(arguments: &[&str]) -> anyhow::Result<Self> {
+        let began = Instant::now();
+        let mut child = Command::new(BINARY)
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot start the binary")?;
+        let mut line = String::new();
+        if let Some(out) = child.stdout.take() {
+            BufReader::new(out).read_line(&mut line)?;
+        }
+        let took = began.elapsed();
+        let kubeconfig = match line.trim().split_once("kubeconfig=") {
+            Some((head, path)) if head.starts_with("ready ") => PathBuf::from(path),
+            _ => {
+                let _ = child.kill();
+                let _ = child.wait();
+                bail!("`{}` did not get ready: {line:?}", arguments.join(" "));
+            }
+        };
+        Ok(Self {
+            child,
+            took,
+            kubeconfig,
+        })
+    }
+
+    /// `flotilla serve` on a directory.
+    pub(crate) fn serve(dir: &Path) -> anyhow::Result<Self> {
+        let dir = dir.display().to_string();
+        Self::start(&["serve", "--data-dir", &dir, "--listen", "127.0.0.1:0"])
+    }
+
+    pub(crate) fn access(&self) -> anyhow::Result<Kubeconfig> {
+        Kubeconfig::read(&self.kubeconfig)
+    }
+
+    /// Ends it as an operator does, and waits for it.
+    pub(crate) fn stop(mut self) -> anyhow::Result<()> {
+        let pid = self.child.id().to_string();
+        let told = Command::new("kill").args(["-TERM", &pid]).status()?;
+        ensure!(told.success(), "cannot signal process {pid}");
+        let ended = self.child.wait()?;
+        ensure!(ended.success(), "the server ended with {ended}");
+        Ok(())
+    }
+
+    /// Seconds of CPU used so far, by all threads, user and kernel.
+    pub(crate) fn cpu(&self) -> anyhow::Result<f64> {
+        let text = self.proc("stat")?;
+        // The name in parentheses may contain anything; the fields follow it.
+        let fields = text.rsplit_once(')').context("a line of /proc/stat")?.1;
+        let mut fields = fields.split_whitespace().skip(11);
+        let mut next = || -> anyhow::Result<f64> {
+            Ok(fields.next().context("a field of /proc/stat")?.parse()?)
+        };
+        Ok((next()? + next()?) / TICKS_PER_SECOND)
+    }
+
+    /// Resident bytes now.
+    pub(crate) fn resident(&self) -> anyhow::Result<f64> {
+        self.status("VmRSS:")
+    }
+
+    /// The most bytes that were resident since [`Self::forget_peak`].
+    pub(crate) fn peak(&self) -> anyhow::Result<f64> {
+        self.status("VmHWM:")
+    }
+
+    pub(crate) fn forget_peak(&self) -> anyhow::Result<()> {
+        fs::write(format!("/proc/{}/clear_refs", self.child.id()), "5")?;
+        Ok(())
+    }
+
+    /// Waits until it uses no CPU to speak of, at most `limit`; gives the seconds
+    /// of CPU used until then.
+    pub(crate) fn quiet(&self, limit: Duration) -> anyhow::Result<f64> {
+        let deadline = Instant::now() + limit;
+        let mut before = self.cpu()?;
+        loop {
+            std::thread::park_timeout(Duration::from_millis(1000));
+            let now = self.cpu()?;
+            if now - before <= 0.03 || Instant::now() > deadline {
+                return Ok(now);
+            }
+            before = now;
+        }
+    }
+
+    fn status(&self, field: &str) -> anyhow::Result<f64> {
+        let text = self.proc("status")?;
+        let line = text.lines().find_map(|l| l.strip_prefix(field));
+        let kib = line.and_then(|l| l.split_whitespace().next());
+        Ok(kib.context("a line of /proc/status")?.parse::<f64>()? * 1024.0)
+    }
+
+    fn proc(&self, file: &str) -> anyhow::Result<String> {
+        let path = format!("/proc/{}/{file}", self.child.id());
+        fs::read_to_string(&path).with_context(|| path)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Asks again until `done` says so.
+pub(crate) fn until(
+    what: &str,
+    limit: Duration,
+    mut done: impl FnMut() -> anyhow::Result<bool>,
+) -> anyhow::Result<()> {
+    let deadline = Instant::now() + limit;
+    while !done()? {
+        ensure!(Instant::now() < deadline, "{what}: not within {limit:?}");
+        std::thread::park_timeout(Duration::from_millis(100));
+    }
+    Ok(())
+}

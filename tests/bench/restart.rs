@@ -1,0 +1,99 @@
+//! A restart with everything in step: how soon it serves, and that it writes
+//! nothing to any member.
+
+use std::time::Duration;
+
+use anyhow::Context;
+
+use crate::figure::{Limit, Report};
+use crate::fleet::{Fleet, items};
+use crate::objects::DEPLOYMENTS;
+use crate::process::Process;
+use crate::wire::Connection;
+
+/// Long enough for every informer to sync and every key to be looked at again.
+const SETTLE: Duration = Duration::from_secs(30);
+
+pub(crate) fn run(report: &mut Report, fleet: Fleet) -> anyhow::Result<()> {
+    let before = state(&fleet.members)?;
+    let Fleet {
+        plane,
+        members,
+        dir,
+    } = fleet;
+    plane.stop()?;
+    let plane = Process::serve(&dir.path().join("plane"))?;
+    let took = plane.took.as_secs_f64();
+    let fleet = Fleet {
+        plane,
+        members,
+        dir,
+    };
+    fleet.wait_ready()?;
+    let cpu = fleet.plane.quiet(SETTLE)?;
+    let after = state(&fleet.members)?;
+    let setup = "serve restarted with 1,000 Deployments in step in 3 members";
+    report.tell("restart_ready", took, "s", Limit::Below(1.0), setup);
+    report.tell("restart_cpu", cpu, "s", Limit::None, setup);
+    let writes = after.requests - before.requests;
+    report.tell(
+        "restart_writes",
+        writes,
+        "requests",
+        Limit::Below(1.0),
+        setup,
+    );
+    let changed = before
+        .versions
+        .iter()
+        .zip(&after.versions)
+        .filter(|(a, b)| a != b)
+        .count();
+    report.tell(
+        "restart_changed",
+        changed as f64,
+        "objects",
+        Limit::Below(1.0),
+        setup,
+    );
+    Ok(())
+}
+
+/// What tells whether somebody wrote to the members.
+struct State {
+    /// Mutating requests served over the network, of all members.
+    requests: f64,
+    /// Of every Deployment, in the order of lists: name and resourceVersion.
+    versions: Vec<String>,
+}
+
+fn state(members: &[Process]) -> anyhow::Result<State> {
+    let mut state = State {
+        requests: 0.0,
+        versions: Vec::new(),
+    };
+    for member in members {
+        let mut connection = Connection::open(&member.access()?)?;
+        let metrics = connection.get("/metrics")?.expect(200, "/metrics")?;
+        for line in String::from_utf8_lossy(&metrics.body).lines() {
+            let Some(series) = line.strip_prefix("apiserver_request_total{") else {
+                continue;
+            };
+            let reads = ["GET", "LIST", "WATCH", "CONNECT"];
+            if reads
+                .iter()
+                .any(|v| series.contains(&format!("verb=\"{v}\"")))
+            {
+                continue;
+            }
+            let value = series.rsplit(' ').next().context("a metric's value")?;
+            state.requests += value.parse::<f64>()?;
+        }
+        let list = connection.get(DEPLOYMENTS)?.json()?;
+        state.versions.extend(items(&list).map(|d| {
+            let metadata = &d["metadata"];
+            format!("{}@{}", metadata["name"], metadata["resourceVersion"])
+        }));
+    }
+    Ok(state)
+}
