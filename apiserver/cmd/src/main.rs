@@ -1,1 +1,48 @@
-fn main() {}
+//! The binary: reads the command line, wires the rooms, and runs.
+//!
+//! flags ──► command ──► [`plane::Plane`] (store, registry, HTTPS) + controllers ──► signals end it
+//!
+//! Invariants: every task started here is joined here. What a person reads goes to
+//! standard output, logs and errors to standard error; the exit code is 0 only
+//! when the command did what it says.
+
+mod cli;
+mod completion;
+mod control;
+mod demo;
+mod join;
+mod listen;
+mod logs;
+mod member;
+mod output;
+mod plane;
+mod serve;
+mod signals;
+mod unjoin;
+mod up;
+mod version;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let cli = cli::Cli::parse();
+    logs::init(cli.verbosity);
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+    {
+        Ok(runtime) => runtime,
+        Err(e) => return output::failed(&anyhow::anyhow!("cannot start the runtime: {e}")),
+    };
+    // Two crypto providers would make rustls refuse to choose; name ours once.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let code = match runtime.block_on(cli.command.run()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => output::failed(&e),
+    };
+    // What a failed start leaves behind ends with the process, without a word.
+    runtime.shutdown_background();
+    code
+}

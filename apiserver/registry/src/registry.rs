@@ -51,6 +51,8 @@ pub struct Options {
     pub chain: Arc<Chain>,
     pub creators: Creators,
     pub raw: Raw,
+    /// Which API groups are served; a simulated member leaves the federation out.
+    pub serves: fn(&str) -> bool,
 }
 
 impl Options {
@@ -61,6 +63,7 @@ impl Options {
             chain,
             creators: HashMap::new(),
             raw: Arc::new(|_| None),
+            serves: |_| true,
         }
     }
 }
@@ -88,7 +91,7 @@ const CRDS_PREFIX: &str = "/registry/apiextensions.k8s.io/customresourcedefiniti
 impl Registry {
     /// A registry over a store and its caches. Does no I/O.
     pub fn new(store: Arc<dyn Store>, hub: Arc<Hub>, options: Options) -> Arc<Self> {
-        let builtin = catalog_rows(&hub);
+        let builtin = catalog_rows(&hub, options.serves);
         Arc::new(Self {
             table: ArcSwap::from_pointee(Table::new(builtin.clone(), 1)),
             changed: watch::Sender::new(1),

@@ -238,10 +238,11 @@ impl Table {
 
 /// The rows of the catalog. Kinds that share a storage prefix share what is
 /// stored: the one kind among them that no view converts from.
-pub(crate) fn catalog_rows(hub: &Arc<Hub>) -> Vec<Arc<Row>> {
+pub(crate) fn catalog_rows(hub: &Arc<Hub>, serves: fn(&str) -> bool) -> Vec<Arc<Row>> {
     let kinds = openapi::catalog().kinds();
+    let kinds = || kinds.iter().filter(|k| serves(&k.gvr.group));
     let mut stored: HashMap<&str, Arc<Stored>> = HashMap::new();
-    for kind in kinds.iter().filter(|k| is_stored_version(&k.gvk)) {
+    for kind in kinds().filter(|k| is_stored_version(&k.gvk)) {
         let prefix = kind.storage_prefix.as_str();
         let gvr = &kind.gvr;
         let cache = if gvr.group.is_empty() && gvr.resource == "events" {
@@ -257,8 +258,7 @@ pub(crate) fn catalog_rows(hub: &Arc<Hub>) -> Vec<Arc<Row>> {
         });
         stored.insert(prefix, entry);
     }
-    kinds
-        .iter()
+    kinds()
         .filter_map(|kind| {
             let stored = stored.get(kind.storage_prefix.as_str())?;
             Some(Arc::new(Row::built_in(kind, Arc::clone(stored))))

@@ -1,1 +1,16 @@
-//! scheduler
+//! Placing: which clusters a binding's resource goes to.
+//!
+//! binding + clusters ──► [`core::schedule`] (pure) ──► spec.clusters, Scheduled condition
+//!
+//! Invariants: [`core`] does no I/O and knows no clock. The shell writes a result
+//! only where it differs from what is there.
+//!
+//! Entry points: [`core::schedule`], [`Scheduler`], [`Clusters`].
+
+mod clusters;
+pub mod core;
+mod decide;
+mod shell;
+
+pub use clusters::Clusters;
+pub use shell::{Options, Scheduler, placement_text};

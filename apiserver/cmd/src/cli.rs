@@ -1,0 +1,57 @@
+//! The command line: what can be typed. What it means is each command's own file.
+
+use clap::{Parser, Subcommand};
+
+use crate::{completion, demo, join, member, serve, unjoin, up, version};
+
+/// A multi-cluster Kubernetes control plane in one process.
+#[derive(Parser)]
+#[command(name = "flotilla", version, about, max_term_width = 100)]
+pub(crate) struct Cli {
+    /// How much is logged to standard error: 0 warnings, 1 information, 2 to 4 details.
+    #[arg(
+        short = 'v',
+        long = "v",
+        global = true,
+        default_value_t = 0,
+        value_name = "LEVEL"
+    )]
+    pub(crate) verbosity: u8,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Start a control plane, with simulated members if asked, in the foreground.
+    Up(up::Arguments),
+    /// Show what Flotilla does: a Deployment in three simulated clusters.
+    Demo(demo::Arguments),
+    /// Run the API server and its controllers with production flags.
+    Serve(serve::Arguments),
+    /// Run a simulated member cluster: an API server with hollow nodes.
+    Member(member::Arguments),
+    /// Register a cluster with the control plane.
+    Join(join::Arguments),
+    /// Remove a cluster from the control plane.
+    Unjoin(unjoin::Arguments),
+    /// Print the version.
+    Version(version::Arguments),
+    /// Print a completion script for a shell.
+    Completion(completion::Arguments),
+}
+
+impl Command {
+    pub(crate) async fn run(self) -> anyhow::Result<()> {
+        match self {
+            Self::Up(arguments) => Box::pin(up::run(arguments)).await,
+            Self::Demo(arguments) => Box::pin(demo::run(arguments)).await,
+            Self::Serve(arguments) => Box::pin(serve::run(arguments)).await,
+            Self::Member(arguments) => Box::pin(member::run(arguments)).await,
+            Self::Join(arguments) => Box::pin(join::run(arguments)).await,
+            Self::Unjoin(arguments) => Box::pin(unjoin::run(arguments)).await,
+            Self::Version(arguments) => version::run(&arguments),
+            Self::Completion(arguments) => completion::run(&arguments),
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! `flotilla completion`
+
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+
+/// Print a completion script for a shell.
+#[derive(Args)]
+#[command(after_help = "Example:\n  source <(flotilla completion bash)")]
+pub(crate) struct Arguments {
+    shell: Shell,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(
+        arguments.shell,
+        &mut crate::cli::Cli::command(),
+        "flotilla",
+        &mut script,
+    );
+    crate::output::line(String::from_utf8(script)?.trim_end());
+    Ok(())
+}

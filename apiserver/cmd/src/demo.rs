@@ -1,0 +1,212 @@
+//! `flotilla demo`: a Deployment and a policy become objects in three clusters.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::bail;
+use clap::Args;
+use client::{At, WriteOptions};
+use machinery::Gvr;
+use openapi::karmada::Binding;
+use runtime::{Informer, Select};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::member::Size;
+use crate::output;
+use crate::signals::Signals;
+use crate::up::Fleet;
+
+static DEPLOYMENTS: Gvr = Gvr::constant("apps", "v1", "deployments");
+static SERVICES: Gvr = Gvr::constant("", "v1", "services");
+static POLICIES: Gvr = Gvr::constant("policy.karmada.io", "v1alpha1", "propagationpolicies");
+static OVERRIDES: Gvr = Gvr::constant("policy.karmada.io", "v1alpha1", "overridepolicies");
+static BINDINGS: Gvr = Gvr::constant("work.karmada.io", "v1alpha2", "resourcebindings");
+
+const NAMESPACE: &str = "default";
+const MEMBERS: usize = 3;
+const REPLICAS: i64 = 8;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Show what Flotilla does, in a temporary directory: three simulated clusters, a
+/// Deployment, a Service, a policy that divides replicas 1:1:2, and an override.
+#[derive(Args)]
+#[command(after_help = "Example:\n  flotilla demo\n  flotilla demo --keep")]
+pub(crate) struct Arguments {
+    /// Leave it running, and print what to try with kubectl.
+    #[arg(long)]
+    keep: bool,
+}
+
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
+    let mut signals = Signals::listen()?;
+    let dir = tempfile::Builder::new()
+        .prefix("flotilla-demo-")
+        .tempdir()?;
+    output::progress("starting a control plane and 3 simulated clusters ...");
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let fleet = Fleet::start(dir.path(), any, MEMBERS, &Size::default()).await?;
+    let shown = tokio::select! {
+        () = signals.wait() => Ok(()),
+        shown = show(&fleet) => shown,
+    };
+    if shown.is_ok() && arguments.keep {
+        output::line(hints(&fleet));
+        signals.wait().await;
+    }
+    fleet.stop().await;
+    shown
+}
+
+async fn show(fleet: &Fleet) -> anyhow::Result<()> {
+    let api = &fleet.control.api;
+    output::progress("applying a Deployment, a Service, a policy and an override ...");
+    for (resource, object) in samples() {
+        api.create(
+            At::all(resource, NAMESPACE),
+            object,
+            &WriteOptions::default(),
+        )
+        .await?;
+    }
+    let informer = |resource| fleet.control.informers.get(api, &Select::all(resource));
+    let (deployments, bindings) = (informer(&DEPLOYMENTS), informer(&BINDINGS));
+    let changed = Arc::new(tokio::sync::Notify::new());
+    for informer in [&deployments, &bindings] {
+        let wake = Arc::clone(&changed);
+        informer.on_change(move |_| wake.notify_one());
+    }
+    let mut last = String::new();
+    let done = async {
+        loop {
+            let (table, ready) = table(&deployments, &bindings);
+            if table != last {
+                output::line(&table);
+                last = table;
+            }
+            if ready {
+                return;
+            }
+            changed.notified().await;
+        }
+    };
+    if tokio::time::timeout(PATIENCE, done).await.is_err() {
+        bail!(
+            "the Deployment did not become ready within {} s",
+            PATIENCE.as_secs()
+        );
+    }
+    output::line(format!(
+        "All {REPLICAS} replicas are ready, as the template's own status says."
+    ));
+    Ok(())
+}
+
+#[derive(Default, Deserialize)]
+struct Template {
+    #[serde(default)]
+    status: Counters,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Counters {
+    ready_replicas: i64,
+}
+
+/// Clusters, replicas and readiness as they are now; and whether that is all.
+fn table(deployments: &Informer, bindings: &Informer) -> (String, bool) {
+    let template = deployments
+        .get(NAMESPACE, "web")
+        .and_then(|d| d.view::<Template>().ok());
+    let ready = template.map_or(0, |t| t.status.ready_replicas);
+    let binding = bindings
+        .get(NAMESPACE, "web-deployment")
+        .and_then(|b| b.view::<Binding>().ok());
+    let mut lines = vec![format!(
+        "{:<10} {:>8} {:>6}  {}",
+        "CLUSTER", "REPLICAS", "READY", "HEALTH"
+    )];
+    for target in binding.iter().flat_map(|b| &b.spec.clusters) {
+        let item = binding
+            .iter()
+            .flat_map(|b| &b.status.aggregated_status)
+            .find(|i| i.cluster_name == target.name);
+        let here = item
+            .and_then(|i| i.status.as_ref()?["readyReplicas"].as_i64())
+            .unwrap_or(0);
+        let health = item.map_or("", |i| i.health.as_str());
+        lines.push(format!(
+            "{:<10} {:>8} {:>6}  {health}",
+            target.name, target.replicas, here
+        ));
+    }
+    lines.push(format!("{:<10} {:>8} {:>6}", "template", REPLICAS, ready));
+    lines.push(String::new());
+    (lines.join("\n"), ready == REPLICAS)
+}
+
+fn samples() -> [(&'static Gvr, Value); 4] {
+    let weight = |name: &str, weight: i64| json!({"targetCluster": {"clusterNames": [name]}, "weight": weight});
+    let policy = json!({
+        "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy", "metadata": {"name": "web"},
+        "spec": {
+            "resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+                                  {"apiVersion": "v1", "kind": "Service", "name": "web"}],
+            "placement": {
+                "clusterAffinity": {"clusterNames": ["member1", "member2", "member3"]},
+                "replicaScheduling": {
+                    "replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted",
+                    "weightPreference": {"staticWeightList": [weight("member1", 1), weight("member2", 1), weight("member3", 2)]},
+                },
+            },
+        },
+    });
+    let overrides = json!({
+        "apiVersion": "policy.karmada.io/v1alpha1", "kind": "OverridePolicy", "metadata": {"name": "web"},
+        "spec": {
+            "resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}],
+            "overrideRules": [{
+                "targetCluster": {"clusterNames": ["member1"]},
+                "overriders": {"imageOverrider": [{"component": "Tag", "operator": "replace", "value": "1.27-alpine"}]},
+            }],
+        },
+    });
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "labels": {"app": "web"}},
+        "spec": {
+            "replicas": REPLICAS,
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "web", "image": "nginx:1.27"}]}},
+        },
+    });
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
+        "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]},
+    });
+    [
+        (&OVERRIDES, overrides),
+        (&POLICIES, policy),
+        (&DEPLOYMENTS, deployment),
+        (&SERVICES, service),
+    ]
+}
+
+fn hints(fleet: &Fleet) -> String {
+    let control = fleet.control.kubeconfig.display();
+    let member = fleet
+        .members
+        .first()
+        .map(|m| m.kubeconfig.display().to_string())
+        .unwrap_or_default();
+    format!(
+        "It keeps running until you press Ctrl-C. In another terminal:\n\
+         \x20 export KUBECONFIG={control}\n\
+         \x20 kubectl get clusters\n\
+         \x20 kubectl get deploy,pp,op,rb\n\
+         \x20 kubectl get works -A\n\
+         \x20 kubectl scale deploy web --replicas=16\n\
+         \x20 kubectl --kubeconfig {member} get deploy,rs,pods"
+    )
+}

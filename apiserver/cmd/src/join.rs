@@ -1,0 +1,120 @@
+//! `flotilla join`
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context;
+use clap::Args;
+use client::Api;
+use client::remote::kubeconfig::Source;
+use client::remote::{Config, Remote};
+use clusters::JoinSpec;
+use runtime::{Shutdown, Tasks};
+
+use crate::output;
+
+/// Register a cluster with the control plane: Flotilla will push to it.
+#[derive(Args)]
+#[command(
+    after_help = "Example:\n  flotilla join m1 --cluster-kubeconfig m1.kubeconfig --cluster-region eu"
+)]
+pub(crate) struct Arguments {
+    /// The name the cluster gets.
+    name: String,
+    /// Kubeconfig of the cluster that joins.
+    #[arg(long, value_name = "FILE")]
+    cluster_kubeconfig: PathBuf,
+    /// Context in that kubeconfig; the current one by default.
+    #[arg(long, value_name = "CONTEXT")]
+    cluster_context: Option<String>,
+    #[command(flatten)]
+    control: Control,
+    /// Namespace for accounts and secrets, in the control plane and in the cluster.
+    #[arg(long, default_value = "karmada-cluster")]
+    cluster_namespace: String,
+    #[arg(long, value_name = "NAME")]
+    cluster_provider: Option<String>,
+    #[arg(long, value_name = "NAME")]
+    cluster_region: Option<String>,
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    cluster_zones: Vec<String>,
+    /// Check everything and change nothing.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Where the control plane is.
+#[derive(Args)]
+pub(crate) struct Control {
+    /// Kubeconfig of the control plane; $KUBECONFIG or ~/.kube/config by default.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Context of the control plane; the current one by default.
+    #[arg(long, value_name = "CONTEXT")]
+    karmada_context: Option<String>,
+}
+
+impl Control {
+    pub(crate) fn connect(&self, tasks: &Tasks) -> anyhow::Result<Arc<dyn Api>> {
+        let source = match &self.kubeconfig {
+            Some(path) => Source::file(path),
+            None => Source::environment(),
+        };
+        let config = Source {
+            context: self.karmada_context.clone(),
+            ..source
+        }
+        .load()?;
+        Ok(Arc::new(Remote::new(config, tasks)?))
+    }
+}
+
+/// The kubeconfig of a cluster, read.
+pub(crate) fn cluster_config(file: &PathBuf, context: Option<String>) -> anyhow::Result<Config> {
+    Source {
+        context,
+        ..Source::file(file)
+    }
+    .load()
+    .context("the cluster's kubeconfig")
+}
+
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
+    let tasks = Tasks::new(Shutdown::new());
+    let control = arguments.control.connect(&tasks)?;
+    let config = cluster_config(&arguments.cluster_kubeconfig, arguments.cluster_context)?;
+    let spec = JoinSpec {
+        name: arguments.name,
+        endpoint: endpoint(&config),
+        insecure: config.insecure,
+        proxy_url: config.proxy.as_ref().map(ToString::to_string),
+        ca_pem: config
+            .ca
+            .clone()
+            .map(String::from_utf8)
+            .transpose()
+            .context("the cluster's CA is not PEM")?,
+        namespace: arguments.cluster_namespace,
+        provider: arguments.cluster_provider,
+        region: arguments.cluster_region,
+        zones: arguments.cluster_zones,
+        dry_run: arguments.dry_run,
+    };
+    let cluster = Remote::new(config, &tasks)?;
+    let joined = Box::pin(clusters::join(&*control, &cluster, &spec, &|text| {
+        output::progress(text)
+    }))
+    .await;
+    tasks.stop().await;
+    joined?;
+    output::line(format!(
+        "cluster({}) is joined successfully{}",
+        spec.name,
+        if spec.dry_run { " (dry run)" } else { "" }
+    ));
+    Ok(())
+}
+
+fn endpoint(config: &Config) -> String {
+    config.server.to_string().trim_end_matches('/').to_owned()
+}

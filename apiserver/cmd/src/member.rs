@@ -1,0 +1,117 @@
+//! `flotilla member`: a simulated member cluster.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use hollow::Hollow;
+
+use crate::plane::{Plane, Setup};
+use crate::signals::Signals;
+use crate::{control, output};
+
+/// Run a simulated member cluster: an API server with hollow nodes, whose pods
+/// become Ready without containers.
+#[derive(Args)]
+#[command(
+    after_help = "Example:\n  flotilla member --dir /tmp/m1 --listen 127.0.0.1:0 --nodes 3\n  flotilla join m1 --cluster-kubeconfig /tmp/m1/kubeconfig --kubeconfig CONTROL_PLANE"
+)]
+pub(crate) struct Arguments {
+    /// Where everything is kept, the port included.
+    #[arg(long, value_name = "DIR")]
+    dir: PathBuf,
+    /// Where to serve; port 0 picks a free one and keeps it.
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    #[command(flatten)]
+    size: Size,
+}
+
+/// How large a hollow cluster is, and how fast.
+#[derive(Args, Clone)]
+pub(crate) struct Size {
+    /// How many nodes.
+    #[arg(long, default_value_t = 10)]
+    nodes: usize,
+    /// Cores of a node, as a quantity.
+    #[arg(long, default_value = "64")]
+    node_cpu: String,
+    /// Memory of a node, as a quantity.
+    #[arg(long, default_value = "256Gi")]
+    node_memory: String,
+    /// Pods a node takes.
+    #[arg(long, default_value_t = 500)]
+    node_pods: u32,
+    /// Milliseconds until a placed pod is Ready.
+    #[arg(long, default_value_t = 100, value_name = "MILLISECONDS")]
+    ready_after: u64,
+    /// Whether workload controllers and a kubelet run; without, objects are kept as records.
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    workloads: bool,
+}
+
+impl Default for Size {
+    fn default() -> Self {
+        let options = hollow::Options::default();
+        Self {
+            nodes: options.nodes,
+            node_cpu: options.node_cpu,
+            node_memory: options.node_memory,
+            node_pods: options.pods_per_node,
+            ready_after: 100,
+            workloads: true,
+        }
+    }
+}
+
+/// Starts a member in a directory.
+pub(crate) async fn start(dir: &Path, listen: SocketAddr, size: &Size) -> anyhow::Result<Plane> {
+    let plane = Plane::start(Setup {
+        dir,
+        listen,
+        sync: false,
+        keep_port: true,
+        federation: false,
+    })
+    .await
+    .with_context(|| format!("member in {}", dir.display()))?;
+    control::housekeeping(&plane).await?;
+    if size.workloads {
+        let options = hollow::Options {
+            nodes: size.nodes,
+            node_cpu: size.node_cpu.clone(),
+            node_memory: size.node_memory.clone(),
+            pods_per_node: size.node_pods,
+            ready_after: Duration::from_millis(size.ready_after),
+            ..hollow::Options::default()
+        };
+        let api = Arc::clone(&plane.api);
+        let clock = Arc::clone(&plane.clock);
+        Hollow::start(api, clock, options, &plane.informers, &plane.controllers).await?;
+    }
+    Ok(plane)
+}
+
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
+    let mut signals = Signals::listen()?;
+    let plane = start(&arguments.dir, arguments.listen, &arguments.size).await?;
+    output::line(ready(&plane));
+    let ended = tokio::select! {
+        () = signals.wait() => Ok(()),
+        error = plane.failed() => Err(error),
+    };
+    plane.stop().await;
+    ended
+}
+
+/// The line by which scripts know that a server answers.
+pub(crate) fn ready(plane: &Plane) -> String {
+    format!(
+        "ready {} kubeconfig={}",
+        plane.url,
+        plane.kubeconfig.display()
+    )
+}

@@ -1,0 +1,226 @@
+//! An API server in a directory: store, watch caches, registry, identities and
+//! the HTTPS listener. The control plane is one, and so is a simulated member.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use admission::Chain;
+use anyhow::{Context, anyhow};
+use auth::Authenticator;
+use auth::pki::Pki;
+use auth::rbac::Authorizer;
+use auth::token::Signer;
+use client::Api;
+use flotilla_http::{Check, Server};
+use machinery::UserInfo;
+use machinery::time::{Clock, SystemClock};
+use registry::{Loopback, Registry};
+use runtime::{Informers, Shutdown, Tasks};
+use storage::Embedded;
+use tokio::net::TcpListener;
+use watchcache::Hub;
+
+use crate::{listen, version};
+
+const STORE: &str = "store";
+const KEYS: &str = "pki";
+const KUBECONFIG: &str = "kubeconfig";
+
+/// How a plane is opened.
+pub(crate) struct Setup<'a> {
+    pub(crate) dir: &'a Path,
+    pub(crate) listen: SocketAddr,
+    /// Whether writes wait for the disk.
+    pub(crate) sync: bool,
+    /// Whether a port left open is the same at the next start.
+    pub(crate) keep_port: bool,
+    /// Whether Karmada's groups are served beside the built-in kinds.
+    pub(crate) federation: bool,
+}
+
+/// A running API server.
+pub(crate) struct Plane {
+    /// The API without HTTP, as the internal superuser.
+    pub(crate) api: Arc<dyn Api>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) informers: Informers,
+    /// Tasks of controllers; ended before the server.
+    pub(crate) controllers: Tasks,
+    pub(crate) url: String,
+    pub(crate) kubeconfig: PathBuf,
+    pub(crate) root_ca: String,
+    pub(crate) signer: Arc<Signer>,
+    server: Tasks,
+    store: Arc<Embedded>,
+    hub: Arc<Hub>,
+}
+
+impl Plane {
+    /// Opens the directory and serves.
+    pub(crate) async fn start(setup: Setup<'_>) -> anyhow::Result<Self> {
+        let dir = setup.dir;
+        std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let store = open_store(&dir.join(STORE), setup.sync).await?;
+        let listener = if setup.keep_port {
+            listen::bind_remembered(dir, setup.listen).await?
+        } else {
+            listen::bind(setup.listen).await?
+        };
+        let address = listener.local_addr().context("no local address")?;
+        let pki = Pki::open(&dir.join(KEYS), &[address.ip().to_string()], clock.now())?;
+        let signer = Arc::new(Signer::new(&pki.token_key_pem)?);
+        let authenticator = Authenticator::new(
+            Some(pki.verifier()?),
+            Arc::clone(&signer),
+            Arc::clone(&clock),
+        );
+        let authorizer = Authorizer::new();
+        let chain = Arc::new(Chain::new(admission::Options {
+            clock: Arc::clone(&clock),
+            ..admission::Options::default()
+        }));
+        let hub = Hub::new(
+            Arc::clone(&store) as Arc<dyn storage::Store>,
+            watchcache::Config::default(),
+        );
+        let options = registry::Options {
+            clock: Arc::clone(&clock),
+            creators: flotilla_http::creators(&authenticator, &authorizer),
+            raw: Arc::new(raw),
+            serves: if setup.federation {
+                |_| true
+            } else {
+                |group| !group.ends_with(".karmada.io")
+            },
+            ..registry::Options::new(Arc::clone(&chain))
+        };
+        let registry = Registry::new(
+            Arc::clone(&store) as Arc<dyn storage::Store>,
+            Arc::clone(&hub),
+            options,
+        );
+        registry
+            .bootstrap()
+            .await
+            .context("cannot write the initial objects")?;
+        let api: Arc<dyn Api> = Loopback::new(Arc::clone(&registry), UserInfo::internal());
+        chain.connect(Arc::clone(&api));
+        authenticator.attach(Arc::clone(&api));
+
+        let server = Tasks::new(Shutdown::new());
+        let (crds, stop) = (Arc::clone(&registry), server.shutdown().clone());
+        server.spawn(async move { crds.run(async move { stop.wait().await }).await });
+        let (rights, stop) = (
+            Arc::clone(&authorizer).run(Arc::clone(&api)),
+            server.shutdown().clone(),
+        );
+        server.spawn(async move {
+            tokio::select! {
+                () = rights => {}
+                () = stop.wait() => {}
+            }
+        });
+        authorizer.wait_synced().await;
+        let controllers = Tasks::new(Shutdown::new());
+        let informers = Informers::new(&controllers);
+        let http = Server::new(
+            registry,
+            authenticator,
+            authorizer,
+            options_of(&store, &informers),
+        )?;
+        listen_on(http, listener, &pki, &server)?;
+
+        let url = listen::url(address);
+        let kubeconfig = dir.join(KUBECONFIG);
+        auth::pki::write(&kubeconfig, &pki.admin_kubeconfig(&url), 0o600)?;
+        Ok(Self {
+            api,
+            clock,
+            informers,
+            controllers,
+            url,
+            kubeconfig,
+            root_ca: pki.ca_pem.clone(),
+            signer,
+            server,
+            store,
+            hub,
+        })
+    }
+
+    /// Resolves, with the reason, when the store has failed for good.
+    pub(crate) async fn failed(&self) -> anyhow::Error {
+        anyhow!("{}", self.store.failed().await)
+    }
+
+    /// Ends the controllers, then the requests, then the store.
+    pub(crate) async fn stop(&self) {
+        self.controllers.stop().await;
+        self.server.stop().await;
+        self.hub.shutdown().await;
+        self.store.close().await;
+    }
+}
+
+fn raw(path: &str) -> Option<bytes::Bytes> {
+    match path {
+        "/version" => Some(version::current().document().to_string().into()),
+        "/readyz" | "/livez" | "/healthz" => Some("ok".into()),
+        _ => None,
+    }
+}
+
+async fn open_store(dir: &Path, sync: bool) -> anyhow::Result<Arc<Embedded>> {
+    let dir = dir.to_owned();
+    let open = move || {
+        Embedded::open(
+            &dir,
+            storage::Options {
+                sync,
+                ..storage::Options::default()
+            },
+        )
+    };
+    Ok(Arc::new(tokio::task::spawn_blocking(open).await??))
+}
+
+fn options_of(store: &Arc<Embedded>, informers: &Informers) -> flotilla_http::Options {
+    let informers = informers.clone();
+    let alive = Arc::downgrade(store);
+    flotilla_http::Options {
+        version: version::current(),
+        checks: vec![
+            Check::live("etcd", move || {
+                alive
+                    .upgrade()
+                    .map(drop)
+                    .ok_or_else(|| "the store is closed".into())
+            }),
+            Check::ready("informer-sync", move || {
+                match informers.unsynced().as_slice() {
+                    [] => Ok(()),
+                    missing => Err(missing.join("; ")),
+                }
+            }),
+        ],
+        ..flotilla_http::Options::default()
+    }
+}
+
+fn listen_on(http: Server, listener: TcpListener, pki: &Pki, server: &Tasks) -> anyhow::Result<()> {
+    let (chain, key) = pki.serving_der()?;
+    let tls = auth::tls::server_config(chain, key)?;
+    let stop = server.shutdown().clone();
+    server.spawn(async move {
+        if let Err(e) = http
+            .serve(listener, tls, async move { stop.wait().await })
+            .await
+        {
+            tracing::error!(error = %e, "the listener failed");
+        }
+    });
+    Ok(())
+}

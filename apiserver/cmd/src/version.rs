@@ -1,0 +1,31 @@
+//! `flotilla version`
+
+use clap::Args;
+use flotilla_http::Version;
+use serde_json::json;
+
+use crate::output;
+
+/// Print the version of this binary and of the Kubernetes API it speaks.
+#[derive(Args)]
+#[command(after_help = "Example:\n  flotilla version -o json")]
+pub(crate) struct Arguments {
+    /// json or yaml; text when absent.
+    #[arg(short, long, value_parser = ["json", "yaml"])]
+    output: Option<String>,
+}
+
+/// The Kubernetes API that is spoken, and our own version behind it.
+pub(crate) fn current() -> Version {
+    Version::new("1", "36", env!("CARGO_PKG_VERSION"))
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let document = json!({"clientVersion": current().document()});
+    output::line(match arguments.output.as_deref() {
+        Some("json") => serde_json::to_string_pretty(&document)?,
+        Some(_) => serde_saphyr::to_string(&document)?,
+        None => format!("flotilla {}", current().git_version),
+    });
+    Ok(())
+}

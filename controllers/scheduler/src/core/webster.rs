@@ -1,0 +1,177 @@
+//! Apportionment by Webster's method (Sainte-Laguë), as Karmada's
+//! `pkg/util/helper/webstermethod.go` does it: seats go one by one to the largest
+//! `votes / (2 · seats + 1)`; ties to fewer seats, then by name.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+/// How equal claims are ordered by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tie {
+    Ascending,
+    Descending,
+}
+
+impl Tie {
+    /// By the template's uid, so that not every template favours the same cluster.
+    pub fn of_uid(uid: &str) -> Self {
+        let hash = uid.bytes().fold(0x811c_9dc5_u32, |h, b| {
+            (h ^ u32::from(b)).wrapping_mul(0x0100_0193)
+        });
+        if !uid.is_empty() && hash % 2 == 1 {
+            Self::Descending
+        } else {
+            Self::Ascending
+        }
+    }
+}
+
+struct Claim<'a> {
+    quotient: f64,
+    seats: i64,
+    name: &'a str,
+    at: usize,
+    tie: Tie,
+}
+
+impl Ord for Claim<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let names = match self.tie {
+            Tie::Ascending => other.name.cmp(self.name),
+            Tie::Descending => self.name.cmp(other.name),
+        };
+        self.quotient
+            .total_cmp(&other.quotient)
+            .then(other.seats.cmp(&self.seats))
+            .then(names)
+    }
+}
+
+impl PartialOrd for Claim<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Claim<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Claim<'_> {}
+
+fn quotient(votes: i64, seats: i64) -> f64 {
+    votes as f64 / (2 * seats + 1) as f64
+}
+
+/// Divides `seats` among parties by their votes; the answer is parallel to
+/// `parties`. Parties without votes get nothing, and without any votes nobody does.
+pub fn apportion(parties: &[(&str, i64)], seats: i64, tie: Tie) -> Vec<i64> {
+    let total: i64 = parties.iter().map(|(_, v)| (*v).max(0)).sum();
+    let mut won = vec![0_i64; parties.len()];
+    if total == 0 || seats <= 0 {
+        return won;
+    }
+    // What everybody gets for certain, so that the number of rounds depends on the
+    // number of parties and not of seats: the rounded shares of a divisor that is
+    // too large, less one.
+    let count = parties.len() as i64;
+    let certain = seats - count;
+    if certain > 0 {
+        let divisor = total as f64 / certain as f64;
+        for (won, (_, votes)) in won.iter_mut().zip(parties) {
+            *won = ((*votes as f64 / divisor + 0.5).floor() as i64 - 1).max(0);
+        }
+    }
+    let mut left = seats - won.iter().sum::<i64>();
+    let claims = parties
+        .iter()
+        .enumerate()
+        .filter(|(_, (_, votes))| *votes > 0);
+    let mut heap: BinaryHeap<Claim<'_>> = claims
+        .map(|(at, (name, votes))| Claim {
+            quotient: quotient(*votes, won[at]),
+            seats: won[at],
+            name,
+            at,
+            tie,
+        })
+        .collect();
+    while left > 0
+        && let Some(mut claim) = heap.pop()
+    {
+        won[claim.at] += 1;
+        left -= 1;
+        claim.seats += 1;
+        claim.quotient = quotient(parties[claim.at].1, claim.seats);
+        heap.push(claim);
+    }
+    won
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn check(votes: &[i64], seats: i64, tie: Tie, expected: &[i64]) {
+        let names = ["a", "b", "c", "d"];
+        let parties: Vec<(&str, i64)> = names.into_iter().zip(votes.iter().copied()).collect();
+        assert_eq!(
+            apportion(&parties, seats, tie),
+            expected,
+            "{votes:?} {seats}"
+        );
+    }
+
+    #[test]
+    fn seats_follow_votes() {
+        check(&[1, 1], 2, Tie::Ascending, &[1, 1]);
+        check(&[1, 1], 3, Tie::Ascending, &[2, 1]);
+        check(&[1, 1], 3, Tie::Descending, &[1, 2]);
+        check(&[2, 1], 3, Tie::Ascending, &[2, 1]);
+        check(&[3, 1, 1], 5, Tie::Ascending, &[3, 1, 1]);
+        check(&[0, 5], 3, Tie::Ascending, &[0, 3]);
+        check(&[0, 0], 3, Tie::Ascending, &[0, 0]);
+        check(&[1, 2, 3, 4], 0, Tie::Ascending, &[0, 0, 0, 0]);
+    }
+
+    /// One seat at a time, as the method is defined.
+    fn plain(parties: &[(&str, i64)], seats: i64, tie: Tie) -> Vec<i64> {
+        let mut won = vec![0; parties.len()];
+        for _ in 0..seats {
+            let claims = parties.iter().enumerate().filter(|(_, p)| p.1 > 0);
+            let best = claims
+                .map(|(at, (name, votes))| Claim {
+                    quotient: quotient(*votes, won[at]),
+                    seats: won[at],
+                    name,
+                    at,
+                    tie,
+                })
+                .max();
+            if let Some(best) = best {
+                won[best.at] += 1;
+            }
+        }
+        won
+    }
+
+    proptest! {
+        #[test]
+        fn the_short_cut_changes_nothing(votes in proptest::collection::vec(0_i64..50, 1..8), seats in 0_i64..300, down: bool) {
+            let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
+            let parties: Vec<(&str, i64)> = names.into_iter().zip(votes).collect();
+            let tie = if down { Tie::Descending } else { Tie::Ascending };
+            prop_assert_eq!(apportion(&parties, seats, tie), plain(&parties, seats, tie));
+        }
+
+        #[test]
+        fn every_seat_is_given(votes in proptest::collection::vec(1_i64..1_000_000, 1..40), seats in 0_i64..2_000_000_000) {
+            let names: Vec<String> = (0..votes.len()).map(|n| n.to_string()).collect();
+            let parties: Vec<(&str, i64)> = names.iter().map(String::as_str).zip(votes).collect();
+            prop_assert_eq!(apportion(&parties, seats, Tie::Ascending).iter().sum::<i64>(), seats);
+        }
+    }
+}
