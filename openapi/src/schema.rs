@@ -6,6 +6,7 @@
 //! bounded by [`MAX_DEPTH`]; nothing here panics on bad input.
 
 mod crd;
+mod decoding;
 mod defaulting;
 mod formats;
 mod pruning;
@@ -85,6 +86,12 @@ impl Schema {
         let mut validation = validation::Validation::new(&self.definitions);
         validation.check(&self.root, value);
         validation.errors
+    }
+
+    /// What Go's decoder would refuse first, in its words. For kinds that
+    /// Kubernetes has as Go types; others answer with [`Self::validate`].
+    pub fn undecodable(&self, value: &Value) -> Option<String> {
+        decoding::Decoding::new(&self.definitions).complaint(&self.root, value, 0)
     }
 
     /// A walk that starts at the whole value.

@@ -338,11 +338,7 @@ impl App {
             None if matches!(info.verb, "get" | "head") => {
                 self.path(&info.path, &query, request.headers()).await
             }
-            None => Err(Status::failure(
-                405,
-                "MethodNotAllowed",
-                "the server does not allow this method on the requested resource",
-            )),
+            None => Err(Status::method_not_allowed()),
         }
     }
 

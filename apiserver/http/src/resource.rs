@@ -84,7 +84,7 @@ impl App {
             "patch" => found.patch(&headers, request.into_body()).await,
             "delete" => found.delete(&headers, request.into_body()).await,
             "deletecollection" => found.delete_all(&headers, request.into_body()).await,
-            verb => Err(Status::method_not_allowed(&found.row.kind.gvr, verb)),
+            _ => Err(Status::method_not_allowed()),
         }
     }
 }
@@ -94,7 +94,7 @@ impl App {
 fn allowed(row: &Row, call: &Call) -> Result<(), Status> {
     let (r, verb) = (&call.resource, call.verb);
     let kind = &row.kind;
-    let refused = || Err(Status::method_not_allowed(&kind.gvr, verb));
+    let refused = || Err(Status::method_not_allowed());
     if !kind.namespaced && !r.namespace.is_empty() && r.namespace != r.name {
         return Err(Status::no_such_path());
     }

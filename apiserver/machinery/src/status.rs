@@ -168,6 +168,16 @@ impl Status {
         status
     }
 
+    /// 422 of a request that is well formed but cannot be done.
+    pub fn unprocessable() -> Self {
+        Self::failure(
+            422,
+            "Invalid",
+            "the server rejected our request due to an error in our request",
+        )
+        .about("", "", "")
+    }
+
     /// 400.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::failure(400, "BadRequest", message)
@@ -197,13 +207,14 @@ impl Status {
         )
     }
 
-    /// 405.
-    pub fn method_not_allowed(resource: &Gvr, verb: &str) -> Self {
-        let text = format!(
-            "{verb} is not supported on resources of kind {:?}",
-            resource.qualified()
-        );
-        Self::failure(405, "MethodNotAllowed", text).about_resource(resource, "")
+    /// 405 of a path that is there.
+    pub fn method_not_allowed() -> Self {
+        Self::failure(
+            405,
+            "MethodNotAllowed",
+            "the server does not allow this method on the requested resource",
+        )
+        .about("", "", "")
     }
 
     /// 406 naming what can be had.
@@ -217,7 +228,8 @@ impl Status {
 
     /// 413.
     pub fn too_large(message: impl Into<String>) -> Self {
-        Self::failure(413, "RequestEntityTooLarge", message)
+        let text = format!("Request entity too large: {}", message.into());
+        Self::failure(413, "RequestEntityTooLarge", text)
     }
 
     /// 415 naming what is taken.

@@ -6,7 +6,7 @@
 
 use admission::{Attributes, Operation, metadata as rules};
 use client::At;
-use machinery::{FieldError, Status};
+use machinery::{FieldError, Gvk, Status};
 use serde_json::Value;
 
 use crate::meta;
@@ -71,15 +71,21 @@ pub(crate) fn check_namespace(row: &Row, at: &At<'_>, value: &mut Value) -> Resu
     }
 }
 
-/// Prunes unknown fields. Strict: an error (400, or 422 for a patch of the named
-/// object). Warn: the warnings.
-pub(crate) fn prune(
+/// What a typed decoder does: a value of a wrong type is an error, unknown fields go.
+/// Strict: they are an error as well. Warn: the warnings. Errors are 400, or 422 for
+/// what a patch led to.
+pub(crate) fn decode(
     row: &Row,
     value: &mut Value,
     duplicates: &[String],
     how: FieldValidation,
-    patched: Option<&str>,
+    patched: bool,
 ) -> Result<Vec<String>, Status> {
+    if row.kind.proto
+        && let Some(why) = row.schema.undecodable(value)
+    {
+        return Err(refused(row, value, patched, &why));
+    }
     let unknown = row.schema.prune(value);
     if how == FieldValidation::Ignore || unknown.is_empty() && duplicates.is_empty() {
         return Ok(Vec::new());
@@ -92,18 +98,21 @@ pub(crate) fn prune(
     if how == FieldValidation::Warn {
         return Ok(found);
     }
-    let text = format!("strict decoding error: {}", found.join(", "));
+    let why = format!("strict decoding error: {}", found.join(", "));
+    Err(refused(row, value, patched, &why))
+}
+
+/// Names no object when a patch led to it, as `endpoints/handlers/patch.go` does.
+fn refused(row: &Row, value: &Value, patched: bool, why: &str) -> Status {
     let gvk = &row.kind.gvk;
-    Err(match patched {
-        Some(name) => {
-            let error = FieldError::invalid("patch", value, &text);
-            Status::invalid(gvk, name, &[error])
-        }
-        None => Status::bad_request(format!(
-            "{} in version {:?} cannot be handled as a {}: {text}",
-            gvk.kind, gvk.version, gvk.kind
-        )),
-    })
+    if patched {
+        let error = FieldError::invalid("patch", &Value::String(value.to_string()), why);
+        return Status::invalid(&Gvk::new("", "", ""), "", &[error]);
+    }
+    Status::bad_request(format!(
+        "{} in version {:?} cannot be handled as a {}: {why}",
+        gvk.kind, gvk.version, gvk.kind
+    ))
 }
 
 /// Fills defaults into a tree in stored form.

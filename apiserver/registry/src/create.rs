@@ -10,7 +10,7 @@ use machinery::{Object, Status};
 use serde_json::Value;
 use watchcache::Freshness;
 
-use crate::accept::{Admit, check_kind, check_namespace, complete, judge, prune};
+use crate::accept::{Admit, check_kind, check_namespace, complete, decode, judge};
 use crate::commit::Committed;
 use crate::meta;
 use crate::read::{check_verb, shown};
@@ -35,7 +35,7 @@ impl Registry {
             return self.create_below(ctx, &row, at, body, options).await;
         }
         if !at.name.is_empty() {
-            return Err(Status::method_not_allowed(&row.kind.gvr, "create"));
+            return Err(Status::method_not_allowed());
         }
         if row.is_virtual() {
             return self.answer(ctx, at, body, None).await;
@@ -50,13 +50,8 @@ impl Registry {
             let why = "resourceVersion should not be set on objects to be created";
             return Err(Status::failure(500, "InternalError", why));
         }
-        let mut warnings = prune(
-            &row,
-            &mut value,
-            &duplicates,
-            options.field_validation,
-            None,
-        )?;
+        let how = options.field_validation;
+        let mut warnings = decode(&row, &mut value, &duplicates, how, false)?;
         if row.custom {
             warnings.extend(meta::finalizer_warnings(&value));
         }
@@ -81,7 +76,7 @@ impl Registry {
             .filter(|((gvr, sub), _)| gvr == at.resource && *sub == at.subresource)
             .map(|(_, creator)| creator)
             .next();
-        let creator = found.ok_or_else(|| Status::method_not_allowed(at.resource, "create"))?;
+        let creator = found.ok_or_else(Status::method_not_allowed)?;
         let reply = creator.create(ctx, at, body.value, parent).await?;
         Ok(Written {
             object: Object::from_value(&reply).map_err(Status::internal)?,

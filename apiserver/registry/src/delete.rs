@@ -42,7 +42,7 @@ impl Registry {
         let row = self.row(at.resource)?;
         check_verb(&row, &at, "delete")?;
         if !at.subresource.is_empty() {
-            return Err(Status::method_not_allowed(&row.kind.gvr, "delete"));
+            return Err(Status::method_not_allowed());
         }
         self.delete_row(ctx, &row, at, options).await
     }

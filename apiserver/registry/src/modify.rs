@@ -11,7 +11,7 @@ use client::{At, Patch};
 use machinery::{FieldError, Object, Status};
 use serde_json::{Value, json};
 
-use crate::accept::{Admit, check_kind, check_namespace, complete, judge, prune};
+use crate::accept::{Admit, check_kind, check_namespace, complete, decode, judge};
 use crate::commit::{Committed, check_deadline, deadline};
 use crate::meta;
 use crate::read::{check_verb, shown};
@@ -100,7 +100,7 @@ impl Registry {
             "status" => Part::Status,
             "scale" => Part::Scale,
             "finalize" => Part::Finalize,
-            _ => return Err(Status::method_not_allowed(&row.kind.gvr, "update")),
+            _ => return Err(Status::method_not_allowed()),
         };
         let write = Write {
             registry: self,
@@ -304,7 +304,7 @@ impl Write<'_> {
         current: &Object,
         spent: &mut bool,
     ) -> Result<(Value, Vec<String>), Status> {
-        let patched = matches!(source, Source::Patch(_)).then_some(self.at.name);
+        let patched = matches!(source, Source::Patch(_));
         let mut duplicates = Vec::new();
         let mut value = match source {
             Source::Put(body) => {
@@ -330,7 +330,7 @@ impl Write<'_> {
         check_kind(self.row, &mut value)?;
         check_namespace(self.row, &self.at, &mut value)?;
         let how = self.options.field_validation;
-        let warnings = prune(self.row, &mut value, &duplicates, how, patched)?;
+        let warnings = decode(self.row, &mut value, &duplicates, how, patched)?;
         self.row.view.write(&self.row.stored.kind.gvk, &mut value);
         Ok((value, warnings))
     }
@@ -361,10 +361,8 @@ impl Write<'_> {
         outcome.map_err(|error| match error {
             patch::Error::BadRequest(why) => Status::bad_request(why),
             patch::Error::TooLarge(why) => Status::too_large(why),
-            patch::Error::Unprocessable(why) => {
-                let error = FieldError::invalid("patch", &Value::Null, why);
-                Status::invalid(&self.row.kind.gvk, self.at.name, &[error])
-            }
+            // What did not fit is not told, as `endpoints/handlers/patch.go` has it.
+            patch::Error::Unprocessable(_) => Status::unprocessable(),
         })
     }
 

@@ -58,7 +58,7 @@ pub(crate) fn check_verb(row: &Row, at: &At<'_>, verb: &str) -> Result<(), Statu
     if allowed {
         Ok(())
     } else {
-        Err(Status::method_not_allowed(&row.kind.gvr, verb))
+        Err(Status::method_not_allowed())
     }
 }
 
@@ -158,8 +158,7 @@ fn draw_timeout() -> Duration {
 
 /// Selectors as the watch cache wants them: the cheap parts apart.
 fn filter(row: &Row, at: &At<'_>, labels: &str, fields: &str) -> Result<Filter, Status> {
-    let labels = LabelSelector::parse(labels)
-        .map_err(|why| Status::bad_request(format!("unable to parse requirement: {why}")))?;
+    let labels = LabelSelector::parse(labels).map_err(Status::bad_request)?;
     let fields = FieldSelector::parse(fields).map_err(Status::bad_request)?;
     let mut filter = Filter {
         namespace: (row.kind.namespaced && !at.namespace.is_empty())

@@ -1,5 +1,5 @@
-//! Quantities and times in the one form that Kubernetes stores: `0.5` is `500m`,
-//! a number is a string, an offset is UTC.
+//! Quantities, times and bytes in the one form that Kubernetes stores: `0.5` is
+//! `500m`, a number is a string, an offset is UTC, base64 has no line ends.
 //!
 //! Enters: an object of a kind with Go types. Leaves: the same values, written
 //! canonically; what cannot be read is left for validation to name. Depth-bounded;
@@ -35,7 +35,7 @@ pub(super) fn write(definitions: &Definitions, ty: &Type, value: &mut Value, dep
                 write(definitions, &of.ty, child, depth + 1);
             }
         }
-        (Type::Quantity | Type::Time | Type::MicroTime, value) => {
+        (Type::Quantity | Type::Time | Type::MicroTime | Type::Bytes, value) => {
             if let Some(text) = scalar(ty, value)
                 && value.as_str() != Some(text.as_str())
             {
@@ -56,6 +56,7 @@ fn scalar(ty: &Type, value: &Value) -> Option<String> {
             .map(|quantity| quantity.to_string()),
         (Type::Time, Value::String(text)) => time::parse(text).ok().map(time::rfc3339_seconds),
         (Type::MicroTime, Value::String(text)) => time::parse(text).ok().map(time::rfc3339_micros),
+        (Type::Bytes, Value::String(text)) => Some(text.split(['\r', '\n']).collect()),
         _ => None,
     }
 }

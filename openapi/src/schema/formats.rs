@@ -34,6 +34,16 @@ pub(super) fn holds(format: &str, text: &str) -> bool {
     }
 }
 
+/// Where Go's decoder stops in base64 text. Line ends do not count.
+pub(super) fn base64_fault(text: &str) -> Option<usize> {
+    let lines: String = text.split(['\r', '\n']).collect();
+    match BASE64_STANDARD.decode(lines) {
+        Ok(_) | Err(base64::DecodeError::InvalidLastSymbol(..)) => None,
+        Err(base64::DecodeError::InvalidByte(at, _)) => Some(at),
+        Err(_) => Some(text.len()),
+    }
+}
+
 /// Go's duration: signed decimals, each with a unit, or `0`.
 pub(super) fn is_duration(text: &str) -> bool {
     let text = text.strip_prefix(['-', '+']).unwrap_or(text);

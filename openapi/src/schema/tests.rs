@@ -172,3 +172,65 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn go_refuses_values_of_a_wrong_type() {
+    fn check(schema: &Schema, value: Value, text: &str) {
+        let found = schema.undecodable(&value).unwrap_or_default();
+        assert_eq!(found, text, "{value}");
+    }
+    let deployment = schema("apps", "v1", "Deployment");
+    let pod = |spec: Value| json!({"spec": {"template": {"spec": spec}}});
+    check(
+        &deployment,
+        json!({"spec": {"replicas": 2, "unknown": 1}, "status": null}),
+        "",
+    );
+    check(
+        &deployment,
+        json!({"spec": {"replicas": "two"}}),
+        "json: cannot unmarshal string into Go struct field DeploymentSpec.spec.replicas of type int32",
+    );
+    check(
+        &deployment,
+        json!({"spec": {"replicas": 1.5}}),
+        "json: cannot unmarshal number 1.5 into Go struct field DeploymentSpec.spec.replicas of type int32",
+    );
+    check(
+        &deployment,
+        pod(json!({"containers": [{"env": [{"name": "A", "value": 1}]}]})),
+        "json: cannot unmarshal number into Go struct field EnvVar.spec.template.spec.containers.env.value of type string",
+    );
+    check(
+        &deployment,
+        pod(json!({"containers": {}})),
+        "json: cannot unmarshal object into Go struct field PodSpec.spec.template.spec.containers of type []v1.Container",
+    );
+    check(
+        &deployment,
+        json!({"metadata": {"labels": {"a": true}}}),
+        "json: cannot unmarshal bool into Go struct field ObjectMeta.metadata.labels of type string",
+    );
+    check(
+        &deployment,
+        json!({"metadata": {"labels": "a"}}),
+        "json: cannot unmarshal string into Go struct field ObjectMeta.metadata.labels of type map[string]string",
+    );
+    check(
+        &deployment,
+        pod(json!({"containers": [{"resources": {"limits": {"cpu": "much"}}}]})),
+        "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
+    );
+    check(
+        &deployment,
+        json!({"spec": {"strategy": {"rollingUpdate": {"maxSurge": true}}}}),
+        "json: cannot unmarshal bool into Go value of type int32",
+    );
+    let secret = schema("", "v1", "Secret");
+    check(&secret, json!({"data": {"a": "YWJj\nZGVm\n"}}), "");
+    check(
+        &secret,
+        json!({"data": {"a": "a*b="}}),
+        "illegal base64 data at input byte 1",
+    );
+}

@@ -14,7 +14,7 @@ const MAX_ERRORS: usize = 100;
 /// How deep `anyOf` and its kin may be nested in each other.
 const MAX_LOGIC: usize = 8;
 
-const QUANTITY: &str = "quantities must match the regular expression \
+pub(super) const QUANTITY: &str = "quantities must match the regular expression \
     '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 
 pub(super) struct Validation<'a> {

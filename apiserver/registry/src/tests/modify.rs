@@ -125,7 +125,20 @@ async fn patches_in_three_dialects() {
         1
     );
     let failing = Patch::Json(json!([{"op": "test", "path": "/spec/replicas", "value": 1}]));
-    assert_eq!(verdict(&lab.patch(at, failing).await), "422 Invalid");
+    let told = lab.patch(at, failing).await.unwrap_err();
+    let text = "the server rejected our request due to an error in our request";
+    assert_eq!(
+        (told.code, &*told.reason, &*told.message),
+        (422, "Invalid", text)
+    );
+    let mistyped = Patch::Merge(json!({"spec": {"replicas": "x"}}));
+    let told = lab.patch(at, mistyped).await.unwrap_err();
+    let text = "of type int32";
+    assert!(
+        told.message
+            .starts_with(" \"\" is invalid: patch: Invalid value: ")
+    );
+    assert!(told.message.ends_with(text), "{}", told.message);
 }
 
 #[tokio::test]
