@@ -572,10 +572,10 @@ async fn a_cluster_that_is_not_ready_waits_and_then_follows() {
     plane.control.seed(&POLICIES, policy(json!({})));
     plane.control.seed(&DEPLOYMENTS, deployment("web"));
     let plane = plane.started().await;
-    until("m1 says why", || {
-        plane
-            .work("m1", "web")
-            .is_some_and(|w| condition(&w, "Applied")["message"] == "cluster(m1) not ready")
+    until("the work waits for m1", || {
+        plane.work("m1", "web").is_some_and(|w| {
+            condition(&w, "Dispatching")["status"] == "True" && condition(&w, "Applied").is_null()
+        })
     })
     .await;
     assert_eq!(plane.in_member(0, "web"), None);

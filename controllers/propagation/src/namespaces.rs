@@ -44,7 +44,7 @@ impl Namespaces {
         tasks: &Tasks,
     ) {
         let it = Arc::new(Self {
-            recorder: deps.recorder.clone(),
+            recorder: deps.recorder.named("override-manager"),
             clusters: deps.clusters.clone(),
             overrides: overrides.clone(),
             works: works.clone(),

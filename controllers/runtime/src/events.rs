@@ -95,6 +95,7 @@ impl ObjectRef {
 }
 
 struct Told {
+    component: Arc<str>,
     about: ObjectRef,
     warning: bool,
     reason: String,
@@ -108,7 +109,10 @@ struct Handle {
 
 /// Where controllers tell events. Clones are the same recorder.
 #[derive(Clone)]
-pub struct Recorder(Option<Arc<Handle>>);
+pub struct Recorder {
+    handle: Option<Arc<Handle>>,
+    component: Arc<str>,
+}
 
 impl Recorder {
     /// A recorder for one component; its writer belongs to `tasks`.
@@ -117,7 +121,6 @@ impl Recorder {
         let dropped = Arc::new(AtomicU64::new(0));
         let writer = Writer {
             api,
-            component: component.to_owned(),
             clock,
             inbox,
             dropped: Arc::clone(&dropped),
@@ -131,12 +134,26 @@ impl Recorder {
         };
         let shutdown = tasks.shutdown().clone();
         tasks.spawn(async move { writer.run(shutdown).await });
-        Self(Some(Arc::new(Handle { told, dropped })))
+        Self {
+            handle: Some(Arc::new(Handle { told, dropped })),
+            component: component.into(),
+        }
     }
 
     /// A recorder that forgets everything.
     pub fn disabled() -> Self {
-        Self(None)
+        Self {
+            handle: None,
+            component: "".into(),
+        }
+    }
+
+    /// The same recorder for another component, which events name as their source.
+    pub fn named(&self, component: &str) -> Self {
+        Self {
+            handle: self.handle.clone(),
+            component: component.into(),
+        }
     }
 
     /// Tells an event of type `Normal`.
@@ -150,11 +167,12 @@ impl Recorder {
     }
 
     fn tell(&self, about: &ObjectRef, warning: bool, reason: &str, mut message: String) {
-        let Some(handle) = &self.0 else { return };
+        let Some(handle) = &self.handle else { return };
         if message.len() > LONGEST {
             message.truncate(message.floor_char_boundary(LONGEST));
         }
         let told = Told {
+            component: Arc::clone(&self.component),
             about: about.clone(),
             warning,
             reason: reason.to_owned(),
@@ -168,13 +186,13 @@ impl Recorder {
     /// Events that were not written: too many at once, too many about one object,
     /// or refused by the server.
     pub fn dropped(&self) -> u64 {
-        self.0
+        self.handle
             .as_ref()
             .map_or(0, |h| h.dropped.load(Ordering::Relaxed))
     }
 }
 
-/// 128 bits of object, type, reason and message.
+/// 128 bits of component, object, type, reason and message.
 type Id = (u64, u64);
 
 struct Known {
@@ -200,7 +218,6 @@ enum Outcome {
 
 struct Writer {
     api: Arc<dyn Api>,
-    component: String,
     clock: Arc<dyn Clock>,
     inbox: mpsc::Receiver<Told>,
     dropped: Arc<AtomicU64>,
@@ -243,6 +260,7 @@ impl Writer {
         let mut at = AHashMap::new();
         for told in told.drain(..) {
             let own = (
+                &told.component,
                 &told.about.kind,
                 &told.about.namespace,
                 &told.about.name,
@@ -275,11 +293,11 @@ impl Writer {
         for event in self.coalesce(told) {
             self.last_nanos = now.as_nanosecond().max(self.last_nanos + 1);
             let known = self.known.remove(&event.id);
-            let (api, component, text) = (Arc::clone(&self.api), &self.component, &text);
+            let (api, text) = (Arc::clone(&self.api), &text);
             let (nanos, round) = (self.last_nanos, self.round);
             writes.push(async move {
                 let id = event.id;
-                let written = record(&*api, component, text, nanos, event, known).await;
+                let written = record(&*api, text, nanos, event, known).await;
                 match written {
                     Ok(mut known) => {
                         known.round = round;
@@ -322,7 +340,6 @@ impl Writer {
 
 async fn record(
     api: &dyn Api,
-    component: &str,
     now: &str,
     nanos: i128,
     event: Pending,
@@ -341,6 +358,7 @@ async fn record(
         }
     }
     let about = &event.told.about;
+    let component = &*event.told.component;
     let namespace = match about.namespace.as_str() {
         "" => "default",
         own => own,
@@ -404,21 +422,28 @@ mod tests {
             recorder.normal(&about("a"), "R", "m");
         }
         recorder.warning(&about("a"), "R", "m");
+        recorder.named("other").warning(&about("a"), "R", "m");
         settle().await;
         recorder.normal(&about("a"), "R", "m");
         settle().await;
         let events = fake.objects(&EVENTS);
         let mut seen: Vec<_> = events
             .iter()
-            .map(|e| (e["type"].as_str(), e["count"].as_u64()))
+            .map(|e| {
+                let by = e["source"]["component"].as_str().unwrap();
+                assert_eq!(e["reportingComponent"], by);
+                (e["type"].as_str().unwrap(), e["count"].as_u64(), by)
+            })
             .collect();
         seen.sort_unstable();
-        assert_eq!(
-            seen,
-            [(Some("Normal"), Some(4)), (Some("Warning"), Some(1))]
-        );
-        assert_eq!(fake.writes().len(), 3);
-        let first = &events[0];
+        let expected = [
+            ("Normal", Some(4), "test"),
+            ("Warning", Some(1), "other"),
+            ("Warning", Some(1), "test"),
+        ];
+        assert_eq!(seen, expected);
+        assert_eq!(fake.writes().len(), 4);
+        let first = events.iter().find(|e| e["count"] == 4).unwrap();
         assert_eq!(
             first["involvedObject"],
             json!({"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "ns", "name": "a", "uid": "u", "resourceVersion": "7"})
@@ -435,7 +460,7 @@ mod tests {
         fake.remove(&EVENTS, "ns", name);
         recorder.normal(&about("a"), "R", "m");
         tasks.stop().await;
-        assert_eq!(fake.objects(&EVENTS).len(), 2);
+        assert_eq!(fake.objects(&EVENTS).len(), 3);
     }
 
     #[tokio::test(start_paused = true)]

@@ -449,7 +449,13 @@ impl Scheduler {
                         .iter()
                         .map(|t| format!("{}:{}", t.name, t.replicas))
                         .collect();
-                    let text = format!("{SUCCEEDED} Result: {{{}}}", all.join(", "));
+                    // The two kinds are told apart by a colon.
+                    let colon = if object.namespace().is_empty() {
+                        ""
+                    } else {
+                        ":"
+                    };
+                    let text = format!("{SUCCEEDED} Result{colon} {{{}}}", all.join(", "));
                     self.recorder.normal(&about, "ScheduleBindingSucceed", text);
                 }
                 Err(text) => self.recorder.warning(&about, "ScheduleBindingFailed", text),

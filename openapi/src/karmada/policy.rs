@@ -186,7 +186,7 @@ pub struct Plaintext {
     pub path: String,
     /// `add`, `remove` or `replace`.
     pub operator: String,
-    #[serde(skip_serializing_if = "Value::is_null")]
+    /// Told as null where there is none, as Karmada's clients do.
     pub value: Value,
 }
 
@@ -240,7 +240,7 @@ pub struct FieldOverrider {
 pub struct FieldPatch {
     pub sub_path: String,
     pub operator: String,
-    #[serde(skip_serializing_if = "Value::is_null")]
+    /// Told as null where there is none, as Karmada's clients do.
     pub value: Value,
 }
 

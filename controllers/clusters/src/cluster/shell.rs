@@ -44,7 +44,7 @@ impl Controller {
         let it = Arc::new(Self {
             api: Arc::clone(&deps.control),
             clock: Arc::clone(&deps.clock),
-            recorder: deps.recorder.clone(),
+            recorder: deps.recorder.named("cluster-controller"),
             clusters: informer(&CLUSTERS),
             namespaces: informer(&NAMESPACES),
             bindings: [informer(&BINDINGS), informer(&CLUSTER_BINDINGS)],

@@ -172,11 +172,11 @@ fn completions(
 }
 
 /// The annotation that tells what was overridden; `None` when nothing was.
-pub(crate) fn overridden(applied: &[(String, Value)]) -> Option<String> {
+pub(crate) fn overridden(applied: &[(String, String)]) -> Option<String> {
     if applied.is_empty() {
         return None;
     }
-    let mut sorted: Vec<&(String, Value)> = applied.iter().collect();
+    let mut sorted: Vec<&(String, String)> = applied.iter().collect();
     sorted.sort_by(|a, b| a.0.cmp(&b.0));
     let items: Vec<String> = sorted
         .iter()
@@ -188,7 +188,10 @@ pub(crate) fn overridden(applied: &[(String, Value)]) -> Option<String> {
             )
         })
         .collect();
-    Some(format!("[{}]", items.join(",")))
+    // Go's encoder hides what HTML would take for its own.
+    let text = format!("[{}]", items.join(","));
+    let text = text.replace('&', "\\u0026").replace('<', "\\u003c");
+    Some(text.replace('>', "\\u003e"))
 }
 
 #[cfg(test)]
@@ -297,12 +300,12 @@ mod tests {
     fn applied_overrides_are_told_in_the_order_of_names() {
         assert_eq!(overridden(&[]), None);
         let applied = [
-            ("b".to_owned(), json!({})),
-            ("a".to_owned(), json!({"x": 1})),
+            ("b".to_owned(), "{}".to_owned()),
+            ("a".to_owned(), r#"{"x":"<&>"}"#.to_owned()),
         ];
         assert_eq!(
             overridden(&applied).unwrap(),
-            r#"[{"policyName":"a","overriders":{"x":1}},{"policyName":"b","overriders":{}}]"#
+            r#"[{"policyName":"a","overriders":{"x":"\u003c\u0026\u003e"}},{"policyName":"b","overriders":{}}]"#
         );
     }
 }

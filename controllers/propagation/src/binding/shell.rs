@@ -32,6 +32,7 @@ type Key = String;
 pub(crate) struct BindingController {
     api: Arc<dyn Api>,
     recorder: Recorder,
+    override_recorder: Recorder,
     interpreter: Interpreter,
     templates: Arc<Templates>,
     clusters: scheduler::Clusters,
@@ -54,6 +55,7 @@ impl BindingController {
         let it = Arc::new(Self {
             api: Arc::clone(&deps.control),
             recorder: deps.recorder.clone(),
+            override_recorder: deps.recorder.named("override-manager"),
             interpreter: Interpreter,
             templates: Arc::clone(templates),
             clusters: deps.clusters.clone(),
@@ -234,7 +236,8 @@ impl BindingController {
             if !kept && let Err(e) = self.works.delete(&work).await {
                 let text = e.to_string();
                 let about = ObjectRef::of(binding);
-                self.recorder.warning(&about, "CleanupWorkFailed", text);
+                self.recorder_for(binding)
+                    .warning(&about, "CleanupWorkFailed", text);
                 return Err(e);
             }
             purging |= tasks
@@ -270,6 +273,14 @@ impl BindingController {
         outcome.map(|_| Action::Done)
     }
 
+    fn recorder_for(&self, binding: &Object) -> Recorder {
+        self.recorder.named(if binding.namespace().is_empty() {
+            "cluster-resource-binding-controller"
+        } else {
+            "binding-controller"
+        })
+    }
+
     fn tell(
         &self,
         binding: &Object,
@@ -277,6 +288,13 @@ impl BindingController {
         template: &Object,
         outcome: &Result<bool, Error>,
     ) {
+        let key = binding.head().key();
+        let kind = if binding.namespace().is_empty() {
+            "ClusterResourceBinding"
+        } else {
+            "ResourceBinding"
+        };
+        let recorder = self.recorder_for(binding);
         let abouts = [
             ObjectRef::of(binding),
             ObjectRef::new(&served.api_version, served.kind(), template),
@@ -285,15 +303,12 @@ impl BindingController {
             match outcome {
                 Ok(false) => {}
                 Ok(true) => {
-                    let key = binding.head().key();
-                    let text = format!("Sync work of resourceBinding({key}) successful.");
-                    self.recorder.normal(&about, "SyncWorkSucceed", text);
+                    let text = format!("Sync work of {kind}({key}) successful.");
+                    recorder.normal(&about, "SyncWorkSucceed", text);
                 }
                 // The newer object is about to arrive.
                 Err(e) if e.is_conflict() || e.is_already_exists() => {}
-                Err(e) => self
-                    .recorder
-                    .warning(&about, "SyncWorkFailed", e.to_string()),
+                Err(e) => recorder.warning(&about, "SyncWorkFailed", e.to_string()),
             }
         }
     }
@@ -361,7 +376,7 @@ impl BindingController {
             &target.name,
             &self.clusters,
             &about,
-            &self.recorder,
+            &self.override_recorder,
         )?;
         let (labels, mut annotations) = common.mark(&mut copy);
         for (key, list) in [

@@ -98,6 +98,11 @@ impl Detector {
                 return Err(Error::Protocol(text));
             }
         };
+        if replicas.is_some() {
+            let about = ObjectRef::new(&served.api_version, served.kind(), template);
+            let text = "Get replicas of resource template successfully.";
+            self.recorder.normal(&about, "GetReplicasSucceed", text);
+        }
         let desired = Desired::new(served, template, policy, claim, replicas)
             .map_err(|e| Error::Protocol(e.to_string()))?;
         let (resource, informer) = self.binding_resource(&desired.namespace);

@@ -83,7 +83,7 @@ impl Detector {
         let informer = |resource: &Gvr| deps.informers.get(&deps.control, &Select::all(resource));
         let it = Arc::new(Self {
             api: Arc::clone(&deps.control),
-            recorder: deps.recorder.clone(),
+            recorder: deps.recorder.named("resource-detector"),
             clusters: deps.clusters.clone(),
             interpreter: Interpreter,
             scheduler_name: deps.options.scheduler_name.clone(),

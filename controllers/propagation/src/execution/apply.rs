@@ -86,12 +86,8 @@ impl Execution {
             .get(cluster)
             .is_some_and(|c| c.cluster.is_ready());
         if !ready {
-            // What has been applied stays applied; the rest waits for the cluster.
-            if !was_applied {
-                let why = format!("cluster({cluster}) not ready");
-                self.say(object, work, &[dispatch, applied(Err(why))])
-                    .await?;
-            }
+            // Nothing is said of Applied: the work waits for the cluster.
+            self.say(object, work, &[dispatch]).await?;
             return Ok(Action::Done);
         }
         let known = self.in_order.lock().get(&object.head().key()).cloned();

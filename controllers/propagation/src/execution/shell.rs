@@ -69,7 +69,7 @@ impl Execution {
             members: Arc::clone(&deps.members),
             clusters: deps.clusters.clone(),
             kinds: Arc::clone(kinds),
-            recorder: deps.recorder.clone(),
+            recorder: deps.recorder.named("execution-controller"),
             interpreter: Interpreter,
             call_timeout: deps.options.call_timeout,
             clock: Arc::clone(&deps.clock),

@@ -25,11 +25,11 @@ pub(crate) struct Overrides {
     of_cluster: Informer,
 }
 
-/// Policies and overriders that were applied, in order.
+/// Policies and overriders (JSON, fields in Go's order) that were applied, in order.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Applied {
-    pub(crate) of_cluster: Vec<(String, Value)>,
-    pub(crate) local: Vec<(String, Value)>,
+    pub(crate) of_cluster: Vec<(String, String)>,
+    pub(crate) local: Vec<(String, String)>,
 }
 
 impl Overrides {
@@ -101,7 +101,7 @@ impl Overrides {
                 }
                 Err((policy, why)) => {
                     let text = format!("Apply {what}({policy}) for cluster({cluster}) failed.");
-                    recorder.warning(about, "ApplyOverridePolicyFailed", format!("{text} {why}"));
+                    recorder.warning(about, "ApplyOverridePolicyFailed", text);
                     return Err(format!(
                         "{what}({policy}) cannot be applied for cluster({cluster}): {why}"
                     ));
@@ -129,7 +129,7 @@ pub(crate) fn apply_one_sort(
     kind: &Gvk,
     cluster: &ClusterFacts<'_>,
     policies: &[Object],
-) -> Result<Vec<(String, Value)>, (String, String)> {
+) -> Result<Vec<(String, String)>, (String, String)> {
     if policies.is_empty() {
         return Ok(Vec::new());
     }
@@ -168,7 +168,7 @@ pub(crate) fn apply_one_sort(
             }
             let failed = |why: String| (name.clone(), format!("rule {at}: {why}"));
             override_all(manifest, overriders).map_err(failed)?;
-            let told = serde_json::to_value(overriders).map_err(|e| failed(e.to_string()))?;
+            let told = serde_json::to_string(overriders).map_err(|e| failed(e.to_string()))?;
             applied.push((name.clone(), told));
         }
     }

@@ -245,9 +245,18 @@ impl Shell {
         }
     }
 
+    fn recorder_for(&self, key: &Key) -> Recorder {
+        self.recorder.named(if key.kind() == "ResourceBinding" {
+            "resource-binding-status-controller"
+        } else {
+            "cluster-resource-binding-status-controller"
+        })
+    }
+
     fn tell_failure(&self, key: &Key, object: &Object, why: &dyn std::fmt::Display) {
         let about = ObjectRef::new("work.karmada.io/v1alpha2", key.kind(), object);
-        self.recorder.warning(&about, FAILED, why.to_string());
+        self.recorder_for(key)
+            .warning(&about, FAILED, why.to_string());
     }
 
     async fn write_binding(
@@ -290,7 +299,7 @@ impl Shell {
                     let about = ObjectRef::new("work.karmada.io/v1alpha2", key.kind(), object);
                     let name = format!("{}({})", key.kind(), key.name);
                     let text = format!("Update {name} with AggregatedStatus successfully.");
-                    self.recorder.normal(&about, SUCCEEDED, text);
+                    self.recorder_for(key).normal(&about, SUCCEEDED, text);
                 }
             }
             Err(e) if e.is_not_found() => {}
@@ -320,7 +329,8 @@ impl Shell {
             Ok(Some(status)) => status,
             Ok(None) => return Ok(Action::Done),
             Err(error) => {
-                self.recorder.warning(&about, FAILED, error.to_string());
+                self.recorder_for(key)
+                    .warning(&about, FAILED, error.to_string());
                 // What a member or the template says next is what mends it.
                 return Ok(Action::Done);
             }
@@ -342,13 +352,14 @@ impl Shell {
                 self.templates.note(key, &written);
                 if first {
                     let text = "Update Resource with AggregatedStatus successfully.";
-                    self.recorder.normal(&about, SUCCEEDED, text);
+                    self.recorder_for(key).normal(&about, SUCCEEDED, text);
                 }
             }
             Err(e) if e.is_not_found() => {}
             Err(e) => {
                 if !e.is_conflict() {
-                    self.recorder.warning(&about, FAILED, e.to_string());
+                    self.recorder_for(key)
+                        .warning(&about, FAILED, e.to_string());
                 }
                 return Err(e);
             }

@@ -56,7 +56,7 @@ pub(crate) fn start(deps: &Deps, mapper: &Arc<Mapper>) {
         control: Arc::clone(&deps.control),
         members: Arc::clone(&deps.members),
         clusters: deps.clusters.clone(),
-        recorder: deps.recorder.clone(),
+        recorder: deps.recorder.named("work-status-controller"),
         interpreter: Interpreter,
         mapper: Arc::clone(mapper),
         works: deps.informers.get(&deps.control, &Select::all(&WORKS)),
