@@ -4,30 +4,28 @@
 use machinery::{FieldError, LabelSelector};
 use serde_json::Value;
 
-use crate::tree::{get, has, items, nth, text};
+use crate::tree::{get, has, items, text};
 
-/// Field selector: keys provider, region, zone; operators In, NotIn.
+/// Field selector: keys provider, region, zone; operators In, NotIn. The first
+/// trouble is the one told.
 pub(crate) fn validate(field: &str, affinity: &Value, errors: &mut Vec<FieldError>) {
-    let base = format!("{field}.fieldSelector.matchExpressions");
-    for (i, expression) in items(affinity, "/fieldSelector/matchExpressions")
-        .iter()
-        .enumerate()
-    {
-        let at = nth(&base, i);
-        if !matches!(text(expression, "/key"), "provider" | "region" | "zone") {
-            errors.push(FieldError::not_supported(
-                format!("{at}.key"),
-                get(expression, "/key"),
-                &["provider", "region", "zone"],
+    let expressions = items(affinity, "/fieldSelector/matchExpressions");
+    let trouble = expressions.iter().find_map(|expression| {
+        let (key, operator) = (text(expression, "/key"), text(expression, "/operator"));
+        if !matches!(key, "provider" | "region" | "zone") {
+            return Some(format!(
+                "unsupported key {key:?}, must be provider, region, or zone"
             ));
         }
-        if !matches!(text(expression, "/operator"), "In" | "NotIn") {
-            errors.push(FieldError::not_supported(
-                format!("{at}.operator"),
-                get(expression, "/operator"),
-                &["In", "NotIn"],
-            ));
-        }
+        (!matches!(operator, "In" | "NotIn"))
+            .then(|| format!("unsupported operator {operator:?}, must be In or NotIn"))
+    });
+    if let Some(why) = trouble {
+        errors.push(FieldError::invalid(
+            format!("{field}.fieldSelector"),
+            get(affinity, "/fieldSelector"),
+            why,
+        ));
     }
 }
 

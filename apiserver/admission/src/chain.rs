@@ -150,7 +150,10 @@ impl Chain {
         old: Option<&Value>,
     ) -> Result<Vec<FieldError>, Status> {
         Ok(match &*at.gvk.kind {
-            "PropagationPolicy" | "ClusterPropagationPolicy" => policy::validate(at, new, old),
+            "PropagationPolicy" | "ClusterPropagationPolicy" => {
+                policy::identity(at, new, old).map_err(|e| Status::denied(&webhook(at), e))?;
+                policy::validate(at, new)
+            }
             "OverridePolicy" | "ClusterOverridePolicy" => overrides::validate(at, new),
             "ClusterTaintPolicy" => taint_policy::validate(new, self.options.allow_no_execute),
             "FederatedResourceQuota" => quota::validate(new),

@@ -4,10 +4,12 @@
 //! `webhook/overridepolicy` and `util/validation/validation.go`.
 
 use machinery::FieldError;
+use openapi::karmada::affinity::ClusterAffinity;
+use openapi::karmada::policy::{FieldOverrider, Overriders};
 use serde_json::Value;
 
 use crate::attributes::Attributes;
-use crate::tree::{get, has, items, nth, text};
+use crate::tree::{get, has, items, nth, shown, text};
 use crate::{affinity, metadata, policy};
 
 pub(crate) fn mutate(at: &Attributes<'_>, policy: &mut Value) {
@@ -17,51 +19,48 @@ pub(crate) fn mutate(at: &Attributes<'_>, policy: &mut Value) {
 pub(crate) fn validate(at: &Attributes<'_>, policy: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let spec = get(policy, "/spec");
-    policy::own_namespace(at.namespace, spec, &mut errors);
-    affinity::validate(
-        "spec.targetCluster",
-        get(spec, "/targetCluster"),
-        &mut errors,
-    );
-    let rules = items(spec, "/overrideRules");
-    if !rules.is_empty() {
-        for field in ["targetCluster", "overriders"] {
-            let value = get(spec, &format!("/{field}"));
-            let said = if field == "overriders" {
-                says_something(value)
-            } else {
-                !value.is_null()
-            };
-            if said {
-                errors.push(FieldError::invalid(
-                    format!("spec.{field}"),
-                    value,
-                    format!("overrideRules and {field} can't co-exist"),
-                ));
-            }
+    let target = get(spec, "/targetCluster");
+    affinity::validate("spec.targetCluster", target, &mut errors);
+    if has(spec, "/overrideRules") {
+        if !target.is_null() {
+            errors.push(FieldError::invalid_shown(
+                "spec.targetCluster",
+                &shown::<ClusterAffinity>(target),
+                "overrideRules and targetCluster can't co-exist",
+            ));
+        }
+        let legacy = get(spec, "/overriders");
+        if says_something(legacy) {
+            errors.push(FieldError::invalid_shown(
+                "spec.overriders",
+                &shown::<Overriders>(legacy),
+                "overrideRules and overriders can't co-exist",
+            ));
         }
     }
-    for (i, rule) in rules.iter().enumerate() {
+    for (i, rule) in items(spec, "/overrideRules").iter().enumerate() {
         let field = nth("spec.overrideRules", i);
-        affinity::validate(
-            &format!("{field}.targetCluster"),
-            get(rule, "/targetCluster"),
-            &mut errors,
-        );
         overriders(
             &format!("{field}.overriders"),
             get(rule, "/overriders"),
             &mut errors,
         );
+        affinity::validate(
+            &format!("{field}.targetCluster"),
+            get(rule, "/targetCluster"),
+            &mut errors,
+        );
     }
+    policy::own_namespace(at.namespace, spec, &mut errors);
     errors
 }
 
+/// Overriders of fields count for nothing here, as in Karmada.
 fn says_something(overriders: &Value) -> bool {
-    let lists = overriders.as_object().into_iter().flat_map(|o| o.values());
+    let lists = overriders.as_object().into_iter().flatten();
     lists
-        .into_iter()
-        .any(|list| list.as_array().is_some_and(|l| !l.is_empty()))
+        .filter(|(name, _)| *name != "fieldOverrider")
+        .any(|(_, list)| list.as_array().is_some_and(|l| !l.is_empty()))
 }
 
 fn overriders(field: &str, overriders: &Value, errors: &mut Vec<FieldError>) {
@@ -91,20 +90,22 @@ fn overriders(field: &str, overriders: &Value, errors: &mut Vec<FieldError>) {
 }
 
 fn field_overrider(field: &str, overrider: &Value, errors: &mut Vec<FieldError>) {
+    let (json, yaml) = (items(overrider, "/json"), items(overrider, "/yaml"));
+    if json.is_empty() && yaml.is_empty() {
+        let why = "FieldOverrider must have either JSON or YAML set";
+        errors.push(FieldError::required(field, why));
+    } else if !json.is_empty() && !yaml.is_empty() {
+        errors.push(FieldError::invalid_shown(
+            field,
+            &shown::<FieldOverrider>(overrider),
+            "FieldOverrider has both YAML and JSON set. Only one is allowed",
+        ));
+    }
     pointer(
         &format!("{field}.fieldPath"),
         text(overrider, "/fieldPath"),
         errors,
     );
-    let (json, yaml) = (items(overrider, "/json"), items(overrider, "/yaml"));
-    if json.is_empty() == yaml.is_empty() {
-        let why = if json.is_empty() {
-            "at least one of json or yaml must be set"
-        } else {
-            "json and yaml can't be set at the same time"
-        };
-        errors.push(FieldError::invalid(field, overrider, why));
-    }
     for (name, operations) in [("json", json), ("yaml", yaml)] {
         for (i, operation) in operations.iter().enumerate() {
             let at = nth(&format!("{field}.{name}"), i);
@@ -128,15 +129,11 @@ fn field_overrider(field: &str, overrider: &Value, errors: &mut Vec<FieldError>)
     }
 }
 
-/// RFC 6901: empty, or segments each begun by a slash, `~` only as `~0` or `~1`.
+/// Empty, or begun by a slash; escapes are not looked at (`go-openapi/jsonpointer`).
 fn pointer(field: &str, path: &str, errors: &mut Vec<FieldError>) {
-    let escapes = path.split('~').skip(1).all(|s| s.starts_with(['0', '1']));
-    if (!path.is_empty() && !path.starts_with('/')) || !escapes {
-        errors.push(FieldError::invalid(
-            field,
-            &path.into(),
-            "must be a JSON pointer as in RFC 6901",
-        ));
+    if !path.is_empty() && !path.starts_with('/') {
+        let why = "JSON pointer must be empty or start with a \"/\"\nJSON pointer error";
+        errors.push(FieldError::invalid(field, &path.into(), why));
     }
 }
 

@@ -3,85 +3,94 @@
 //! Enters: `spec.placement` of a policy. Leaves: field errors. Pure. Rules of
 //! Karmada's `util/validation/validation.go`.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use machinery::FieldError;
 use machinery::names::qualified_name;
+use openapi::karmada::placement::{AffinityTerm, OverflowTerm, Placement, SpreadConstraint};
 use serde_json::Value;
 
 use crate::affinity;
-use crate::tree::{check, get, has, int, items, nth, text};
+use crate::tree::{check, get, has, int, items, nth, shown, text};
 
 const BASE: &str = "spec.placement";
+const TERMS: &str = "spec.placement.clusterAffinities";
 
 pub(crate) fn validate(placement: &Value, errors: &mut Vec<FieldError>) {
     if has(placement, "/clusterAffinity") && has(placement, "/clusterAffinities") {
-        errors.push(FieldError::invalid(
-            format!("{BASE}.clusterAffinities"),
-            get(placement, "/clusterAffinities"),
-            "clusterAffinities can not co-exist with clusterAffinity",
+        errors.push(FieldError::invalid_shown(
+            BASE,
+            &shown::<Placement>(placement),
+            "clusterAffinities cannot co-exist with clusterAffinity",
         ));
+    }
+    let all = items(placement, "/clusterAffinities");
+    if !may_overflow(get(placement, "/replicaScheduling")) {
+        for (i, term) in all.iter().enumerate() {
+            if has(term, "/overflowAffinities") {
+                errors.push(FieldError::invalid_shown(
+                    format!("{}.overflowAffinities", nth(TERMS, i)),
+                    &shown::<Vec<OverflowTerm>>(get(term, "/overflowAffinities")),
+                    "overflowAffinities can only be used together with dynamic weight or aggregated scheduling",
+                ));
+            }
+        }
     }
     affinity::validate(
         &format!("{BASE}.clusterAffinity"),
         get(placement, "/clusterAffinity"),
         errors,
     );
-    terms(placement, errors);
+    terms(all, errors);
     spread(items(placement, "/spreadConstraints"), errors);
-    tolerations(items(placement, "/clusterTolerations"), errors);
     workload_affinity(get(placement, "/workloadAffinity"), errors);
+    tolerations(items(placement, "/clusterTolerations"), errors);
 }
 
-fn terms(placement: &Value, errors: &mut Vec<FieldError>) {
-    let strategy = get(placement, "/replicaScheduling");
+fn terms(all: &[Value], errors: &mut Vec<FieldError>) {
     let mut names = HashSet::new();
-    for (i, term) in items(placement, "/clusterAffinities").iter().enumerate() {
-        let field = nth(&format!("{BASE}.clusterAffinities"), i);
-        term_name(&field, term, &mut names, errors);
+    for (i, term) in all.iter().enumerate() {
+        let field = nth(TERMS, i);
+        let name = text(term, "/affinityName");
+        check(&field, name, qualified_name(name), errors);
+        if !names.insert(name) {
+            errors.push(FieldError::invalid_shown(
+                TERMS,
+                &shown::<Vec<AffinityTerm>>(&Value::from(all)),
+                "each affinity term in a policy must have a unique name",
+            ));
+        }
         affinity::validate(&field, term, errors);
-        let overflow = items(term, "/overflowAffinities");
-        if overflow.is_empty() {
-            continue;
-        }
-        let field = format!("{field}.overflowAffinities");
-        if !may_overflow(strategy) {
-            errors.push(FieldError::forbidden(
-                &field,
-                "overflowAffinities requires replicaSchedulingType Divided with replicaDivisionPreference Aggregated, or Weighted with dynamicWeight",
-            ));
-        }
-        if affinity::is_empty(term) {
-            errors.push(FieldError::invalid(
-                &field,
-                &Value::from(overflow),
-                "overflowAffinities requires a non-empty cluster affinity in the term itself",
-            ));
-        }
-        let mut own = HashSet::from([text(term, "/affinityName")]);
-        for (j, tier) in overflow.iter().enumerate() {
-            let field = nth(&field, j);
-            term_name(&field, tier, &mut own, errors);
-            affinity::validate(&field, tier, errors);
-        }
+        overflow(&field, name, term, errors);
     }
 }
 
-fn term_name<'a>(
-    field: &str,
-    term: &'a Value,
-    seen: &mut HashSet<&'a str>,
-    errors: &mut Vec<FieldError>,
-) {
-    let field = format!("{field}.affinityName");
-    let name = text(term, "/affinityName");
-    check(&field, name, qualified_name(name), errors);
-    if !seen.insert(name) {
-        errors.push(FieldError::invalid(
+fn overflow(field: &str, primary: &str, term: &Value, errors: &mut Vec<FieldError>) {
+    if !has(term, "/overflowAffinities") {
+        return;
+    }
+    let field = format!("{field}.overflowAffinities");
+    if affinity::is_empty(term) {
+        errors.push(FieldError::invalid_shown(
             &field,
-            &name.into(),
-            "each affinity term in a policy must have a unique name",
+            &shown::<Vec<OverflowTerm>>(get(term, "/overflowAffinities")),
+            "overflowAffinities can only be used together with the inline ClusterAffinity",
         ));
+    }
+    let mut names = HashSet::from([primary]);
+    for (i, tier) in items(term, "/overflowAffinities").iter().enumerate() {
+        let at = nth(&field, i);
+        let name = text(tier, "/affinityName");
+        let named = format!("{at}.affinityName");
+        check(&named, name, qualified_name(name), errors);
+        if !names.insert(name) {
+            errors.push(FieldError::invalid(
+                named,
+                &name.into(),
+                "overflow affinity name must be unique and must not duplicate the primary group's affinityName",
+            ));
+        }
+        affinity::validate(&at, tier, errors);
     }
 }
 
@@ -96,54 +105,40 @@ fn may_overflow(strategy: &Value) -> bool {
 
 fn spread(constraints: &[Value], errors: &mut Vec<FieldError>) {
     let base = format!("{BASE}.spreadConstraints");
-    let mut by_field: Vec<&str> = Vec::new();
+    let all = || shown::<Vec<SpreadConstraint>>(&Value::from(constraints));
+    // How often each field is spread by.
+    let mut by_field: HashMap<&str, usize> = HashMap::new();
     for (i, constraint) in constraints.iter().enumerate() {
-        let at = nth(&base, i);
         let field = text(constraint, "/spreadByField");
-        if !field.is_empty() && !text(constraint, "/spreadByLabel").is_empty() {
-            errors.push(FieldError::invalid(
-                format!("{at}.spreadByLabel"),
-                get(constraint, "/spreadByLabel"),
-                "spreadByLabel should not co-exist with spreadByField",
-            ));
-        }
         let max = int(constraint, "/maxGroups").unwrap_or(0);
         let min = int(constraint, "/minGroups").unwrap_or(0);
-        for (name, value) in [("maxGroups", max), ("minGroups", min)] {
-            if value < 0 {
-                errors.push(FieldError::invalid(
-                    format!("{at}.{name}"),
-                    &value.into(),
-                    format!("{name} lower than 0 is not allowed"),
-                ));
-            }
-        }
-        if max > 0 && max < min {
-            errors.push(FieldError::invalid(
-                format!("{at}.maxGroups"),
-                &max.into(),
+        let both = !field.is_empty() && !text(constraint, "/spreadByLabel").is_empty();
+        let rules = [
+            (both, "spreadByLabel should not co-exist with spreadByField"),
+            (min < 0, "minGroups lower than 0 is not allowed"),
+            (max < 0, "maxGroups lower than 0 is not allowed"),
+            (
+                max > 0 && max < min,
                 "maxGroups lower than minGroups is not allowed",
-            ));
+            ),
+        ];
+        for (_, why) in rules.into_iter().filter(|(broken, _)| *broken) {
+            let value = shown::<SpreadConstraint>(constraint);
+            errors.push(FieldError::invalid_shown(nth(&base, i), &value, why));
         }
         if !field.is_empty() {
-            by_field.push(field);
+            let times = by_field.entry(field).or_default();
+            *times += 1;
+            if *times == 2 {
+                let why = format!("multiple {field} spread constraints are not allowed");
+                errors.push(FieldError::invalid_shown(&base, &all(), why));
+            }
         }
     }
-    let distinct: HashSet<&str> = by_field.iter().copied().collect();
-    let mut repeated: Vec<&str> = distinct
-        .iter()
-        .copied()
-        .filter(|f| by_field.iter().filter(|g| *g == f).count() > 1)
-        .collect();
-    repeated.sort_unstable();
-    for field in repeated {
-        let why = format!("multiple {field} spread constraints are not allowed");
-        errors.push(FieldError::invalid(&base, &Value::from(constraints), why));
-    }
-    if !distinct.is_empty() && !distinct.contains("cluster") {
-        errors.push(FieldError::invalid(
+    if !by_field.is_empty() && !by_field.contains_key("cluster") {
+        errors.push(FieldError::invalid_shown(
             &base,
-            &Value::from(constraints),
+            &all(),
             "the cluster spread constraint must be enabled in one of the constraints in case of SpreadByField is enabled",
         ));
     }
@@ -155,7 +150,7 @@ fn tolerations(tolerations: &[Value], errors: &mut Vec<FieldError>) {
             errors.push(FieldError::not_supported(
                 format!("{}.operator", nth(&format!("{BASE}.clusterTolerations"), i)),
                 get(toleration, "/operator"),
-                &["Equal", "Exists"],
+                &["", "Exists", "Equal"],
             ));
         }
     }
@@ -172,9 +167,9 @@ fn workload_affinity(workload: &Value, errors: &mut Vec<FieldError>) {
     }
     if !key("affinity").is_null() && key("affinity") == key("antiAffinity") {
         errors.push(FieldError::invalid(
-            format!("{BASE}.workloadAffinity.antiAffinity.groupByLabelKey"),
-            key("antiAffinity"),
-            "affinity and antiAffinity must not use the same label key",
+            format!("{BASE}.workloadAffinity"),
+            workload,
+            "affinity and antiAffinity must not use the same groupByLabelKey",
         ));
     }
 }

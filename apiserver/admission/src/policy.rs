@@ -112,23 +112,35 @@ fn mark(variant: &Variant, policy: &mut Value) {
     }
 }
 
-pub(crate) fn validate(
+/// What a policy keeps for life, and must have.
+pub(crate) fn identity(
     at: &Attributes<'_>,
     policy: &Value,
     old: Option<&Value>,
-) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+) -> Result<(), String> {
     let label = variant(at).label;
-    permanent_id(label, policy, old, &mut errors);
-    if let Some(old) = old
-        && text(old, "/spec/schedulerName") != text(policy, "/spec/schedulerName")
-    {
-        errors.push(FieldError::invalid(
-            "spec.schedulerName",
-            get(policy, "/spec/schedulerName"),
-            "the schedulerName should not be updated",
+    let id = |object: &Value| get(object, "/metadata/labels").get(label).cloned();
+    if let Some(old) = old {
+        if text(old, "/spec/schedulerName") != text(policy, "/spec/schedulerName") {
+            return Err("the schedulerName should not be updated".into());
+        }
+        let id = |object: &Value| id(object).unwrap_or_else(|| "".into());
+        if id(old) != id(policy) {
+            return Err(format!(
+                "label {label} is immutable, it can only be set by the system during creation"
+            ));
+        }
+    }
+    if id(policy).is_none() {
+        return Err(format!(
+            "label {label} is required, it should be set by the mutating admission webhook during creation"
         ));
     }
+    Ok(())
+}
+
+pub(crate) fn validate(at: &Attributes<'_>, policy: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
     let spec = get(policy, "/spec");
     placement::validate(get(spec, "/placement"), &mut errors);
     failover(spec, &mut errors);
@@ -137,41 +149,25 @@ pub(crate) fn validate(
     errors
 }
 
-fn permanent_id(label: &str, policy: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
-    let id = |object: &Value| {
-        let labels = get(object, "/metadata/labels");
-        let id = labels.get(label).and_then(Value::as_str).unwrap_or("");
-        id.to_owned()
-    };
-    let field = format!("metadata.labels[{label}]");
-    if id(policy).is_empty() {
-        errors.push(FieldError::required(
-            &field,
-            "the permanent id is set by the system and must be kept",
-        ));
-    } else if old.is_some_and(|old| !id(old).is_empty() && id(old) != id(policy)) {
-        errors.push(FieldError::invalid(
-            &field,
-            &id(policy).into(),
-            "the permanent id is immutable, it can only be set by the system during creation",
-        ));
+fn failover(spec: &Value, errors: &mut Vec<FieldError>) {
+    let application = get(spec, "/failover/application");
+    if !application.is_null() {
+        application_failover(spec, application, errors);
+    }
+    preserved(spec, "cluster", errors);
+}
+
+fn preserved(spec: &Value, scope: &str, errors: &mut Vec<FieldError>) {
+    let rules = items(spec, &format!("/failover/{scope}/statePreservation/rules"));
+    for (i, rule) in rules.iter().enumerate() {
+        let base = format!("spec.failover.{scope}.statePreservation.rules");
+        let name = text(rule, "/aliasLabelName");
+        let field = format!("{}.aliasLabelName", nth(&base, i));
+        check(field, name, qualified_name(name), errors);
     }
 }
 
-fn failover(spec: &Value, errors: &mut Vec<FieldError>) {
-    for scope in ["application", "cluster"] {
-        let rules = items(spec, &format!("/failover/{scope}/statePreservation/rules"));
-        for (i, rule) in rules.iter().enumerate() {
-            let base = format!("spec.failover.{scope}.statePreservation.rules");
-            let name = text(rule, "/aliasLabelName");
-            let field = format!("{}.aliasLabelName", nth(&base, i));
-            check(field, name, qualified_name(name), errors);
-        }
-    }
-    let application = get(spec, "/failover/application");
-    if application.is_null() {
-        return;
-    }
+fn application_failover(spec: &Value, application: &Value, errors: &mut Vec<FieldError>) {
     if !flag(spec, "/propagateDeps") {
         errors.push(FieldError::invalid(
             "spec.propagateDeps",
@@ -190,17 +186,22 @@ fn failover(spec: &Value, errors: &mut Vec<FieldError>) {
     }
     let grace = int(application, "/gracePeriodSeconds");
     let gracefully = text(application, "/purgeMode") == "Gracefully";
-    let why = match grace {
-        Some(_) if !gracefully => "only takes effect when purgeMode is Gracefully",
-        Some(seconds) if seconds <= 0 => "must be greater than 0",
-        None if gracefully => "should not be empty when purgeMode is Gracefully",
-        _ => return,
-    };
-    errors.push(FieldError::invalid(
-        format!("{base}.gracePeriodSeconds"),
-        &grace.into(),
-        why,
-    ));
+    let rules = [
+        (
+            grace.is_some() && !gracefully,
+            "only takes effect when purgeMode is gracefully",
+        ),
+        (
+            grace.is_none() && gracefully,
+            "should not be empty when purgeMode is gracefully",
+        ),
+        (grace.is_some_and(|g| g <= 0), "must be greater than 0"),
+    ];
+    for (_, why) in rules.into_iter().filter(|(broken, _)| *broken) {
+        let field = format!("{base}.gracePeriodSeconds");
+        errors.push(FieldError::invalid(field, &grace.into(), why));
+    }
+    preserved(spec, "application", errors);
 }
 
 fn selectors(namespace: &str, spec: &Value, errors: &mut Vec<FieldError>) {
@@ -228,9 +229,7 @@ pub(crate) fn own_namespace(namespace: &str, spec: &Value, errors: &mut Vec<Fiel
             errors.push(FieldError::invalid(
                 format!("{}.namespace", nth("spec.resourceSelectors", i)),
                 &asked.into(),
-                format!(
-                    "the namespace of the resource selector must be that of the policy, {namespace}"
-                ),
+                "namespace of resource selector must be the same as the namespace of the policy",
             ));
         }
     }
@@ -240,9 +239,10 @@ fn suspension(spec: &Value, errors: &mut Vec<FieldError>) {
     let clusters = get(spec, "/suspension/dispatchingOnClusters/clusterNames");
     if flag(spec, "/suspension/dispatching") && clusters.as_array().is_some_and(|c| !c.is_empty()) {
         errors.push(FieldError::invalid(
-            "spec.suspension.dispatchingOnClusters.clusterNames",
-            clusters,
-            "suspension dispatching is not supported when dispatchingOnClusters.clusterNames is not empty",
+            // The path names it twice in Karmada too.
+            "spec.suspension.suspension",
+            get(spec, "/suspension"),
+            "suspension dispatching cannot co-exist with dispatchingOnClusters.clusterNames",
         ));
     }
 }

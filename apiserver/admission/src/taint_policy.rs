@@ -3,34 +3,30 @@
 //! Enters: a policy. Leaves: field errors. Pure. Rules of Karmada's
 //! `webhook/clustertaintpolicy`.
 
-use std::collections::HashSet;
-
 use machinery::FieldError;
 use serde_json::Value;
 
-use crate::affinity;
-use crate::tree::{get, items, nth, text};
+use crate::tree::{items, nth, text};
 
 /// `allow_no_execute`: an operator permits policies to evict.
 pub(crate) fn validate(policy: &Value, allow_no_execute: bool) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    affinity::validate(
-        "spec.targetClusters",
-        get(policy, "/spec/targetClusters"),
-        &mut errors,
-    );
-    let mut seen = HashSet::new();
-    for (i, taint) in items(policy, "/spec/taints").iter().enumerate() {
+    let taints = items(policy, "/spec/taints");
+    for (i, taint) in taints.iter().enumerate() {
         let field = nth("spec.taints", i);
         let (key, effect) = (text(taint, "/key"), text(taint, "/effect"));
-        if !seen.insert((key, effect)) {
-            errors.push(FieldError::duplicate(&field, taint));
-        }
         if effect == "NoExecute" && !allow_no_execute {
             errors.push(FieldError::forbidden(
-                format!("{field}.effect"),
-                "the NoExecute effect is not allowed unless --allow-no-execute-taint-policy is set",
+                &field,
+                "Configuring taint with NoExecute effect is not allowed, this capability must be explicitly enabled by administrators through command-line flags",
             ));
+        }
+        let same = |other: &Value| text(other, "/key") == key && text(other, "/effect") == effect;
+        if taints.iter().skip(i + 1).any(same) {
+            let why = format!(
+                "Duplicate taint with the same key({key}) and effect({effect}) is not allowed"
+            );
+            errors.push(FieldError::duplicate(&field, &why.into()));
         }
     }
     errors

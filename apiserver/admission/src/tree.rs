@@ -4,6 +4,8 @@
 //! Paths are JSON pointers below the given value.
 
 use machinery::FieldError;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 static NULL: Value = Value::Null;
@@ -102,4 +104,12 @@ pub(crate) fn check(
 
 pub(crate) fn not_empty_or<'a>(text: &'a str, instead: &'a str) -> &'a str {
     if text.is_empty() { instead } else { text }
+}
+
+/// A value as Go prints its struct `T`: fields in their order, HTML hidden.
+pub(crate) fn shown<T: DeserializeOwned + Serialize>(value: &Value) -> String {
+    let typed = T::deserialize(value).and_then(|t| serde_json::to_string(&t));
+    let text = typed.unwrap_or_else(|_| value.to_string());
+    let text = text.replace('&', "\\u0026").replace('<', "\\u003c");
+    text.replace('>', "\\u003e")
 }

@@ -67,6 +67,16 @@ impl FieldError {
         )
     }
 
+    /// As [`Self::invalid`], of a value that is shown as it is given: JSON of a Go
+    /// struct keeps the order of its fields.
+    pub fn invalid_shown(field: impl Into<String>, shown: &str, detail: impl AsRef<str>) -> Self {
+        Self::new(
+            Reason::Invalid,
+            field,
+            with_detail(&format!("Invalid value: {shown}"), detail.as_ref()),
+        )
+    }
+
     /// `path: Duplicate value: VALUE`
     pub fn duplicate(field: impl Into<String>, value: &Value) -> Self {
         Self::new(
@@ -143,14 +153,17 @@ impl fmt::Display for FieldError {
     }
 }
 
-/// Several errors as one text: alone as it is, together in brackets.
+/// Several errors as one text: alone as it is, together in brackets, each once.
 pub fn aggregate(errors: &[FieldError]) -> String {
-    match errors {
-        [one] => one.to_string(),
-        many => {
-            let texts: Vec<String> = many.iter().map(FieldError::to_string).collect();
-            format!("[{}]", texts.join(", "))
+    let mut texts: Vec<String> = Vec::new();
+    for text in errors.iter().map(FieldError::to_string) {
+        if !texts.contains(&text) {
+            texts.push(text);
         }
+    }
+    match texts.as_slice() {
+        [one] => one.clone(),
+        many => format!("[{}]", many.join(", ")),
     }
 }
 
