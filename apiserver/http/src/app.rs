@@ -1,7 +1,7 @@
 //! The filters every request passes, in the order of kube-apiserver's chain, and
 //! the paths outside the resources.
 //!
-//! request ──► id ──► drain ──► authentication ──► in-flight limits ──► impersonation ──► authorisation ──► deadline ──► handler
+//! request ──► drain ──► authentication ──► in-flight limits ──► impersonation ──► authorisation ──► deadline ──► handler
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use auth::rbac::{Authorizer, Target};
 use auth::{Authenticator, Credentials, Peer, impersonation};
 use futures_util::FutureExt;
-use http::header::{AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderValue};
-use http::{HeaderMap, Method, Request, Response, Version};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
 use jiff::Timestamp;
 use machinery::time::Clock;
@@ -111,9 +111,6 @@ impl App {
         request: Request<Incoming>,
     ) -> Response<Body> {
         let began = Instant::now();
-        let audit_id = audit_id(request.headers());
-        let head = request.method() == Method::HEAD;
-        let old = request.version() < Version::HTTP_2;
         let query = Query::parse(request.uri().query());
         let form = negotiation::reply(request.headers(), &query, false).unwrap_or(Form::PLAIN);
         let info = requestinfo::parse(request.method(), request.uri().path(), &query);
@@ -149,22 +146,7 @@ impl App {
             };
             response.body_mut().keep(observation);
         }
-        self.finish(&mut response, audit_id, old);
-        if head {
-            *response.body_mut() = Body::empty();
-        }
         response
-    }
-
-    fn finish(&self, response: &mut Response<Body>, audit_id: HeaderValue, old: bool) {
-        let headers = response.headers_mut();
-        headers.insert("audit-id", audit_id);
-        headers
-            .entry(CACHE_CONTROL)
-            .or_insert(HeaderValue::from_static("no-cache, private"));
-        if old && self.draining.is_cancelled() {
-            headers.insert(CONNECTION, HeaderValue::from_static("close"));
-        }
     }
 
     fn long_running(&self, info: &RequestInfo, query: &Query) -> bool {
@@ -452,17 +434,4 @@ fn strip_credentials(headers: &mut HeaderMap) {
     for name in spent {
         headers.remove(name);
     }
-}
-
-/// The request's own id when it is a sensible one, else a new one.
-fn audit_id(headers: &HeaderMap) -> HeaderValue {
-    let sensible = |v: &&HeaderValue| {
-        let bytes = v.as_bytes();
-        !bytes.is_empty() && bytes.len() <= 64 && bytes.iter().all(u8::is_ascii_graphic)
-    };
-    if let Some(own) = headers.get("audit-id").filter(sensible) {
-        return own.clone();
-    }
-    HeaderValue::from_str(&uuid::Uuid::new_v4().to_string())
-        .unwrap_or_else(|_| HeaderValue::from_static("none"))
 }

@@ -1,7 +1,7 @@
 //! The Kubernetes API over HTTPS: listener, filters, routing, negotiation,
 //! discovery and streaming.
 //!
-//! TLS ──► [`server`](Server) ──► filters (app) ──► requestinfo ──► resource | documents | health ──► registry ──► reply | watch ──► [`Body`]
+//! TLS ──► [`server`](Server) ──► layers ──► filters (app) ──► requestinfo ──► resource | documents | health ──► registry ──► reply | watch ──► [`Body`]
 //!
 //! Invariants: no kind is known by name; what is served comes from the resource
 //! table. No reply is built in one buffer when it can be spliced from shared
@@ -18,6 +18,7 @@ mod decode;
 mod discovery;
 mod documents;
 mod health;
+mod layers;
 mod metrics;
 mod negotiation;
 mod options;

@@ -3,7 +3,6 @@
 //! Enters: a TCP listener, TLS, a signal to stop. Leaves when every connection is
 //! over. Each connection is a task that this room owns and joins.
 
-use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::pin::pin;
@@ -15,7 +14,7 @@ use auth::Peer;
 use http::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
-use hyper::service::service_fn;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
@@ -26,6 +25,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::App;
+use crate::layers;
 
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// For a request's headers; hyper counts the time before their first byte too, so
@@ -132,10 +132,7 @@ async fn http1_connection(
     stream: TlsStream<TcpStream>,
     stop: CancellationToken,
 ) -> hyper::Result<()> {
-    let service = service_fn(move |request: Request<Incoming>| {
-        let served = Arc::clone(&app).serve(Arc::clone(&peer), request);
-        async move { Ok::<_, Infallible>(Box::pin(served).await) }
-    });
+    let service = layers::service(&app, peer);
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADERS)
@@ -158,10 +155,10 @@ async fn http2_connection(
 ) -> hyper::Result<()> {
     let spoke = Arc::new(AtomicBool::new(false));
     let heard = Arc::clone(&spoke);
+    let inner = layers::service(&app, peer);
     let service = service_fn(move |request: Request<Incoming>| {
         heard.store(true, Ordering::Relaxed);
-        let served = Arc::clone(&app).serve(Arc::clone(&peer), request);
-        async move { Ok::<_, Infallible>(Box::pin(served).await) }
+        inner.call(request)
     });
     let connection = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())

@@ -1,0 +1,157 @@
+//! What surrounds every request whatever becomes of it, as tower layers: the audit
+//! id, the headers every reply has, and replies to HEAD.
+//!
+//! connection ──► [`service`] ──► `App`
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use auth::Peer;
+use http::header::{CACHE_CONTROL, CONNECTION, HeaderValue};
+use http::{HeaderMap, Method, Request, Response, Version};
+use hyper::body::Incoming;
+use hyper_util::service::TowerToHyperService;
+use tokio_util::sync::CancellationToken;
+use tower::{Layer, Service, ServiceBuilder, service_fn};
+
+use crate::app::App;
+use crate::body::Body;
+
+type Reply = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+/// The service of one connection.
+pub(crate) fn service(
+    app: &Arc<App>,
+    peer: Arc<Peer>,
+) -> TowerToHyperService<
+    impl Service<Request<Incoming>, Response = Response<Body>, Error = Infallible, Future = Reply>
+    + Clone
+    + use<>,
+> {
+    let draining = app.draining.clone();
+    let app = Arc::clone(app);
+    let answer = service_fn(move |request| {
+        let served = Arc::clone(&app).serve(Arc::clone(&peer), request);
+        // One allocation a request keeps the future of the connection small.
+        Box::pin(async move { Ok::<_, Infallible>(served.await) })
+    });
+    TowerToHyperService::new(
+        ServiceBuilder::new()
+            .layer(Frame { draining })
+            .service(answer),
+    )
+}
+
+/// Gives every reply its audit id and its default headers.
+#[derive(Clone)]
+struct Frame {
+    draining: CancellationToken,
+}
+
+impl<S> Layer<S> for Frame {
+    type Service = Framed<S>;
+
+    fn layer(&self, inner: S) -> Framed<S> {
+        Framed {
+            inner,
+            draining: self.draining.clone(),
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Framed<S> {
+    inner: S,
+    draining: CancellationToken,
+}
+
+impl<B, S> Service<Request<B>> for Framed<S>
+where
+    S: Service<Request<B>, Response = Response<Body>, Error = Infallible>,
+    S::Future: Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Reply;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Reply {
+        let audit_id = audit_id(request.headers());
+        let head = request.method() == Method::HEAD;
+        let old = request.version() < Version::HTTP_2;
+        let draining = self.draining.clone();
+        let answered = self.inner.call(request);
+        Box::pin(async move {
+            let mut response = answered.await?;
+            let headers = response.headers_mut();
+            headers.insert("audit-id", audit_id);
+            headers
+                .entry(CACHE_CONTROL)
+                .or_insert(HeaderValue::from_static("no-cache, private"));
+            if old && draining.is_cancelled() {
+                headers.insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            if head {
+                *response.body_mut() = Body::empty();
+            }
+            Ok(response)
+        })
+    }
+}
+
+/// The client's id when it is one, else a new one.
+fn audit_id(headers: &HeaderMap) -> HeaderValue {
+    let sensible = |v: &&HeaderValue| {
+        let bytes = v.as_bytes();
+        !bytes.is_empty() && bytes.len() <= 64 && bytes.iter().all(u8::is_ascii_graphic)
+    };
+    if let Some(own) = headers.get("audit-id").filter(sensible) {
+        return own.clone();
+    }
+    HeaderValue::from_str(&uuid::Uuid::new_v4().to_string())
+        .unwrap_or_else(|_| HeaderValue::from_static("none"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn framed(request: Request<()>, draining: bool) -> Response<Body> {
+        let token = CancellationToken::new();
+        if draining {
+            token.cancel();
+        }
+        let answer = service_fn(|_| std::future::ready(Ok(Response::new(Body::full("text")))));
+        let mut service = ServiceBuilder::new()
+            .layer(Frame { draining: token })
+            .service(answer);
+        let Ok(response) = service.call(request).await;
+        response
+    }
+
+    #[tokio::test]
+    async fn every_reply_has_an_id_and_is_not_cached() {
+        let request = |id: &str| Request::builder().header("audit-id", id).body(()).unwrap();
+        let kept = framed(request("own-id"), false).await;
+        assert_eq!(kept.headers()["audit-id"], "own-id");
+        assert_eq!(kept.headers()["cache-control"], "no-cache, private");
+        assert!(!kept.headers().contains_key("connection"));
+        let replaced = framed(request(&"x".repeat(65)), true).await;
+        assert_eq!(replaced.headers()["audit-id"].len(), 36);
+        assert_eq!(replaced.headers()["connection"], "close");
+    }
+
+    #[tokio::test]
+    async fn a_reply_to_head_has_no_body() {
+        let head = Request::builder().method(Method::HEAD).body(()).unwrap();
+        assert!(http_body::Body::is_end_stream(
+            framed(head, false).await.body()
+        ));
+    }
+}
