@@ -1,0 +1,346 @@
+//! Error bodies: code, reason, details and text, as kube-apiserver has them.
+
+use serde_json::{Value, json};
+
+use crate::plane::Plane;
+use crate::wire::Reply;
+
+/// The reply is this failure; of the details, what is wanted must be there.
+fn check(reply: &Reply, code: u16, reason: &str, message: &str, details: Value) {
+    let told = reply.text();
+    assert_eq!(reply.code, code, "{told}");
+    let status = reply.json();
+    for (field, want) in [
+        ("kind", json!("Status")),
+        ("apiVersion", json!("v1")),
+        ("metadata", json!({})),
+        ("status", json!("Failure")),
+        ("reason", json!(reason)),
+        ("code", json!(code)),
+    ] {
+        assert_eq!(status[field], want, "{field}: {told}");
+    }
+    let text = status["message"].as_str().unwrap();
+    assert!(text.contains(message), "{text}");
+    if !details.is_null() {
+        assert_eq!(status["details"], details, "{told}");
+    }
+}
+
+fn configmap(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})
+}
+
+const MAPS: &str = "/api/v1/namespaces/errors/configmaps";
+
+#[test]
+fn every_refusal_has_its_body() {
+    let plane = Plane::shared();
+    plane.namespace("errors");
+    assert_eq!(plane.post(MAPS, &configmap("there")).code, 201);
+    let about = |name: &str| json!({"name": name, "kind": "configmaps"});
+    let one = format!("{MAPS}/there");
+
+    check(
+        &plane.get(&format!("{MAPS}/none")),
+        404,
+        "NotFound",
+        r#"configmaps "none" not found"#,
+        about("none"),
+    );
+    check(
+        &plane.post(MAPS, &configmap("there")),
+        409,
+        "AlreadyExists",
+        r#"configmaps "there" already exists"#,
+        about("there"),
+    );
+    let stale = json!({"metadata": {"name": "there", "resourceVersion": "1"}});
+    let reply = plane.ask("PUT", &one).json(&stale).reply();
+    check(
+        &reply,
+        409,
+        "Conflict",
+        r#"Operation cannot be fulfilled on configmaps "there": "#,
+        about("there"),
+    );
+    let other = json!({"preconditions": {"uid": "other"}});
+    let reply = plane.ask("DELETE", &one).json(&other).reply();
+    check(
+        &reply,
+        409,
+        "Conflict",
+        "Precondition failed: UID in precondition: other",
+        about("there"),
+    );
+    let reply = plane.post("/api/v1/namespaces/nowhere/configmaps", &configmap("a"));
+    check(
+        &reply,
+        404,
+        "NotFound",
+        r#"namespaces "nowhere" not found"#,
+        json!({"name": "nowhere", "kind": "namespaces"}),
+    );
+    let reply = plane.post(MAPS, &json!({"metadata": {}}));
+    check(
+        &reply,
+        422,
+        "Invalid",
+        "name or generateName is required",
+        json!({
+            "kind": "ConfigMap",
+            "causes": [{"reason": "FieldValueRequired", "field": "metadata.name",
+                        "message": "Required value: name or generateName is required"}]
+        }),
+    );
+    let reply = plane.ask("GET", "/api/v1/secrets").anonymous().reply();
+    check(
+        &reply,
+        403,
+        "Forbidden",
+        r#"secrets is forbidden: User "system:anonymous" cannot list resource "secrets" in API group "" at the cluster scope"#,
+        json!({"kind": "secrets"}),
+    );
+    let reply = plane
+        .ask("GET", "/api/v1/secrets")
+        .header("Authorization", "Bearer nonsense")
+        .anonymous()
+        .reply();
+    check(&reply, 401, "Unauthorized", "Unauthorized", Value::Null);
+    let reply = plane.get("/api/v1/pods?resourceVersion=999999999");
+    check(
+        &reply,
+        504,
+        "Timeout",
+        "Too large resource version: 999999999",
+        Value::Null,
+    );
+    assert_eq!(reply.header("retry-after"), "1");
+    assert_eq!(
+        reply.json()["details"]["causes"][0]["reason"],
+        "ResourceVersionTooLarge"
+    );
+    let reply = plane.ask("PUT", MAPS).json(&json!({})).reply();
+    check(
+        &reply,
+        405,
+        "MethodNotAllowed",
+        "the server does not allow this method on the requested resource",
+        json!({}),
+    );
+    let reply = plane.post(&one, &configmap("there"));
+    check(
+        &reply,
+        405,
+        "MethodNotAllowed",
+        "the server does not allow this method",
+        json!({}),
+    );
+    for path in [
+        "/api/v1/nothings",
+        "/apis/none.io/v1/things",
+        "/apis/none.io",
+        "/api/v2",
+    ] {
+        check(
+            &plane.get(path),
+            404,
+            "NotFound",
+            "the server could not find the requested resource",
+            json!({}),
+        );
+    }
+    let patch = json!([{"op": "test", "path": "/data", "value": 1}]);
+    let reply = plane
+        .ask("PATCH", &one)
+        .body("application/json-patch+json", patch.to_string())
+        .reply();
+    check(
+        &reply,
+        422,
+        "Invalid",
+        "the server rejected our request due to an error in our request",
+        json!({}),
+    );
+}
+
+#[test]
+fn bad_queries_are_told_apart() {
+    let plane = Plane::shared();
+    let table: &[(&str, u16, &str)] = &[
+        ("limit=x", 400, "strconv.ParseInt"),
+        ("resourceVersion=x", 400, "resourceVersion"),
+        ("continue=zzz", 400, "continue key is not valid"),
+        (
+            "fieldSelector=a",
+            400,
+            "invalid selector: 'a'; can't understand 'a'",
+        ),
+        (
+            "fieldSelector=spec.foo%3Dx",
+            400,
+            "field label not supported: spec.foo",
+        ),
+        (
+            "labelSelector=a%20b",
+            400,
+            "unable to parse requirement: found 'b', expected: in, notin",
+        ),
+        (
+            "labelSelector=a%3D%3D%3D",
+            400,
+            "unable to parse requirement",
+        ),
+        ("resourceVersionMatch=Exact", 422, "resourceVersionMatch"),
+        (
+            "resourceVersionMatch=Exact&resourceVersion=0",
+            422,
+            r#"resourceVersionMatch "exact" is forbidden for resourceVersion "0""#,
+        ),
+        (
+            "sendInitialEvents=true",
+            422,
+            "sendInitialEvents is forbidden for list",
+        ),
+        (
+            "watch=1&sendInitialEvents=true",
+            422,
+            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+        ),
+        ("watch=1&resourceVersion=abc", 400, "resourceVersion"),
+        (
+            "watch=1&labelSelector=a%20b",
+            400,
+            "unable to parse requirement",
+        ),
+    ];
+    for (query, code, text) in table {
+        let reason = if *code == 400 {
+            "BadRequest"
+        } else {
+            "Invalid"
+        };
+        check(
+            &plane.get(&format!("/api/v1/pods?{query}")),
+            *code,
+            reason,
+            text,
+            Value::Null,
+        );
+    }
+}
+
+#[test]
+fn bad_bodies_do_no_harm() {
+    let plane = Plane::shared();
+    plane.namespace("bodies");
+    let path = "/api/v1/namespaces/bodies/configmaps";
+    let deep = format!("{}1{}", r#"{"a":"#.repeat(5000), "}".repeat(5000));
+    let wide = format!(
+        r#"{{"metadata": {{"name": "big"}}, "data": {{"a": "{}"}}}}"#,
+        "x".repeat(4 << 20)
+    );
+    let large = format!(
+        r#"{{"metadata": {{"name": "big"}}, "data": {{"a": "{}"}}}}"#,
+        "x".repeat(2 << 20)
+    );
+    let bomb = "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\n\
+        d: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e]\n\
+        g: &g [*f,*f,*f,*f,*f,*f,*f,*f,*f]\nmetadata: {name: bomb}\n";
+    let (json, yaml) = ("application/json", "application/yaml");
+    let table: &[(&str, &str, u16, &str)] = &[
+        (json, "{bad", 400, "json parse error"),
+        (json, "", 400, ""),
+        (json, "[]", 400, ""),
+        (json, "\u{0}\u{1}", 400, ""),
+        (json, &"[".repeat(200_000), 400, ""),
+        (json, &deep, 400, ""),
+        (
+            json,
+            &wide,
+            413,
+            "Request entity too large: limit is 3145728",
+        ),
+        (json, &large, 422, "may not be more than 1048576 bytes"),
+        (
+            json,
+            r#"{"kind": "Secret", "apiVersion": "v1", "metadata": {"name": "a"}}"#,
+            400,
+            "Secret",
+        ),
+        (
+            json,
+            r#"{"metadata": {"name": "a", "namespace": "other"}}"#,
+            400,
+            "does not match the namespace sent on the request",
+        ),
+        (
+            json,
+            r#"{"metadata": {"name": "a"}, "data": {"a": {}}}"#,
+            400,
+            "cannot unmarshal object into Go struct field ConfigMap.data of type string",
+        ),
+        (
+            yaml,
+            "metadata: {name: y\n",
+            400,
+            "error converting YAML to JSON",
+        ),
+        (yaml, bomb, 400, ""),
+        (
+            "text/plain",
+            "{}",
+            415,
+            "accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf",
+        ),
+        ("application/cbor", "{}", 415, ""),
+        ("application/vnd.kubernetes.protobuf", "nonsense", 400, ""),
+        (
+            "application/vnd.kubernetes.protobuf",
+            "k8s\u{0}\u{7f}\u{7f}\u{7f}",
+            400,
+            "",
+        ),
+    ];
+    for (kind, body, code, text) in table {
+        let reply = plane.ask("POST", path).body(kind, *body).reply();
+        let reason = match code {
+            413 => "RequestEntityTooLarge",
+            415 => "UnsupportedMediaType",
+            422 => "Invalid",
+            _ => "BadRequest",
+        };
+        check(&reply, *code, reason, text, Value::Null);
+    }
+    let strict =
+        r#"{"metadata": {"name": "d", "labels": {"a": "b"}, "labels": {"a": "c"}}, "foo": 1}"#;
+    let reply = plane
+        .ask("POST", &format!("{path}?fieldValidation=Strict"))
+        .body(json, strict)
+        .reply();
+    check(
+        &reply,
+        400,
+        "BadRequest",
+        r#"strict decoding error: duplicate field "metadata.labels", unknown field "foo""#,
+        Value::Null,
+    );
+    let reply = plane.ask("POST", path).body(json, strict).reply();
+    assert_eq!(reply.code, 201, "{}", reply.text());
+    assert!(
+        reply.header("warning").contains("299 - "),
+        "{:?}",
+        reply.headers
+    );
+    for (query, text) in [
+        (
+            "fieldValidation=Foo",
+            r#"fieldValidation: Unsupported value: "Foo""#,
+        ),
+        ("dryRun=Foo", "dryRun: Unsupported value"),
+        ("fieldManager=%00", "fieldManager"),
+    ] {
+        let reply = plane.post(&format!("{path}?{query}"), &configmap("q"));
+        check(&reply, 422, "Invalid", text, Value::Null);
+    }
+}

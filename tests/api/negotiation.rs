@@ -1,0 +1,220 @@
+//! In which form things are said: media types, discovery, documents, protobuf.
+
+use serde_json::{Value, json};
+
+use crate::plane::Plane;
+
+const AGGREGATED: &str =
+    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+const PARTIAL: &str =
+    "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json";
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
+#[test]
+fn discovery_has_two_forms_and_a_tag() {
+    let plane = Plane::shared();
+    for path in ["/api", "/apis"] {
+        let reply = plane.ask("GET", path).header("Accept", AGGREGATED).reply();
+        assert_eq!(reply.code, 200);
+        assert_eq!(reply.json()["kind"], "APIGroupDiscoveryList");
+        assert!(
+            reply
+                .header("content-type")
+                .contains("as=APIGroupDiscoveryList")
+        );
+        assert_eq!(reply.header("vary"), "Accept");
+        let tag = reply.header("etag");
+        assert!(tag.starts_with('"') && tag.len() > 32, "{tag}");
+        let again = plane
+            .ask("GET", path)
+            .header("Accept", AGGREGATED)
+            .header("If-None-Match", &tag)
+            .reply();
+        assert_eq!((again.code, again.body.len()), (304, 0));
+    }
+    assert_eq!(plane.get("/api").json()["versions"], json!(["v1"]));
+    assert_eq!(plane.get("/apis").json()["kind"], "APIGroupList");
+    let apps = plane.get("/apis/apps").json();
+    assert_eq!(apps["preferredVersion"]["groupVersion"], "apps/v1");
+    let resources = plane.get("/apis/apps/v1").json();
+    let scale = resources["resources"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|r| r["name"] == "deployments/scale");
+    assert_eq!(scale.unwrap()["kind"], "Scale");
+}
+
+#[test]
+fn documents_are_tagged_and_in_two_encodings() {
+    let plane = Plane::shared();
+    let v2 = plane.get("/openapi/v2");
+    assert_eq!(v2.json()["swagger"], "2.0");
+    let tag = v2.header("etag");
+    let again = plane
+        .ask("GET", "/openapi/v2")
+        .header("If-None-Match", &tag)
+        .reply();
+    assert_eq!(again.code, 304);
+    let binary = plane
+        .ask("GET", "/openapi/v2")
+        .header(
+            "Accept",
+            "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
+        )
+        .reply();
+    assert_eq!(
+        binary.header("content-type"),
+        "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+    );
+    assert!(binary.body.starts_with(b"\x0a\x032.0"));
+    let index = plane.get("/openapi/v3").json();
+    let url = index["paths"]["apis/apps/v1"]["serverRelativeURL"]
+        .as_str()
+        .unwrap();
+    let document = plane.get(url);
+    assert!(document.header("cache-control").contains("immutable"));
+    let patch = &document.json()["paths"]["/apis/apps/v1/namespaces/{namespace}/deployments/{name}"]
+        ["patch"];
+    assert_eq!(
+        patch["x-kubernetes-group-version-kind"]["kind"],
+        "Deployment"
+    );
+    let wrong = plane.get("/openapi/v3/apis/apps/v1?hash=0");
+    assert_eq!((wrong.code, wrong.header("location").as_str()), (301, url));
+    let none = plane
+        .ask("GET", "/openapi/v2")
+        .header("Accept", "text/html")
+        .reply();
+    assert_eq!(none.code, 406);
+}
+
+#[test]
+fn health_needs_no_name() {
+    let plane = Plane::shared();
+    for path in ["/healthz", "/livez", "/readyz", "/livez/ping"] {
+        let reply = plane.ask("GET", path).anonymous().reply();
+        assert_eq!((reply.code, reply.text().as_str()), (200, "ok"), "{path}");
+    }
+    assert!(
+        plane
+            .get("/readyz?verbose&exclude=etcd")
+            .text()
+            .contains("[+]etcd excluded: ok")
+    );
+    assert_eq!(plane.ask("GET", "/metrics").anonymous().reply().code, 403);
+    assert!(
+        plane
+            .get("/metrics")
+            .text()
+            .contains("apiserver_request_total")
+    );
+    let version = plane.ask("GET", "/version").anonymous().reply().json();
+    assert!(
+        version["gitVersion"]
+            .as_str()
+            .unwrap()
+            .starts_with("v1.36.0+")
+    );
+    let id = "11111111-2222-3333-4444-555555555555";
+    let reply = plane.ask("GET", "/version").header("Audit-Id", id).reply();
+    assert_eq!(reply.header("audit-id"), id);
+}
+
+#[test]
+fn lists_are_objects_tables_or_metadata() {
+    let plane = Plane::shared();
+    plane.namespace("forms");
+    let path = "/api/v1/namespaces/forms/secrets";
+    let made = plane.post(
+        path,
+        &json!({"metadata": {"name": "s"}, "data": {"a": "YWJj\nZGVm\n"}}),
+    );
+    assert_eq!(made.json()["data"]["a"], "YWJjZGVm", "{}", made.text());
+    let accept = |kind: &str, path: &str| plane.ask("GET", path).header("Accept", kind).reply();
+    let list = accept("*/*", path).json();
+    assert_eq!(
+        (&list["kind"], &list["items"][0]["metadata"]["name"]),
+        (&json!("SecretList"), &json!("s"))
+    );
+
+    let table = accept(TABLE, path).json();
+    let names: Vec<&Value> = table["columnDefinitions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|c| &c["name"])
+        .collect();
+    assert_eq!(names, ["Name", "Type", "Data", "Age"]);
+    let row = &table["rows"][0];
+    assert_eq!(
+        (&row["cells"][1], &row["cells"][2]),
+        (&json!("Opaque"), &json!(1))
+    );
+    assert_eq!(row["object"]["kind"], "PartialObjectMetadata");
+    assert!(table["metadata"]["resourceVersion"].is_string());
+    let whole = accept(TABLE, &format!("{path}?includeObject=Object")).json();
+    assert_eq!(whole["rows"][0]["object"]["type"], "Opaque");
+    assert_eq!(
+        accept(TABLE, &format!("{path}?includeObject=Some")).code,
+        400
+    );
+
+    let partial = accept(PARTIAL, path).json();
+    assert_eq!(partial["kind"], "PartialObjectMetadataList");
+    assert_eq!(partial["items"][0]["kind"], "PartialObjectMetadata");
+    assert!(partial["items"][0].get("data").is_none());
+
+    for (kind, code) in [
+        ("text/html", 406),
+        ("application/cbor,application/json", 200),
+        ("application/yaml", 200),
+    ] {
+        assert_eq!(accept(kind, path).code, code, "{kind}");
+    }
+    let policies = "/apis/policy.karmada.io/v1alpha1/propagationpolicies";
+    assert_eq!(accept(PROTOBUF, policies).code, 406);
+    assert_eq!(
+        accept(&format!("{PROTOBUF},application/json"), policies).code,
+        200
+    );
+}
+
+/// One field of protobuf with a length.
+fn field(number: u8, content: &[u8]) -> Vec<u8> {
+    let length = u8::try_from(content.len()).unwrap();
+    assert!(length < 128);
+    [&[number << 3 | 2, length], content].concat()
+}
+
+#[test]
+fn bodies_may_be_protobuf() {
+    let plane = Plane::shared();
+    plane.namespace("protobuf");
+    let path = "/api/v1/namespaces/protobuf/configmaps";
+    let entry = [field(1, b"key"), field(2, b"value")].concat();
+    let object = [field(1, &field(1, b"typed")), field(2, &entry)].concat();
+    let kind = [field(1, b"v1"), field(2, b"ConfigMap")].concat();
+    let body = [b"k8s\0".to_vec(), field(1, &kind), field(2, &object)].concat();
+    let reply = plane.ask("POST", path).body(PROTOBUF, body.clone()).reply();
+    assert_eq!(reply.code, 201, "{}", reply.text());
+    assert_eq!(reply.json()["data"], json!({"key": "value"}));
+    let policies = "/apis/policy.karmada.io/v1alpha1/namespaces/protobuf/propagationpolicies";
+    assert_eq!(
+        plane
+            .ask("POST", policies)
+            .body(PROTOBUF, body)
+            .reply()
+            .code,
+        415
+    );
+    let apply = plane
+        .ask("PATCH", &format!("{path}/typed?fieldManager=me"))
+        .body("application/apply-patch+yaml", "{}")
+        .reply();
+    assert_eq!(
+        (apply.code, &apply.json()["reason"]),
+        (415, &json!("UnsupportedMediaType"))
+    );
+}

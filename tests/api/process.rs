@@ -1,0 +1,110 @@
+//! What keeps the process from starting: one clear line, a code, nothing lost.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::plane::{BINARY, Plane};
+
+/// Runs to the end, which must be a failure told in one line.
+fn fails(arguments: &[&str], wanted: &[&str]) {
+    let out = Command::new(BINARY)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(1), "{arguments:?}: {told}");
+    assert!(out.stdout.is_empty(), "{arguments:?}");
+    assert_eq!(told.trim_end().lines().count(), 1, "{told}");
+    assert!(told.starts_with("error: "), "{told}");
+    for fragment in wanted {
+        assert!(told.contains(fragment), "no {fragment:?} in {told}");
+    }
+}
+
+fn serve(data: &Path, listen: &str, wanted: &[&str]) {
+    let data = data.to_str().unwrap();
+    fails(&["serve", "--data-dir", data, "--listen", listen], wanted);
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let plane = Plane::shared();
+    let dir = tempfile::tempdir().unwrap();
+    let wanted = [plane.address.as_str(), "is in use", "--listen"];
+    serve(&dir.path().join("data"), &plane.address, &wanted);
+}
+
+#[test]
+fn a_directory_in_use_is_left_alone() {
+    let plane = Plane::shared();
+    serve(
+        &plane.data(),
+        "127.0.0.1:0",
+        &["is in use by process", "choose another directory"],
+    );
+    assert_eq!(plane.get("/readyz").code, 200);
+}
+
+#[test]
+fn damaged_and_foreign_stores_are_not_touched() {
+    let foreign = {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("data");
+        let plane = Plane::start();
+        std::fs::create_dir_all(data.join("store")).unwrap();
+        std::fs::copy(plane.data().join("pki/ca.crt"), data.join("store/store.db")).unwrap();
+        let before = std::fs::read(data.join("store/store.db")).unwrap();
+        serve(
+            &data,
+            "127.0.0.1:0",
+            &[
+                "store.db is damaged or not a store",
+                "restore it from a backup",
+            ],
+        );
+        assert_eq!(std::fs::read(data.join("store/store.db")).unwrap(), before);
+        dir
+    };
+    let file = foreign.path().join("file");
+    std::fs::write(&file, "text").unwrap();
+    serve(&file, "127.0.0.1:0", &[file.to_str().unwrap()]);
+    let keys = foreign.path().join("keys");
+    std::fs::create_dir_all(keys.join("pki")).unwrap();
+    for name in ["ca.crt", "ca.key"] {
+        std::fs::write(keys.join("pki").join(name), "junk").unwrap();
+    }
+    serve(
+        &keys,
+        "127.0.0.1:0",
+        &["pki/ca.", "restore it from a backup"],
+    );
+}
+
+#[test]
+fn a_kubeconfig_that_is_none_is_named() {
+    let plane = Plane::shared();
+    let dir = tempfile::tempdir().unwrap();
+    let own = plane.kubeconfig();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (bad, empty, none, dead) = (path("bad"), path("empty"), path("none"), path("dead"));
+    std::fs::write(&bad, "{{{").unwrap();
+    std::fs::write(&empty, "").unwrap();
+    let good = std::fs::read_to_string(&own).unwrap();
+    std::fs::write(&dead, good.replace(&plane.address, "127.0.0.1:1")).unwrap();
+    let own = own.to_str().unwrap();
+    for (cluster, control, wanted) in [
+        (bad.as_str(), own, [bad.as_str(), "not a kubeconfig"]),
+        (&empty, own, [&empty, "no current-context"]),
+        (&none, own, [&none, "no such file"]),
+        (own, &bad, [&bad, "not a kubeconfig"]),
+        (&dead, own, ["127.0.0.1:1", "refused"]),
+    ] {
+        let join = ["join", "m1", "--cluster-kubeconfig", cluster];
+        fails(&[&join[..], &["--kubeconfig", control]].concat(), &wanted);
+    }
+    let clusters = plane
+        .get("/apis/cluster.karmada.io/v1alpha1/clusters")
+        .json();
+    assert_eq!(clusters["items"], serde_json::json!([]));
+}

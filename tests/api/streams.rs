@@ -1,0 +1,180 @@
+//! Lists in pages and watches in frames.
+
+use serde_json::{Value, json};
+
+use crate::plane::Plane;
+use crate::wire::Stream;
+
+fn map(name: &str, data: &str) -> Value {
+    json!({"metadata": {"name": name}, "data": {"a": data}})
+}
+
+/// The next frame: one line, one JSON.
+fn frame(stream: &mut Stream, rest: &mut Vec<u8>) -> Option<Value> {
+    loop {
+        if let Some(end) = rest.iter().position(|b| *b == b'\n') {
+            let line: Vec<u8> = rest.drain(..=end).collect();
+            return Some(serde_json::from_slice(&line).unwrap());
+        }
+        rest.extend(stream.chunk()?);
+    }
+}
+
+fn told(frame: &Value) -> (String, String) {
+    let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
+    (
+        text(&frame["type"]),
+        text(&frame["object"]["metadata"]["name"]),
+    )
+}
+
+#[test]
+fn a_watch_tells_each_change_once_and_ends_cleanly() {
+    let plane = Plane::shared();
+    plane.namespace("frames");
+    let path = "/api/v1/namespaces/frames/secrets";
+    let list = plane.get(path).json();
+    let from = list["metadata"]["resourceVersion"].as_str().unwrap();
+    let query =
+        format!("{path}?watch=1&resourceVersion={from}&timeoutSeconds=3&labelSelector=!hidden");
+    let mut stream = plane.ask("GET", &query).open();
+    assert_eq!((stream.code, stream.chunked), (200, true));
+    assert_eq!(
+        stream.header("content-type").as_deref(),
+        Some("application/json")
+    );
+    assert_eq!(stream.header("content-length"), None);
+    let one = format!("{path}/s");
+    let body = json!({"metadata": {"name": "s"}});
+    assert_eq!(plane.post(path, &body).code, 201);
+    let merge = |patch: Value| {
+        let reply = plane
+            .ask("PATCH", &one)
+            .body("application/merge-patch+json", patch.to_string())
+            .reply();
+        assert_eq!(reply.code, 200, "{}", reply.text());
+    };
+    merge(json!({"metadata": {"labels": {"a": "b"}}}));
+    merge(json!({"metadata": {"labels": {"hidden": "y"}}}));
+    merge(json!({"metadata": {"labels": {"hidden": null}}}));
+    assert_eq!(plane.ask("DELETE", &one).reply().code, 200);
+    let (mut seen, mut rest, mut last) = (Vec::new(), Vec::new(), 0);
+    while let Some(frame) = frame(&mut stream, &mut rest) {
+        let revision = frame["object"]["metadata"]["resourceVersion"]
+            .as_str()
+            .unwrap();
+        let revision: u64 = revision.parse().unwrap();
+        assert!(revision > last);
+        last = revision;
+        seen.push(told(&frame).0);
+    }
+    assert_eq!(seen, ["ADDED", "MODIFIED", "DELETED", "ADDED", "DELETED"]);
+}
+
+#[test]
+fn a_watch_can_begin_with_what_is_there() {
+    let plane = Plane::shared();
+    plane.namespace("initial");
+    let path = "/api/v1/namespaces/initial/configmaps";
+    assert_eq!(plane.post(path, &map("a", "1")).code, 201);
+    let query = "watch=1&timeoutSeconds=30&allowWatchBookmarks=true&sendInitialEvents=true\
+        &resourceVersionMatch=NotOlderThan&fieldSelector=metadata.name%3Da";
+    let mut stream = plane.ask("GET", &format!("{path}?{query}")).open();
+    let mut rest = Vec::new();
+    let first = frame(&mut stream, &mut rest).unwrap();
+    assert_eq!(told(&first), ("ADDED".into(), "a".into()));
+    let mark = frame(&mut stream, &mut rest).unwrap();
+    assert_eq!(mark["type"], "BOOKMARK");
+    assert_eq!(mark["object"]["kind"], "ConfigMap");
+    assert_eq!(
+        mark["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"],
+        "true"
+    );
+
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    let mut stream = plane
+        .ask("GET", &format!("{path}?watch=1&timeoutSeconds=30"))
+        .header("Accept", table)
+        .open();
+    let mut rest = Vec::new();
+    let first = frame(&mut stream, &mut rest).unwrap();
+    let columns = |frame: &Value| {
+        frame["object"]["columnDefinitions"]
+            .as_array()
+            .map_or(0, Vec::len)
+    };
+    assert_eq!(first["object"]["kind"], "Table");
+    assert_eq!(columns(&first), 3);
+    let next = frame(&mut stream, &mut rest).unwrap();
+    assert_eq!(columns(&next), 0);
+    assert_eq!(next["object"]["rows"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn pages_are_of_one_moment() {
+    let plane = Plane::shared();
+    plane.namespace("pages");
+    let path = "/api/v1/namespaces/pages/secrets";
+    for name in ["a", "b", "c", "d", "e"] {
+        assert_eq!(
+            plane.post(path, &json!({"metadata": {"name": name}})).code,
+            201
+        );
+    }
+    let first = plane.get(&format!("{path}?limit=2")).json();
+    assert_eq!(first["metadata"]["remainingItemCount"], 3);
+    let revision = &first["metadata"]["resourceVersion"];
+    plane.post(path, &json!({"metadata": {"name": "cc"}}));
+    assert_eq!(plane.ask("DELETE", &format!("{path}/d")).reply().code, 200);
+    let mut names: Vec<String> = Vec::new();
+    let mut page = first.clone();
+    loop {
+        let items = page["items"].as_array().unwrap();
+        assert!(items.len() <= 2);
+        names.extend(
+            items
+                .iter()
+                .map(|i| i["metadata"]["name"].as_str().unwrap().to_owned()),
+        );
+        assert_eq!(&page["metadata"]["resourceVersion"], revision);
+        let Some(token) = page["metadata"]["continue"]
+            .as_str()
+            .filter(|t| !t.is_empty())
+        else {
+            break;
+        };
+        page = plane
+            .get(&format!("{path}?limit=2&continue={token}"))
+            .json();
+    }
+    assert_eq!(names, ["a", "b", "c", "d", "e"]);
+    let both = format!(
+        "{path}?continue={}&resourceVersion=5",
+        first["metadata"]["continue"].as_str().unwrap()
+    );
+    assert_eq!(plane.get(&both).code, 400);
+}
+
+#[test]
+fn deletion_answers_with_what_became_of_it() {
+    let plane = Plane::shared();
+    plane.namespace("deletion");
+    let path = "/api/v1/namespaces/deletion/configmaps";
+    let made = plane.post(path, &map("a", "1")).json();
+    let gone = plane.ask("DELETE", &format!("{path}/a")).reply().json();
+    assert_eq!(gone["status"], "Success");
+    assert_eq!(
+        gone["details"],
+        json!({"name": "a", "kind": "configmaps", "uid": made["metadata"]["uid"]})
+    );
+    let held = json!({"metadata": {"name": "b", "finalizers": ["x.io/y"]}});
+    plane.post(path, &held);
+    let marked = plane.ask("DELETE", &format!("{path}/b")).reply();
+    assert_eq!(marked.code, 200);
+    assert_eq!(marked.json()["metadata"]["deletionGracePeriodSeconds"], 0);
+    let dry = plane
+        .post(&format!("{path}?dryRun=All"), &map("c", "1"))
+        .json();
+    assert!(dry["metadata"]["uid"].is_string() && dry["metadata"].get("resourceVersion").is_none());
+    assert_eq!(plane.get(&format!("{path}/c")).code, 404);
+}

@@ -1,0 +1,57 @@
+//! Workloads of a simulated cluster become ready, and kubectl can wait for it.
+
+use std::sync::Arc;
+
+use crate::kubectl::{ok, with_each_at};
+use crate::plane::Plane;
+
+#[test]
+fn rollouts_and_jobs_complete() {
+    let member = Arc::new(Plane::member());
+    with_each_at(&member, "workloads", |kubectl| {
+        kubectl.run(&[
+            ok("create deployment web --image=nginx:1 --replicas=3", &[]),
+            ok(
+                "rollout status deploy/web --timeout=30s",
+                &[r#"deployment "web" successfully rolled out"#],
+            ),
+            ok(
+                "wait --for=condition=available deploy/web --timeout=30s",
+                &["deployment.apps/web condition met"],
+            ),
+            ok(
+                "get deploy,pods -o wide",
+                &["deployment.apps/web 3/3 3 3", "1/1 Running 0", "node-"],
+            ),
+            ok("set image deploy/web nginx=nginx:2", &["image updated"]),
+            ok(
+                "rollout status deploy/web --timeout=30s",
+                &["successfully rolled out"],
+            ),
+            ok(
+                "rollout history deploy/web",
+                &["REVISION CHANGE-CAUSE 1 <none> 2 <none>"],
+            ),
+            ok(
+                "describe deploy web",
+                &[
+                    "Available True MinimumReplicasAvailable",
+                    "NewReplicaSet: web-",
+                ],
+            ),
+            ok("create job once --image=x", &[]),
+            ok(
+                "wait --for=condition=complete job/once --timeout=30s",
+                &["job.batch/once condition met"],
+            ),
+            ok("get job", &["once Complete 1/1"]),
+            ok("get nodes -o wide", &["node-0 Ready <none>", "v1.36.0"]),
+            ok(
+                "describe node node-1",
+                &["Roles: <none>", "KubeletReady", "Allocated resources:"],
+            ),
+            ok("delete deploy web --timeout=30s", &["deleted"]),
+        ]);
+        kubectl.eventually("wait --for=condition=ready pods -l app=web --timeout=1s", 1);
+    });
+}
