@@ -123,14 +123,21 @@ pub(crate) fn complete(row: &Row, value: &mut Value) {
     }
 }
 
-/// The schema's and the metadata's verdict: 422 with all causes.
-pub(crate) fn judge(row: &Row, new: &Value, old: Option<&Value>) -> Result<(), Status> {
+/// The schema's and the metadata's verdict: 422 with all causes that `concerns` does
+/// not leave out.
+pub(crate) fn judge(
+    row: &Row,
+    new: &Value,
+    old: Option<&Value>,
+    concerns: impl Fn(&FieldError) -> bool,
+) -> Result<(), Status> {
     let kind = &row.stored.kind;
     let mut errors = rules::validate(&kind.gvk, kind.namespaced, new);
     if let Some(old) = old {
         errors.extend(rules::validate_update(new, old));
     }
     errors.extend(row.stored.schema.validate(new));
+    errors.retain(concerns);
     if errors.is_empty() {
         return Ok(());
     }

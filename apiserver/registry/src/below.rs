@@ -156,7 +156,7 @@ impl Registry {
     }
 }
 
-fn is_service(row: &Row) -> bool {
+pub(crate) fn is_service(row: &Row) -> bool {
     row.kind.gvr.group.is_empty() && row.kind.gvr.resource == "services"
 }
 

@@ -94,6 +94,17 @@ impl Registry {
         expected: u64,
     ) -> Result<Committed, Status> {
         let bytes = Bytes::from(serde_json::to_vec(value).map_err(Status::internal)?);
+        self.put_encoded(row, key, bytes, expected).await
+    }
+
+    /// The same of what is encoded already.
+    pub(crate) async fn put_encoded(
+        &self,
+        row: &Row,
+        key: &Arc<str>,
+        bytes: Bytes,
+        expected: u64,
+    ) -> Result<Committed, Status> {
         let op = Op::Put {
             value: bytes.clone(),
             ttl: row.stored.strategy.ttl,

@@ -12,6 +12,7 @@
 //! Entry points: [`Registry::new`], [`Registry::table`], [`Loopback::new`].
 
 mod accept;
+mod apart;
 mod below;
 mod bootstrap;
 mod commit;

@@ -7,11 +7,14 @@
 use std::sync::Arc;
 
 use admission::Operation;
+use bytes::Bytes;
 use client::{At, Patch};
 use machinery::{FieldError, Object, Status};
 use serde_json::{Value, json};
 
 use crate::accept::{Admit, check_kind, check_namespace, complete, decode, judge};
+use crate::apart::Apart;
+use crate::below::is_service;
 use crate::commit::{Committed, check_deadline, deadline};
 use crate::meta;
 use crate::read::{check_verb, shown};
@@ -20,6 +23,7 @@ use crate::request::{Body, Ctx, WriteOptions, Written};
 use crate::scale;
 use crate::strategy::services::Drawn;
 use crate::table::Row;
+use crate::view::View;
 
 /// Where the new state comes from.
 pub(crate) enum Source {
@@ -51,6 +55,8 @@ struct Write<'a> {
 struct Changed {
     old: Value,
     new: Value,
+    /// The new object, where the trees hold only a part of it.
+    encoded: Option<Bytes>,
     /// Nothing holds the object any more: the write deletes it.
     gone: bool,
     drawn: Drawn,
@@ -201,6 +207,11 @@ impl Write<'_> {
         let new = &changed.new;
         let committed = if changed.gone {
             self.registry.remove(self.row, key, new, expected).await
+        } else if let Some(bytes) = &changed.encoded {
+            let bytes = bytes.clone();
+            self.registry
+                .put_encoded(self.row, key, bytes, expected)
+                .await
         } else {
             self.registry.put(self.row, key, new, expected).await
         };
@@ -248,13 +259,20 @@ impl Write<'_> {
         spent: &mut bool,
     ) -> Result<(Option<Changed>, Vec<String>), Status> {
         let row = self.row;
-        let mut old = current.value().map_err(Status::internal)?;
+        let apart = self.apart(source, current)?;
+        let mut old = match &apart {
+            Some(apart) => apart.tree()?,
+            None => current.value().map_err(Status::internal)?,
+        };
         let (sent, mut warnings) = self.sent(source, &old, current, spent)?;
         let mut new = self.merged(sent, &old)?;
         if let Some(before) = old["metadata"].as_object() {
             meta::carry_over(meta::metadata(&mut new)?, before);
         }
         complete(row, &mut new);
+        if apart.is_some() {
+            Apart::trim(&mut new);
+        }
         let admit = Admit {
             registry: self.registry,
             ctx: self.ctx,
@@ -264,7 +282,11 @@ impl Write<'_> {
             dry_run: self.options.dry_run,
         };
         admit.mutate(&mut new, Some(&old)).await?;
-        judge(row, &new, Some(&old))?;
+        let concerns = match apart {
+            Some(_) => Apart::concerns,
+            None => |_: &FieldError| true,
+        };
+        judge(row, &new, Some(&old), concerns)?;
         let strategy = row.stored.strategy;
         if self.part == Part::Main {
             (strategy.update)(&mut new, &old);
@@ -285,15 +307,37 @@ impl Write<'_> {
         let gone = meta::deleting(&new)
             && meta::finalizers(&new).next().is_none()
             && !(strategy.held)(&new);
+        let encoded = apart.map(|apart| apart.encode(&new)).transpose()?;
         Ok((
             Some(Changed {
                 old,
                 new,
+                encoded,
                 gone,
                 drawn,
             }),
             warnings,
         ))
+    }
+
+    /// A status written in the stored form needs no tree of the rest. Not so where
+    /// the rest decides: whether a deleted object is still held, a service's
+    /// allocations, what a JSON patch tests.
+    fn apart<'o>(&self, source: &Source, current: &'o Object) -> Result<Option<Apart<'o>>, Status> {
+        let row = self.row;
+        let within = match source {
+            Source::Put(_) => true,
+            Source::Patch(Patch::Merge(patch) | Patch::Strategic(patch)) => Apart::covers(patch),
+            Source::Patch(Patch::Json(_)) => false,
+        };
+        let whole = self.part != Part::Status
+            || self.options.dry_run
+            || row.custom
+            || row.view != View::Stored
+            || current.head().deleting
+            || is_service(row)
+            || !within;
+        (!whole).then(|| Apart::of(current)).transpose()
     }
 
     /// The whole object (or Scale) as the client wants it, in stored form.

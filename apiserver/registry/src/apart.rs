@@ -1,0 +1,162 @@
+//! The part of an object that a write of its status deals with.
+//!
+//! Enters: a stored object. Leaves: a tree of its metadata and status, and later
+//! the encoded object with both replaced. What such a write cannot change (spec,
+//! mostly, and most of the bytes) is never made a tree: it stays encoded, and was
+//! judged when it was written. Pure.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use machinery::{FieldError, Object, Status};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+const PARTS: [&str; 4] = ["apiVersion", "kind", "metadata", "status"];
+
+/// An object's fields, encoded.
+pub(crate) struct Apart<'a>(BTreeMap<String, &'a RawValue>);
+
+impl<'a> Apart<'a> {
+    pub(crate) fn of(object: &'a Object) -> Result<Self, Status> {
+        let fields = serde_json::from_slice(object.bytes()).map_err(Status::internal)?;
+        Ok(Self(fields))
+    }
+
+    /// Whether a patch stays within what is taken apart here.
+    pub(crate) fn covers(patch: &Value) -> bool {
+        let fields = patch.as_object();
+        fields.is_some_and(|f| f.keys().all(|k| PARTS.contains(&k.as_str())))
+    }
+
+    pub(crate) fn tree(&self) -> Result<Value, Status> {
+        let mut tree = Map::new();
+        for part in PARTS {
+            if let Some(raw) = self.0.get(part) {
+                let value = serde_json::from_str(raw.get()).map_err(Status::internal)?;
+                tree.insert(part.to_owned(), value);
+            }
+        }
+        Ok(Value::Object(tree))
+    }
+
+    /// Takes out what defaulting put in for fields that are only not shown.
+    pub(crate) fn trim(tree: &mut Value) {
+        if let Some(fields) = tree.as_object_mut() {
+            fields.retain(|k, _| PARTS.contains(&k.as_str()));
+        }
+    }
+
+    /// Whether an error is about what was written.
+    pub(crate) fn concerns(error: &FieldError) -> bool {
+        let end = error.field.find(['.', '[']).unwrap_or(error.field.len());
+        PARTS.contains(&&error.field[..end])
+    }
+
+    /// The whole object with the parts of `tree`, fields in order.
+    pub(crate) fn encode(mut self, tree: &Value) -> Result<Bytes, Status> {
+        for part in PARTS {
+            self.0.remove(part);
+        }
+        let parts = tree.as_object().into_iter().flatten();
+        let mut parts = parts
+            .filter(|(k, _)| PARTS.contains(&k.as_str()))
+            .peekable();
+        let mut kept = self.0.into_iter().peekable();
+        let mut out = vec![b'{'];
+        loop {
+            let part_first = match (parts.peek(), kept.peek()) {
+                (None, None) => break,
+                (Some(_), None) => true,
+                (None, Some(_)) => false,
+                (Some((part, _)), Some((kept, _))) => *part < kept,
+            };
+            if out.len() > 1 {
+                out.push(b',');
+            }
+            if part_first && let Some((key, value)) = parts.next() {
+                write(&mut out, key, value)?;
+            } else if let Some((key, raw)) = kept.next() {
+                write(&mut out, &key, raw)?;
+            }
+        }
+        out.push(b'}');
+        Ok(out.into())
+    }
+}
+
+fn write(
+    out: &mut Vec<u8>,
+    key: &str,
+    value: &(impl serde::Serialize + ?Sized),
+) -> Result<(), Status> {
+    serde_json::to_writer(&mut *out, key).map_err(Status::internal)?;
+    out.push(b':');
+    serde_json::to_writer(out, value).map_err(Status::internal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn check(stored: &Value, status: Option<Value>) {
+        let object = Object::from_value(stored).unwrap();
+        let apart = Apart::of(&object).unwrap();
+        let mut tree = apart.tree().unwrap();
+        let mut expected = stored.clone();
+        match status {
+            Some(status) => {
+                tree["status"] = status.clone();
+                expected["status"] = status;
+            }
+            None => {
+                for value in [&mut tree, &mut expected] {
+                    value.as_object_mut().unwrap().remove("status");
+                }
+            }
+        }
+        tree["spec"] = json!("put in by defaults");
+        Apart::trim(&mut tree);
+        assert_eq!(
+            apart.encode(&tree).unwrap(),
+            serde_json::to_vec(&expected).unwrap()
+        );
+    }
+
+    #[test]
+    fn only_metadata_and_status_are_replaced() {
+        let meta = json!({"name": "a"});
+        let full = json!({"apiVersion": "v1", "kind": "X", "metadata": meta,
+            "spec": {"a": [1, {"b": "ü\n"}]}, "status": {"old": 1}});
+        check(&full, Some(json!({"new": 2})));
+        check(&full, None);
+        let odd = json!({"aaa": 1, "metadata": meta, "zzz": {"x": null}});
+        check(&odd, Some(json!({})));
+        check(&odd, None);
+    }
+
+    #[test]
+    fn patches_of_other_fields_are_told() {
+        for (patch, covered) in [
+            (json!({"metadata": {"uid": "1"}, "status": {}}), true),
+            (json!({"spec": {}, "status": {}}), false),
+            (json!([]), false),
+        ] {
+            assert_eq!(Apart::covers(&patch), covered, "{patch}");
+        }
+    }
+
+    #[test]
+    fn errors_of_what_was_not_written_are_told_apart() {
+        for (field, concerns) in [
+            ("status.replicas", true),
+            ("metadata.name", true),
+            ("spec", false),
+            ("statuses", false),
+        ] {
+            let error = FieldError::required(field, "");
+            assert_eq!(Apart::concerns(&error), concerns, "{field}");
+        }
+    }
+}
