@@ -62,6 +62,7 @@ pub(crate) fn decide(
         ("updatedNumberScheduled", updated),
         ("observedGeneration", generation(set)),
     ];
+    plan.settled = plan.create.is_empty() && ready == desired;
     plan.status = status_with(&set["status"], ALWAYS, &counters);
     plan
 }

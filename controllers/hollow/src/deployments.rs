@@ -9,6 +9,8 @@ use crate::plan::{generation, status_with};
 use crate::pods::{Parent, short_hash};
 
 const HASH_LABEL: &str = "pod-template-hash";
+/// By which `kubectl rollout` orders replica sets.
+const REVISION: &str = "deployment.kubernetes.io/revision";
 
 /// What is to be done about the replica sets of one deployment.
 #[derive(Debug, Default, PartialEq)]
@@ -17,7 +19,16 @@ pub(crate) struct Rollout {
     pub(crate) create: Option<Value>,
     /// Replica sets whose size changes.
     pub(crate) scale: Vec<(String, i64)>,
+    /// The annotation of the replica set of an earlier template that is current again.
+    pub(crate) revise: Option<(String, Value)>,
+    /// The deployment's own annotation, from its second template on: `kubectl rollout
+    /// undo` replaces annotations, and fails where there are none.
+    pub(crate) annotate: Option<Value>,
+    /// Empty replica sets beyond the history limit.
+    pub(crate) delete: Vec<String>,
     pub(crate) status: Option<Value>,
+    /// Nothing more is on its way.
+    pub(crate) settled: bool,
 }
 
 struct Set<'a> {
@@ -25,6 +36,7 @@ struct Set<'a> {
     wanted: i64,
     pods: i64,
     available: i64,
+    revision: i64,
 }
 
 impl<'a> Set<'a> {
@@ -35,6 +47,10 @@ impl<'a> Set<'a> {
             wanted: number(&set["spec"]["replicas"]),
             pods: number(&set["status"]["replicas"]),
             available: number(&set["status"]["availableReplicas"]),
+            revision: set["metadata"]["annotations"][REVISION]
+                .as_str()
+                .and_then(|r| r.parse().ok())
+                .unwrap_or(0),
         }
     }
 }
@@ -85,6 +101,8 @@ pub(crate) fn decide(
     let old: Vec<Set<'_>> = old.into_iter().map(Set::of).collect();
     let total: i64 = old.iter().chain(&new).map(|s| s.wanted).sum();
 
+    let newest = old.iter().map(|s| s.revision).max().unwrap_or(0);
+
     let mut rollout = Rollout::default();
     // As many new ones as the surge leaves room for beside the old.
     let have = new.as_ref().map_or(0, |s| s.wanted);
@@ -94,7 +112,10 @@ pub(crate) fn decide(
         wanted.min(have + (wanted + surge - total).max(0))
     };
     match &new {
-        None if !paused => rollout.create = Some(replica_set(parent, template, &hash, grown)),
+        None if !paused => {
+            let revision = newest + 1;
+            rollout.create = Some(replica_set(parent, template, &hash, grown, revision));
+        }
         Some(set) if set.wanted != grown && !(paused && old.iter().any(|s| s.wanted > 0)) => {
             rollout.scale.push((set.name.to_owned(), grown));
         }
@@ -103,15 +124,39 @@ pub(crate) fn decide(
     if !paused {
         shrink(&old, &new, wanted, unavailable, &mut rollout.scale);
     }
-    rollout.status = status(
+    let current = new.as_ref().map_or(0, |s| s.revision).max(newest + 1);
+    let current_text = current.to_string();
+    let patch = json!({"metadata": {"annotations": {REVISION: current_text}}});
+    if current > 1 && deployment["metadata"]["annotations"][REVISION] != current_text && !paused {
+        rollout.annotate = Some(patch.clone());
+    }
+    if let Some(set) = new.as_ref().filter(|s| s.revision < current) {
+        rollout.revise = Some((set.name.to_owned(), patch));
+    }
+    rollout.delete = history(deployment, &old);
+    status(
         deployment,
         &old,
         new.as_ref(),
-        &rollout,
+        &mut rollout,
         (wanted, unavailable),
         now,
     );
     rollout
+}
+
+/// The oldest of the replica sets that nobody needs but for a way back.
+fn history(deployment: &Value, old: &[Set<'_>]) -> Vec<String> {
+    let limit = deployment["spec"]["revisionHistoryLimit"].as_u64();
+    let limit = limit.and_then(|l| usize::try_from(l).ok()).unwrap_or(10);
+    let mut empty: Vec<&Set<'_>> = old
+        .iter()
+        .filter(|s| s.wanted == 0 && s.pods == 0)
+        .collect();
+    empty.sort_by_key(|s| s.revision);
+    let surplus = empty.len().saturating_sub(limit);
+    let surplus = empty.into_iter().take(surplus);
+    surplus.map(|s| s.name.to_owned()).collect()
 }
 
 /// Takes down old replica sets: pods that are not available at once, the others as
@@ -135,14 +180,20 @@ fn shrink(
     }
 }
 
-fn replica_set(parent: &Parent<'_>, template: &Value, hash: &str, replicas: i64) -> Value {
+fn replica_set(
+    parent: &Parent<'_>,
+    template: &Value,
+    hash: &str,
+    replicas: i64,
+    revision: i64,
+) -> Value {
     let mut template = template.clone();
     template["metadata"]["labels"][HASH_LABEL] = hash.into();
     let labels = template["metadata"]["labels"].clone();
     json!({
         "apiVersion": "apps/v1", "kind": "ReplicaSet",
         "metadata": {"name": format!("{}-{hash}", parent.object.name()), "namespace": parent.object.namespace(),
-                     "labels": labels, "ownerReferences": parent.reference()},
+                     "labels": labels, "annotations": {REVISION: revision.to_string()}, "ownerReferences": parent.reference()},
         "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template},
     })
 }
@@ -151,10 +202,10 @@ fn status(
     deployment: &Value,
     old: &[Set<'_>],
     new: Option<&Set<'_>>,
-    rollout: &Rollout,
+    rollout: &mut Rollout,
     (wanted, unavailable): (i64, i64),
     now: Timestamp,
-) -> Option<Value> {
+) {
     let sum = |of: fn(&Set<'_>) -> i64| old.iter().chain(new).map(of).sum::<i64>();
     let created = rollout
         .create
@@ -175,37 +226,62 @@ fn status(
     let mut status = status_with(before, &[], &counters).unwrap_or_else(|| before.clone());
     let complete = updated == wanted && pods == wanted && available == wanted;
     let enough = available >= wanted - unavailable;
-    let verdicts = [
+    let name = rollout
+        .create
+        .as_ref()
+        .map(|s| s["metadata"]["name"].as_str());
+    let name = name.flatten().or(new.map(|s| s.name)).unwrap_or("");
+    // A set that was complete once stays so while it merely changes its size.
+    let done = complete || pods == updated && progress(before) == DONE;
+    let available = if enough {
         (
-            "Available",
-            enough,
-            if enough {
-                "MinimumReplicasAvailable"
-            } else {
-                "MinimumReplicasUnavailable"
-            },
-        ),
+            "True",
+            "MinimumReplicasAvailable",
+            "Deployment has minimum availability.".to_owned(),
+        )
+    } else {
         (
-            "Progressing",
-            true,
-            if complete {
-                "NewReplicaSetAvailable"
-            } else {
-                "ReplicaSetUpdated"
-            },
-        ),
-    ];
-    let conditions: Vec<Value> = verdicts
-        .iter()
-        .map(|(kind, yes, reason)| condition(before, kind, *yes, reason, now))
-        .collect();
-    status["conditions"] = conditions.into();
-    (status != *before).then_some(status)
+            "False",
+            "MinimumReplicasUnavailable",
+            "Deployment does not have minimum availability.".to_owned(),
+        )
+    };
+    let progressing = if done {
+        (
+            "True",
+            DONE,
+            format!("ReplicaSet {name:?} has successfully progressed."),
+        )
+    } else {
+        (
+            "True",
+            "ReplicaSetUpdated",
+            format!("ReplicaSet {name:?} is progressing."),
+        )
+    };
+    status["conditions"] = json!([
+        condition(before, "Available", available, now),
+        condition(before, "Progressing", progressing, now)
+    ]);
+    rollout.settled = complete && rollout.scale.is_empty();
+    rollout.status = (status != *before).then_some(status);
+}
+
+const DONE: &str = "NewReplicaSetAvailable";
+
+fn progress(status: &Value) -> &str {
+    let all = status["conditions"].as_array();
+    let found = all.and_then(|all| all.iter().find(|c| c["type"] == "Progressing"));
+    found.and_then(|c| c["reason"].as_str()).unwrap_or("")
 }
 
 /// A condition; one that is as it was keeps its times.
-fn condition(before: &Value, kind: &str, yes: bool, reason: &str, now: Timestamp) -> Value {
-    let verdict = if yes { "True" } else { "False" };
+fn condition(
+    before: &Value,
+    kind: &str,
+    (verdict, reason, message): (&str, &str, String),
+    now: Timestamp,
+) -> Value {
     let old = before["conditions"]
         .as_array()
         .and_then(|all| all.iter().find(|c| c["type"] == kind));
@@ -216,7 +292,7 @@ fn condition(before: &Value, kind: &str, yes: bool, reason: &str, now: Timestamp
     let since = old
         .filter(|o| o["status"] == verdict)
         .map_or_else(|| time.clone().into(), |o| o["lastTransitionTime"].clone());
-    json!({"type": kind, "status": verdict, "reason": reason, "message": reason, "lastUpdateTime": time, "lastTransitionTime": since})
+    json!({"type": kind, "status": verdict, "reason": reason, "message": message, "lastUpdateTime": time, "lastTransitionTime": since})
 }
 
 #[cfg(test)]
@@ -225,7 +301,7 @@ mod tests {
     use machinery::Object;
 
     fn deployment(replicas: i64, strategy: Value) -> Value {
-        json!({"metadata": {"name": "d", "namespace": "n", "uid": "u", "generation": 1},
+        json!({"metadata": {"name": "d", "namespace": "n", "uid": "u", "generation": 1, "annotations": {REVISION: "2"}},
                "spec": {"replicas": replicas, "strategy": strategy, "template": {"metadata": {"labels": {"app": "d"}}, "spec": {}}}})
     }
 
@@ -239,7 +315,8 @@ mod tests {
         } else {
             "old".into()
         };
-        json!({"metadata": {"name": if current { "new" } else { "old" }, "labels": {HASH_LABEL: hash}},
+        let (name, revision) = if current { ("new", "2") } else { ("old", "1") };
+        json!({"metadata": {"name": name, "labels": {HASH_LABEL: hash}, "annotations": {REVISION: revision}},
                "spec": {"replicas": wanted}, "status": {"replicas": wanted, "availableReplicas": available}})
     }
 
@@ -301,7 +378,35 @@ mod tests {
         let mut d = deployment(2, rolling("25%", "25%"));
         let sets = [set(&d, true, 2, 2)];
         d["status"] = decide_for(&d, &sets).status.unwrap();
-        assert_eq!(decide_for(&d, &sets), Rollout::default());
+        let nothing = Rollout {
+            settled: true,
+            ..Rollout::default()
+        };
+        assert_eq!(decide_for(&d, &sets), nothing);
+    }
+
+    #[test]
+    fn a_way_back_is_the_newest_again() {
+        let d = deployment(1, rolling("25%", "25%"));
+        let mut back = set(&d, true, 1, 1);
+        back["metadata"]["annotations"][REVISION] = "0".into();
+        let (name, patch) = decide_for(&d, &[set(&d, false, 0, 0), back])
+            .revise
+            .unwrap();
+        assert_eq!(
+            (&*name, &patch["metadata"]["annotations"][REVISION]),
+            ("new", &json!("2"))
+        );
+    }
+
+    #[test]
+    fn history_is_limited() {
+        let mut d = deployment(1, rolling("25%", "25%"));
+        d["spec"]["revisionHistoryLimit"] = 0.into();
+        let rollout = decide_for(&d, &[set(&d, false, 0, 0), set(&d, true, 1, 1)]);
+        assert_eq!(rollout.delete, ["old"]);
+        let busy = decide_for(&d, &[set(&d, false, 1, 1), set(&d, true, 1, 1)]);
+        assert!(busy.delete.is_empty());
     }
 
     #[test]

@@ -78,6 +78,7 @@ pub(crate) fn decide(parent: &Parent<'_>, job: &Value, pods: &[&PodView], now: T
         );
         status.insert("completionTime".into(), time.clone().into());
     }
+    plan.settled = complete;
     let status = Value::Object(status);
     plan.status = (status != *old).then_some(status);
     plan

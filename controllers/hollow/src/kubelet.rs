@@ -17,11 +17,16 @@ pub(crate) enum Next {
     Finish,
     /// Its image never comes; told once.
     Fail,
+    /// To be gone: a server with graceful deletion waits for its kubelet.
+    End,
     Nothing,
 }
 
 /// What happens to a pod next.
 pub(crate) fn next(pod: &PodView, of_job: bool) -> Next {
+    if pod.deleting() && pod.metadata.deletion_grace_period_seconds > 0 {
+        return Next::End;
+    }
     if pod.finished() || pod.deleting() {
         return Next::Nothing;
     }

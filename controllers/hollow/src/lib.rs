@@ -10,15 +10,18 @@
 //!
 //! Entry points: [`Hollow`].
 
+mod act;
 mod capacity;
 mod daemons;
 mod deployments;
 mod jobs;
 mod kubelet;
+mod nodes;
 mod plan;
 mod pods;
 mod replicas;
 mod run;
 mod stateful;
+mod tend;
 
 pub use run::{Hollow, Options};

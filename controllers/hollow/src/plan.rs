@@ -12,6 +12,9 @@ pub(crate) struct Plan {
     pub(crate) delete: Vec<String>,
     /// The status as it should be; nothing when it does not change.
     pub(crate) status: Option<Value>,
+    /// Nothing more is on its way: a status that is about to change again is not
+    /// worth a write.
+    pub(crate) settled: bool,
 }
 
 /// Puts counters into a status: zeros vanish unless the kind always writes them.

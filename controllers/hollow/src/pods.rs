@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use machinery::object::Malformed;
 use machinery::{Object, Quantity};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -25,7 +26,9 @@ pub(crate) struct PodView {
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Meta {
     pub(crate) name: String,
+    pub(crate) uid: String,
     pub(crate) deletion_timestamp: Option<String>,
+    pub(crate) deletion_grace_period_seconds: i64,
     pub(crate) labels: BTreeMap<String, String>,
 }
 
@@ -76,6 +79,10 @@ impl Status {
 }
 
 impl PodView {
+    pub(crate) fn of(pod: &Value) -> Result<Self, Malformed> {
+        Ok(Self::deserialize(pod)?)
+    }
+
     pub(crate) fn ready(&self) -> bool {
         self.status
             .conditions

@@ -46,6 +46,7 @@ pub(crate) fn decide(parent: &Parent<'_>, set: &Value, pods: &[&PodView]) -> Pla
         ("availableReplicas", ready),
         ("observedGeneration", generation(set)),
     ];
+    plan.settled = plan.create.is_empty() && ready == wanted as i64;
     plan.status = status_with(&set["status"], &["replicas"], &counters);
     plan
 }

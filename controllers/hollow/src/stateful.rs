@@ -89,6 +89,7 @@ pub(crate) fn decide(parent: &Parent<'_>, set: &Value, pods: &[&PodView]) -> Pla
     for field in ["currentRevision", "updateRevision"] {
         status[field] = (&*revision).into();
     }
+    plan.settled = plan.create.is_empty() && updated == wanted && ready == wanted;
     plan.status = (status != set["status"]).then_some(status);
     plan
 }

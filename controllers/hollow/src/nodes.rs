@@ -1,0 +1,53 @@
+//! The nodes: written once, and again only when their size has changed.
+
+use client::{Api, At, Error, WriteOptions};
+use machinery::Gvr;
+use machinery::time::rfc3339_seconds;
+use serde_json::{Value, json};
+
+use crate::run::Options;
+
+static NODES: Gvr = Gvr::constant("", "v1", "nodes");
+
+/// Makes sure that the nodes are there and offer what the options say.
+pub(crate) async fn provide(
+    api: &dyn Api,
+    names: &[String],
+    options: &Options,
+    now: jiff::Timestamp,
+) -> Result<(), Error> {
+    let status = status(options, &rfc3339_seconds(now));
+    for name in names {
+        let at = At::one(&NODES, "", name);
+        let node = json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "type": "hollow"}},
+            "spec": {},
+        });
+        let all = At::all(&NODES, "");
+        let mut node = match api.create(all, node, &WriteOptions::default()).await {
+            Ok(created) => created.value()?,
+            Err(e) if e.is_already_exists() => api.get(at).await?.value()?,
+            Err(e) => return Err(e),
+        };
+        if node["status"]["allocatable"] != status["allocatable"] {
+            node["status"] = status.clone();
+            api.update(at.sub("status"), node, &WriteOptions::default())
+                .await?;
+        }
+    }
+    Ok(())
+}
+
+fn status(options: &Options, time: &str) -> Value {
+    let offer = json!({"cpu": options.node_cpu, "memory": options.node_memory, "pods": options.pods_per_node.to_string()});
+    json!({
+        "capacity": offer, "allocatable": offer,
+        "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "hollow kubelet is ready",
+                        "lastHeartbeatTime": time, "lastTransitionTime": time}],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
+        "nodeInfo": {"kubeletVersion": options.kubelet_version, "kubeProxyVersion": options.kubelet_version, "operatingSystem": "linux",
+                     "architecture": "amd64", "machineID": "", "systemUUID": "", "bootID": "", "kernelVersion": "hollow",
+                     "osImage": "hollow", "containerRuntimeVersion": "hollow://1"},
+    })
+}
