@@ -177,11 +177,14 @@ impl Hollow {
             held: Mutex::default(),
         });
         hollow.listen();
-        for informer in hollow.parents.values().chain([&hollow.pods]) {
-            let listed = tasks.shutdown().unless(informer.wait_synced()).await;
-            if listed.is_none() {
-                return Ok(hollow);
+        let listed = async {
+            for informer in hollow.parents.values().chain([&hollow.pods]) {
+                informer.wait_synced().await;
             }
+        };
+        // Once all ends, a first list may never come.
+        if tasks.shutdown().unless(listed).await.is_none() {
+            return Ok(hollow);
         }
         let it = Arc::clone(&hollow);
         run_workers(
