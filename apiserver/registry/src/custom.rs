@@ -123,8 +123,9 @@ fn rows(crd: &Value, deleting: bool, hub: &Arc<Hub>) -> Vec<Arc<Row>> {
         .map(|version| {
             let kind = kind(crd, version);
             let mut verbs = kind.verbs.clone();
+            // Instances with finalizers still have to be let go.
             if deleting {
-                verbs.retain(|v| !matches!(v.as_str(), "create" | "patch" | "update"));
+                verbs.retain(|v| v != "create");
             }
             Arc::new(Row {
                 schema: schema(crd, version),

@@ -8,6 +8,8 @@ use machinery::Gvr;
 use runtime::{Action, Informer, Informers, Queue, Select, Tasks, run_workers};
 use serde_json::{Value, json};
 
+use crate::start::synced;
+
 static NAMESPACES: Gvr = Gvr::constant("", "v1", "namespaces");
 static ACCOUNTS: Gvr = Gvr::constant("", "v1", "serviceaccounts");
 static CONFIG_MAPS: Gvr = Gvr::constant("", "v1", "configmaps");
@@ -50,8 +52,8 @@ pub(crate) fn start(api: Arc<dyn Api>, root_ca: String, informers: &Informers, t
     }
     let workers = tasks.clone();
     tasks.spawn(async move {
-        for informer in [&it.namespaces, &it.accounts, &it.config_maps] {
-            informer.wait_synced().await;
+        if !synced(&workers, [&it.namespaces, &it.accounts, &it.config_maps]).await {
+            return;
         }
         run_workers(&workers, "accounts", &queue, 1, move |name: String| {
             let it = Arc::clone(&it);

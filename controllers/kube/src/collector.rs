@@ -2,56 +2,90 @@
 //! out foreground deletion and orphaning (contract of
 //! `pkg/controller/garbagecollector`).
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use client::{Api, At, DeleteOptions, Error, Patch, Propagation, WriteOptions};
-use machinery::Object;
 use machinery::object::Owner;
+use machinery::time::Clock;
+use machinery::{Gvr, Object};
 use parking_lot::Mutex;
-use runtime::{Action, Change, Informers, Queue, Select, Tasks, run_workers};
+use runtime::{
+    Action, Change, Informer, Informers, ObjectRef, Queue, Recorder, Select, Tasks, run_workers,
+};
 use serde_json::{Value, json};
 
 use crate::graph::{Graph, Place};
 use crate::resources::Resources;
+use crate::start::synced;
 
 const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
 const WORKERS: usize = 4;
+/// How long until an owner that exists is expected to have been seen.
+const UNSEEN: Duration = Duration::from_secs(1);
 
 /// A running garbage collector.
 pub(crate) struct Collector {
     api: Arc<dyn Api>,
     resources: Arc<Resources>,
+    recorder: Recorder,
     graph: Mutex<Graph>,
     queue: Queue<Place>,
+    /// Objects whose owner is of a kind that nobody serves yet.
+    puzzled: Mutex<HashSet<Place>>,
+    followed: Mutex<HashMap<Gvr, Followed>>,
+}
+
+struct Followed {
+    informer: Informer,
+    /// Where it lives alone, so that it can end with its definition.
+    custom: Option<Informers>,
 }
 
 /// What became of an owner.
 enum Fate {
     Solid,
+    /// Its kind is not served, or may not own this object: it proves nothing.
+    Unknown,
     Absent,
     /// It is being deleted in the foreground and waits for its dependents.
     Waiting,
 }
 
 impl Collector {
-    pub(crate) fn start(
+    pub(crate) fn new(
         api: Arc<dyn Api>,
         resources: Arc<Resources>,
+        clock: Arc<dyn Clock>,
         tasks: &Tasks,
-        informers: &Informers,
     ) -> Arc<Self> {
-        let collector = Arc::new(Self {
+        let name = "garbage-collector-controller";
+        Arc::new(Self {
+            recorder: Recorder::new(Arc::clone(&api), name, clock, tasks),
             api,
             resources,
             graph: Mutex::default(),
             queue: Queue::new(),
-        });
-        let (it, informers) = (Arc::clone(&collector), informers.clone());
+            puzzled: Mutex::default(),
+            followed: Mutex::default(),
+        })
+    }
+
+    /// Begins to collect once every kind that is followed now has been listed: until
+    /// then an owner may merely be unseen.
+    pub(crate) fn run(self: &Arc<Self>, tasks: &Tasks) {
+        let it = Arc::clone(self);
         let workers = tasks.clone();
         tasks.spawn(async move {
-            // Until every kind has been listed an owner may merely be unseen.
-            informers.wait_synced().await;
+            let all: Vec<Informer> = {
+                let followed = it.followed.lock();
+                followed.values().map(|f| f.informer.clone()).collect()
+            };
+            if !synced(&workers, &all).await {
+                return;
+            }
             let queue = it.queue.clone();
             run_workers(
                 &workers,
@@ -64,14 +98,70 @@ impl Collector {
                 },
             );
         });
-        collector
     }
 
-    /// Follows one more resource.
-    pub(crate) fn follow(self: &Arc<Self>, informers: &Informers, resource: &client::ApiResource) {
-        let informer = informers.get(&self.api, &Select::all(&resource.resource));
-        let it = Arc::downgrade(self);
-        let resource = resource.resource.clone();
+    /// Follows what is served now, and nothing else. `custom` tells resources that a
+    /// definition can take away again: these have an informer of their own.
+    pub(crate) async fn follow(
+        self: &Arc<Self>,
+        informers: &Informers,
+        custom: impl Fn(&Gvr) -> bool,
+        tasks: &Tasks,
+    ) {
+        let all = self.resources.all();
+        let served = |gvr: &Gvr| all.iter().any(|r| r.resource == *gvr);
+        let gone: Vec<(Gvr, Followed)> = {
+            let mut followed = self.followed.lock();
+            followed
+                .extract_if(|gvr, f| f.custom.is_some() && !served(gvr))
+                .collect()
+        };
+        for (resource, left) in gone {
+            if let Some(own) = left.custom {
+                own.stop(&self.api).await;
+            }
+            // Its server is gone, and so are the objects whose end was not told.
+            for object in left.informer.list() {
+                let end = Change {
+                    old: Some(&object),
+                    new: None,
+                    initial: false,
+                };
+                self.observe(&resource, &end);
+            }
+        }
+        let mut grown = false;
+        for resource in all.iter().map(|r| &r.resource) {
+            if !self.followed.lock().contains_key(resource) {
+                let own = custom(resource).then(|| Informers::new(tasks));
+                self.begin(informers, resource, own);
+                grown = true;
+            }
+        }
+        if grown {
+            for place in std::mem::take(&mut *self.puzzled.lock()) {
+                self.queue.add_low(place);
+            }
+        }
+    }
+
+    /// Whether a resource is followed whose definition is gone.
+    pub(crate) fn outlives(&self, custom: impl Fn(&Gvr) -> bool) -> bool {
+        let followed = self.followed.lock();
+        followed
+            .iter()
+            .any(|(gvr, f)| f.custom.is_some() && !custom(gvr))
+    }
+
+    fn begin(self: &Arc<Self>, informers: &Informers, resource: &Gvr, own: Option<Informers>) {
+        let informers = own.as_ref().unwrap_or(informers);
+        let informer = informers.get(&self.api, &Select::all(resource));
+        let followed = Followed {
+            informer: informer.clone(),
+            custom: own,
+        };
+        self.followed.lock().insert(resource.clone(), followed);
+        let (it, resource) = (Arc::downgrade(self), resource.clone());
         informer.on_change(move |change| {
             if let Some(it) = it.upgrade() {
                 it.observe(&resource, change);
@@ -79,7 +169,7 @@ impl Collector {
         });
     }
 
-    fn observe(&self, resource: &machinery::Gvr, change: &Change<'_>) {
+    fn observe(&self, resource: &Gvr, change: &Change<'_>) {
         let mut graph = self.graph.lock();
         let replaced = change
             .old
@@ -90,9 +180,10 @@ impl Collector {
             }
         }
         let Some(object) = change.new else { return };
-        let suspicious = graph.observe(resource, object);
-        // A deletion in progress may wait for us, and so may its dependents.
-        if (suspicious || object.head().deleting)
+        for owner in graph.observe(resource, object) {
+            self.queue.add(owner);
+        }
+        if graph.suspicious(object.uid())
             && let Some(place) = graph.place(object.uid())
         {
             self.queue.add_lane(place, change.initial);
@@ -100,6 +191,10 @@ impl Collector {
     }
 
     async fn look_at(&self, place: &Place) -> Result<Action, Error> {
+        // An owner that was listed after its dependent is no longer unknown.
+        if !self.graph.lock().suspicious(&place.uid) {
+            return Ok(Action::Done);
+        }
         let at = At::one(&place.resource, &place.namespace, &place.name);
         let object = match self.api.get(at).await {
             Ok(object) if object.uid() == &*place.uid => object,
@@ -116,20 +211,15 @@ impl Collector {
     /// Foreground: dependents go first. Orphan: they are let go.
     async fn finish_deletion(&self, place: &Place, object: &Object) -> Result<Action, Error> {
         let value = object.value()?;
-        let has = |name: &str| {
-            value["metadata"]["finalizers"]
-                .as_array()
-                .is_some_and(|f| f.iter().any(|x| x == name))
-        };
         let dependents = self.graph.lock().dependents(&place.uid);
-        if has(ORPHAN) {
+        if has_finalizer(&value, ORPHAN) {
             for dependent in &dependents {
                 self.drop_owners(dependent, |uid| uid == &*place.uid)
                     .await?;
             }
             return self.drop_finalizer(place, object, &value, ORPHAN).await;
         }
-        if has(FOREGROUND) {
+        if has_finalizer(&value, FOREGROUND) {
             if !self.graph.lock().blocked(&place.uid) {
                 return self.drop_finalizer(place, object, &value, FOREGROUND).await;
             }
@@ -143,9 +233,17 @@ impl Collector {
     async fn judge(&self, place: &Place, object: &Object) -> Result<Action, Error> {
         let owners = &object.head().owners;
         let (mut solid, mut gone, mut waiting) = (false, Vec::new(), false);
+        let mut unseen = false;
         for owner in owners {
-            match self.fate(place, owner).await? {
-                Fate::Solid => solid = true,
+            match self.fate(place, object, owner).await? {
+                Fate::Solid => {
+                    solid = true;
+                    unseen |= self.graph.lock().place(&owner.uid).is_none();
+                }
+                Fate::Unknown => {
+                    self.puzzled.lock().insert(place.clone());
+                    solid = true;
+                }
                 Fate::Absent => gone.push(owner.uid.clone()),
                 Fate::Waiting => {
                     waiting = true;
@@ -154,7 +252,12 @@ impl Collector {
             }
         }
         if gone.is_empty() {
-            return Ok(Action::Done);
+            // Its end would not be heard of either.
+            return Ok(if unseen {
+                Action::After(UNSEEN)
+            } else {
+                Action::Done
+            });
         }
         if solid {
             self.drop_owners(place, |uid| gone.iter().any(|g| **g == *uid))
@@ -162,15 +265,18 @@ impl Collector {
             return Ok(Action::Done);
         }
         let has_dependents = !self.graph.lock().dependents(&place.uid).is_empty();
-        let foreground = waiting && has_dependents;
+        let value = object.value()?;
+        let propagation = if waiting && has_dependents || has_finalizer(&value, FOREGROUND) {
+            Propagation::Foreground
+        } else if has_finalizer(&value, ORPHAN) {
+            Propagation::Orphan
+        } else {
+            Propagation::Background
+        };
         let options = DeleteOptions {
             uid: Some(place.uid.to_string()),
             resource_version: Some(object.revision().to_string()),
-            propagation: Some(if foreground {
-                Propagation::Foreground
-            } else {
-                Propagation::Background
-            }),
+            propagation: Some(propagation),
             ..DeleteOptions::default()
         };
         let at = At::one(&place.resource, &place.namespace, &place.name);
@@ -182,13 +288,13 @@ impl Collector {
     }
 
     /// Asks for the owner itself: only an authoritative "not found" counts.
-    async fn fate(&self, place: &Place, owner: &Owner) -> Result<Fate, Error> {
+    async fn fate(&self, place: &Place, object: &Object, owner: &Owner) -> Result<Fate, Error> {
         let Some(resource) = self.resources.of_kind(&owner.api_version, &owner.kind) else {
-            // An unknown kind proves nothing.
-            return Ok(Fate::Solid);
+            return Ok(Fate::Unknown);
         };
         if resource.namespaced && place.namespace.is_empty() {
-            return Ok(Fate::Absent);
+            self.complain(object, owner);
+            return Ok(Fate::Unknown);
         }
         let namespace = if resource.namespaced {
             &*place.namespace
@@ -201,10 +307,8 @@ impl Collector {
             .await
         {
             Ok(found) if found.uid() != &*owner.uid => Ok(Fate::Absent),
-            Ok(found) if found.head().deleting && owner.block_owner_deletion => {
-                let foreground = found.value()?["metadata"]["finalizers"]
-                    .as_array()
-                    .is_some_and(|f| f.iter().any(|x| x == FOREGROUND));
+            Ok(found) if found.head().deleting => {
+                let foreground = has_finalizer(&found.value()?, FOREGROUND);
                 Ok(if foreground {
                     Fate::Waiting
                 } else {
@@ -212,15 +316,33 @@ impl Collector {
                 })
             }
             Ok(_) => Ok(Fate::Solid),
-            Err(e) if e.is_not_found() => Ok(Fate::Absent),
+            Err(e) if e.is_not_found() => {
+                let known = self.graph.lock().place(&owner.uid);
+                if known.is_some_and(|o| *o.namespace != *namespace) {
+                    self.complain(object, owner);
+                }
+                Ok(Fate::Absent)
+            }
             Err(e) => Err(e),
         }
+    }
+
+    /// Owners are looked for in the namespace of the object alone.
+    fn complain(&self, object: &Object, owner: &Owner) {
+        let namespace = object.namespace();
+        let text = format!(
+            "ownerRef [{}/{}, namespace: {namespace}, name: {}, uid: {}] does not exist in namespace {namespace:?}",
+            owner.api_version, owner.kind, owner.name, owner.uid
+        );
+        self.recorder
+            .warning(&ObjectRef::of(object), "OwnerRefInvalidNamespace", text);
     }
 
     async fn drop_owners(&self, place: &Place, gone: impl Fn(&str) -> bool) -> Result<(), Error> {
         let at = At::one(&place.resource, &place.namespace, &place.name);
         let object = match self.api.get(at).await {
-            Ok(object) => object,
+            Ok(object) if object.uid() == &*place.uid => object,
+            Ok(_) => return Ok(()),
             Err(e) if e.is_not_found() => return Ok(()),
             Err(e) => return Err(e),
         };
@@ -266,4 +388,9 @@ impl Collector {
             _ => Ok(Action::Done),
         }
     }
+}
+
+fn has_finalizer(object: &Value, name: &str) -> bool {
+    let finalizers = object["metadata"]["finalizers"].as_array();
+    finalizers.is_some_and(|f| f.iter().any(|x| x == name))
 }

@@ -10,6 +10,8 @@ use machinery::{Gvr, Object};
 use runtime::{Action, Informer, Informers, Queue, Select, Tasks, run_workers};
 use serde_json::{Value, json};
 
+use crate::start::synced;
+
 pub(crate) static DEFINITIONS: Gvr =
     Gvr::constant("apiextensions.k8s.io", "v1", "customresourcedefinitions");
 const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
@@ -33,9 +35,10 @@ pub(crate) fn start(
     informer.on_change(move |change| {
         if change.new.is_some() {
             wake.add_lane(change.key(), change.initial);
-        } else {
-            // Names may have become free.
-            for other in all.list() {
+        }
+        // Names may have become free.
+        if !change.initial {
+            for other in all.list_where(refused) {
                 wake.add(other.head().key());
             }
         }
@@ -47,7 +50,9 @@ pub(crate) fn start(
     });
     let workers = tasks.clone();
     tasks.spawn(async move {
-        it.informer.wait_synced().await;
+        if !synced(&workers, [&it.informer]).await {
+            return;
+        }
         run_workers(&workers, "definitions", &queue, 1, move |key: String| {
             let it = Arc::clone(&it);
             async move { it.reconcile(&key).await }
@@ -79,15 +84,19 @@ impl Definitions {
                 .await?
                 .value()?;
         }
-        let others: Vec<Value> = self
-            .informer
-            .list()
-            .iter()
-            .filter(|o| o.name() != name)
-            .map(Object::value)
-            .collect::<Result<_, _>>()?;
-        let status = judge(&value, &others, &rfc3339_seconds(self.clock.now()));
-        if value["status"] != status {
+        let judge = |all: Vec<Object>| {
+            let others: Result<Vec<Value>, _> = all
+                .iter()
+                .filter(|o| o.name() != name)
+                .map(Object::value)
+                .collect();
+            others.map(|others| judge(&value, &others, &rfc3339_seconds(self.clock.now())))
+        };
+        if value["status"] != judge(self.informer.list())? {
+            // A name given away a moment ago may not have come back to us yet.
+            let all = At::all(&DEFINITIONS, "");
+            let fresh = self.api.list(all, &ListOptions::default()).await?;
+            let status = judge(fresh.items)?;
             value["status"] = status;
             self.api
                 .update(at.sub("status"), value, &WriteOptions::default())
@@ -151,13 +160,21 @@ impl Definitions {
     }
 }
 
+fn condition(definition: &Value, kind: &str, verdict: &str) -> bool {
+    let all = definition["status"]["conditions"].as_array();
+    all.is_some_and(|all| {
+        all.iter()
+            .any(|c| c["type"] == kind && c["status"] == verdict)
+    })
+}
+
 fn established(definition: &Value) -> bool {
-    definition["status"]["conditions"]
-        .as_array()
-        .is_some_and(|all| {
-            all.iter()
-                .any(|c| c["type"] == "Established" && c["status"] == "True")
-        })
+    condition(definition, "Established", "True")
+}
+
+fn refused(definition: &Object) -> bool {
+    let value = definition.value();
+    value.is_ok_and(|d| condition(&d, "NamesAccepted", "False"))
 }
 
 /// Group and plural name of a definition whose instances are served.

@@ -17,6 +17,15 @@ struct Node {
     place: Place,
     /// Owner uid, and whether its foreground deletion waits for this object.
     owners: Box<[(Box<str>, bool)]>,
+    deleting: bool,
+}
+
+impl Node {
+    fn blocks(&self, owner: &str) -> bool {
+        self.owners
+            .iter()
+            .any(|(o, blocks)| &**o == owner && *blocks)
+    }
 }
 
 /// Who belongs to whom.
@@ -27,13 +36,11 @@ pub(crate) struct Graph {
 }
 
 impl Graph {
-    /// Takes in the present state of an object; tells whether an owner of it is
-    /// unknown, which calls for a closer look.
-    pub(crate) fn observe(&mut self, resource: &Gvr, object: &Object) -> bool {
+    /// Takes in the present state of an object; gives owners whose deletion it holds
+    /// up no longer.
+    pub(crate) fn observe(&mut self, resource: &Gvr, object: &Object) -> Vec<Place> {
         let head = object.head();
-        if self.nodes.contains_key(&head.uid) {
-            self.unlink(&head.uid);
-        }
+        self.unlink(&head.uid);
         for owner in &head.owners {
             self.dependents
                 .entry(owner.uid.clone())
@@ -52,19 +59,40 @@ impl Graph {
                 .iter()
                 .map(|o| (o.uid.clone(), o.block_owner_deletion))
                 .collect(),
+            deleting: head.deleting,
         };
-        self.nodes.insert(head.uid.clone(), node);
-        head.owners.iter().any(|o| !self.nodes.contains_key(&o.uid))
+        let Some(before) = self.nodes.insert(head.uid.clone(), node) else {
+            return Vec::new();
+        };
+        let released = before
+            .owners
+            .iter()
+            .filter(|(o, blocks)| *blocks && !self.nodes[&head.uid].blocks(o));
+        released.filter_map(|(o, _)| self.waiting(o)).collect()
     }
 
-    /// Forgets an object; its dependents are to be looked at, and so are its owners,
-    /// which may have waited for it.
+    /// Whether there may be something to do about an object: it is being deleted, or
+    /// an owner is unknown, on its way out or in another namespace.
+    pub(crate) fn suspicious(&self, uid: &str) -> bool {
+        let Some(node) = self.nodes.get(uid) else {
+            return false;
+        };
+        let sound = |owner: &Node| {
+            let namespace = &owner.place.namespace;
+            !owner.deleting && (namespace.is_empty() || *namespace == node.place.namespace)
+        };
+        let mut owners = node.owners.iter();
+        node.deleting || owners.any(|(o, _)| self.nodes.get(o).is_none_or(|o| !sound(o)))
+    }
+
+    /// Forgets an object; its dependents are to be looked at, and so are owners that
+    /// may wait for it.
     pub(crate) fn forget(&mut self, uid: &str) -> Vec<Place> {
         self.unlink(uid);
         let Some(node) = self.nodes.remove(uid) else {
             return Vec::new();
         };
-        let owners = node.owners.iter().filter_map(|(uid, _)| self.place(uid));
+        let owners = node.owners.iter().filter_map(|(uid, _)| self.waiting(uid));
         owners.chain(self.dependents(uid)).collect()
     }
 
@@ -82,6 +110,11 @@ impl Graph {
         }
     }
 
+    fn waiting(&self, uid: &str) -> Option<Place> {
+        let node = self.nodes.get(uid).filter(|n| n.deleting)?;
+        Some(node.place.clone())
+    }
+
     pub(crate) fn place(&self, uid: &str) -> Option<Place> {
         self.nodes.get(uid).map(|n| n.place.clone())
     }
@@ -97,11 +130,8 @@ impl Graph {
 
     /// Whether a foreground deletion of `uid` still waits for a dependent.
     pub(crate) fn blocked(&self, uid: &str) -> bool {
-        self.dependents.get(uid).into_iter().flatten().any(|d| {
-            self.nodes
-                .get(d)
-                .is_some_and(|n| n.owners.iter().any(|(o, blocks)| &**o == uid && *blocks))
-        })
+        let mut of = self.dependents.get(uid).into_iter().flatten();
+        of.any(|d| self.nodes.get(d).is_some_and(|n| n.blocks(uid)))
     }
 }
 
@@ -129,12 +159,10 @@ mod tests {
     #[test]
     fn dependents_are_found_and_forgotten() {
         let mut graph = Graph::default();
-        assert!(
-            graph.observe(&PODS, &object("child", &[("owner", true)])),
-            "the owner is not known yet"
-        );
-        assert!(!graph.observe(&PODS, &object("owner", &[])));
-        assert!(!graph.observe(&PODS, &object("child", &[("owner", true)])));
+        graph.observe(&PODS, &object("child", &[("owner", true)]));
+        assert!(graph.suspicious("child"), "the owner is not known yet");
+        graph.observe(&PODS, &object("owner", &[]));
+        assert!(!graph.suspicious("child") && !graph.suspicious("owner"));
         assert!(graph.blocked("owner"));
         assert_eq!(names(graph.dependents("owner")), ["child"]);
         assert_eq!(names(graph.forget("owner")), ["child"]);
@@ -150,5 +178,27 @@ mod tests {
         assert!(!graph.blocked("a"));
         graph.observe(&PODS, &object("c", &[]));
         assert!(graph.dependents("a").is_empty());
+    }
+
+    #[test]
+    fn an_owner_in_deletion_hears_that_it_is_free() {
+        let mut graph = Graph::default();
+        graph.observe(&PODS, &object("a", &[]));
+        graph.observe(&PODS, &object("c", &[("a", true)]));
+        let mut leaving = object("a", &[]).value().unwrap();
+        leaving["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z".into();
+        graph.observe(&PODS, &Object::from_value(&leaving).unwrap());
+        assert!(graph.suspicious("c"));
+        assert_eq!(names(graph.observe(&PODS, &object("c", &[]))), ["a"]);
+    }
+
+    #[test]
+    fn an_owner_of_another_namespace_is_suspicious() {
+        let mut graph = Graph::default();
+        let mut elsewhere = object("a", &[]).value().unwrap();
+        elsewhere["metadata"]["namespace"] = "m".into();
+        graph.observe(&PODS, &Object::from_value(&elsewhere).unwrap());
+        graph.observe(&PODS, &object("c", &[("a", false)]));
+        assert!(graph.suspicious("c"));
     }
 }

@@ -18,5 +18,8 @@ mod resources;
 mod start;
 mod tokens;
 
+#[cfg(test)]
+mod tests;
+
 pub use start::{Options, start};
 pub use tokens::Issue;

@@ -13,7 +13,8 @@ use crate::resources::Resources;
 
 static NAMESPACES: Gvr = Gvr::constant("", "v1", "namespaces");
 const FINALIZER: &str = "kubernetes";
-const LOOK_AGAIN: Duration = Duration::from_millis(200);
+const FIRST_LOOK: Duration = Duration::from_millis(100);
+const LAST_LOOK: Duration = Duration::from_secs(10);
 
 struct Namespaces {
     api: Arc<dyn Api>,
@@ -153,6 +154,8 @@ impl Namespaces {
         if !finalizers.iter().any(|f| f == FINALIZER) {
             return Ok(Action::Done);
         }
+        // A kind that came a moment ago may have objects here.
+        self.resources.refresh(&*self.api).await?;
         let mut remains = Remains::default();
         let mut failure = None;
         let all = self.resources.all();
@@ -169,9 +172,18 @@ impl Namespaces {
         if failure.is_none() && remains.resources.is_empty() {
             return self.finalize(name, value, &finalizers).await;
         }
-        self.report(name, value, &remains, failure.as_deref())
+        self.report(name, value.clone(), &remains, failure.as_deref())
             .await?;
-        Ok(Action::After(LOOK_AGAIN))
+        Ok(Action::After(self.pause(&value)))
+    }
+
+    /// What does not go at once is asked for ever less often.
+    fn pause(&self, namespace: &Value) -> Duration {
+        let since = namespace["metadata"]["deletionTimestamp"].as_str();
+        let since = since.and_then(|t| t.parse::<jiff::Timestamp>().ok());
+        let age = since.map(|t| self.clock.now().duration_since(t));
+        let age = age.and_then(|a| Duration::try_from(a).ok());
+        (age.unwrap_or_default() / 4).clamp(FIRST_LOOK, LAST_LOOK)
     }
 
     /// Deletes everything of one resource; gives what is still there.

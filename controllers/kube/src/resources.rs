@@ -19,8 +19,8 @@ pub(crate) struct Resources {
 }
 
 impl Resources {
-    /// Asks the server; gives the resources that were not known before.
-    pub(crate) async fn refresh(&self, api: &dyn Api) -> Result<Vec<ApiResource>, Error> {
+    /// Asks the server.
+    pub(crate) async fn refresh(&self, api: &dyn Api) -> Result<(), Error> {
         let found = api.resources().await?;
         let mut now: Vec<ApiResource> = Vec::new();
         for resource in found.resources {
@@ -36,10 +36,8 @@ impl Resources {
                 now.push(resource);
             }
         }
-        let mut known = self.known.write();
-        let new = now.iter().filter(|r| !known.contains(r)).cloned().collect();
-        *known = now.into();
-        Ok(new)
+        *self.known.write() = now.into();
+        Ok(())
     }
 
     pub(crate) fn all(&self) -> Arc<[ApiResource]> {

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::{Api, Error};
-use machinery::Object;
 use machinery::time::Clock;
-use runtime::{Action, Informers, Queue, Select, Tasks, run_workers};
+use machinery::{Gvr, Object};
+use runtime::{Action, Informer, Informers, Queue, Select, Tasks, run_workers};
 
 use crate::collector::Collector;
 use crate::definitions::DEFINITIONS;
@@ -33,12 +33,17 @@ pub async fn start(
     tasks: &Tasks,
 ) -> Result<(), Error> {
     let resources = Arc::new(Resources::default());
-    let collector = Collector::start(Arc::clone(&api), Arc::clone(&resources), tasks, informers);
-    for resource in resources.refresh(&*api).await? {
-        collector.follow(informers, &resource);
-    }
-    rediscover(&api, &resources, &collector, informers, tasks);
     let clock = &options.clock;
+    let (server, known) = (Arc::clone(&api), Arc::clone(&resources));
+    let collector = Collector::new(server, known, Arc::clone(clock), tasks);
+    let served = informers.get(&api, &Select::all(&DEFINITIONS));
+    if !synced(tasks, [&served]).await {
+        return Ok(());
+    }
+    resources.refresh(&*api).await?;
+    collector.follow(informers, custom(&served), tasks).await;
+    collector.run(tasks);
+    rediscover(&api, &resources, &collector, informers, tasks);
     namespaces::start(
         Arc::clone(&api),
         resources,
@@ -50,6 +55,25 @@ pub async fn start(
     accounts::start(Arc::clone(&api), options.root_ca.clone(), informers, tasks);
     tokens::start(api, options.root_ca, options.issue, informers, tasks);
     Ok(())
+}
+
+/// Waits until all are listed; false when `tasks` end first, which may be never else.
+pub(crate) async fn synced<'a>(
+    tasks: &Tasks,
+    informers: impl IntoIterator<Item = &'a Informer>,
+) -> bool {
+    for informer in informers {
+        let listed = tasks.shutdown().unless(informer.wait_synced()).await;
+        if listed.is_none() {
+            return false;
+        }
+    }
+    true
+}
+
+/// Whether a definition stands behind a resource; they are named after each other.
+fn custom(definitions: &Informer) -> impl Fn(&Gvr) -> bool {
+    |gvr| definitions.get("", &gvr.qualified()).is_some()
 }
 
 /// A definition that is served or gone changes what there is to collect.
@@ -66,15 +90,18 @@ fn rediscover(
     definitions.on_change(move |_| wake.add(()));
     let (api, resources) = (Arc::clone(api), Arc::clone(resources));
     let (collector, informers) = (Arc::clone(collector), informers.clone());
+    let own = tasks.clone();
     run_workers(tasks, "discovery", &queue, 1, move |()| {
+        let own = own.clone();
         let (api, resources) = (Arc::clone(&api), Arc::clone(&resources));
         let (collector, informers) = (Arc::clone(&collector), informers.clone());
         let definitions = definitions.clone();
         async move {
-            for resource in resources.refresh(&*api).await? {
-                collector.follow(&informers, &resource);
-            }
-            // The server takes up a definition a moment after its condition is written.
+            resources.refresh(&*api).await?;
+            collector
+                .follow(&informers, custom(&definitions), &own)
+                .await;
+            // The server takes up a definition, and its end, a moment after it is written.
             let all = resources.all();
             let served = |d: &Object| {
                 definitions::served(d).is_none_or(|(group, plural)| {
@@ -82,7 +109,8 @@ fn rediscover(
                         .any(|r| r.resource.group == group && r.resource.resource == plural)
                 })
             };
-            let complete = definitions.list().iter().all(served);
+            let complete =
+                definitions.list().iter().all(served) && !collector.outlives(custom(&definitions));
             Ok::<_, Error>(if complete {
                 Action::Done
             } else {

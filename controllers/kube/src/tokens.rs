@@ -10,6 +10,8 @@ use machinery::{Gvr, Object};
 use runtime::{Action, Informer, Informers, Queue, Select, Tasks, run_workers};
 use serde_json::{Value, json};
 
+use crate::start::synced;
+
 static ACCOUNTS: Gvr = Gvr::constant("", "v1", "serviceaccounts");
 static SECRETS: Gvr = Gvr::constant("", "v1", "secrets");
 const TYPE: &str = "kubernetes.io/service-account-token";
@@ -68,8 +70,9 @@ pub(crate) fn start(
     });
     let workers = tasks.clone();
     tasks.spawn(async move {
-        it.accounts.wait_synced().await;
-        it.secrets.wait_synced().await;
+        if !synced(&workers, [&it.accounts, &it.secrets]).await {
+            return;
+        }
         run_workers(&workers, "tokens", &queue, 1, move |key: String| {
             let it = Arc::clone(&it);
             async move { it.reconcile(&key).await }

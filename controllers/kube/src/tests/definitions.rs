@@ -1,0 +1,99 @@
+use super::*;
+use crate::definitions::DEFINITIONS;
+
+async fn established(lab: &Lab, name: &str) {
+    until(&format!("{name} is established"), async || {
+        let found = lab.get(&DEFINITIONS, "", name).await;
+        found.is_some_and(|d| condition(&d, "Established") == "True")
+    })
+    .await;
+}
+
+fn condition(definition: &Value, kind: &str) -> String {
+    let all = definition["status"]["conditions"].as_array();
+    let found = all.and_then(|all| all.iter().find(|c| c["type"] == kind));
+    found.map_or(String::new(), |c| c["status"].as_str().unwrap().to_owned())
+}
+
+/// An instance, as soon as the server takes it.
+async fn thing(lab: &Lab, name: &str, finalizers: Value) -> Value {
+    let body = json!({"apiVersion": "g.io/v1", "kind": "Thing",
+        "metadata": {"name": name, "namespace": "default", "finalizers": finalizers}});
+    let at = At::all(&THINGS, "default");
+    until("instances are served", async || {
+        let options = WriteOptions::default();
+        lab.api.create(at, body.clone(), &options).await.is_ok()
+    })
+    .await;
+    lab.get(&THINGS, "default", name).await.unwrap()
+}
+
+#[tokio::test]
+async fn names_go_to_the_first_and_then_to_the_next() {
+    let lab = Lab::new().await;
+    lab.create(&DEFINITIONS, definition("things", "Thing"))
+        .await;
+    lab.create(&DEFINITIONS, definition("others", "Thing"))
+        .await;
+    established(&lab, "things.g.io").await;
+    until("the second is refused", async || {
+        let second = lab.get(&DEFINITIONS, "", "others.g.io").await.unwrap();
+        condition(&second, "NamesAccepted") == "False"
+            && condition(&second, "Established") == "False"
+    })
+    .await;
+    lab.delete(&DEFINITIONS, "", "things.g.io", None).await;
+    lab.gone(&DEFINITIONS, "", "things.g.io").await;
+    established(&lab, "others.g.io").await;
+    lab.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn instances_go_with_their_definition() {
+    let lab = Lab::new().await;
+    lab.create(&DEFINITIONS, definition("things", "Thing"))
+        .await;
+    established(&lab, "things.g.io").await;
+    thing(&lab, "free", json!([])).await;
+    thing(&lab, "held", json!(["g.io/held"])).await;
+    lab.delete(&DEFINITIONS, "", "things.g.io", None).await;
+    lab.gone(&THINGS, "default", "free").await;
+    until("the held one is marked", async || {
+        let held = lab.get(&THINGS, "default", "held").await.unwrap();
+        held["metadata"]["deletionTimestamp"].is_string()
+    })
+    .await;
+    let definition_now = lab.get(&DEFINITIONS, "", "things.g.io").await.unwrap();
+    assert_eq!(condition(&definition_now, "Terminating"), "True");
+    lab.merge(
+        &THINGS,
+        "default",
+        "held",
+        json!({"metadata": {"finalizers": null}}),
+    )
+    .await;
+    lab.gone(&DEFINITIONS, "", "things.g.io").await;
+
+    // The same name again starts from nothing.
+    lab.create(&DEFINITIONS, definition("things", "Thing"))
+        .await;
+    established(&lab, "things.g.io").await;
+    let parent = thing(&lab, "parent", json!([])).await;
+    assert_eq!(lab.list(&THINGS, "default").await.len(), 1);
+    lab.map("default", "child", owner("g.io/v1", "Thing", &parent))
+        .await;
+    let of = owner("g.io/v1", "Thing", &parent);
+    let sibling = thing(&lab, "sibling", json!([])).await;
+    assert_eq!(sibling["metadata"]["name"], "sibling");
+    lab.merge(
+        &THINGS,
+        "default",
+        "sibling",
+        json!({"metadata": {"ownerReferences": of}}),
+    )
+    .await;
+    lab.delete(&THINGS, "default", "parent", None).await;
+    lab.gone(&MAPS, "default", "child").await;
+    lab.gone(&THINGS, "default", "sibling").await;
+    lab.tasks.stop().await;
+}

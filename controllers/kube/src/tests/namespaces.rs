@@ -1,0 +1,97 @@
+use super::*;
+use crate::definitions::DEFINITIONS;
+
+async fn namespace(lab: &Lab, name: &str) {
+    let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    lab.create(&NAMESPACES, body).await;
+    until("it is equipped", async || {
+        lab.get(&ACCOUNTS, name, "default").await.is_some()
+            && lab.get(&MAPS, name, "kube-root-ca.crt").await.is_some()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn everything_in_a_namespace_goes_with_it() {
+    let lab = Lab::new().await;
+    lab.create(&DEFINITIONS, definition("things", "Thing"))
+        .await;
+    namespace(&lab, "n").await;
+    lab.map("n", "free", json!([])).await;
+    let held = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "held", "namespace": "n", "finalizers": ["x.io/held"]}});
+    lab.create(&SECRETS, held).await;
+    let thing = json!({"apiVersion": "g.io/v1", "kind": "Thing", "metadata": {"name": "t", "namespace": "n"}});
+    until("instances are served", async || {
+        let at = At::all(&THINGS, "n");
+        lab.api
+            .create(at, thing.clone(), &WriteOptions::default())
+            .await
+            .is_ok()
+    })
+    .await;
+    lab.delete(&NAMESPACES, "", "n", None).await;
+    lab.gone(&MAPS, "n", "free").await;
+    lab.gone(&THINGS, "n", "t").await;
+    until("what remains is told", async || {
+        let n = lab.get(&NAMESPACES, "", "n").await.unwrap();
+        let text = "Some content in the namespace has finalizers remaining: x.io/held in 1 resource instances";
+        let all = n["status"]["conditions"].as_array();
+        all.is_some_and(|all| all.iter().any(|c| c["message"] == text && c["status"] == "True"))
+    })
+    .await;
+    lab.merge(
+        &SECRETS,
+        "n",
+        "held",
+        json!({"metadata": {"finalizers": null}}),
+    )
+    .await;
+    lab.gone(&NAMESPACES, "", "n").await;
+    for gvr in [&MAPS, &SECRETS, &ACCOUNTS, &THINGS] {
+        assert!(lab.list(gvr, "n").await.is_empty(), "{gvr}");
+    }
+    lab.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn what_every_namespace_has_comes_back() {
+    let lab = Lab::new().await;
+    namespace(&lab, "n").await;
+    lab.delete(&ACCOUNTS, "n", "default", None).await;
+    lab.merge(
+        &MAPS,
+        "n",
+        "kube-root-ca.crt",
+        json!({"data": {"ca.crt": "other"}}),
+    )
+    .await;
+    until("the account is back", async || {
+        lab.get(&ACCOUNTS, "n", "default").await.is_some()
+    })
+    .await;
+    until("the authority is back", async || {
+        let map = lab.get(&MAPS, "n", "kube-root-ca.crt").await;
+        map.is_some_and(|m| m["data"]["ca.crt"] == "CA")
+    })
+    .await;
+    lab.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn token_secrets_live_with_their_account() {
+    let lab = Lab::new().await;
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "a", "namespace": "default"}});
+    lab.create(&ACCOUNTS, account).await;
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token",
+        "metadata": {"name": "t", "namespace": "default", "annotations": {"kubernetes.io/service-account.name": "a"}}});
+    lab.create(&SECRETS, secret).await;
+    until("the secret is filled", async || {
+        let t = lab.get(&SECRETS, "default", "t").await.unwrap();
+        // base64 of "default/a/t" and "CA"
+        t["data"]["token"] == "ZGVmYXVsdC9hL3Q=" && t["data"]["ca.crt"] == "Q0E="
+    })
+    .await;
+    lab.delete(&ACCOUNTS, "default", "a", None).await;
+    lab.gone(&SECRETS, "default", "t").await;
+    lab.tasks.stop().await;
+}
