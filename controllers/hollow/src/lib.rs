@@ -24,4 +24,7 @@ mod run;
 mod stateful;
 mod tend;
 
+#[cfg(test)]
+mod tests;
+
 pub use run::{Hollow, Options};

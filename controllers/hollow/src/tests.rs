@@ -1,0 +1,152 @@
+//! The shell over a fake API server: what is written, and what is not.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use client::Api;
+use client::fake::FakeApi;
+use machinery::Gvr;
+use machinery::time::SystemClock;
+use runtime::{Informers, Shutdown, Tasks};
+use serde_json::{Value, json};
+
+use crate::run::{DEPLOYMENTS, PODS, REPLICA_SETS};
+use crate::{Hollow, Options};
+
+struct Lab {
+    fake: Arc<FakeApi>,
+    tasks: Tasks,
+    /// Informers end when nobody holds them.
+    informers: Informers,
+}
+
+impl Lab {
+    fn new() -> Self {
+        let tasks = Tasks::new(Shutdown::new());
+        Self {
+            fake: FakeApi::new(),
+            informers: Informers::new(&tasks),
+            tasks,
+        }
+    }
+
+    /// Starts a cluster of one node with room for `pods`.
+    async fn start(&mut self, pods: u32) {
+        self.tasks = Tasks::new(Shutdown::new());
+        let options = Options {
+            nodes: 1,
+            pods_per_node: pods,
+            ready_after: Duration::from_millis(10),
+            ..Options::default()
+        };
+        let api: Arc<dyn Api> = self.fake.clone();
+        self.informers = Informers::new(&self.tasks);
+        let started = Hollow::start(
+            api,
+            Arc::new(SystemClock),
+            options,
+            &self.informers,
+            &self.tasks,
+        );
+        started.await.unwrap();
+    }
+
+    fn deployment(&self, replicas: i64) {
+        let template = json!({"metadata": {"labels": {"app": "d"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+        let body = json!({"apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "d", "namespace": "n", "uid": "d", "generation": 1},
+            "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": "d"}}, "template": template}});
+        self.fake.seed(&DEPLOYMENTS, body);
+    }
+
+    fn ready(&self, name: &str) -> i64 {
+        let found = self.fake.object(&DEPLOYMENTS, "n", name);
+        found.map_or(0, |d| d["status"]["readyReplicas"].as_i64().unwrap_or(0))
+    }
+
+    fn pods(&self, of: impl Fn(&Value) -> bool) -> usize {
+        self.fake.objects(&PODS).iter().filter(|p| of(p)).count()
+    }
+
+    fn written(&self, verb: &str, resource: &Gvr, subresource: &str) -> usize {
+        let all = self.fake.writes();
+        let same = all
+            .iter()
+            .filter(|w| w.verb == verb && w.resource == *resource && w.subresource == subresource);
+        same.count()
+    }
+}
+
+async fn until(what: &str, condition: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !condition() {
+        assert!(Instant::now() < end, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+fn unschedulable(pod: &Value) -> bool {
+    pod["status"]["conditions"][0]["reason"] == "Unschedulable"
+}
+
+#[tokio::test]
+async fn a_deployment_costs_few_writes_and_a_restart_none() {
+    let mut lab = Lab::new();
+    lab.start(10).await;
+    lab.deployment(3);
+    until("all are ready", || lab.ready("d") == 3).await;
+    assert_eq!(lab.written("create", &PODS, ""), 3);
+    assert_eq!(lab.written("create", &PODS, "binding"), 0);
+    assert_eq!(lab.written("update", &PODS, "status"), 3);
+    lab.tasks.stop().await;
+    lab.fake.clear_writes();
+    lab.start(10).await;
+    // One more object shows that the old ones have been looked at.
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bare", "namespace": "n", "uid": "bare"},
+        "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    lab.fake.seed(&PODS, pod);
+    until("the bare pod is bound", || {
+        lab.written("create", &PODS, "binding") == 1
+    })
+    .await;
+    assert_eq!(lab.written("create", &PODS, ""), 0);
+    assert_eq!(lab.written("update", &DEPLOYMENTS, "status"), 0);
+    assert_eq!(lab.written("update", &REPLICA_SETS, "status"), 0);
+    lab.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn pods_without_room_wait_for_it() {
+    let mut lab = Lab::new();
+    lab.start(2).await;
+    lab.deployment(3);
+    until("one has no room", || lab.pods(unschedulable) == 1).await;
+    until("two are ready", || lab.ready("d") == 2).await;
+    let placed = |p: &Value| p["spec"]["nodeName"].is_string();
+    let all = lab.fake.objects(&PODS);
+    let sitting = all.into_iter().find(placed).unwrap();
+    let name = sitting["metadata"]["name"].as_str().unwrap();
+    lab.fake.remove(&PODS, "n", name);
+    until("the room is used", || {
+        lab.written("create", &PODS, "binding") >= 1
+    })
+    .await;
+    lab.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn a_replica_set_that_lost_its_owner_is_adopted() {
+    let mut lab = Lab::new();
+    lab.start(10).await;
+    lab.deployment(1);
+    until("it is ready", || lab.ready("d") == 1).await;
+    let mut set = lab.fake.objects(&REPLICA_SETS).remove(0);
+    lab.fake.remove(&DEPLOYMENTS, "n", "d");
+    set["metadata"]["ownerReferences"] = json!([]);
+    lab.fake.seed(&REPLICA_SETS, set);
+    lab.deployment(1);
+    until("it is ready again", || lab.ready("d") == 1).await;
+    assert_eq!(lab.fake.objects(&REPLICA_SETS).len(), 1);
+    assert_eq!(lab.written("create", &PODS, ""), 1);
+    lab.tasks.stop().await;
+}
