@@ -154,6 +154,22 @@ impl Node {
         }
     }
 
+    /// Whether Go's JSON shows the value of a field: what is empty only of pointers
+    /// and of fields that are always there.
+    pub(crate) fn keeps(&self, required: bool, value: &Value) -> bool {
+        if required || self.pointer {
+            return true;
+        }
+        match value {
+            Value::String(text) => !text.is_empty(),
+            Value::Bool(set) => *set,
+            Value::Number(number) => self.ty == Type::IntOrString || number.as_f64() != Some(0.0),
+            Value::Array(items) => !items.is_empty(),
+            Value::Object(fields) => !matches!(self.ty, Type::Map(_)) || !fields.is_empty(),
+            Value::Null => true,
+        }
+    }
+
     pub(crate) fn rules_mut(&mut self) -> &mut Rules {
         self.rules.get_or_insert_default()
     }

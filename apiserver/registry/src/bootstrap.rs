@@ -67,7 +67,12 @@ fn defaults() -> Vec<(Gvr, Value)> {
     let mut all: Vec<(Gvr, Value)> = NAMES
         .iter()
         .map(|name| {
-            let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+            let mut body =
+                json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+            // As joining a cluster would make it.
+            if *name == "karmada-cluster" {
+                body["metadata"]["labels"] = json!({"karmada.io/system": "true"});
+            }
             (NAMESPACES, body)
         })
         .collect();

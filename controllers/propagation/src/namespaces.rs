@@ -169,8 +169,8 @@ impl Namespaces {
             annotations,
             owners: vec![owner],
             manifest: copy,
-            suspend_dispatching: false,
-            preserve_on_deletion: false,
+            suspend_dispatching: None,
+            preserve_on_deletion: None,
         })
     }
 }

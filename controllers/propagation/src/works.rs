@@ -36,8 +36,9 @@ pub(crate) struct Draft {
     /// Empty, or the controlling owner.
     pub(crate) owners: Vec<Value>,
     pub(crate) manifest: Value,
-    pub(crate) suspend_dispatching: bool,
-    pub(crate) preserve_on_deletion: bool,
+    /// Where nothing is said of these two, the Work says nothing either.
+    pub(crate) suspend_dispatching: Option<bool>,
+    pub(crate) preserve_on_deletion: Option<bool>,
 }
 
 impl Draft {
@@ -56,11 +57,16 @@ impl Draft {
     }
 
     fn spec(&mut self) -> Value {
-        json!({
-            "workload": {"manifests": [self.manifest.take()]},
-            "suspendDispatching": self.suspend_dispatching,
-            "preserveResourcesOnDeletion": self.preserve_on_deletion,
-        })
+        let mut spec = json!({"workload": {"manifests": [self.manifest.take()]}});
+        for (name, said) in [
+            ("suspendDispatching", self.suspend_dispatching),
+            ("preserveResourcesOnDeletion", self.preserve_on_deletion),
+        ] {
+            if let Some(said) = said {
+                spec[name] = said.into();
+            }
+        }
+        spec
     }
 
     fn create(mut self) -> Value {
@@ -216,8 +222,8 @@ mod tests {
             annotations: Map::from_iter([(APPLIED_OVERRIDES.to_owned(), json!("[]"))]),
             owners: vec![],
             manifest: json!({"kind": "X", "metadata": {"name": "x", "uid": "u"}, "status": {}}),
-            suspend_dispatching: false,
-            preserve_on_deletion: false,
+            suspend_dispatching: Some(false),
+            preserve_on_deletion: None,
         }
     }
 
@@ -241,10 +247,11 @@ mod tests {
         assert_eq!(again.update(created.clone()), None);
         let mut other = draft();
         other.annotations.clear();
-        other.suspend_dispatching = true;
+        other.suspend_dispatching = Some(true);
         other.finish("t", Some("id"));
         let new = other.update(created).unwrap();
         assert_eq!(new["spec"]["suspendDispatching"], true);
+        assert_eq!(new["spec"].get("preserveResourcesOnDeletion"), None);
         assert_eq!(new["metadata"]["annotations"], json!({}));
     }
 }

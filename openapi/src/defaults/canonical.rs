@@ -1,5 +1,6 @@
 //! Quantities, times and bytes in the one form that Kubernetes stores: `0.5` is
-//! `500m`, a number is a string, an offset is UTC, base64 has no line ends.
+//! `500m`, a number is a string, an offset is UTC, base64 has no line ends. What Go
+//! leaves out when it is empty goes: `hostNetwork: false`, `env: []`.
 //!
 //! Enters: an object of a kind with Go types. Leaves: the same values, written
 //! canonically; what cannot be read is left for validation to name. Depth-bounded;
@@ -9,7 +10,7 @@ use machinery::quantity::Quantity;
 use machinery::time;
 use serde_json::Value;
 
-use crate::model::{Definitions, Type};
+use crate::model::{Definition, Definitions, Type};
 use crate::schema::MAX_DEPTH;
 
 pub(super) fn write(definitions: &Definitions, ty: &Type, value: &mut Value, depth: usize) {
@@ -24,6 +25,10 @@ pub(super) fn write(definitions: &Definitions, ty: &Type, value: &mut Value, dep
                     write(definitions, &field.node.ty, child, depth + 1);
                 }
             }
+            fields.retain(|name, child| {
+                let field = definition.field(name);
+                field.is_none_or(|f| f.node.keeps(f.required, child) || always(definition, name))
+            });
         }
         (Type::Map(of), Value::Object(fields)) => {
             for child in fields.values_mut() {
@@ -44,6 +49,26 @@ pub(super) fn write(definitions: &Definitions, ty: &Type, value: &mut Value, dep
         }
         _ => {}
     }
+}
+
+/// Fields that are optional, and written by Go all the same.
+fn always(definition: &Definition, field: &str) -> bool {
+    let of = &*definition.name;
+    // Bounds of a schema are pointers throughout.
+    of.contains(".apiextensions.")
+        || matches!(
+            (of, field),
+            (
+                "io.k8s.api.core.v1.Event",
+                "reportingComponent" | "reportingInstance"
+            ) | ("io.k8s.api.apps.v1.StatefulSetStatus", "availableReplicas")
+                | (
+                    "io.k8s.api.rbac.v1.Role" | "io.k8s.api.rbac.v1.ClusterRole",
+                    "rules"
+                )
+                | ("io.k8s.api.discovery.v1.EndpointSlice", "ports")
+                | ("io.k8s.api.scheduling.v1.PriorityClass", "value")
+        )
 }
 
 fn scalar(ty: &Type, value: &Value) -> Option<String> {

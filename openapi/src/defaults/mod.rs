@@ -28,12 +28,20 @@ pub use workload::job_selector;
 
 type Fields = Map<String, Value>;
 
+/// Kinds that real servers hold as Go structs: the built-in ones, and those of
+/// Karmada's aggregated servers.
+fn has_go_type(gvk: &Gvk, proto: bool) -> bool {
+    proto || matches!(&*gvk.group, "cluster.karmada.io" | "search.karmada.io")
+}
+
 /// Fills the defaults of `gvk` into `object`, and writes the quantities and times
 /// of built-in kinds canonically. Kinds without such defaults, and values that
 /// are no objects, are left alone: judging shapes is validation's.
 pub fn apply(gvk: &Gvk, object: &mut Value) {
     let catalog = catalog();
-    if let Some(kind) = catalog.kind(gvk).filter(|kind| kind.proto)
+    if let Some(kind) = catalog
+        .kind(gvk)
+        .filter(|kind| has_go_type(gvk, kind.proto))
         && let Some(id) = catalog.definitions().id(&kind.definition)
     {
         canonical::write(catalog.definitions(), &Type::Ref(id), object, 0);

@@ -31,6 +31,49 @@ fn check_at(kind: (&str, &str), pointer: &str, given: Value, expected: Value) {
     assert_eq!(found, expected, "{kind:?} {pointer}");
 }
 
+#[test]
+fn what_go_leaves_out_is_not_stored() {
+    let pod = json!({"metadata": {"labels": {}}, "spec": {
+        "hostNetwork": false, "nodeSelector": {}, "hostUsers": false, "securityContext": {},
+        "containers": [{"name": "c", "image": "x:1", "env": [{"name": "A", "value": ""}], "args": [],
+            "stdin": false, "resources": {"limits": {}}}],
+        "volumes": [{"name": "v", "emptyDir": {}}],
+    }});
+    let pod = stored("v1", "Pod", pod);
+    assert_eq!(pod["metadata"], json!({}));
+    let spec = &pod["spec"];
+    for gone in ["hostNetwork", "nodeSelector"] {
+        assert_eq!(spec.get(gone), None);
+    }
+    assert_eq!(spec["hostUsers"], false);
+    assert_eq!(spec["volumes"], json!([{"name": "v", "emptyDir": {}}]));
+    let container = &spec["containers"][0];
+    assert_eq!(container["env"], json!([{"name": "A"}]));
+    assert_eq!(container["resources"], json!({}));
+    assert_eq!(
+        (container.get("args"), container.get("stdin")),
+        (None, None)
+    );
+
+    let claim = json!({"spec": {"storageClassName": "", "volumeName": ""}});
+    let claim = stored("v1", "PersistentVolumeClaim", claim);
+    assert_eq!(claim["spec"]["storageClassName"], "");
+    assert_eq!(claim["spec"].get("volumeName"), None);
+    check_at(
+        ("rbac.authorization.k8s.io/v1", "ClusterRole"),
+        "/rules",
+        json!({"rules": []}),
+        json!([]),
+    );
+    let cluster = json!({"spec": {"syncMode": "Push", "taints": []}});
+    check_at(
+        ("cluster.karmada.io/v1alpha1", "Cluster"),
+        "/spec",
+        cluster,
+        json!({"syncMode": "Push"}),
+    );
+}
+
 fn template() -> Value {
     json!({
         "metadata": {"labels": {"app": "web"}},

@@ -97,7 +97,7 @@ impl<'a> Decoder<'a> {
             }
             _ => {
                 let value = self.value(definition, field, &field.node, wire, depth)?;
-                match value.filter(|value| keeps(field, value)) {
+                match value.filter(|value| field.node.keeps(field.required, value)) {
                     Some(value) => out.insert(field.name.to_string(), value),
                     None => out.remove(&*field.name),
                 };
@@ -227,18 +227,4 @@ fn nests(definition: &Definition, number: u32) -> bool {
         .fields
         .iter()
         .any(|field| field.number >> 16 == number)
-}
-
-/// Whether Go's JSON would show the value: zeros only of pointers and of fields
-/// that are always there.
-fn keeps(field: &Field, value: &Value) -> bool {
-    if field.required || field.node.pointer {
-        return true;
-    }
-    match value {
-        Value::String(text) => !text.is_empty(),
-        Value::Bool(set) => *set,
-        Value::Number(number) => field.node.ty == Type::IntOrString || number.as_f64() != Some(0.0),
-        _ => true,
-    }
 }

@@ -404,8 +404,8 @@ impl BindingController {
             annotations,
             owners: Vec::new(),
             manifest: copy,
-            suspend_dispatching: common.suspends(&target.name),
-            preserve_on_deletion: common.preserves(),
+            suspend_dispatching: Some(common.suspends(&target.name)),
+            preserve_on_deletion: Some(common.preserves()),
         })
     }
 }
