@@ -12,6 +12,10 @@
     reason = "a test ends where its machine fails it, and tells what it could not have"
 )]
 
+/// Starting and killing the binary.
+#[path = "../harness/mod.rs"]
+mod harness;
+
 /// A running `flotilla serve`.
 mod plane;
 

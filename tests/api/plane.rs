@@ -1,24 +1,20 @@
 //! A server of its own, `serve` or `member`: started on a free port in a directory of its
 //! own, ended with it.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Weak, mpsc};
-use std::time::Duration;
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use tempfile::TempDir;
 
+use crate::harness::Process;
 use crate::wire::Identity;
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_flotilla");
-const START: Duration = Duration::from_secs(60);
 
 /// The plane and where it is. Dropping it ends the process.
 pub(crate) struct Plane {
-    process: Child,
+    _process: Process,
     pub(crate) address: String,
     /// Who may do everything.
     pub(crate) admin: Identity,
@@ -38,16 +34,13 @@ impl Plane {
 
     fn of(command: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let (process, ready) = start(command, &dir.path().join("data"));
-        let address = ready
-            .strip_prefix("ready https://")
-            .and_then(|rest| rest.split_once(" kubeconfig="))
-            .unwrap_or_else(|| panic!("unknown ready line {ready:?}"))
-            .0
-            .to_owned();
+        let data = dir.path().join("data").display().to_string();
+        let arguments = [command, &[&data, "--listen", "127.0.0.1:0"]].concat();
+        let log = dir.path().join("data.log");
+        let (process, address) = Process::start(BINARY, &arguments, &log);
         let admin = Identity::read(&dir.path().join("data/pki"));
         Self {
-            process,
+            _process: process,
             address,
             admin,
             dir,
@@ -80,43 +73,5 @@ impl Plane {
         let folder = self.dir.path().join(name);
         std::fs::create_dir_all(&folder).unwrap();
         folder
-    }
-}
-
-impl Drop for Plane {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// Starts the process and waits for its first line.
-fn start(command: &[&str], data: &Path) -> (Child, String) {
-    let log = data.with_extension("log");
-    let mut process = Command::new(BINARY)
-        .args(command)
-        .arg(data)
-        .args(["--listen", "127.0.0.1:0"])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(File::create(&log).unwrap())
-        .spawn()
-        .unwrap();
-    let output = process.stdout.take().unwrap();
-    let (tell, told) = mpsc::channel();
-    std::thread::spawn(move || {
-        for line in BufReader::new(output).lines().map_while(Result::ok) {
-            if tell.send(line).is_err() {
-                return;
-            }
-        }
-    });
-    match told.recv_timeout(START) {
-        Ok(line) => (process, line),
-        Err(_) => {
-            let _ = process.kill();
-            let _ = process.wait();
-            panic!("not ready: {}", std::fs::read_to_string(&log).unwrap());
-        }
     }
 }

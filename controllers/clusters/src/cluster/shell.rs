@@ -143,7 +143,11 @@ impl Controller {
         let taints = taints(&cluster.spec.taints, ready, &now);
         let mut patch = json!({});
         if let Some(taints) = &taints {
-            patch["spec"]["taints"] = json!(taints);
+            // None are no field, as Kubernetes writes it.
+            patch["spec"]["taints"] = match taints.as_slice() {
+                [] => Value::Null,
+                taints => json!(taints),
+            };
         }
         let finalizers = &cluster.metadata.finalizers;
         if !finalizers.iter().any(|f| f == CLUSTER_FINALIZER) {

@@ -50,6 +50,17 @@ async fn a_cluster_gets_its_space_and_taints() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_last_taint_takes_its_list_away() {
+    let lab = Lab::start();
+    lab.join("m1");
+    let ready = lab
+        .until("m1", |c| ready(c).0 == "True" && taints(c).is_empty())
+        .await;
+    assert_eq!(ready["spec"]["taints"], Value::Null);
+    lab.tasks.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_deletion_waits_for_the_space_and_the_bindings() {
     let lab = Lab::start();
     lab.join("m1");

@@ -1,0 +1,160 @@
+//! A control plane that is killed under load.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::{Value, json};
+
+use crate::fleet::{MEMBERS, Server, Up, condition, members};
+use crate::objects::{BINDINGS, CLUSTERS, DEPLOYMENTS, SECRETS, deployment, policy};
+
+const NS: &str = "crash";
+const WRITERS: usize = 4;
+/// Killed when so many were acknowledged; writers go on until their call fails.
+const ENOUGH: usize = 60;
+
+fn control(up: &Up) -> Server {
+    Server::connect("control plane", &up.dir().join("kubeconfig"))
+}
+
+fn revision(object: &Value) -> u64 {
+    object["metadata"]["resourceVersion"]
+        .as_str()
+        .unwrap()
+        .parse()
+        .unwrap()
+}
+
+/// What a join makes: ids of clusters and of their secrets.
+async fn joined(control: &Server) -> Vec<(String, String, String)> {
+    let mut all = Vec::new();
+    for resource in [&CLUSTERS, &SECRETS] {
+        for object in control.list(resource, "").await {
+            let meta = &object["metadata"];
+            let text = |key: &str| meta[key].as_str().unwrap().to_owned();
+            all.push((
+                text("name"),
+                text("uid"),
+                object["spec"]["secretRef"].to_string(),
+            ));
+        }
+    }
+    all.sort();
+    all
+}
+
+/// Creates Deployments from several sides until the server is gone; those that
+/// were acknowledged, with their revisions.
+async fn load(server: Server, up: &mut Up) -> BTreeMap<String, u64> {
+    let (server, done) = (Arc::new(server), Arc::new(AtomicUsize::new(0)));
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|writer| {
+            let (server, done) = (Arc::clone(&server), Arc::clone(&done));
+            tokio::spawn(async move {
+                let mut acknowledged = Vec::new();
+                loop {
+                    let name = format!("w{writer}-{}", acknowledged.len());
+                    match server.try_create(deployment(NS, &name, 1)).await {
+                        Ok(made) => acknowledged.push((name, revision(&made))),
+                        Err(_) => return acknowledged,
+                    }
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        })
+        .collect();
+    while done.load(Ordering::Relaxed) < ENOUGH {
+        tokio::task::yield_now().await;
+    }
+    up.kill();
+    let mut all = BTreeMap::new();
+    for writer in writers {
+        all.extend(writer.await.unwrap());
+    }
+    all
+}
+
+/// Every Deployment of the namespace is ready in every member, and its template
+/// says so. Objects of members by member and name, with revision and generation.
+async fn until_in_step(
+    control: &Server,
+    members: &[Server],
+) -> BTreeMap<(String, String), (u64, Value)> {
+    let mut seen = BTreeMap::new();
+    for template in control.list(&DEPLOYMENTS, NS).await {
+        let name = template["metadata"]["name"].as_str().unwrap();
+        control
+            .until(
+                &BINDINGS,
+                NS,
+                &format!("{name}-deployment"),
+                "in step",
+                |b| {
+                    let all = b["status"]["aggregatedStatus"].as_array();
+                    condition(b, "FullyApplied")["status"] == "True"
+                        && all.is_some_and(|all| {
+                            all.len() == MEMBERS
+                                && all.iter().all(|i| i["status"]["readyReplicas"] == 1)
+                        })
+                },
+            )
+            .await;
+        control
+            .until(&DEPLOYMENTS, NS, name, "aggregated", |d| {
+                d["status"]["readyReplicas"] == MEMBERS
+            })
+            .await;
+        for member in members {
+            let object = member.get(&DEPLOYMENTS, NS, name).await.unwrap();
+            let version = (revision(&object), object["metadata"]["generation"].clone());
+            seen.insert((member.name.clone(), name.to_owned()), version);
+        }
+    }
+    seen
+}
+
+#[tokio::test]
+async fn nothing_acknowledged_is_lost_and_a_restart_writes_nothing() {
+    let mut up = tokio::task::spawn_blocking(Up::start).await.unwrap();
+    let server = control(&up);
+    server.namespace(NS).await;
+    let mut everything = policy(
+        NS,
+        "all",
+        &deployment(NS, "", 1),
+        &["member1", "member2", "member3"],
+    );
+    everything["spec"]["resourceSelectors"] =
+        json!([{"apiVersion": "apps/v1", "kind": "Deployment"}]);
+    server.create(everything).await;
+    let before = joined(&server).await;
+    let acknowledged = load(server, &mut up).await;
+
+    up.restart();
+    let server = control(&up);
+    for (name, created) in &acknowledged {
+        let kept = server.get(&DEPLOYMENTS, NS, name).await;
+        let kept = kept.unwrap_or_else(|| panic!("{name} was acknowledged and is lost"));
+        assert!(revision(&kept) >= *created, "{name} went back");
+    }
+    let last = acknowledged.values().max().unwrap();
+    let next = server.create(deployment(NS, "next", 1)).await;
+    assert!(revision(&next) > *last, "revisions went back");
+    for n in 1..=MEMBERS {
+        server.until_ready(&format!("member{n}")).await;
+    }
+    assert_eq!(joined(&server).await, before, "joined again");
+    let in_step = until_in_step(&server, &members(&up)).await;
+    assert!(in_step.len() >= (acknowledged.len() + 1) * MEMBERS);
+
+    up.restart();
+    let server = control(&up);
+    assert_eq!(until_in_step(&server, &members(&up)).await, in_step);
+    // What comes later has passed the members' queues after what was there.
+    server.create(deployment(NS, "later", 1)).await;
+    let mut after = until_in_step(&server, &members(&up)).await;
+    after.retain(|(_, name), _| name != "later");
+    assert_eq!(after, in_step, "a restart wrote to members");
+    assert_eq!(joined(&server).await, before, "joined again");
+}

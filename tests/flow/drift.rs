@@ -1,0 +1,208 @@
+//! Members whose objects are edited, taken or to be left alone.
+
+use serde_json::{Value, json};
+
+use crate::fleet::{Fleet, condition, spread};
+use crate::objects::{
+    BINDINGS, CONFIG_MAPS, DEPLOYMENTS, POLICIES, WORKS, config_map, deployment, policy, works_of,
+};
+
+#[tokio::test]
+async fn edits_and_deletions_in_a_member_are_undone() {
+    let ns = "drift";
+    let fleet = Fleet::shared(ns).await;
+    let control = &fleet.control;
+    let one = fleet.member("member1");
+    let (web, map) = (deployment(ns, "web", 2), config_map(ns, "c", "v"));
+    for object in [&web, &map] {
+        let name = object["metadata"]["name"].as_str().unwrap();
+        control.create(policy(ns, name, object, &["member1"])).await;
+        control.create(object.clone()).await;
+    }
+    one.until(&DEPLOYMENTS, ns, "web", "ready", |d| {
+        d["status"]["readyReplicas"] == 2
+    })
+    .await;
+    one.merge(
+        &DEPLOYMENTS,
+        ns,
+        "web",
+        json!({"spec": {"replicas": 9, "minReadySeconds": 1}}),
+    )
+    .await;
+    one.until(&DEPLOYMENTS, ns, "web", "repaired", |d| {
+        d["spec"]["replicas"] == 2 && d["spec"]["minReadySeconds"].as_i64().unwrap_or(0) == 0
+    })
+    .await;
+    let first = one.until_there(&CONFIG_MAPS, ns, "c").await;
+    one.merge(&CONFIG_MAPS, ns, "c", json!({"data": {"k": "edited"}}))
+        .await;
+    one.until(&CONFIG_MAPS, ns, "c", "repaired", |c| c["data"]["k"] == "v")
+        .await;
+    one.delete(&CONFIG_MAPS, ns, "c").await;
+    one.until(&CONFIG_MAPS, ns, "c", "made again", |c| {
+        c["metadata"]["uid"] != first["metadata"]["uid"] && c["data"]["k"] == "v"
+    })
+    .await;
+
+    // What a member adds for itself stays; what the template drops goes.
+    one.merge(
+        &CONFIG_MAPS,
+        ns,
+        "c",
+        json!({"metadata": {"labels": {"own": "yes"}}}),
+    )
+    .await;
+    control
+        .merge(
+            &CONFIG_MAPS,
+            ns,
+            "c",
+            json!({"metadata": {"labels": {"from": "template"}}}),
+        )
+        .await;
+    one.until(&CONFIG_MAPS, ns, "c", "labelled", |c| {
+        c["metadata"]["labels"]["own"] == "yes" && c["metadata"]["labels"]["from"] == "template"
+    })
+    .await;
+    control
+        .merge(
+            &CONFIG_MAPS,
+            ns,
+            "c",
+            json!({"metadata": {"labels": {"from": null}}}),
+        )
+        .await;
+    one.until(&CONFIG_MAPS, ns, "c", "without the label", |c| {
+        c["metadata"]["labels"]["own"] == "yes" && c["metadata"]["labels"]["from"].is_null()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn objects_that_a_member_had_before() {
+    let ns = "conflict";
+    let fleet = Fleet::shared(ns).await;
+    let control = &fleet.control;
+    spread(&fleet, ns).await;
+    let one = fleet.member("member1");
+    let theirs = one.create(config_map(ns, "c", "theirs")).await;
+    let ours = config_map(ns, "c", "ours");
+    control.create(policy(ns, "p", &ours, &["member1"])).await;
+    control.create(ours).await;
+
+    let work = openapi::karmada::names::work("ConfigMap", "c", ns);
+    let refused = control
+        .until(&WORKS, &works_of("member1"), &work, "refused", |w| {
+            condition(w, "Applied")["status"] == "False"
+        })
+        .await;
+    let applied = condition(&refused, "Applied");
+    assert_eq!(applied["reason"], "AppliedFailed");
+    let text = applied["message"].as_str().unwrap();
+    assert!(
+        text.starts_with("Failed to apply all manifests (0/1): "),
+        "{text}"
+    );
+    let wanted = "resource(kind=ConfigMap, conflict/c) already exists in the cluster member1 and the work.karmada.io/conflict-resolution strategy value is empty";
+    assert!(text.contains(wanted), "{text}");
+    control
+        .until(&BINDINGS, ns, "c-configmap", "not applied", |b| {
+            condition(b, "FullyApplied")["reason"] == "FullyAppliedFailed"
+                && b["status"]["aggregatedStatus"][0]["appliedMessage"] == text
+        })
+        .await;
+    let still = one.get(&CONFIG_MAPS, ns, "c").await.unwrap();
+    assert_eq!(
+        still["metadata"]["resourceVersion"],
+        theirs["metadata"]["resourceVersion"]
+    );
+
+    control
+        .merge(
+            &POLICIES,
+            ns,
+            "p",
+            json!({"spec": {"conflictResolution": "Overwrite"}}),
+        )
+        .await;
+    let adopted = one
+        .until(&CONFIG_MAPS, ns, "c", "adopted", |c| {
+            c["data"]["k"] == "ours" && c["metadata"]["labels"]["karmada.io/managed"] == "true"
+        })
+        .await;
+    assert_eq!(adopted["metadata"]["uid"], theirs["metadata"]["uid"]);
+    control
+        .until(&BINDINGS, ns, "c-configmap", "applied", |b| {
+            condition(b, "FullyApplied")["status"] == "True"
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn objects_that_are_kept_when_the_template_goes() {
+    let ns = "preserve";
+    let fleet = Fleet::shared(ns).await;
+    let control = &fleet.control;
+    let one = fleet.member("member1");
+    let object = config_map(ns, "c", "v");
+    let mut keeping = policy(ns, "p", &object, &["member1"]);
+    keeping["spec"]["preserveResourcesOnDeletion"] = json!(true);
+    control.create(keeping).await;
+    control.create(object).await;
+    one.until_there(&CONFIG_MAPS, ns, "c").await;
+    let work = openapi::karmada::names::work("ConfigMap", "c", ns);
+    control
+        .until(&WORKS, &works_of("member1"), &work, "applied", |w| {
+            condition(w, "Applied")["status"] == "True"
+        })
+        .await;
+    control.delete(&CONFIG_MAPS, ns, "c").await;
+    control.until_gone(&BINDINGS, ns, "c-configmap").await;
+    control
+        .until_gone(&WORKS, &works_of("member1"), &work)
+        .await;
+    let kept = one.get(&CONFIG_MAPS, ns, "c").await.unwrap();
+    assert_eq!(kept["metadata"]["labels"], Value::Null);
+    // The only key that Karmada leaves behind.
+    let left = json!({"work.karmada.io/conflict-resolution": "abort"});
+    assert_eq!(kept["metadata"]["annotations"], left);
+    assert_eq!(kept["data"]["k"], "v");
+}
+
+#[tokio::test]
+async fn dispatching_is_suspended_and_goes_on() {
+    let ns = "suspend";
+    let fleet = Fleet::shared(ns).await;
+    let control = &fleet.control;
+    let one = fleet.member("member1");
+    let object = config_map(ns, "c", "v1");
+    let mut held = policy(ns, "p", &object, &["member1"]);
+    held["spec"]["suspension"] = json!({"dispatching": true});
+    control.create(held).await;
+    control.create(object).await;
+    let work = openapi::karmada::names::work("ConfigMap", "c", ns);
+    let works = works_of("member1");
+    let suspended = control
+        .until(&WORKS, &works, &work, "suspended", |w| {
+            condition(w, "Dispatching")["status"] == "False"
+        })
+        .await;
+    assert_eq!(
+        condition(&suspended, "Dispatching")["reason"],
+        "SuspendDispatching"
+    );
+    assert_eq!(suspended["spec"]["suspendDispatching"], true);
+    assert_eq!(one.get(&CONFIG_MAPS, ns, "c").await, None);
+
+    control
+        .merge(&POLICIES, ns, "p", json!({"spec": {"suspension": null}}))
+        .await;
+    one.until(&CONFIG_MAPS, ns, "c", "there", |c| c["data"]["k"] == "v1")
+        .await;
+    control
+        .until(&WORKS, &works, &work, "dispatching", |w| {
+            condition(w, "Dispatching")["reason"] == "Dispatching"
+        })
+        .await;
+}

@@ -1,0 +1,45 @@
+//! Policy in, objects in members, status back: the real binary with simulated
+//! members, asked over HTTPS as a client would.
+//!
+//! Stories share one `flotilla up --members 3` and live in namespaces of their
+//! own; those that kill processes have their own. Nothing sleeps: a story waits
+//! until what it wants to see is there, and shows the last it saw when it is not.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test ends where its machine fails it"
+)]
+
+/// Starting and killing the binary.
+#[path = "../harness/mod.rs"]
+mod harness;
+
+/// A control plane with members, and how to ask them.
+mod fleet;
+
+/// Objects as stories write them.
+mod objects;
+
+/// A Deployment from its creation to its deletion.
+mod lifecycle;
+
+/// Policies that change, compete and go.
+mod policies;
+
+/// Members whose objects are edited, taken or to be left alone.
+mod drift;
+
+/// Kinds other than Deployments.
+mod kinds;
+
+/// Namespaces in all members.
+mod namespaces;
+
+/// Where things may go, and what is said when they cannot.
+mod placing;
+
+/// A member that dies, comes back and leaves.
+mod outage;
+
+/// A control plane that is killed under load.
+mod crash;

@@ -1,0 +1,105 @@
+//! Objects as stories write them, and the resources they belong to.
+
+use machinery::Gvr;
+use serde_json::{Value, json};
+
+macro_rules! resources {
+    ($($constant:ident $group:literal $version:literal $plural:literal $kind:literal;)*) => {
+        $(pub(crate) static $constant: Gvr = Gvr::constant($group, $version, $plural);)*
+
+        /// Where an object belongs.
+        pub(crate) fn gvr(object: &Value) -> &'static Gvr {
+            match object["kind"].as_str() {
+                $(Some($kind) => &$constant,)*
+                other => panic!("no resource known for {other:?}"),
+            }
+        }
+    };
+}
+
+resources! {
+    NAMESPACES "" "v1" "namespaces" "Namespace";
+    SERVICES "" "v1" "services" "Service";
+    CONFIG_MAPS "" "v1" "configmaps" "ConfigMap";
+    SECRETS "" "v1" "secrets" "Secret";
+    SERVICE_ACCOUNTS "" "v1" "serviceaccounts" "ServiceAccount";
+    DEPLOYMENTS "apps" "v1" "deployments" "Deployment";
+    STATEFUL_SETS "apps" "v1" "statefulsets" "StatefulSet";
+    DAEMON_SETS "apps" "v1" "daemonsets" "DaemonSet";
+    JOBS "batch" "v1" "jobs" "Job";
+    INGRESSES "networking.k8s.io" "v1" "ingresses" "Ingress";
+    CLUSTER_ROLES "rbac.authorization.k8s.io" "v1" "clusterroles" "ClusterRole";
+    CLUSTERS "cluster.karmada.io" "v1alpha1" "clusters" "Cluster";
+    POLICIES "policy.karmada.io" "v1alpha1" "propagationpolicies" "PropagationPolicy";
+    CLUSTER_POLICIES "policy.karmada.io" "v1alpha1" "clusterpropagationpolicies" "ClusterPropagationPolicy";
+    OVERRIDES "policy.karmada.io" "v1alpha1" "overridepolicies" "OverridePolicy";
+    BINDINGS "work.karmada.io" "v1alpha2" "resourcebindings" "ResourceBinding";
+    CLUSTER_BINDINGS "work.karmada.io" "v1alpha2" "clusterresourcebindings" "ClusterResourceBinding";
+    WORKS "work.karmada.io" "v1alpha1" "works" "Work";
+}
+
+pub(crate) fn deployment(namespace: &str, name: &str, replicas: i64) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": name, "namespace": namespace, "labels": {"app": name}},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": pods(name)},
+    })
+}
+
+/// A pod template of one container.
+pub(crate) fn pods(name: &str) -> Value {
+    json!({"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "c", "image": "nginx:1.27"}]}})
+}
+
+pub(crate) fn config_map(namespace: &str, name: &str, value: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}, "data": {"k": value}})
+}
+
+/// A policy that brings one object to clusters.
+pub(crate) fn policy(namespace: &str, name: &str, object: &Value, clusters: &[&str]) -> Value {
+    json!({
+        "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "resourceSelectors": [selector(object)],
+            "placement": {"clusterAffinity": {"clusterNames": clusters}},
+        },
+    })
+}
+
+/// A policy that divides replicas by weights.
+pub(crate) fn divided(
+    namespace: &str,
+    name: &str,
+    object: &Value,
+    weights: &[(&str, i64)],
+) -> Value {
+    let clusters: Vec<&str> = weights.iter().map(|(c, _)| *c).collect();
+    let list: Vec<Value> = weights
+        .iter()
+        .map(|(c, w)| json!({"targetCluster": {"clusterNames": [c]}, "weight": w}))
+        .collect();
+    let mut policy = policy(namespace, name, object, &clusters);
+    policy["spec"]["placement"]["replicaScheduling"] = json!({
+        "replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted",
+        "weightPreference": {"staticWeightList": list},
+    });
+    policy
+}
+
+/// What selects one object by its name.
+pub(crate) fn selector(object: &Value) -> Value {
+    json!({"apiVersion": object["apiVersion"], "kind": object["kind"], "name": object["metadata"]["name"]})
+}
+
+/// The same spec for all namespaces.
+pub(crate) fn cluster_wide(mut policy: Value) -> Value {
+    policy["kind"] = json!("ClusterPropagationPolicy");
+    policy["metadata"] = json!({"name": policy["metadata"]["name"]});
+    policy
+}
+
+/// The namespace of a cluster's works.
+pub(crate) fn works_of(cluster: &str) -> String {
+    format!("karmada-es-{cluster}")
+}

@@ -1,0 +1,119 @@
+//! Where things may go, and what is said when they cannot.
+
+use serde_json::{Value, json};
+
+use crate::fleet::{Fleet, condition};
+use crate::objects::{BINDINGS, CLUSTERS, CONFIG_MAPS, config_map, policy};
+
+fn by_label(ns: &str, name: &str, labels: Value) -> Value {
+    let mut made = policy(ns, name, &config_map(ns, name, ""), &[]);
+    made["spec"]["placement"]["clusterAffinity"] =
+        json!({"labelSelector": {"matchLabels": labels}});
+    made
+}
+
+#[tokio::test]
+async fn nothing_fits_until_a_cluster_gets_the_label() {
+    let ns = "no-fit";
+    let fleet = Fleet::shared(ns).await;
+    let control = &fleet.control;
+    control
+        .create(by_label(ns, "c", json!({"flow.example/zone": "north"})))
+        .await;
+    control.create(config_map(ns, "c", "v")).await;
+    let binding = control
+        .until(&BINDINGS, ns, "c-configmap", "unscheduled", |b| {
+            condition(b, "Scheduled")["status"] == "False"
+        })
+        .await;
+    let said = condition(&binding, "Scheduled");
+    assert_eq!(said["reason"], "NoClusterFit");
+    let text = said["message"].as_str().unwrap();
+    let wanted = "cluster(s) did not match the placement cluster affinity constraint";
+    assert!(text.starts_with("0/") && text.contains(wanted), "{text}");
+
+    control
+        .merge(
+            &CLUSTERS,
+            "",
+            "member2",
+            json!({"metadata": {"labels": {"flow.example/zone": "north"}}}),
+        )
+        .await;
+    fleet
+        .member("member2")
+        .until_there(&CONFIG_MAPS, ns, "c")
+        .await;
+    control
+        .until(&BINDINGS, ns, "c-configmap", "scheduled", |b| {
+            condition(b, "Scheduled")["reason"] == "Success"
+        })
+        .await;
+    // The cluster that no longer fits is left.
+    control
+        .merge(
+            &CLUSTERS,
+            "",
+            "member2",
+            json!({"metadata": {"labels": {"flow.example/zone": "south"}}}),
+        )
+        .await;
+    fleet
+        .member("member2")
+        .until_gone(&CONFIG_MAPS, ns, "c")
+        .await;
+}
+
+#[tokio::test]
+async fn taints_keep_away_what_does_not_tolerate_them() {
+    let ns = "taints";
+    let fleet = Fleet::shared(ns).await;
+    let control = &fleet.control;
+    let taint = json!([{"key": "flow", "value": "x", "effect": "NoSchedule"}]);
+    // Those of its beginning are gone when it is Ready, and leave nothing.
+    control
+        .until(&CLUSTERS, "", "member3", "without taints", |c| {
+            c["spec"]["taints"].is_null()
+        })
+        .await;
+    control
+        .merge(&CLUSTERS, "", "member3", json!({"spec": {"taints": taint}}))
+        .await;
+    for (name, tolerations) in [
+        ("shy", json!([])),
+        (
+            "bold",
+            json!([{"key": "flow", "operator": "Equal", "value": "x", "effect": "NoSchedule"}]),
+        ),
+    ] {
+        let object = config_map(ns, name, "v");
+        let mut policy = policy(ns, name, &object, &["member2", "member3"]);
+        policy["spec"]["placement"]["clusterTolerations"] = tolerations;
+        control.create(policy).await;
+        control.create(object).await;
+    }
+    let scheduled = |n: usize| {
+        move |b: &Value| {
+            let clusters = b["spec"]["clusters"].as_array();
+            clusters.is_some_and(|c| c.len() == n) && condition(b, "Scheduled")["status"] == "True"
+        }
+    };
+    let shy = control
+        .until(&BINDINGS, ns, "shy-configmap", "in one", scheduled(1))
+        .await;
+    assert_eq!(shy["spec"]["clusters"][0]["name"], "member2");
+    control
+        .until(&BINDINGS, ns, "bold-configmap", "in two", scheduled(2))
+        .await;
+    fleet
+        .member("member3")
+        .until_there(&CONFIG_MAPS, ns, "bold")
+        .await;
+    control
+        .merge(&CLUSTERS, "", "member3", json!({"spec": {"taints": null}}))
+        .await;
+    fleet
+        .member("member3")
+        .until_there(&CONFIG_MAPS, ns, "shy")
+        .await;
+}

@@ -1,0 +1,169 @@
+//! Policies that change, compete and go.
+
+use serde_json::{Value, json};
+
+use crate::fleet::{Fleet, Server};
+use crate::objects::{
+    BINDINGS, CLUSTER_BINDINGS, CLUSTER_POLICIES, CLUSTER_ROLES, CONFIG_MAPS, POLICIES,
+    cluster_wide, config_map, policy,
+};
+
+const PP_ID: &str = "propagationpolicy.karmada.io/permanent-id";
+const CPP_ID: &str = "clusterpropagationpolicy.karmada.io/permanent-id";
+
+fn to(clusters: &[&str]) -> Value {
+    json!({"spec": {"placement": {"clusterAffinity": {"clusterNames": clusters}}}})
+}
+
+fn claimed_by(object: &Value) -> &Value {
+    &object["metadata"]["annotations"]["propagationpolicy.karmada.io/name"]
+}
+
+async fn until_claimed(control: &Server, ns: &str, name: &str, by: &str) {
+    let claimed = |c: &Value| claimed_by(c) == by;
+    control.until(&CONFIG_MAPS, ns, name, by, claimed).await;
+}
+
+#[tokio::test]
+async fn clusters_come_and_go_and_a_policy_leaves_objects() {
+    let ns = "policy-edit";
+    let fleet = Fleet::shared(ns).await;
+    let control = &fleet.control;
+    let [one, two, three] = ["member1", "member2", "member3"].map(|m| fleet.member(m));
+    let object = config_map(ns, "c", "v");
+    control.create(policy(ns, "p", &object, &["member1"])).await;
+    control.create(object).await;
+    one.until_there(&CONFIG_MAPS, ns, "c").await;
+
+    control
+        .merge(&POLICIES, ns, "p", to(&["member1", "member2", "member3"]))
+        .await;
+    two.until_there(&CONFIG_MAPS, ns, "c").await;
+    three.until_there(&CONFIG_MAPS, ns, "c").await;
+
+    control
+        .merge(&POLICIES, ns, "p", to(&["member2", "member3"]))
+        .await;
+    one.until_gone(&CONFIG_MAPS, ns, "c").await;
+
+    control.delete(&POLICIES, ns, "p").await;
+    control.until_gone(&POLICIES, ns, "p").await;
+    let unclaimed = |o: &Value| claimed_by(o).is_null() && o["metadata"]["labels"][PP_ID].is_null();
+    control
+        .until(&CONFIG_MAPS, ns, "c", "unclaimed", unclaimed)
+        .await;
+    let binding = control
+        .until(&BINDINGS, ns, "c-configmap", "unclaimed", unclaimed)
+        .await;
+    assert_eq!(binding["spec"]["clusters"].as_array().unwrap().len(), 2);
+    two.get(&CONFIG_MAPS, ns, "c").await.unwrap();
+    three.get(&CONFIG_MAPS, ns, "c").await.unwrap();
+}
+
+#[tokio::test]
+async fn cluster_policy_for_both_scopes() {
+    let ns = "cluster-policy";
+    let fleet = Fleet::shared(ns).await;
+    let control = &fleet.control;
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "flow-reader"},
+        "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}],
+    });
+    let map = config_map(ns, "wide", "v");
+    for object in [&role, &map] {
+        let name = format!("flow-{}", object["metadata"]["name"].as_str().unwrap());
+        control
+            .create(cluster_wide(policy("", &name, object, &["member2"])))
+            .await;
+        control.create(object.clone()).await;
+    }
+    let two = fleet.member("member2");
+    let there = two.until_there(&CLUSTER_ROLES, "", "flow-reader").await;
+    assert_eq!(there["rules"], role["rules"]);
+    two.until_there(&CONFIG_MAPS, ns, "wide").await;
+    let binding = control
+        .until_there(&CLUSTER_BINDINGS, "", "flow-reader-clusterrole")
+        .await;
+    assert!(binding["metadata"]["labels"][CPP_ID].is_string());
+    let binding = control.until_there(&BINDINGS, ns, "wide-configmap").await;
+    assert!(binding["metadata"]["labels"][CPP_ID].is_string());
+
+    let more = json!({"rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]});
+    control
+        .merge(&CLUSTER_ROLES, "", "flow-reader", more.clone())
+        .await;
+    two.until(&CLUSTER_ROLES, "", "flow-reader", "changed", |r| {
+        r["rules"] == more["rules"]
+    })
+    .await;
+    control.delete(&CLUSTER_ROLES, "", "flow-reader").await;
+    two.until_gone(&CLUSTER_ROLES, "", "flow-reader").await;
+    for name in ["flow-flow-reader", "flow-wide"] {
+        control.delete(&CLUSTER_POLICIES, "", name).await;
+        control.until_gone(&CLUSTER_POLICIES, "", name).await;
+    }
+}
+
+#[tokio::test]
+async fn the_better_policy_wins() {
+    let ns = "priority";
+    let fleet = Fleet::shared(ns).await;
+    let control = &fleet.control;
+    let with = |name: &str, priority: i64, selector: Value, cluster: &str| {
+        let mut made = policy(ns, name, &config_map(ns, "any", ""), &[cluster]);
+        made["spec"]["priority"] = json!(priority);
+        made["spec"]["resourceSelectors"] = json!([selector]);
+        made
+    };
+    let all = json!({"apiVersion": "v1", "kind": "ConfigMap"});
+    let labelled = json!({"apiVersion": "v1", "kind": "ConfigMap", "labelSelector": {"matchLabels": {"tier": "gold"}}});
+    let named = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "named"});
+    for (name, priority, selector, cluster) in [
+        ("all", 0, &all, "member1"),
+        ("gold", 0, &labelled, "member2"),
+        ("named", 0, &named, "member3"),
+        (
+            "important",
+            5,
+            &json!({"apiVersion": "v1", "kind": "ConfigMap", "labelSelector": {"matchLabels": {"important": "yes"}}}),
+            "member2",
+        ),
+    ] {
+        control
+            .create(with(name, priority, selector.clone(), cluster))
+            .await;
+    }
+    for (name, labels, by, cluster) in [
+        ("plain", json!({}), "all", "member1"),
+        ("shiny", json!({"tier": "gold"}), "gold", "member2"),
+        ("named", json!({"tier": "gold"}), "named", "member3"),
+        (
+            "urgent",
+            json!({"important": "yes", "tier": "gold"}),
+            "important",
+            "member2",
+        ),
+    ] {
+        let mut object = config_map(ns, name, "v");
+        object["metadata"]["labels"] = labels;
+        control.create(object).await;
+        until_claimed(control, ns, name, by).await;
+        fleet
+            .member(cluster)
+            .until_there(&CONFIG_MAPS, ns, name)
+            .await;
+    }
+
+    // Another policy takes over when the one that had it goes.
+    control.delete(&POLICIES, ns, "gold").await;
+    until_claimed(control, ns, "shiny", "all").await;
+    fleet
+        .member("member1")
+        .until_there(&CONFIG_MAPS, ns, "shiny")
+        .await;
+    fleet
+        .member("member2")
+        .until_gone(&CONFIG_MAPS, ns, "shiny")
+        .await;
+}

@@ -1,0 +1,65 @@
+//! A process of the binary under test: started with its arguments, heard until it
+//! says that it is ready, killed with its handle.
+//!
+//! Enters: the program, its arguments, where its log goes. Leaves: the process, and
+//! the address that it told.
+
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+const START: Duration = Duration::from_secs(60);
+
+/// A server that has said it is ready. Dropping it is a `kill -9`.
+pub(crate) struct Process {
+    pub(crate) child: Child,
+}
+
+impl Process {
+    /// Starts `program arguments` and waits for its ready line; with it comes its
+    /// `host:port`. Standard error is appended to `log`, which is shown when nothing
+    /// gets ready.
+    pub(crate) fn start(program: &str, arguments: &[&str], log: &Path) -> (Self, String) {
+        let errors = OpenOptions::new().create(true).append(true).open(log);
+        let child = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(errors.unwrap())
+            .spawn()
+            .unwrap();
+        let mut process = Self { child };
+        let line = process.first_line();
+        let address = line
+            .strip_prefix("ready https://")
+            .and_then(|rest| rest.split_once(" kubeconfig="));
+        let Some((address, _)) = address else {
+            let log = std::fs::read_to_string(log).unwrap_or_default();
+            panic!("{arguments:?} did not get ready: {line:?}\n{log}");
+        };
+        (process, address.to_owned())
+    }
+
+    /// Empty when there was none in time. The lines that follow are read too, so
+    /// that the process never waits for a reader.
+    fn first_line(&mut self) -> String {
+        let output = self.child.stdout.take().unwrap();
+        let (tell, told) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                let _ = tell.send(line);
+            }
+        });
+        told.recv_timeout(START).unwrap_or_default()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
