@@ -122,10 +122,11 @@ pub(crate) fn subresources(kind: &Kind) -> Vec<Subresource> {
             Gvk::constant("authentication.k8s.io", "v1", "TokenRequest"),
         )),
         ("cluster.karmada.io", "clusters") => {
-            all.push(own(
-                "proxy",
-                &["create", "delete", "get", "patch", "update"],
-            ));
+            all.push(Subresource {
+                name: "proxy",
+                kind: Gvk::constant("cluster.karmada.io", "v1alpha1", "ClusterProxyOptions"),
+                verbs: &["create", "delete", "get", "patch", "update"],
+            });
         }
         _ => {}
     }

@@ -34,7 +34,13 @@ pub(super) struct Place<'a> {
 struct Made {
     targets: Vec<Target>,
     wrote: bool,
-    failure: Option<String>,
+    failure: Option<Undone>,
+}
+
+/// What the condition says of manifests that are not applied, and the whys alone.
+struct Undone {
+    text: String,
+    whys: String,
 }
 
 /// Why a manifest is not applied.
@@ -98,8 +104,8 @@ impl Execution {
         };
         let made = self.make_all(cluster, work, equality, attempt).await?;
         let key = object.head().key();
-        if let Some(text) = made.failure {
-            let told = format!("Failed to sync work({key}) to cluster({cluster}), err: {text}");
+        if let Some(Undone { text, whys }) = made.failure {
+            let told = format!("Failed to sync work({key}) to cluster({cluster}), err: {whys}");
             let about = Self::about(object);
             self.recorder.warning(&about, "SyncFailed", told);
             self.in_order.lock().remove(&key);
@@ -149,10 +155,14 @@ impl Execution {
         }
         if !failed.is_empty() {
             let (done, total) = (made.targets.len(), manifests.len());
-            let whys = failed.join(", ");
-            made.failure = Some(format!(
-                "Failed to apply all manifests ({done}/{total}): {whys}"
-            ));
+            let whys = match failed.as_slice() {
+                [one] => one.clone(),
+                many => format!("[{}]", many.join(", ")),
+            };
+            made.failure = Some(Undone {
+                text: format!("Failed to apply all manifests ({done}/{total}): {whys}"),
+                whys,
+            });
         }
         Ok(made)
     }

@@ -108,8 +108,20 @@ pub fn schedule(request: &Request<'_>, snapshot: &Snapshot) -> Result<Vec<Target
             .cmp(&key(b))
             .then_with(|| a.member.name().cmp(b.member.name()))
     });
-    let chosen = select::select(request, strategy, candidates)?;
-    divide::divide(request, strategy, &chosen)
+    let chosen = select::select(request, strategy, candidates)
+        .map_err(|e| e.while_doing("select clusters"))?;
+    divide::divide(request, strategy, &chosen).map_err(|e| e.while_doing("assign replicas"))
+}
+
+impl Failure {
+    fn while_doing(self, what: &str) -> Self {
+        let told = |why| format!("failed to {what}: {why}");
+        match self {
+            Self::NoFit(why) => Self::NoFit(why),
+            Self::Unschedulable(why) => Self::Unschedulable(told(why)),
+            Self::Error(why) => Self::Error(told(why)),
+        }
+    }
 }
 
 #[cfg(test)]

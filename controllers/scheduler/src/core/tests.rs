@@ -205,7 +205,8 @@ fn aggregated_takes_as_few_clusters_as_suffice() {
     assert_eq!(
         run(&spec(61, dynamic("Aggregated"), &[]), &three(), false),
         Err(Failure::Unschedulable(
-            "Clusters available replicas 60 are not enough to schedule.".into()
+            "failed to assign replicas: Clusters available replicas 60 are not enough to schedule."
+                .into()
         ))
     );
 }
@@ -262,13 +263,13 @@ fn spread_over_clusters_takes_the_best() {
     assert_eq!(
         run(&spec(10, spread(4, 5), &[]), &three(), false),
         Err(Failure::Error(
-            "the number of feasible clusters is less than spreadConstraint.MinGroups".into()
+            "failed to select clusters: the number of feasible clusters is less than spreadConstraint.MinGroups".into()
         ))
     );
     assert_eq!(
         run(&spec(55, spread(1, 2), &[]), &three(), false),
         Err(Failure::Error(
-            "no enough resource when selecting 2 clusters".into()
+            "failed to select clusters: no enough resource when selecting 2 clusters".into()
         ))
     );
     // One that is a target scores higher, but has too little room and is swapped.
