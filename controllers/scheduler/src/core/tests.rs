@@ -296,7 +296,7 @@ fn refusals_name_their_reasons() {
         cluster("m4", 1, json!({})),
     ]);
     let named = json!({"clusterAffinity": {"clusterNames": ["m1", "m2", "m3"]}});
-    let mut wanted = spec(1, named.clone(), &[]);
+    let mut wanted = spec(1, named, &[]);
     assert_eq!(
         run(&wanted, &snapshot, false),
         Err(Failure::NoFit(
