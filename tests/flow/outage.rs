@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 use crate::fleet::{BINARY, Fleet, Server, condition, flotilla};
 use crate::harness::Process;
 use crate::objects::{
-    BINDINGS, CLUSTERS, DEPLOYMENTS, NAMESPACES, SERVICE_ACCOUNTS, WORKS, deployment, policy,
-    works_of,
+    BINDINGS, CLUSTERS, DEPLOYMENTS, NAMESPACES, WORKS, deployment, policy, works_of,
 };
 
 const NAME: &str = "fourth";
@@ -151,13 +150,8 @@ async fn a_dead_member_delays_nobody_and_catches_up() {
     for name in NAMES {
         fourth.until_gone(&DEPLOYMENTS, ns, name).await;
     }
-    let left: Vec<Value> = fourth
-        .list(&SERVICE_ACCOUNTS, "karmada-cluster")
-        .await
-        .into_iter()
-        .filter(|a| a["metadata"]["name"] != "default")
-        .collect();
-    assert!(left.is_empty(), "{left:#?}");
+    // The accounts go with their namespace.
+    fourth.until_gone(&NAMESPACES, "", "karmada-cluster").await;
     control
         .until(&BINDINGS, ns, "a-deployment", "left alone", |b| {
             b["spec"]["clusters"]
