@@ -75,14 +75,7 @@ impl Fleet {
     pub(crate) fn wait_ready(&self) -> anyhow::Result<()> {
         let mut connection = Connection::open(&self.plane.access()?)?;
         until("all clusters ready", PATIENCE, || {
-            let list = connection.get(CLUSTERS)?.json()?;
-            let ready = items(&list).filter(|c| {
-                condition(c, "Ready")
-                    && c["status"]["apiEnablements"]
-                        .as_array()
-                        .is_some_and(|e| !e.is_empty())
-            });
-            Ok(ready.count() == MEMBERS)
+            Ok(ready(&mut connection)? == MEMBERS)
         })
     }
 
@@ -97,6 +90,16 @@ impl Fleet {
                 >= count)
         })
     }
+}
+
+/// How many Clusters are Ready and tell what they serve.
+pub(crate) fn ready(connection: &mut Connection) -> anyhow::Result<usize> {
+    let list = connection.get(CLUSTERS)?.json()?;
+    let ready = items(&list).filter(|c| {
+        let served = c["status"]["apiEnablements"].as_array();
+        condition(c, "Ready") && served.is_some_and(|s| !s.is_empty())
+    });
+    Ok(ready.count())
 }
 
 pub(crate) fn items(list: &Value) -> impl Iterator<Item = &Value> {

@@ -2,8 +2,12 @@
 
 use std::time::Duration;
 
+use anyhow::ensure;
+
 use crate::figure::{Limit, Report};
+use crate::fleet;
 use crate::process::{MIB, Process};
+use crate::wire::Connection;
 
 pub(crate) fn up(report: &mut Report) -> anyhow::Result<()> {
     let mut times = Vec::new();
@@ -20,6 +24,11 @@ pub(crate) fn up(report: &mut Report) -> anyhow::Result<()> {
             "3",
         ])?;
         times.push(process.took.as_secs_f64());
+        let ready = fleet::ready(&mut Connection::open(&process.access()?)?)?;
+        ensure!(
+            ready == fleet::MEMBERS,
+            "{ready} clusters at the ready line"
+        );
         process.stop()?;
     }
     let value = crate::figure::median(&mut times);
