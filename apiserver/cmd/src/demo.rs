@@ -46,7 +46,11 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         .tempdir()?;
     output::progress("starting a control plane and 3 simulated clusters ...");
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let fleet = Fleet::start(dir.path(), any, MEMBERS, &Size::default()).await?;
+    let size = Size::default();
+    let starting = Fleet::start(dir.path(), any, MEMBERS, &size);
+    let Some(fleet) = signals.unless(starting).await? else {
+        return Ok(());
+    };
     let shown = tokio::select! {
         () = signals.wait() => Ok(()),
         shown = show(&fleet) => shown,

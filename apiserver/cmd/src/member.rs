@@ -97,7 +97,10 @@ pub(crate) async fn start(dir: &Path, listen: SocketAddr, size: &Size) -> anyhow
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let mut signals = Signals::listen()?;
-    let plane = start(&arguments.dir, arguments.listen, &arguments.size).await?;
+    let starting = start(&arguments.dir, arguments.listen, &arguments.size);
+    let Some(plane) = signals.unless(starting).await? else {
+        return Ok(());
+    };
     output::line(ready(&plane));
     let ended = tokio::select! {
         () = signals.wait() => Ok(()),

@@ -25,7 +25,9 @@ pub(crate) struct Arguments {
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let mut signals = Signals::listen()?;
-    let plane = start(&arguments).await?;
+    let Some(plane) = signals.unless(start(&arguments)).await? else {
+        return Ok(());
+    };
     output::line(member::ready(&plane));
     let ended = tokio::select! {
         () = signals.wait() => Ok(()),

@@ -25,4 +25,15 @@ impl Signals {
             _ = self.interrupt.recv() => {}
         }
     }
+
+    /// Runs a start to its end, or gives nothing when a signal comes first.
+    pub(crate) async fn unless<T>(
+        &mut self,
+        start: impl Future<Output = anyhow::Result<T>>,
+    ) -> anyhow::Result<Option<T>> {
+        tokio::select! {
+            () = self.wait() => Ok(None),
+            started = start => started.map(Some),
+        }
+    }
 }

@@ -52,11 +52,10 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         Some(dir) => dir,
         None => default_dir()?,
     };
-    let started = tokio::select! {
-        () = signals.wait() => return Ok(()),
-        fleet = Fleet::start(&dir, arguments.listen, arguments.members, &arguments.size) => fleet,
+    let starting = Fleet::start(&dir, arguments.listen, arguments.members, &arguments.size);
+    let Some(fleet) = signals.unless(starting).await? else {
+        return Ok(());
     };
-    let fleet = started?;
     output::line(member::ready(&fleet.control));
     let ended = tokio::select! {
         () = signals.wait() => Ok(()),
