@@ -49,6 +49,9 @@ pub(crate) async fn federation(plane: &Plane) -> anyhow::Result<()> {
     };
     let connector = Arc::new(RemoteConnector);
     let members = Members::start(Arc::clone(&plane.api), &plane.informers, connector, tasks);
+    // Works must not be told that a member cannot be reached, only because its
+    // secret has not been looked at yet.
+    members.wait_synced().await;
     let all = Clusters::new(plane.informers.get(&plane.api, &Select::all(&CLUSTERS)));
     let manager = recorder(CONTROLLER_MANAGER);
     clusters::start(clusters::Deps {

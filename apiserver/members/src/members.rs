@@ -13,7 +13,7 @@ use machinery::Gvr;
 use openapi::karmada::Cluster;
 use openapi::karmada::cluster::SecretRef;
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::endpoint::{Connector, Endpoint};
 use crate::member::{Handlers, Member};
@@ -27,14 +27,36 @@ type State = BTreeMap<String, Result<Arc<Member>, String>>;
 /// Clusters to look at.
 #[derive(Default)]
 struct Inbox {
-    names: Mutex<BTreeSet<String>>,
+    waiting: Mutex<Waiting>,
     wake: Notify,
+    /// The last turn that is over.
+    done: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    names: BTreeSet<String>,
+    /// Turns begun.
+    turns: u64,
 }
 
 impl Inbox {
     fn add(&self, name: &str) {
-        self.names.lock().insert(name.to_owned());
+        self.add_all(std::iter::once(name.to_owned()));
+    }
+
+    /// Gives the turn in which these are looked at.
+    fn add_all(&self, names: impl Iterator<Item = String>) -> u64 {
+        let mut waiting = self.waiting.lock();
+        waiting.names.extend(names);
         self.wake.notify_one();
+        waiting.turns + 1
+    }
+
+    fn take(&self) -> (BTreeSet<String>, u64) {
+        let mut waiting = self.waiting.lock();
+        waiting.turns += 1;
+        (std::mem::take(&mut waiting.names), waiting.turns)
     }
 }
 
@@ -49,6 +71,13 @@ struct Shared {
     /// Held while members come and go, so that a late callback misses none.
     on_connect: Mutex<Vec<OnConnect>>,
     handlers: Handlers,
+}
+
+impl Shared {
+    fn secrets(&self, namespace: &str) -> Informer {
+        let select = Select::all(&SECRETS).namespace(namespace);
+        self.informers.get(&self.host, &select)
+    }
 }
 
 /// The members. Clones are the same.
@@ -102,9 +131,25 @@ impl Members {
         connected.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Waits until the Clusters were listed.
+    /// Waits until the Clusters and their secrets were listed and connections were
+    /// made of them, so that [`Self::get`] speaks of what there is.
     pub async fn wait_synced(&self) {
-        self.0.clusters.wait_synced().await;
+        let shared = &self.0;
+        shared.clusters.wait_synced().await;
+        let clusters = shared.clusters.list();
+        for cluster in &clusters {
+            let view = cluster.view::<Cluster>().ok();
+            let secret = view.as_ref().and_then(|c| c.spec.secret_ref.as_ref());
+            if let Some(at) = secret {
+                shared.secrets(&at.namespace).wait_synced().await;
+            }
+        }
+        let names = clusters.iter().map(|c| c.name().to_owned());
+        let turn = shared.inbox.add_all(names);
+        let mut done = shared.inbox.done.subscribe();
+        let over = done.wait_for(|over| *over >= turn);
+        // Without its tasks there is nothing to wait for.
+        let _ = shared.tasks.shutdown().unless(over).await;
     }
 
     /// Calls `callback` with a cluster's name and `true` when it has a (new)
@@ -157,10 +202,11 @@ impl Keeper {
             .await
             .is_some()
         {
-            let names = std::mem::take(&mut *inbox.names.lock());
+            let (names, turn) = inbox.take();
             for name in names {
                 self.refresh(&name);
             }
+            inbox.done.send_replace(turn);
         }
     }
 
@@ -224,8 +270,7 @@ impl Keeper {
     fn secrets_of(&mut self, name: &str, at: &SecretRef) -> Informer {
         let shared = &self.shared;
         let (informer, users) = self.secrets.entry(at.namespace.clone()).or_insert_with(|| {
-            let select = Select::all(&SECRETS).namespace(at.namespace.clone());
-            let informer = shared.informers.get(&shared.host, &select);
+            let informer = shared.secrets(&at.namespace);
             let users = Users::default();
             let (known, inbox) = (Arc::clone(&users), Arc::clone(&shared.inbox));
             informer.on_change(move |change| {

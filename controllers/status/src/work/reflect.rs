@@ -3,7 +3,10 @@
 //! Enters: a Work and its objects as observed. Leaves: the manifest statuses when
 //! they differ from those there, and what to tell. Pure.
 
+use std::time::Duration;
+
 use interpreter::Interpreter;
+use jiff::{SignedDuration, Timestamp};
 use machinery::{Gvk, Object};
 use openapi::karmada::names::cluster_of_space;
 use openapi::karmada::work::{Identifier, ManifestStatus};
@@ -78,6 +81,41 @@ pub(crate) fn reflect(
         statuses: (statuses != *old).then_some(statuses),
         told,
     }
+}
+
+/// A copy that was made this very second is about to become healthy: its first
+/// status may wait that long, which saves one write of the Work, of the binding and
+/// of the template each. `None`: tell it now.
+pub(crate) fn settling(
+    work: &Facts,
+    outcome: &Outcome,
+    observed: &[Option<Object>],
+    now: Timestamp,
+) -> Option<Duration> {
+    let first = work.status.manifest_statuses.is_empty();
+    let statuses = outcome.statuses.as_deref().unwrap_or_default();
+    if !first || statuses.is_empty() || statuses.iter().any(|s| s.health != "Unhealthy") {
+        return None;
+    }
+    let rest = |object: &Object| {
+        let created: Created = serde_json::from_slice(object.bytes()).ok()?;
+        let created = machinery::time::parse(&created.metadata.creation_timestamp).ok()?;
+        let age = now.duration_since(created);
+        let whole = SignedDuration::from_secs(1);
+        (!age.is_negative() && age < whole).then(|| (whole - age).unsigned_abs())
+    };
+    observed.iter().flatten().filter_map(rest).max()
+}
+
+#[derive(Deserialize)]
+struct Created {
+    metadata: CreatedAt,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct CreatedAt {
+    creation_timestamp: String,
 }
 
 fn identify(ordinal: i64, kind: &Gvk, manifest: &Manifest) -> Identifier {
@@ -259,6 +297,36 @@ mod tests {
             Value::Null,
             &["ReflectStatusFailed"],
         );
+    }
+
+    #[test]
+    fn the_first_status_of_a_new_copy_waits_until_it_is_healthy_or_a_second_old() {
+        let wait = |old: Value, available: i64, created: &str, now: &str| {
+            let mut copy = deployment(available, json!({}));
+            copy["metadata"]["creationTimestamp"] = created.into();
+            let observed = [Some(object(copy)), None];
+            let facts = work(old);
+            let outcome = reflect(&Interpreter, &facts, &observed);
+            settling(&facts, &outcome, &observed, now.parse().unwrap())
+        };
+        let (born, later) = ("2026-01-01T00:00:00Z", "2026-01-01T00:00:00.25Z");
+        assert_eq!(
+            wait(json!([]), 1, born, later),
+            Some(Duration::from_millis(750))
+        );
+        assert_eq!(wait(json!([]), 2, born, later), None, "healthy");
+        assert_eq!(
+            wait(json!([]), 1, born, "2026-01-01T00:00:01Z"),
+            None,
+            "old enough"
+        );
+        assert_eq!(
+            wait(json!([]), 1, later, born),
+            None,
+            "the member's clock is ahead"
+        );
+        let told = json!([{"identifier": id(0, "apps", "Deployment", "web"), "health": "Healthy"}]);
+        assert_eq!(wait(told, 1, born, later), None, "not the first");
     }
 
     #[test]

@@ -9,12 +9,13 @@ use std::time::Duration;
 use client::{Api, At, Error, Patch, WriteOptions};
 use interpreter::Interpreter;
 use machinery::Object;
+use machinery::time::Clock;
 use openapi::karmada::names::{cluster_of_space, execution_space};
 use runtime::{Action, Change, Informer, ObjectRef, Queue, Recorder, Select, run_workers};
 use scheduler::Clusters;
 use serde_json::json;
 
-use super::reflect::{Told, reflect, work_of};
+use super::reflect::{Told, reflect, settling, work_of};
 use crate::access::MemberStatus;
 use crate::deps::{Deps, WORKS};
 use crate::facts::Facts;
@@ -39,6 +40,7 @@ struct Shell {
     members: Arc<dyn MemberStatus>,
     clusters: Clusters,
     recorder: Recorder,
+    clock: Arc<dyn Clock>,
     interpreter: Interpreter,
     mapper: Arc<Mapper>,
     works: Informer,
@@ -57,6 +59,7 @@ pub(crate) fn start(deps: &Deps, mapper: &Arc<Mapper>) {
         members: Arc::clone(&deps.members),
         clusters: deps.clusters.clone(),
         recorder: deps.recorder.named("work-status-controller"),
+        clock: Arc::clone(&deps.clock),
         interpreter: Interpreter,
         mapper: Arc::clone(mapper),
         works: deps.informers.get(&deps.control, &Select::all(&WORKS)),
@@ -160,6 +163,9 @@ impl Shell {
             return Ok(Action::Done);
         };
         let outcome = reflect(&self.interpreter, &facts, &observed);
+        if let Some(rest) = settling(&facts, &outcome, &observed, self.clock.now()) {
+            return Ok(Action::After(rest));
+        }
         self.tell(&work, outcome.told);
         let Some(statuses) = outcome.statuses else {
             return Ok(Action::Done);
