@@ -4,8 +4,7 @@
 //!
 //! Invariants: the server under test is always a process of its own, so its CPU
 //! time and memory are the kernel's numbers; what a figure costs here is not in
-//! them. Arguments select groups by name or figures by a part of their name; none
-//! means all. The exit code is 0 when all that ran is within its limit.
+//! them. Arguments select groups by name; none means all. The exit code is 0 when all that ran is within its limit.
 
 mod create;
 mod figure;
