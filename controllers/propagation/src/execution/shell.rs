@@ -59,6 +59,8 @@ pub(crate) struct Execution {
     works: Informer,
     lanes: Mutex<HashMap<String, Lane>>,
     pub(super) in_order: Mutex<HashMap<String, InOrder>>,
+    /// The version of each work that our last word on it made.
+    told: Mutex<HashMap<String, u64>>,
     tasks: Tasks,
 }
 
@@ -77,6 +79,7 @@ impl Execution {
             works: works.informer.clone(),
             lanes: Mutex::default(),
             in_order: Mutex::default(),
+            told: Mutex::default(),
             tasks: tasks.child(),
         });
         it.works.add_index(BY_CLUSTER, |work| {
@@ -125,7 +128,11 @@ impl Execution {
     fn work_changed(self: &Arc<Self>, change: &Change<'_>) {
         let seen = |o: &Object| (o.head().generation, o.head().deleting);
         match (change.old, change.new) {
-            (Some(gone), None) => drop(self.in_order.lock().remove(&gone.head().key())),
+            (Some(gone), None) => {
+                let key = gone.head().key();
+                self.in_order.lock().remove(&key);
+                self.told.lock().remove(&key);
+            }
             (Some(old), Some(new)) if seen(old) == seen(new) => {}
             _ => self.enqueue(change.object().head().key(), change.initial),
         }
@@ -258,7 +265,21 @@ impl Execution {
         work: &Work,
         said: &[Said],
     ) -> Result<(), Error> {
-        let old = &work.status.conditions;
+        let key = object.head().key();
+        let at = At::of(&WORKS, object).sub("status");
+        let told = self.told.lock().get(&key).copied();
+        // What was told a moment ago may not have come back yet: a copy from before
+        // would make a recovery look like no news.
+        let newer = if told.is_some_and(|revision| revision > object.revision()) {
+            match self.control.get(At::of(&WORKS, object)).await {
+                Ok(found) => Some(found.view::<Work>()?),
+                Err(e) if e.is_not_found() => return Ok(()),
+                Err(e) => return Err(e),
+            }
+        } else {
+            None
+        };
+        let old = &newer.as_deref().unwrap_or(work).status.conditions;
         let now = rfc3339_seconds(self.clock.now());
         let Some(all) = conditions::merge(old, said, object.head().generation, &now) else {
             return Ok(());
@@ -266,11 +287,14 @@ impl Execution {
         // The conditions are ours alone, so the guard is on the object, not on its
         // version: whoever writes the collected status does not delay them.
         let patch = json!({"metadata": {"uid": object.uid()}, "status": {"conditions": all}});
-        let at = At::of(&WORKS, object).sub("status");
         let options = WriteOptions::default();
         match self.control.patch(at, Patch::Merge(patch), &options).await {
-            Err(e) if !e.is_not_found() => Err(e),
-            _ => Ok(()),
+            Ok(written) => {
+                self.told.lock().insert(key, written.revision());
+                Ok(())
+            }
+            Err(e) if e.is_not_found() => Ok(()),
+            Err(e) => Err(e),
         }
     }
 
