@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use machinery::Object;
+use openapi::karmada::labels::{RETAIN_REPLICAS, TEMPLATE_GENERATION};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::native::{ClusterStatus, Error, Replicas, Rules, counter, member, parse};
 use crate::requirements::{PodTemplate, requirements};
 
-const GENERATION_ANNOTATION: &str = "resourcetemplate.karmada.io/generation";
-const RETAIN_REPLICAS: (&str, &str) = ("resourcetemplate.karmada.io/retain-replicas", "true");
+const RETAIN_REPLICAS_VALUE: &str = "true";
 
 /// How the health of a workload is read from its counters.
 #[derive(Clone, Copy)]
@@ -175,8 +175,9 @@ impl Rules for Workload {
     }
 
     fn retain(&self, desired: &mut Value, observed: &Value) -> Result<(), Error> {
-        let (label, yes) = RETAIN_REPLICAS;
-        if !self.retains_replicas || desired["metadata"]["labels"][label] != yes {
+        if !self.retains_replicas
+            || desired["metadata"]["labels"][RETAIN_REPLICAS] != RETAIN_REPLICAS_VALUE
+        {
             return Ok(());
         }
         let kept = observed["spec"]["replicas"]
@@ -220,10 +221,10 @@ impl Rules for Workload {
             return Ok(None);
         };
         let mut out = Map::new();
-        let generation = match observed.metadata.annotations.get(GENERATION_ANNOTATION) {
+        let generation = match observed.metadata.annotations.get(TEMPLATE_GENERATION) {
             Some(text) => text
                 .parse::<i64>()
-                .map_err(|_| Error::Generation(format!("{GENERATION_ANNOTATION}: {text:?}")))?,
+                .map_err(|_| Error::Generation(format!("{TEMPLATE_GENERATION}: {text:?}")))?,
             None => 0,
         };
         for (field, value) in [
@@ -351,7 +352,7 @@ mod tests {
     fn the_member_keeps_its_replicas_where_the_label_says_so() {
         let observed = json!({"spec": {"replicas": 7}});
         let mut desired =
-            json!({"metadata": {"labels": {RETAIN_REPLICAS.0: "true"}}, "spec": {"replicas": 2}});
+            json!({"metadata": {"labels": {RETAIN_REPLICAS: "true"}}, "spec": {"replicas": 2}});
         DEPLOYMENT.retain(&mut desired, &observed).unwrap();
         assert_eq!(desired["spec"]["replicas"], 7);
         let mut other = json!({"metadata": {}, "spec": {"replicas": 2}});
@@ -363,7 +364,7 @@ mod tests {
     fn statuses_are_reflected_and_added_up() {
         let copy = |ready: i64| {
             object(
-                json!({"metadata": {"name": "d", "generation": 4, "annotations": {GENERATION_ANNOTATION: "2"}},
+                json!({"metadata": {"name": "d", "generation": 4, "annotations": {TEMPLATE_GENERATION: "2"}},
                 "status": {"observedGeneration": 4, "replicas": 2, "readyReplicas": ready, "conditions": [{"type": "Available"}]}}),
             )
         };
@@ -409,7 +410,7 @@ mod tests {
     #[test]
     fn a_generation_that_is_no_number_is_told() {
         let copy = object(
-            json!({"metadata": {"name": "d", "annotations": {GENERATION_ANNOTATION: "x"}}, "status": {}}),
+            json!({"metadata": {"name": "d", "annotations": {TEMPLATE_GENERATION: "x"}}, "status": {}}),
         );
         assert!(DEPLOYMENT.reflect(&copy).is_err());
     }

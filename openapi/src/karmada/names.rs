@@ -6,12 +6,17 @@ pub const EXECUTION_SPACE_PREFIX: &str = "karmada-es-";
 
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// FNV-1a over the bytes, its decimal digits spelled in the alphabet of names.
-pub fn hash(text: &str) -> String {
-    let sum = text.bytes().fold(0x811c_9dc5_u32, |h, b| {
+/// FNV-1a in 32 bits over the bytes of a text.
+pub fn fnv1a(text: &str) -> u32 {
+    text.bytes().fold(0x811c_9dc5, |h: u32, b| {
         (h ^ u32::from(b)).wrapping_mul(0x0100_0193)
-    });
-    sum.to_string()
+    })
+}
+
+/// [`fnv1a`], its decimal digits spelled in the alphabet of names.
+pub fn hash(text: &str) -> String {
+    fnv1a(text)
+        .to_string()
         .bytes()
         .map(|digit| char::from(ALPHABET[usize::from(digit) % ALPHABET.len()]))
         .collect()

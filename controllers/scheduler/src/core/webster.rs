@@ -5,6 +5,8 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
+use openapi::karmada::names::fnv1a;
+
 /// How equal claims are ordered by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tie {
@@ -15,10 +17,7 @@ pub enum Tie {
 impl Tie {
     /// By the template's uid, so that not every template favours the same cluster.
     pub fn of_uid(uid: &str) -> Self {
-        let hash = uid.bytes().fold(0x811c_9dc5_u32, |h, b| {
-            (h ^ u32::from(b)).wrapping_mul(0x0100_0193)
-        });
-        if !uid.is_empty() && hash % 2 == 1 {
+        if !uid.is_empty() && fnv1a(uid) % 2 == 1 {
             Self::Descending
         } else {
             Self::Ascending
