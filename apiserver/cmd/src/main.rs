@@ -10,6 +10,7 @@ mod cli;
 mod completion;
 mod control;
 mod demo;
+mod engine;
 mod join;
 mod listen;
 mod logs;

@@ -9,6 +9,7 @@ use anyhow::Context;
 use clap::Args;
 use hollow::Hollow;
 
+use crate::engine::Choice;
 use crate::plane::{Plane, Setup};
 use crate::signals::Signals;
 use crate::{control, output};
@@ -72,7 +73,7 @@ pub(crate) async fn start(dir: &Path, listen: SocketAddr, size: &Size) -> anyhow
     let plane = Plane::start(Setup {
         dir,
         listen,
-        sync: false,
+        engine: Choice::Embedded { sync: false },
         keep_port: true,
         federation: false,
     })

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use admission::Chain;
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use auth::Authenticator;
 use auth::pki::Pki;
 use auth::rbac::Authorizer;
@@ -17,10 +17,10 @@ use machinery::UserInfo;
 use machinery::time::{Clock, SystemClock};
 use registry::{Loopback, Registry};
 use runtime::{Informers, Shutdown, Tasks};
-use storage::Embedded;
 use tokio::net::TcpListener;
 use watchcache::Hub;
 
+use crate::engine::{Choice, Engine};
 use crate::{listen, version};
 
 const STORE: &str = "store";
@@ -31,8 +31,7 @@ const KUBECONFIG: &str = "kubeconfig";
 pub(crate) struct Setup<'a> {
     pub(crate) dir: &'a Path,
     pub(crate) listen: SocketAddr,
-    /// Whether writes wait for the disk.
-    pub(crate) sync: bool,
+    pub(crate) engine: Choice,
     /// Whether a port left open is the same at the next start.
     pub(crate) keep_port: bool,
     /// Whether Karmada's groups are served beside the built-in kinds.
@@ -52,7 +51,7 @@ pub(crate) struct Plane {
     pub(crate) root_ca: String,
     pub(crate) signer: Arc<Signer>,
     server: Tasks,
-    store: Arc<Embedded>,
+    engine: Engine,
     hub: Arc<Hub>,
 }
 
@@ -62,7 +61,7 @@ impl Plane {
         let dir = setup.dir;
         std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let store = open_store(&dir.join(STORE), setup.sync).await?;
+        let engine = Engine::open(&setup.engine, &dir.join(STORE)).await?;
         let listener = if setup.keep_port {
             listen::bind_remembered(dir, setup.listen).await?
         } else {
@@ -81,10 +80,7 @@ impl Plane {
             clock: Arc::clone(&clock),
             ..admission::Options::default()
         }));
-        let hub = Hub::new(
-            Arc::clone(&store) as Arc<dyn storage::Store>,
-            watchcache::Config::default(),
-        );
+        let hub = Hub::new(engine.store(), watchcache::Config::default());
         let options = registry::Options {
             clock: Arc::clone(&clock),
             creators: flotilla_http::creators(&authenticator, &authorizer),
@@ -96,11 +92,7 @@ impl Plane {
             },
             ..registry::Options::new(Arc::clone(&chain))
         };
-        let registry = Registry::new(
-            Arc::clone(&store) as Arc<dyn storage::Store>,
-            Arc::clone(&hub),
-            options,
-        );
+        let registry = Registry::new(engine.store(), Arc::clone(&hub), options);
         registry
             .bootstrap()
             .await
@@ -129,7 +121,7 @@ impl Plane {
             registry,
             authenticator,
             authorizer,
-            options_of(&store, &informers),
+            options_of(&engine, &informers),
         )?;
         listen_on(http, listener, &pki, &server)?;
 
@@ -146,14 +138,14 @@ impl Plane {
             root_ca: pki.ca_pem.clone(),
             signer,
             server,
-            store,
+            engine,
             hub,
         })
     }
 
     /// Resolves, with the reason, when the store has failed for good.
     pub(crate) async fn failed(&self) -> anyhow::Error {
-        anyhow!("{}", self.store.failed().await)
+        self.engine.failed().await
     }
 
     /// Ends the controllers, then the requests, then the store.
@@ -161,7 +153,7 @@ impl Plane {
         self.controllers.stop().await;
         self.server.stop().await;
         self.hub.shutdown().await;
-        self.store.close().await;
+        self.engine.close().await;
     }
 }
 
@@ -173,32 +165,12 @@ fn raw(path: &str) -> Option<bytes::Bytes> {
     }
 }
 
-async fn open_store(dir: &Path, sync: bool) -> anyhow::Result<Arc<Embedded>> {
-    let dir = dir.to_owned();
-    let open = move || {
-        Embedded::open(
-            &dir,
-            storage::Options {
-                sync,
-                ..storage::Options::default()
-            },
-        )
-    };
-    Ok(Arc::new(tokio::task::spawn_blocking(open).await??))
-}
-
-fn options_of(store: &Arc<Embedded>, informers: &Informers) -> flotilla_http::Options {
+fn options_of(engine: &Engine, informers: &Informers) -> flotilla_http::Options {
     let informers = informers.clone();
-    let alive = Arc::downgrade(store);
     flotilla_http::Options {
         version: version::current(),
         checks: vec![
-            Check::live("etcd", move || {
-                alive
-                    .upgrade()
-                    .map(drop)
-                    .ok_or_else(|| "the store is closed".into())
-            }),
+            engine.check(),
             Check::ready("informer-sync", move || {
                 match informers.unsynced().as_slice() {
                     [] => Ok(()),

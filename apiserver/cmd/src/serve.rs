@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::engine::Choice;
 use crate::plane::{Plane, Setup};
 use crate::signals::Signals;
 use crate::{control, member, output};
@@ -41,7 +42,7 @@ async fn start(arguments: &Arguments) -> anyhow::Result<Plane> {
     let setup = Setup {
         dir: &arguments.data_dir,
         listen: arguments.listen,
-        sync: true,
+        engine: Choice::Embedded { sync: true },
         keep_port: false,
         federation: true,
     };

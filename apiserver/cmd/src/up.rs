@@ -14,6 +14,7 @@ use openapi::karmada::Cluster;
 use runtime::{Informer, Select};
 
 use crate::control::{self, CLUSTERS};
+use crate::engine::Choice;
 use crate::member::{self, Size};
 use crate::output;
 use crate::plane::{Plane, Setup};
@@ -86,7 +87,7 @@ impl Fleet {
         let setup = Setup {
             dir,
             listen,
-            sync: true,
+            engine: Choice::Embedded { sync: true },
             keep_port: false,
             federation: true,
         };
