@@ -1,9 +1,9 @@
 //! The two kubectls, and tables of commands that both must get through.
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, OnceLock, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use crate::plane::Plane;
@@ -77,7 +77,7 @@ pub(crate) fn with_each_at(plane: &Arc<Plane>, area: &str, story: impl Fn(&Kubec
                 let home = plane.folder(&format!("home-{namespace}"));
                 story(&Kubectl {
                     plane,
-                    program: program.clone(),
+                    program,
                     label,
                     namespace,
                     home,
@@ -87,35 +87,12 @@ pub(crate) fn with_each_at(plane: &Arc<Plane>, area: &str, story: impl Fn(&Kubec
     });
 }
 
-/// The kubectls there are. They come from `FLOTILLA_KUBECTLS`, else from the script
-/// that fetches both, else there is the one of this machine.
-fn programs() -> &'static [(&'static str, PathBuf)] {
-    static PROGRAMS: OnceLock<Vec<(&'static str, PathBuf)>> = OnceLock::new();
-    PROGRAMS.get_or_init(|| {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let dir = match std::env::var_os("FLOTILLA_KUBECTLS") {
-            Some(dir) => PathBuf::from(dir),
-            None => root.join("target/kubectl"),
-        };
-        let both = || {
-            let all = [("old", "kubectl-old"), ("new", "kubectl-new")];
-            let all = all.map(|(label, name)| (label, dir.join(name)));
-            all.iter().all(|(_, p)| p.is_file()).then(|| all.to_vec())
-        };
-        if let Some(both) = both() {
-            return both;
-        }
-        let fetched = Command::new(root.join(".ci/kubectl")).arg(&dir).output();
-        if let Some(both) = both() {
-            return both;
-        }
-        let why = match fetched {
-            Ok(out) => String::from_utf8_lossy(&out.stderr).into_owned(),
-            Err(why) => why.to_string(),
-        };
-        eprintln!("no kubectls from Debian ({why}): only the one on the PATH is used");
-        vec![("new", PathBuf::from("kubectl"))]
-    })
+/// The kubectls there are: both from Debian, else the one of this machine.
+fn programs() -> Vec<(&'static str, PathBuf)> {
+    match harness::tools(["kubectl-old", "kubectl-new"]) {
+        Some([old, new]) => vec![("old", old), ("new", new)],
+        None => vec![("new", PathBuf::from("kubectl"))],
+    }
 }
 
 impl Kubectl {

@@ -8,13 +8,8 @@
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
-    clippy::print_stderr,
-    reason = "a test ends where its machine fails it, and tells what it could not have"
+    reason = "a test ends where its machine fails it"
 )]
-
-/// Starting and killing the binary.
-#[path = "../harness/mod.rs"]
-mod harness;
 
 /// A running `flotilla serve`.
 mod plane;

@@ -4,10 +4,10 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
+use harness::Process;
 use parking_lot::Mutex;
 use tempfile::TempDir;
 
-use crate::harness::Process;
 use crate::wire::Identity;
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_flotilla");

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use client::remote::Remote;
 use client::remote::kubeconfig::Source;
 use client::{Api, At, DeleteOptions, Error, ListOptions, Patch, Tasks, WriteOptions};
+use harness::Process;
 use machinery::Gvr;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::harness::Process;
 use crate::objects::{CLUSTERS, NAMESPACES, gvr};
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_flotilla");

@@ -10,10 +10,6 @@
     reason = "a test ends where its machine fails it"
 )]
 
-/// Starting and killing the binary.
-#[path = "../harness/mod.rs"]
-mod harness;
-
 /// A control plane with members, and how to ask them.
 mod fleet;
 

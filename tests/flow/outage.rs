@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::process::Command;
 
+use harness::Process;
 use serde_json::{Value, json};
 
 use crate::fleet::{BINARY, Fleet, Server, condition, flotilla};
-use crate::harness::Process;
 use crate::objects::{
     BINDINGS, CLUSTERS, DEPLOYMENTS, NAMESPACES, WORKS, deployment, policy, works_of,
 };

@@ -55,6 +55,8 @@ fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("propagation", pipeline),
         ("status", pipeline),
         ("clusters", pipeline),
+        // Tests alone stand on it.
+        ("harness", &[]),
     ])
 }
 

@@ -14,15 +14,15 @@ use std::time::Duration;
 const START: Duration = Duration::from_secs(60);
 
 /// A server that has said it is ready. Dropping it is a `kill -9`.
-pub(crate) struct Process {
-    pub(crate) child: Child,
+pub struct Process {
+    pub child: Child,
 }
 
 impl Process {
     /// Starts `program arguments` and waits for its ready line; with it comes its
     /// `host:port`. Standard error is appended to `log`, which is shown when nothing
     /// gets ready.
-    pub(crate) fn start(program: &str, arguments: &[&str], log: &Path) -> (Self, String) {
+    pub fn start(program: &str, arguments: &[&str], log: &Path) -> (Self, String) {
         let errors = OpenOptions::new().create(true).append(true).open(log);
         let child = Command::new(program)
             .args(arguments)
