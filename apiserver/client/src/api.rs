@@ -9,6 +9,7 @@ use std::pin::Pin;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::Stream;
+use machinery::names::split_api_version;
 use machinery::{Gvr, Object, Status};
 use serde_json::Value;
 
@@ -256,7 +257,8 @@ impl ApiResource {
 pub trait Api: Send + Sync + 'static {
     /// GET of one object or subresource.
     async fn get(&self, at: At<'_>) -> Result<Object>;
-    /// GET of a collection.
+    /// GET of a collection. A server far away may leave out `managedFields`, here
+    /// and in a watch.
     async fn list(&self, at: At<'_>, options: &ListOptions) -> Result<List>;
     /// GET of a collection with `watch=1`.
     async fn watch(&self, at: At<'_>, options: &WatchOptions) -> Result<WatchStream>;
@@ -279,9 +281,17 @@ pub trait Api: Send + Sync + 'static {
     /// Everything served, in each group's preferred version first. The error of a
     /// group that cannot be read is told beside what could be.
     async fn resources(&self) -> Result<Discovered>;
+    /// As [`Self::resources`], of the wanted groups alone. A server far away is not
+    /// asked for the others where each group has a document of its own.
+    async fn resources_of(&self, wanted: Groups<'_>) -> Result<Discovered> {
+        Ok(self.resources().await?.only(wanted))
+    }
     /// GET of a path outside the resources, such as `/version` or `/readyz`.
     async fn raw(&self, path: &str) -> Result<Bytes>;
 }
+
+/// Tells by its name whether a group is meant; the core group's is empty.
+pub type Groups<'a> = &'a (dyn Fn(&str) -> bool + Sync);
 
 /// What discovery found.
 #[derive(Clone, Debug, Default)]
@@ -289,4 +299,14 @@ pub struct Discovered {
     pub resources: Vec<ApiResource>,
     /// `group/version` → why it could not be read.
     pub failed: Vec<(String, String)>,
+}
+
+impl Discovered {
+    /// What there is of some groups.
+    pub fn only(mut self, wanted: Groups<'_>) -> Self {
+        self.resources.retain(|r| wanted(&r.resource.group));
+        self.failed
+            .retain(|(version, _)| wanted(split_api_version(version).0));
+        self
+    }
 }

@@ -1,6 +1,6 @@
 //! A client of the Kubernetes API, as a trait and as its remote form.
 //!
-//! caller ──► [`Api`] ──► loopback (in `registry`) | [`remote`] (kubeconfig, TLS, HTTP/2) | fake
+//! caller ──► [`Api`] ──► loopback (in `registry`) | [`remote`] (kubeconfig, TLS, HTTP/2) | [`Split`] (of both) | fake
 //!                 └──► [`reflect`] (list, watch, resume) ──► [`Informer`] or any other [`Sink`]
 //!
 //! Invariants: callers never learn which form answers. No typed Kubernetes
@@ -16,13 +16,15 @@ pub mod fake;
 pub mod informer;
 pub mod reflect;
 pub mod remote;
+pub mod split;
 pub mod tasks;
 
 pub use api::{
-    Api, ApiResource, At, DeleteOptions, Discovered, Error, List, ListOptions, Match, Patch,
-    Propagation, Result, WatchEvent, WatchOptions, WatchStream, WriteOptions,
+    Api, ApiResource, At, DeleteOptions, Discovered, Error, Groups, List, ListOptions, Match,
+    Patch, Propagation, Result, WatchEvent, WatchOptions, WatchStream, WriteOptions,
 };
 pub use informer::{Change, Informer, Informers};
 pub use reflect::{Select, Sink, reflect};
 pub use remote::Remote;
+pub use split::Split;
 pub use tasks::{Shutdown, Tasks};

@@ -105,6 +105,28 @@ impl Object {
         Ok(Self::assemble(head, bytes))
     }
 
+    /// As [`Self::from_json`], without `metadata.managedFields`: in a copy of many
+    /// objects they often weigh more than all the rest, and nobody reads them.
+    pub fn from_json_trimmed(bytes: Bytes) -> Result<Self, Malformed> {
+        let outer: Outer<'_> = serde_json::from_slice(&bytes)?;
+        let Some(raw) = outer.metadata else {
+            return Ok(Self::assemble(Head::default(), bytes));
+        };
+        let metadata: Metadata<'_> = serde_json::from_str(raw.get())?;
+        let Some(ballast) = metadata.managed_fields.map(RawValue::get) else {
+            let head = metadata.head();
+            return Ok(Self::assemble(head, bytes));
+        };
+        // The value borrows from `bytes`, so its address tells where to cut.
+        let from = ballast.as_ptr() as usize - bytes.as_ptr() as usize;
+        let (before, after) = cut(&bytes[..from], &bytes[from + ballast.len()..]);
+        let mut rest = BytesMut::with_capacity(before.len() + after.len());
+        rest.extend_from_slice(before);
+        rest.extend_from_slice(after);
+        let head = metadata.head();
+        Ok(Self::assemble(head, rest.freeze()))
+    }
+
     /// From JSON as it is stored, without `resourceVersion`: the revision at which
     /// the key was last written is put in.
     pub fn from_stored(stored: &[u8], revision: u64) -> Result<Self, Malformed> {
@@ -230,7 +252,7 @@ struct Outer<'a> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Metadata {
+struct Metadata<'a> {
     namespace: Option<Box<str>>,
     name: Option<Box<str>>,
     uid: Option<Box<str>>,
@@ -239,20 +261,42 @@ struct Metadata {
     generation: Option<i64>,
     deletion_timestamp: Option<Box<str>>,
     owner_references: Option<Box<[Owner]>>,
+    #[serde(borrow)]
+    managed_fields: Option<&'a RawValue>,
+}
+
+impl Metadata<'_> {
+    fn head(self) -> Head {
+        Head {
+            namespace: self.namespace.unwrap_or_default(),
+            name: self.name.unwrap_or_default(),
+            uid: self.uid.unwrap_or_default(),
+            labels: self.labels.unwrap_or_default().into_iter().collect(),
+            revision: self
+                .resource_version
+                .and_then(|v| v.parse().ok())
+                .unwrap_or(0),
+            generation: self.generation.unwrap_or(0),
+            deleting: self.deletion_timestamp.is_some(),
+            owners: self.owner_references.unwrap_or_default(),
+        }
+    }
 }
 
 fn parse_head(metadata: &str) -> Result<Head, Malformed> {
-    let m: Metadata = serde_json::from_str(metadata)?;
-    Ok(Head {
-        namespace: m.namespace.unwrap_or_default(),
-        name: m.name.unwrap_or_default(),
-        uid: m.uid.unwrap_or_default(),
-        labels: m.labels.unwrap_or_default().into_iter().collect(),
-        revision: m.resource_version.and_then(|v| v.parse().ok()).unwrap_or(0),
-        generation: m.generation.unwrap_or(0),
-        deleting: m.deletion_timestamp.is_some(),
-        owners: m.owner_references.unwrap_or_default(),
-    })
+    Ok(serde_json::from_str::<Metadata<'_>>(metadata)?.head())
+}
+
+/// What is left on both sides of a field's value once its key and one comma are
+/// gone too.
+fn cut<'a>(before: &'a [u8], after: &'a [u8]) -> (&'a [u8], &'a [u8]) {
+    let quote = |text: &[u8]| text.iter().rposition(|b| *b == b'"');
+    let key = quote(before).and_then(|end| quote(&before[..end]));
+    let before = before[..key.unwrap_or(0)].trim_ascii_end();
+    if let [b',', rest @ ..] = after.trim_ascii_start() {
+        return (before, rest);
+    }
+    (before.strip_suffix(b",").unwrap_or(before), after)
 }
 
 #[cfg(test)]
@@ -298,6 +342,36 @@ mod tests {
             expected["metadata"]["resourceVersion"] = "12".into();
             assert_eq!(moved.value().unwrap(), expected);
             assert_eq!((moved.revision(), moved.name()), (12, "a"));
+        }
+    }
+
+    #[test]
+    fn managed_fields_are_cut_out() {
+        for (whole, rest) in [
+            (
+                r#"{"kind":"X","metadata":{"name":"a","managedFields":[{"f":"}"}]},"spec":{"managedFields":1}}"#,
+                r#"{"kind":"X","metadata":{"name":"a"},"spec":{"managedFields":1}}"#,
+            ),
+            (
+                r#"{"metadata": { "managedFields" : [ ] , "name":"a" }}"#,
+                r#"{"metadata": { "name":"a" }}"#,
+            ),
+            (r#"{"metadata":{"managedFields":[]}}"#, r#"{"metadata":{}}"#),
+            (
+                r#"{"metadata":{"name":"a","managedFields":[],"uid":"u"}}"#,
+                r#"{"metadata":{"name":"a","uid":"u"}}"#,
+            ),
+            (
+                r#"{"metadata":{"name":"a"}}"#,
+                r#"{"metadata":{"name":"a"}}"#,
+            ),
+            (r#"{"spec":{}}"#, r#"{"spec":{}}"#),
+        ] {
+            let bytes = Bytes::copy_from_slice(whole.as_bytes());
+            let trimmed = Object::from_json_trimmed(bytes.clone()).unwrap();
+            let expected: Value = serde_json::from_str(rest).unwrap();
+            assert_eq!(trimmed.value().unwrap(), expected);
+            assert_eq!(trimmed.name(), Object::from_json(bytes).unwrap().name());
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Enters: bytes from a server, trusted in nothing. Leaves: [`List`]s and
 //! [`WatchEvent`]s. Each object gets bytes of its own, so that one that is kept
-//! does not keep a page or a buffer alive.
+//! does not keep a page or a buffer alive, and loses its managed fields.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -64,7 +64,7 @@ pub(super) fn list(body: &[u8]) -> Result<List> {
     };
     for item in items {
         list.items
-            .push(Object::from_json(complete(item.get(), &head)?)?);
+            .push(Object::from_json_trimmed(complete(item.get(), &head)?)?);
     }
     Ok(list)
 }
@@ -164,7 +164,7 @@ impl Events {
 fn event(line: &[u8]) -> Result<WatchEvent> {
     let raw: RawEvent<'_> = serde_json::from_slice(line).map_err(malformed)?;
     let text = raw.object.get();
-    let object = || Object::from_json(Bytes::copy_from_slice(text.as_bytes()));
+    let object = || Object::from_json_trimmed(Bytes::copy_from_slice(text.as_bytes()));
     match &*raw.r#type {
         "ADDED" => Ok(WatchEvent::Added(object()?)),
         "MODIFIED" => Ok(WatchEvent::Modified(object()?)),
@@ -222,7 +222,7 @@ mod tests {
     }
 
     const STREAM: &str = concat!(
-        r#"{"type":"ADDED","object":{"kind":"X","metadata":{"name":"ä","resourceVersion":"1"}}}"#,
+        r#"{"type":"ADDED","object":{"kind":"X","metadata":{"managedFields":[{"f:a":{}}],"name":"ä","resourceVersion":"1"}}}"#,
         "\n",
         r#"{"type":"MODIFIED","object":{"metadata":{"name":"b\n","resourceVersion":"2"}}}"#,
         "\r\n\n",
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn items_of_typed_lists_get_their_kind() {
         let typed = br#"{"kind":"DeploymentList","apiVersion":"apps/v1","metadata":{"resourceVersion":"9","continue":"c"},
-            "items":[{"metadata":{"name":"a","resourceVersion":"3"},"spec":{"kind":"inner"}},{ },{"metadata":{"name":"b"},"kind":"Own"}]}"#;
+            "items":[{"metadata":{"name":"a","resourceVersion":"3","managedFields":[{}]},"spec":{"kind":"inner"}},{ },{"metadata":{"name":"b"},"kind":"Own"}]}"#;
         let found = list(typed).unwrap();
         assert_eq!((found.revision, found.continue_token.as_str()), (9, "c"));
         let values: Vec<_> = found.items.iter().map(|o| o.value().unwrap()).collect();
@@ -274,6 +274,7 @@ mod tests {
             (&"apps/v1".into(), &"Deployment".into())
         );
         assert_eq!((found.items[0].name(), found.items[0].revision()), ("a", 3));
+        assert!(values[0]["metadata"].get("managedFields").is_none());
         assert_eq!(
             (&values[1]["kind"], &values[2]["kind"]),
             (&"Deployment".into(), &"Own".into())

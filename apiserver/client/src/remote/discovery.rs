@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 
 use super::Remote;
 use super::request::Ask;
-use crate::api::{Api, ApiResource, Discovered, Error, Result};
+use crate::api::{Api, ApiResource, Discovered, Error, Groups, Result};
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
 /// Documents asked for at once, in the old form.
@@ -132,7 +132,7 @@ struct OldResource {
     categories: Option<Vec<String>>,
 }
 
-pub(super) async fn discover(remote: &Remote) -> Result<Discovered> {
+pub(super) async fn discover(remote: &Remote, wanted: Groups<'_>) -> Result<Discovered> {
     let core = document(remote, "/api").await;
     let groups = document(remote, "/apis").await?;
     let mut found = Discovered::default();
@@ -147,7 +147,7 @@ pub(super) async fn discover(remote: &Remote) -> Result<Discovered> {
         for body in core.iter().chain([&groups]) {
             take_groups(read(body)?, &mut found);
         }
-        return Ok(found);
+        return Ok(found.only(wanted));
     }
     let mut versions: Vec<String> = Vec::new();
     if let Some(core) = &core {
@@ -165,6 +165,7 @@ pub(super) async fn discover(remote: &Remote) -> Result<Discovered> {
         }
         versions.extend(group.versions.into_iter().map(|v| v.group_version));
     }
+    versions.retain(|version| wanted(split_api_version(version).0));
     let documents = stream::iter(versions).map(|version| async move {
         let body = remote.raw(&old_path(&version)).await;
         let parsed = body.and_then(|b| read::<OldResources>(&b));

@@ -32,8 +32,8 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::api::{
-    Api, At, DeleteOptions, Discovered, Error, List, ListOptions, Patch, Result, WatchEvent,
-    WatchOptions, WatchStream, WriteOptions,
+    Api, At, DeleteOptions, Discovered, Error, Groups, List, ListOptions, Patch, Result,
+    WatchEvent, WatchOptions, WatchStream, WriteOptions,
 };
 use crate::tasks::Tasks;
 pub use config::{Auth, Config, ConfigError, Exec, Identity, Impersonate, Secret};
@@ -357,7 +357,11 @@ impl Api for Remote {
     }
 
     async fn resources(&self) -> Result<Discovered> {
-        discovery::discover(self).await
+        discovery::discover(self, &|_| true).await
+    }
+
+    async fn resources_of(&self, wanted: Groups<'_>) -> Result<Discovered> {
+        discovery::discover(self, wanted).await
     }
 
     async fn raw(&self, path: &str) -> Result<Bytes> {

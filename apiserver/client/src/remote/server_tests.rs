@@ -486,5 +486,11 @@ async fn both_forms_of_discovery_are_read() {
         (&*new.failed[0].0, &*old.failed[0].0),
         ("x.io/v1", "x.io/v1")
     );
+    // A group that is not wanted is not asked for: it may be our own.
+    let core = client
+        .resources_of(&|group| group.is_empty())
+        .await
+        .unwrap();
+    assert_eq!((core.resources, core.failed), (old.resources, vec![]));
     server.tasks.stop().await;
 }

@@ -1,0 +1,204 @@
+//! Two servers as one: some groups are served by one, all others by the other.
+//!
+//! Enters: an [`Api`] for our own groups and one for the rest. Leaves: one [`Api`],
+//! whose callers do not learn which answers. Touches nothing itself.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use machinery::Object;
+use serde_json::Value;
+
+use crate::api::{
+    Api, At, DeleteOptions, Discovered, List, ListOptions, Patch, Result, WatchOptions,
+    WatchStream, WriteOptions,
+};
+
+/// The groups of one server over those of a host. What the host tells of the own
+/// groups is not taken, and not asked for: it would ask us.
+pub struct Split {
+    own: Arc<dyn Api>,
+    host: Arc<dyn Api>,
+    is_own: fn(&str) -> bool,
+}
+
+impl Split {
+    /// `is_own` tells by its name whether a group belongs to `own`.
+    pub fn new(own: Arc<dyn Api>, host: Arc<dyn Api>, is_own: fn(&str) -> bool) -> Arc<Self> {
+        Arc::new(Self { own, host, is_own })
+    }
+
+    fn to(&self, at: At<'_>) -> &dyn Api {
+        if (self.is_own)(&at.resource.group) {
+            &*self.own
+        } else {
+            &*self.host
+        }
+    }
+}
+
+#[async_trait]
+impl Api for Split {
+    async fn get(&self, at: At<'_>) -> Result<Object> {
+        self.to(at).get(at).await
+    }
+
+    async fn list(&self, at: At<'_>, options: &ListOptions) -> Result<List> {
+        self.to(at).list(at, options).await
+    }
+
+    async fn watch(&self, at: At<'_>, options: &WatchOptions) -> Result<WatchStream> {
+        self.to(at).watch(at, options).await
+    }
+
+    async fn create(&self, at: At<'_>, body: Value, options: &WriteOptions) -> Result<Object> {
+        self.to(at).create(at, body, options).await
+    }
+
+    async fn update(&self, at: At<'_>, body: Value, options: &WriteOptions) -> Result<Object> {
+        self.to(at).update(at, body, options).await
+    }
+
+    async fn patch(&self, at: At<'_>, patch: Patch, options: &WriteOptions) -> Result<Object> {
+        self.to(at).patch(at, patch, options).await
+    }
+
+    async fn delete(&self, at: At<'_>, options: &DeleteOptions) -> Result<Option<Object>> {
+        self.to(at).delete(at, options).await
+    }
+
+    async fn delete_collection(
+        &self,
+        at: At<'_>,
+        options: &DeleteOptions,
+        select: &ListOptions,
+    ) -> Result<()> {
+        self.to(at).delete_collection(at, options, select).await
+    }
+
+    async fn resources(&self) -> Result<Discovered> {
+        let others = |group: &str| !(self.is_own)(group);
+        let (own, host) = tokio::join!(
+            self.own.resources_of(&self.is_own),
+            self.host.resources_of(&others),
+        );
+        let (mut all, own) = (host?, own?);
+        all.resources.extend(own.resources);
+        all.failed.extend(own.failed);
+        Ok(all)
+    }
+
+    /// Of the host.
+    async fn raw(&self, path: &str) -> Result<Bytes> {
+        self.host.raw(path).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::ApiResource;
+    use crate::fake::FakeApi;
+    use crate::{Informers, Select, Shutdown, Tasks};
+    use machinery::Gvr;
+    use serde_json::json;
+
+    static MAPS: Gvr = Gvr::constant("", "v1", "configmaps");
+    static WORKS: Gvr = Gvr::constant("work.karmada.io", "v1alpha1", "works");
+    static FOREIGN: Gvr = Gvr::constant("operator.karmada.io", "v1alpha1", "karmadas");
+
+    fn serve(api: &FakeApi, resource: &Gvr, kind: &str) {
+        api.serve(ApiResource {
+            resource: resource.clone(),
+            kind: kind.into(),
+            namespaced: true,
+            verbs: vec!["list".into()],
+            subresources: vec![],
+            categories: vec![],
+            short_names: vec![],
+        });
+    }
+
+    fn split() -> (Arc<FakeApi>, Arc<FakeApi>, Arc<dyn Api>) {
+        let (own, host) = (FakeApi::new(), FakeApi::new());
+        let both = Split::new(own.clone(), host.clone(), |g| g == "work.karmada.io");
+        (own, host, both)
+    }
+
+    #[tokio::test]
+    async fn calls_go_where_their_group_is_served() {
+        let (own, host, both) = split();
+        let options = WriteOptions::default();
+        for (resource, kind) in [
+            (&MAPS, "ConfigMap"),
+            (&WORKS, "Work"),
+            (&FOREIGN, "Karmada"),
+        ] {
+            let body = json!({"apiVersion": resource.api_version(), "kind": kind,
+                "metadata": {"name": "a", "namespace": "n"}});
+            both.create(At::all(resource, "n"), body, &options)
+                .await
+                .unwrap();
+            let at = At::one(resource, "n", "a");
+            let patch = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
+            both.patch(at, patch, &options).await.unwrap();
+            let found = both.get(at).await.unwrap();
+            assert_eq!(found.head().label("a"), Some("b"));
+            let options = ListOptions::default();
+            let all = both.list(At::all(resource, ""), &options).await.unwrap();
+            assert_eq!(all.items.len(), 1);
+        }
+        let names = |api: &FakeApi| -> Vec<String> {
+            let writes = api.writes();
+            writes.iter().map(|w| w.resource.qualified()).collect()
+        };
+        assert_eq!(names(&own), ["works.work.karmada.io"; 2]);
+        assert_eq!(
+            names(&host),
+            [
+                "configmaps",
+                "configmaps",
+                "karmadas.operator.karmada.io",
+                "karmadas.operator.karmada.io"
+            ]
+        );
+    }
+
+    #[tokio::test]
+    async fn the_own_groups_are_not_taken_from_the_host() {
+        let (own, host, both) = split();
+        serve(&own, &WORKS, "Work");
+        // What a loopback serves beside its own groups is the host's matter.
+        serve(&own, &MAPS, "Mine");
+        serve(&host, &WORKS, "Loop");
+        serve(&host, &MAPS, "ConfigMap");
+        let found = both.resources().await.unwrap();
+        let kinds: Vec<&str> = found.resources.iter().map(|r| &*r.kind).collect();
+        assert_eq!(kinds, ["ConfigMap", "Work"]);
+        host.on_call(|call| {
+            (call.verb == "resources").then(|| machinery::Status::unavailable("later").into())
+        });
+        assert!(both.resources().await.is_err(), "half is not all");
+    }
+
+    #[tokio::test]
+    async fn informers_follow_both_servers_by_their_own_revisions() {
+        let (own, host, both) = split();
+        let tasks = Tasks::new(Shutdown::new());
+        let informers = Informers::new(&tasks);
+        for n in 0..9 {
+            host.seed(
+                &MAPS,
+                json!({"metadata": {"name": format!("m{n}"), "namespace": "n"}}),
+            );
+        }
+        own.seed(&WORKS, json!({"metadata": {"name": "w", "namespace": "n"}}));
+        let maps = informers.get(&both, &Select::all(&MAPS));
+        let works = informers.get(&both, &Select::all(&WORKS));
+        informers.wait_synced().await;
+        assert_eq!((maps.len(), works.len()), (9, 1));
+        assert!(works.get("n", "w").unwrap().revision() < maps.get("n", "m8").unwrap().revision());
+        tasks.stop().await;
+    }
+}
