@@ -38,8 +38,9 @@ fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
     BTreeMap::from([
         ("machinery", &[] as &[&str]),
         ("openapi", &["machinery"]),
-        ("storage", &["machinery"]),
-        ("client", &["machinery"]),
+        ("metrics", &[]),
+        ("storage", &["machinery", "metrics"]),
+        ("client", &["machinery", "metrics"]),
         ("watchcache", &["storage"]),
         ("patch", &["openapi"]),
         ("auth", &["client"]),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::anyhow;
 use flotilla_http::Check;
+use metrics::{Figure, Shape};
 use storage::{Embedded, Store};
 
 /// Which engine, and how.
@@ -63,6 +64,27 @@ impl Engine {
                         .map(drop)
                         .ok_or_else(|| "the store is closed".into())
                 })
+            }
+        }
+    }
+
+    /// Tells how large the store is, whenever somebody asks.
+    pub(crate) fn tell(&self, metrics: &metrics::Registry) {
+        let size = Figure::new(
+            "apiserver_storage_size_bytes",
+            "Bytes that the store takes on its disk.",
+            Shape::Gauge,
+            &["storage_cluster_id"],
+        );
+        match &self.kind {
+            Kind::Embedded(embedded) => {
+                let embedded = Arc::downgrade(embedded);
+                metrics.read(&[size], move |readings| {
+                    if let Some(embedded) = embedded.upgrade() {
+                        let bytes = embedded.stats().disk_bytes as f64;
+                        readings.set("apiserver_storage_size_bytes", &["etcd-0"], bytes);
+                    }
+                });
             }
         }
     }

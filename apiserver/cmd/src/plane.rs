@@ -62,6 +62,8 @@ impl Plane {
         std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let engine = Engine::open(&setup.engine, &dir.join(STORE)).await?;
+        let metrics = metrics::Registry::new();
+        engine.tell(&metrics);
         let listener = if setup.keep_port {
             listen::bind_remembered(dir, setup.listen).await?
         } else {
@@ -90,6 +92,7 @@ impl Plane {
             } else {
                 |group| !group.ends_with(".karmada.io")
             },
+            metrics: metrics.clone(),
             ..registry::Options::new(Arc::clone(&chain))
         };
         let registry = Registry::new(engine.store(), Arc::clone(&hub), options);
@@ -117,12 +120,14 @@ impl Plane {
         authorizer.wait_synced().await;
         let controllers = Tasks::new(Shutdown::new());
         let informers = Informers::new(&controllers);
-        let http = Server::new(
-            registry,
-            authenticator,
-            authorizer,
-            options_of(&engine, &informers),
-        )?;
+        let options = flotilla_http::Options {
+            metrics,
+            // What a fleet of simulated members does in one process is told by its
+            // control plane, once.
+            process_metrics: setup.federation,
+            ..options_of(&engine, &informers)
+        };
+        let http = Server::new(registry, authenticator, authorizer, options);
         listen_on(http, listener, &pki, &server)?;
 
         let url = listen::url(address);

@@ -135,14 +135,16 @@ impl App {
         let code = response.status().as_u16();
         let long = matches!(route.verb, "WATCH" | "CONNECT") && code < 300;
         let took = (!long).then(|| began.elapsed());
+        let size = http_body::Body::size_hint(response.body()).exact();
         if response.body().is_full() || long {
-            self.metrics.observe(&route, code, took);
+            self.metrics.observe(&route, code, took, size);
         } else {
             let observation = Observation {
                 metrics: Arc::clone(&self.metrics),
                 route,
                 code,
                 since: took.map(|_| began),
+                size,
             };
             response.body_mut().keep(observation);
         }
@@ -249,14 +251,13 @@ impl App {
             peer: Some(peer),
             bearer: bearer(request.headers()),
         };
-        let asking = self
-            .authenticator
-            .authenticate(credentials)
-            .await
-            .map_err(|refused| {
-                tracing::debug!(%refused, "credentials refused");
-                Status::unauthorized()
-            })?;
+        let began = Instant::now();
+        let known = self.authenticator.authenticate(credentials).await;
+        self.metrics.authenticated(began.elapsed(), known.is_ok());
+        let asking = known.map_err(|refused| {
+            tracing::debug!(%refused, "credentials refused");
+            Status::unauthorized()
+        })?;
         let permit = if exempt || asking.in_group(MASTERS) {
             None
         } else {
@@ -272,7 +273,9 @@ impl App {
             Some(r) => resource_target(r),
             None => Target::Path(&info.path),
         };
-        if !self.authorizer.allows(&user, info.verb, target) {
+        let allowed = self.authorizer.allows(&user, info.verb, target);
+        self.metrics.authorized(allowed);
+        if !allowed {
             return Err(Authorizer::forbidden(&user, info.verb, target));
         }
         Ok(Admitted { user, permit })
@@ -340,12 +343,8 @@ impl App {
         let form = || negotiation::reply(headers, query, false);
         match path {
             "/version" => Ok(reply::value(200, &self.options.version.document(), form()?)),
-            "/metrics" => {
-                let mut response = Response::new(Body::full(self.metrics.text()));
-                let text = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-                response.headers_mut().insert(CONTENT_TYPE, text);
-                Ok(response)
-            }
+            "/metrics" => Ok(exposition(self.metrics.text())),
+            "/metrics/slis" => Ok(exposition(self.metrics.slis())),
             "/openapi/v2" => self.documents.v2(headers).await,
             "/" => Ok(reply::paths(&self.all_paths(), form()?)),
             "/openid/v1/jwks" => {
@@ -374,6 +373,7 @@ impl App {
             "/healthz",
             "/livez",
             "/metrics",
+            "/metrics/slis",
             "/openapi/v2",
             "/openapi/v3",
             "/openid/v1/jwks",
@@ -402,6 +402,14 @@ pub(crate) fn resource_target(r: &Resource) -> Target<'_> {
         namespace: &r.namespace,
         name: &r.name,
     }
+}
+
+/// Metrics in Prometheus' text format.
+fn exposition(text: Vec<u8>) -> Response<Body> {
+    let mut response = Response::new(Body::full(text));
+    let format = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, format);
+    response
 }
 
 fn mutating(verb: &str) -> bool {

@@ -37,6 +37,5 @@ pub use body::Body;
 pub use connect::{Connect, Connection, Connectors};
 pub use creators::creators;
 pub use health::{Check, Probe};
-pub use metrics::Metrics;
 pub use options::{Options, Server};
 pub use version::Version;

@@ -5,16 +5,11 @@
 //! so that the number of series does not grow with what clients send.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use metrics::{Counter, Family, Gauge, Histogram, Registry, exponential};
 use parking_lot::RwLock;
-use prometheus::core::Collector;
-use prometheus::process_collector::ProcessCollector;
-use prometheus::{
-    Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
-    IntGaugeVec, Opts, Registry, TextEncoder,
-};
 
 use crate::Version;
 
@@ -22,7 +17,7 @@ const DURATIONS: [f64; 23] = [
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0,
     10.0, 15.0, 20.0, 30.0, 45.0, 60.0,
 ];
-/// Labels of every metric by route.
+/// Labels of every metric by route; `dry_run` and `code` follow where there are any.
 const BASE: [&str; 7] = [
     "verb",
     "group",
@@ -68,35 +63,47 @@ pub(crate) struct Route {
 
 /// A route's handles.
 struct Handles {
+    timed: OnceLock<Timed>,
+    codes: RwLock<HashMap<u16, Counter>>,
+}
+
+/// Those of a route whose replies come to an end.
+struct Timed {
     duration: Histogram,
-    sli: Histogram,
-    long_running: IntGauge,
-    codes: RwLock<HashMap<u16, IntCounter>>,
+    /// Not of watches and tunnels, whose opening is no service level.
+    sli: Option<Histogram>,
+    /// Of reads only.
+    size: Option<Histogram>,
 }
 
 /// All metrics of the server.
-pub struct Metrics {
+pub(crate) struct Metrics {
     registry: Registry,
-    requests: IntCounterVec,
-    durations: HistogramVec,
-    sli: HistogramVec,
-    long_running: IntGaugeVec,
-    inflight: [IntGauge; 2],
-    terminations: IntCounterVec,
-    pub(crate) aborts: IntCounter,
-    pub(crate) handshake_errors: IntCounter,
-    pub(crate) watch_events: IntCounter,
+    /// Health checks alone, as `/metrics/slis` tells them.
+    slis: Registry,
+    /// Whether what the process does beside serving is told here, too.
+    process: bool,
+    requests: Family<Counter, 9>,
+    durations: Family<Histogram, 8>,
+    sli: Family<Histogram, 7>,
+    sizes: Family<Histogram, 7>,
+    long_running: Family<Gauge, 7>,
+    inflight: [Gauge; 2],
+    terminations: Family<Counter, 3>,
+    pub(crate) aborts: Counter,
+    pub(crate) handshake_errors: Counter,
+    watch_events: Family<Counter, 3>,
     certificate_expiration: Histogram,
-    health: IntGaugeVec,
+    health: Family<Gauge, 2>,
+    attempts: Outcomes,
+    decisions: [Counter; 2],
     routes: RwLock<HashMap<Route, Arc<Handles>>>,
 }
 
-fn register<C: Collector + Clone + 'static>(
-    registry: &Registry,
-    collector: C,
-) -> prometheus::Result<C> {
-    registry.register(Box::new(collector.clone()))?;
-    Ok(collector)
+/// Attempts to prove who asks: with success, without.
+struct Outcomes {
+    counts: [Counter; 2],
+    times: [Histogram; 2],
 }
 
 /// Verbs of kube-apiserver's label.
@@ -116,151 +123,195 @@ pub(crate) fn verb_label(verb: &str) -> &'static str {
     }
 }
 
+fn with<const N: usize>(more: &[&'static str]) -> [&'static str; N] {
+    std::array::from_fn(|n| BASE.get(n).copied().unwrap_or_else(|| more[n - BASE.len()]))
+}
+
 impl Metrics {
-    /// Fails only on a name used twice.
-    pub(crate) fn new(version: &Version) -> prometheus::Result<Self> {
-        let registry = Registry::new();
-        let gauges = |name, help, labels: &[&str]| {
-            register(&registry, IntGaugeVec::new(Opts::new(name, help), labels)?)
-        };
-        let counters = |name, help, labels: &[&str]| {
-            register(
-                &registry,
-                IntCounterVec::new(Opts::new(name, help), labels)?,
-            )
-        };
-        let counter =
-            |name, help| register(&registry, IntCounter::with_opts(Opts::new(name, help))?);
-        let times = |name, help, buckets: &[f64], labels: &[&str]| {
-            let options = HistogramOpts::new(name, help).buckets(buckets.to_vec());
-            register(&registry, HistogramVec::new(options, labels)?)
-        };
-        let inflight = gauges(
+    /// Registers the server's metrics with `registry`. `process`: whether
+    /// [`metrics::process`] is told beside them.
+    pub(crate) fn new(registry: Registry, process: bool, version: &Version) -> Self {
+        let slis = Registry::new();
+        let health = slis.gauges(
+            "kubernetes_healthcheck",
+            "Result of a health check.",
+            ["name", "type"],
+        );
+        let inflight = registry.gauges(
             "apiserver_current_inflight_requests",
             "Requests being handled.",
-            &["request_kind"],
-        )?;
-        let expiration = HistogramOpts::new(
-            "apiserver_client_certificate_expiration_seconds",
-            "Remaining life of client certificates.",
-        )
-        .buckets(LIVES.to_vec());
-        let metrics = Self {
-            requests: counters(
+            ["request_kind"],
+        );
+        build_info(&registry, version);
+        Self {
+            requests: registry.counters(
                 "apiserver_request_total",
                 "Requests by outcome.",
-                &[&BASE[..], &["dry_run", "code"]].concat(),
-            )?,
-            durations: times(
+                with(&["dry_run", "code"]),
+            ),
+            durations: registry.histograms(
                 "apiserver_request_duration_seconds",
                 "Time until the reply was ready.",
                 &DURATIONS,
-                &[&BASE[..], &["dry_run"]].concat(),
-            )?,
-            sli: times(
+                with(&["dry_run"]),
+            ),
+            sli: registry.histograms(
                 "apiserver_request_sli_duration_seconds",
                 "The same without time spent in webhooks and queues.",
                 &DURATIONS[2..],
-                &BASE,
-            )?,
-            long_running: gauges(
+                BASE,
+            ),
+            sizes: registry.histograms(
+                "apiserver_response_sizes",
+                "Bytes of the replies to reads, where known beforehand.",
+                &exponential(1000.0, 10.0, 7),
+                BASE,
+            ),
+            long_running: registry.gauges(
                 "apiserver_longrunning_requests",
                 "Watches and tunnels open.",
-                &BASE,
-            )?,
-            terminations: counters(
+                BASE,
+            ),
+            terminations: registry.counters(
                 "apiserver_request_terminations_total",
                 "Requests refused to protect the server.",
-                &["verb", "code", "component"],
-            )?,
-            health: gauges(
-                "kubernetes_healthcheck",
-                "Result of a health check.",
-                &["name", "type"],
-            )?,
-            aborts: counter("apiserver_request_aborts_total", "Handlers that panicked.")?,
-            handshake_errors: counter(
+                ["verb", "code", "component"],
+            ),
+            aborts: registry.counter("apiserver_request_aborts_total", "Handlers that panicked."),
+            handshake_errors: registry.counter(
                 "apiserver_tls_handshake_errors_total",
                 "TLS handshakes that failed.",
-            )?,
-            watch_events: counter("apiserver_watch_events_total", "Events sent to watchers.")?,
-            certificate_expiration: register(&registry, Histogram::with_opts(expiration)?)?,
-            inflight: ["readOnly", "mutating"].map(|kind| inflight.with_label_values(&[kind])),
+            ),
+            watch_events: registry.counters(
+                "apiserver_watch_events_total",
+                "Events sent to watchers.",
+                ["group", "version", "resource"],
+            ),
+            certificate_expiration: registry.histogram(
+                "apiserver_client_certificate_expiration_seconds",
+                "Remaining life of client certificates.",
+                &LIVES,
+            ),
+            attempts: Outcomes::new(&registry),
+            decisions: {
+                let family = registry.counters(
+                    "authorization_attempts_total",
+                    "Requests by whether they were allowed.",
+                    ["result"],
+                );
+                ["allowed", "denied"].map(|result| family.with([result]))
+            },
+            inflight: ["readOnly", "mutating"].map(|kind| inflight.with([kind])),
+            health,
             routes: RwLock::new(HashMap::new()),
-            registry: registry.clone(),
-        };
-        let labels = ["git_version", "major", "minor", "git_commit", "platform"];
-        gauges("kubernetes_build_info", "What is running.", &labels)?
-            .with_label_values(&[
-                version.git_version.as_str(),
-                &version.major,
-                &version.minor,
-                &version.git_commit,
-                &version.platform,
-            ])
-            .set(1);
-        registry.register(Box::new(ProcessCollector::for_self()))?;
-        Ok(metrics)
-    }
-
-    /// Where other rooms register theirs.
-    pub fn registry(&self) -> &Registry {
-        &self.registry
+            slis,
+            process,
+            registry,
+        }
     }
 
     fn handles(&self, route: &Route) -> Arc<Handles> {
         if let Some(found) = self.routes.read().get(route) {
             return Arc::clone(found);
         }
+        let made = || {
+            Arc::new(Handles {
+                timed: OnceLock::new(),
+                codes: RwLock::default(),
+            })
+        };
         let mut routes = self.routes.write();
-        if routes.len() >= MAX_ROUTES {
-            let other = Route {
+        let route = if routes.len() < MAX_ROUTES {
+            route.clone()
+        } else {
+            Route {
                 verb: route.verb,
                 ..Route::default()
-            };
-            return Arc::clone(
-                routes
-                    .entry(other.clone())
-                    .or_insert_with(|| self.resolve(&other)),
-            );
-        }
-        let made = || self.resolve(route);
-        Arc::clone(routes.entry(route.clone()).or_insert_with(made))
+            }
+        };
+        Arc::clone(routes.entry(route).or_insert_with(made))
     }
 
-    fn resolve(&self, r: &Route) -> Arc<Handles> {
+    fn timed(&self, r: &Route) -> Timed {
         let base = base_labels(r);
-        Arc::new(Handles {
-            duration: self
-                .durations
-                .with_label_values(&[&base[..], &[dry(r)]].concat()),
-            sli: self.sli.with_label_values(&base),
-            long_running: self.long_running.with_label_values(&base),
-            codes: RwLock::new(HashMap::new()),
-        })
+        let [
+            verb,
+            group,
+            version,
+            resource,
+            subresource,
+            scope,
+            component,
+        ] = base;
+        let dry = [
+            verb,
+            group,
+            version,
+            resource,
+            subresource,
+            scope,
+            component,
+            dry(r),
+        ];
+        Timed {
+            duration: self.durations.with(dry),
+            sli: (!matches!(verb, "WATCH" | "CONNECT")).then(|| self.sli.with(base)),
+            size: matches!(verb, "GET" | "LIST").then(|| self.sizes.with(base)),
+        }
     }
 
-    /// Counts a reply; with a time when the request was not long-running.
-    pub(crate) fn observe(&self, route: &Route, code: u16, took: Option<Duration>) {
+    /// Counts a reply; with a time when the request was not long-running, with its
+    /// bytes where they are known.
+    pub(crate) fn observe(
+        &self,
+        route: &Route,
+        code: u16,
+        took: Option<Duration>,
+        size: Option<u64>,
+    ) {
         let handles = self.handles(route);
         if let Some(took) = took {
-            handles.duration.observe(took.as_secs_f64());
-            handles.sli.observe(took.as_secs_f64());
+            let timed = handles.timed.get_or_init(|| self.timed(route));
+            timed.duration.observe(took.as_secs_f64());
+            if let Some(sli) = &timed.sli {
+                sli.observe(took.as_secs_f64());
+            }
+            if let (Some(sizes), Some(size)) = (&timed.size, size) {
+                sizes.observe(size as f64);
+            }
         }
         if let Some(counter) = handles.codes.read().get(&code) {
             counter.inc();
             return;
         }
-        let code_text = code.to_string();
-        let labels = [&base_labels(route)[..], &[dry(route), &code_text]].concat();
-        let counter = self.requests.with_label_values(&labels);
+        let text = code.to_string();
+        let [
+            verb,
+            group,
+            version,
+            resource,
+            subresource,
+            scope,
+            component,
+        ] = base_labels(route);
+        let counter = self.requests.with([
+            verb,
+            group,
+            version,
+            resource,
+            subresource,
+            scope,
+            component,
+            dry(route),
+            &text,
+        ]);
         counter.inc();
         handles.codes.write().insert(code, counter);
     }
 
     /// A long-running request, until the guard is dropped.
     pub(crate) fn long_running(&self, route: &Route) -> GaugeGuard {
-        GaugeGuard::new(self.handles(route).long_running.clone())
+        GaugeGuard::new(self.long_running.with(base_labels(route)))
     }
 
     /// A short request, until the guard is dropped.
@@ -270,9 +321,24 @@ impl Metrics {
 
     /// A request refused to protect the server.
     pub(crate) fn terminated(&self, verb: &'static str, code: &str) {
-        self.terminations
-            .with_label_values(&[verb, code, COMPONENT])
-            .inc();
+        self.terminations.with([verb, code, COMPONENT]).inc();
+    }
+
+    /// An attempt to prove who asks.
+    pub(crate) fn authenticated(&self, took: Duration, success: bool) {
+        let at = usize::from(!success);
+        self.attempts.counts[at].inc();
+        self.attempts.times[at].observe(took.as_secs_f64());
+    }
+
+    /// Whether a request was allowed.
+    pub(crate) fn authorized(&self, allowed: bool) {
+        self.decisions[usize::from(!allowed)].inc();
+    }
+
+    /// What a watch of a resource counts its events with.
+    pub(crate) fn watch_events(&self, group: &str, version: &str, resource: &str) -> Counter {
+        self.watch_events.with([group, version, resource])
     }
 
     /// A client certificate was shown that ends in so many seconds.
@@ -282,18 +348,54 @@ impl Metrics {
 
     /// The result of a health check; `kind` is `healthz`, `livez` or `readyz`.
     pub(crate) fn health(&self, name: &str, kind: &str, fine: bool) {
-        self.health
-            .with_label_values(&[name, kind])
-            .set(fine.into());
+        self.health.with([name, kind]).set(fine.into());
     }
 
     /// Everything, as text.
     pub(crate) fn text(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(64 * 1024);
-        // Writing to a vector fails only on malformed families, of which none exist.
-        let _ = TextEncoder::new().encode(&self.registry.gather(), &mut out);
-        out
+        let all = [&self.registry, &self.slis, metrics::process()];
+        metrics::text(if self.process { &all } else { &all[..2] })
     }
+
+    /// The health checks alone, as text.
+    pub(crate) fn slis(&self) -> Vec<u8> {
+        metrics::text(&[&self.slis])
+    }
+}
+
+impl Outcomes {
+    fn new(registry: &Registry) -> Self {
+        let counts = registry.counters(
+            "authentication_attempts",
+            "Attempts to prove who asks.",
+            ["result"],
+        );
+        let times = registry.histograms(
+            "authentication_duration_seconds",
+            "Time that it took to know who asks.",
+            &exponential(0.001, 2.0, 15),
+            ["result"],
+        );
+        let results = ["success", "failure"];
+        Self {
+            counts: results.map(|r| counts.with([r])),
+            times: results.map(|r| times.with([r])),
+        }
+    }
+}
+
+fn build_info(registry: &Registry, version: &Version) {
+    let labels = ["git_version", "major", "minor", "git_commit", "platform"];
+    registry
+        .gauges("kubernetes_build_info", "What is running.", labels)
+        .with([
+            &version.git_version,
+            &version.major,
+            &version.minor,
+            &version.git_commit,
+            &version.platform,
+        ])
+        .set(1);
 }
 
 fn base_labels(r: &Route) -> [&str; 7] {
@@ -313,10 +415,10 @@ fn dry(r: &Route) -> &'static str {
 }
 
 /// Counts one while it lives.
-pub(crate) struct GaugeGuard(IntGauge);
+pub(crate) struct GaugeGuard(Gauge);
 
 impl GaugeGuard {
-    fn new(gauge: IntGauge) -> Self {
+    fn new(gauge: Gauge) -> Self {
         gauge.inc();
         Self(gauge)
     }
@@ -335,12 +437,15 @@ pub(crate) struct Observation {
     pub(crate) code: u16,
     /// When a short request began.
     pub(crate) since: Option<Instant>,
+    /// Bytes, where known beforehand.
+    pub(crate) size: Option<u64>,
 }
 
 impl Drop for Observation {
     fn drop(&mut self) {
         let took = self.since.map(|at| at.elapsed());
-        self.metrics.observe(&self.route, self.code, took);
+        self.metrics
+            .observe(&self.route, self.code, took, self.size);
     }
 }
 
@@ -350,7 +455,7 @@ mod tests {
 
     #[test]
     fn text_has_kubernetes_names_and_buckets() {
-        let metrics = Metrics::new(&Version::default()).unwrap();
+        let metrics = Metrics::new(Registry::new(), true, &Version::default());
         let route = Route {
             verb: verb_label("list"),
             version: "v1".into(),
@@ -358,18 +463,25 @@ mod tests {
             scope: "cluster",
             ..Route::default()
         };
-        metrics.observe(&route, 200, Some(Duration::from_millis(3)));
-        metrics.observe(&route, 200, None);
+        metrics.observe(&route, 200, Some(Duration::from_millis(3)), Some(1500));
+        metrics.observe(&route, 200, None, None);
         let _watch = metrics.long_running(&route);
+        metrics.health("ping", "livez", true);
+        metrics.authenticated(Duration::ZERO, false);
         let text = String::from_utf8(metrics.text()).unwrap();
         for expect in [
             "apiserver_request_total{code=\"200\",component=\"apiserver\",dry_run=\"\",group=\"\",resource=\"pods\",scope=\"cluster\",subresource=\"\",verb=\"LIST\",version=\"v1\"} 2",
             "apiserver_request_sli_duration_seconds_bucket{component=\"apiserver\",group=\"\",resource=\"pods\",scope=\"cluster\",subresource=\"\",verb=\"LIST\",version=\"v1\",le=\"1\"} 1",
             "apiserver_longrunning_requests{",
+            "apiserver_response_sizes_sum{component=\"apiserver\",group=\"\",resource=\"pods\",scope=\"cluster\",subresource=\"\",verb=\"LIST\",version=\"v1\"} 1500",
+            "authentication_attempts{result=\"failure\"} 1",
+            "kubernetes_healthcheck{name=\"ping\",type=\"livez\"} 1",
             "kubernetes_build_info{",
             "process_resident_memory_bytes",
         ] {
             assert!(text.contains(expect), "{expect}\n{text}");
         }
+        let slis = String::from_utf8(metrics.slis()).unwrap();
+        assert_eq!(slis.lines().count(), 3, "{slis}");
     }
 }

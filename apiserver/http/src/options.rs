@@ -27,6 +27,10 @@ pub struct Options {
     pub checks: Vec<Check>,
     pub connectors: Connectors,
     pub clock: Arc<dyn Clock>,
+    /// What is told at `/metrics`; other rooms of this server register theirs here.
+    pub metrics: metrics::Registry,
+    /// Whether `/metrics` tells what the process does beside serving, too.
+    pub process_metrics: bool,
     /// Requests in flight at most, watches and masters excepted.
     pub max_readonly: usize,
     pub max_mutating: usize,
@@ -42,6 +46,8 @@ impl Default for Options {
             checks: Vec::new(),
             connectors: Connectors::new(),
             clock: Arc::new(SystemClock),
+            metrics: metrics::Registry::new(),
+            process_metrics: true,
             max_readonly: 400,
             max_mutating: 200,
             request_timeout: Duration::from_secs(60),
@@ -53,19 +59,22 @@ impl Default for Options {
 /// The HTTPS server.
 pub struct Server {
     app: Arc<App>,
-    metrics: Arc<Metrics>,
     grace: Duration,
 }
 
 impl Server {
-    /// Fails only when a metric is registered twice.
+    /// Registers its metrics with those of `options`, which no other server may share.
     pub fn new(
         registry: Arc<Registry>,
         authenticator: Arc<Authenticator>,
         authorizer: Arc<Authorizer>,
         mut options: Options,
-    ) -> Result<Self, prometheus::Error> {
-        let metrics = Arc::new(Metrics::new(&options.version)?);
+    ) -> Self {
+        let metrics = Arc::new(Metrics::new(
+            options.metrics.clone(),
+            options.process_metrics,
+            &options.version,
+        ));
         options.checks.insert(0, Check::live("ping", || Ok(())));
         let stopping = tokio_util::sync::CancellationToken::new();
         let seen = stopping.clone();
@@ -82,19 +91,10 @@ impl Server {
             authenticator,
             authorizer,
             options,
-            Arc::clone(&metrics),
+            metrics,
             stopping,
         );
-        Ok(Self {
-            app,
-            metrics,
-            grace,
-        })
-    }
-
-    /// The metrics, for other rooms to add theirs.
-    pub fn metrics(&self) -> &Arc<Metrics> {
-        &self.metrics
+        Self { app, grace }
     }
 
     /// Serves until `shutdown` resolves and everything open is over.

@@ -190,13 +190,16 @@ impl Found<'_> {
             .registry()
             .watch(&self.ctx, self.at(), &options)
             .await?;
+        let gvr = &self.row.kind.gvr;
         let events = watch::events(
             watch,
             Arc::clone(&self.row),
             shape,
             self.app.clock(),
             self.app.watches_end(),
-            self.app.metrics.watch_events.clone(),
+            self.app
+                .metrics
+                .watch_events(&gvr.group, &gvr.version, &gvr.resource),
         );
         let mut response = Response::new(Body::events(events));
         let json = http::HeaderValue::from_static(negotiation::JSON);

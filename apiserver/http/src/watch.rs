@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::{FutureExt, StreamExt};
 use machinery::time::Clock;
 use machinery::{Object, Status};
-use prometheus::IntCounter;
+use metrics::Counter;
 use registry::Item;
 use registry::{Row, Watch};
 use tokio_util::sync::CancellationToken;
@@ -112,7 +112,7 @@ struct State {
     watch: Watch,
     writer: Writer,
     closing: CancellationToken,
-    sent: IntCounter,
+    sent: Counter,
     over: bool,
 }
 
@@ -124,7 +124,7 @@ pub(crate) fn events(
     shape: Shape,
     clock: Arc<dyn Clock>,
     closing: CancellationToken,
-    sent: IntCounter,
+    sent: Counter,
 ) -> Events {
     let state = State {
         watch,

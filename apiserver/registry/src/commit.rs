@@ -13,6 +13,7 @@ use storage::{Entry, Op, Outcome, Txn};
 use tokio::time::Instant;
 use watchcache::Freshness;
 
+use crate::figures::Operation;
 use crate::read::suffix;
 use crate::registry::Registry;
 use crate::request::Ctx;
@@ -80,9 +81,16 @@ impl Registry {
 
     /// The object as the store has it now.
     pub(crate) async fn newest(&self, row: &Row, key: &str) -> Result<Option<Object>, Status> {
+        let began = Instant::now();
         let entry = self.store.get(key).await;
+        self.timed(row, Operation::Get, began, entry.is_ok());
         let entry = entry.map_err(|e| store_failed(&e, &row.kind.gvr, "get"))?;
         entry.as_ref().map(decode).transpose()
+    }
+
+    fn timed(&self, row: &Row, operation: Operation, began: Instant, success: bool) {
+        let (of, timings) = (&row.stored.kind.gvr, &row.stored.timings);
+        timings.observe(&self.figures, of, operation, began.elapsed(), success);
     }
 
     /// Writes a tree (without `resourceVersion`) if the key is still at `expected`.
@@ -109,7 +117,11 @@ impl Registry {
             value: bytes.clone(),
             ttl: row.stored.strategy.ttl,
         };
-        let operation = if expected == 0 { "create" } else { "update" };
+        let operation = if expected == 0 {
+            Operation::Create
+        } else {
+            Operation::Update
+        };
         self.commit(row, key, op, expected, &bytes, operation).await
     }
 
@@ -123,7 +135,7 @@ impl Registry {
         expected: u64,
     ) -> Result<Committed, Status> {
         let bytes = Bytes::from(serde_json::to_vec(last).map_err(Status::internal)?);
-        self.commit(row, key, Op::Delete, expected, &bytes, "delete")
+        self.commit(row, key, Op::Delete, expected, &bytes, Operation::Delete)
             .await
     }
 
@@ -134,15 +146,17 @@ impl Registry {
         op: Op,
         expected: u64,
         bytes: &Bytes,
-        operation: &str,
+        operation: Operation,
     ) -> Result<Committed, Status> {
         let txn = Txn {
             key: Arc::clone(key),
             expected,
             op,
         };
+        let began = Instant::now();
         let outcome = self.store.commit(txn).await;
-        match outcome.map_err(|e| store_failed(&e, &row.kind.gvr, operation))? {
+        self.timed(row, operation, began, outcome.is_ok());
+        match outcome.map_err(|e| store_failed(&e, &row.kind.gvr, operation.as_str()))? {
             Outcome::Committed { revision } => {
                 let object = Object::from_stored(bytes, revision).map_err(Status::internal)?;
                 Ok(Committed::Done(object))

@@ -13,6 +13,7 @@ use serde_json::Value;
 use watchcache::Hub;
 
 use crate::fields::Field;
+use crate::figures::Timings;
 use crate::strategy;
 use crate::table::{Row, Stored, subresources};
 use crate::view::View;
@@ -115,6 +116,7 @@ fn rows(crd: &Value, deleting: bool, hub: &Arc<Hub>) -> Vec<Arc<Row>> {
         schema: schema(crd, storage),
         cache: hub.resource(&stored_kind.storage_prefix),
         strategy: strategy::custom(stored_kind.status),
+        timings: Timings::default(),
         kind: stored_kind,
     });
     versions

@@ -20,6 +20,7 @@ mod create;
 mod custom;
 mod delete;
 mod fields;
+mod figures;
 mod loopback;
 mod meta;
 mod modify;

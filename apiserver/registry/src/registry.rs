@@ -21,6 +21,7 @@ use tokio::sync::watch;
 use watchcache::{Cache, Filter, Freshness, Hub, ListRequest, Start, WatchRequest};
 
 use crate::custom::{self, Customs};
+use crate::figures::{self, Figures};
 use crate::request::Ctx;
 use crate::strategy::services::Allocator;
 use crate::table::{Row, Table, catalog_rows};
@@ -53,6 +54,8 @@ pub struct Options {
     pub raw: Raw,
     /// Which API groups are served; a simulated member leaves the federation out.
     pub serves: fn(&str) -> bool,
+    /// Where the store and the caches are told of.
+    pub metrics: metrics::Registry,
 }
 
 impl Options {
@@ -64,6 +67,7 @@ impl Options {
             creators: HashMap::new(),
             raw: Arc::new(|_| None),
             serves: |_| true,
+            metrics: metrics::Registry::new(),
         }
     }
 }
@@ -82,6 +86,7 @@ pub struct Registry {
     /// One synchronisation of CRDs at a time.
     syncing: tokio::sync::Mutex<()>,
     crds: Arc<Cache>,
+    pub(crate) figures: Figures,
 }
 
 pub(crate) const NAMESPACES: Gvr = Gvr::constant("", "v1", "namespaces");
@@ -92,7 +97,8 @@ impl Registry {
     /// A registry over a store and its caches. Does no I/O.
     pub fn new(store: Arc<dyn Store>, hub: Arc<Hub>, options: Options) -> Arc<Self> {
         let builtin = catalog_rows(&hub, options.serves);
-        Arc::new(Self {
+        let registry = Arc::new(Self {
+            figures: Figures::new(&options.metrics),
             table: ArcSwap::from_pointee(Table::new(builtin.clone(), 1)),
             changed: watch::Sender::new(1),
             namespaces: hub.resource(NAMESPACES_PREFIX),
@@ -104,7 +110,9 @@ impl Registry {
             builtin,
             customs: Mutex::default(),
             syncing: tokio::sync::Mutex::default(),
-        })
+        });
+        figures::read(&registry.options.metrics, &registry);
+        registry
     }
 
     /// What is served now.

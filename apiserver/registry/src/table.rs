@@ -13,6 +13,7 @@ use openapi::{Kind, Schema};
 use watchcache::{Cache, Hub};
 
 use crate::fields::{self, Field};
+use crate::figures::Timings;
 use crate::strategy::{self, Strategy};
 use crate::view::View;
 
@@ -31,6 +32,7 @@ pub(crate) struct Stored {
     pub(crate) schema: Schema,
     pub(crate) cache: Arc<Cache>,
     pub(crate) strategy: &'static Strategy,
+    pub(crate) timings: Timings,
 }
 
 /// One resource in one version.
@@ -256,6 +258,7 @@ pub(crate) fn catalog_rows(hub: &Arc<Hub>, serves: fn(&str) -> bool) -> Vec<Arc<
             schema: openapi::catalog().schema(kind),
             cache,
             strategy: strategy::of(&gvr.group, &gvr.resource, kind.status),
+            timings: Timings::default(),
         });
         stored.insert(prefix, entry);
     }

@@ -1,7 +1,7 @@
 //! One cache: the answer to gets, and the door to lists and watches.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use machinery::Object;
@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use crate::error::Error;
 use crate::event::decode;
 use crate::fill;
-use crate::shared::{Phase, Shared};
+use crate::shared::{Counters, Phase, Shared};
 use crate::snapshot::Snapshot;
 
 /// How new a read must be.
@@ -48,6 +48,15 @@ pub struct Stats {
     pub encodings: u64,
     /// How often a watcher was behind the ring and read the engine's history.
     pub from_history: u64,
+    /// Lists answered from here, and by the store.
+    pub lists: u64,
+    pub lists_from_store: u64,
+    /// Objects in the answers of both.
+    pub listed: u64,
+    /// Reads of the newest state that were proven fresh, and those that were not in
+    /// time, so that the store answered.
+    pub proven: u64,
+    pub unproven: u64,
     pub ring_events: usize,
     pub ring_bytes: usize,
 }
@@ -61,6 +70,11 @@ impl Stats {
         self.events += other.events;
         self.encodings += other.encodings;
         self.from_history += other.from_history;
+        self.lists += other.lists;
+        self.lists_from_store += other.lists_from_store;
+        self.listed += other.listed;
+        self.proven += other.proven;
+        self.unproven += other.unproven;
         self.ring_events += other.ring_events;
         self.ring_bytes += other.ring_bytes;
     }
@@ -146,6 +160,11 @@ impl Cache {
             events: counters.events.load(Ordering::Relaxed),
             encodings: counters.encodings.load(Ordering::Relaxed),
             from_history: counters.from_history.load(Ordering::Relaxed),
+            lists: counters.lists.load(Ordering::Relaxed),
+            lists_from_store: counters.lists_from_store.load(Ordering::Relaxed),
+            listed: counters.listed.load(Ordering::Relaxed),
+            proven: counters.proven.load(Ordering::Relaxed),
+            unproven: counters.unproven.load(Ordering::Relaxed),
             ring_events,
             ring_bytes: self.shared.ring_bytes.load(Ordering::Relaxed),
         }
@@ -185,12 +204,20 @@ impl Cache {
             Freshness::Newest => match self.newest().await {
                 // Not proven fresh in time: the store itself is.
                 Err(Error::TooLarge { .. } | Error::NotReady) if !*self.stop.borrow() => {
+                    self.count(|c| &c.unproven, 1);
                     return Ok(None);
                 }
-                other => other?,
+                other => {
+                    other?;
+                    self.count(|c| &c.proven, 1);
+                }
             },
         }
         self.shared.snapshot().map(Some)
+    }
+
+    pub(crate) fn count(&self, what: impl Fn(&Counters) -> &AtomicU64, by: u64) {
+        what(&self.shared.counters).fetch_add(by, Ordering::Relaxed);
     }
 
     pub(crate) async fn newest(&self) -> Result<(), Error> {

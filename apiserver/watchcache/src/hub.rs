@@ -57,6 +57,10 @@ impl Hub {
         })
     }
 
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
     /// The cache of a storage prefix, which ends with a slash. Always the same one;
     /// it is filled at its first use.
     pub fn resource(&self, prefix: &str) -> Arc<Cache> {
@@ -125,11 +129,6 @@ impl Hub {
             sum.add(&cache.stats());
         }
         sum
-    }
-
-    /// All caches, for metrics by resource.
-    pub fn caches(&self) -> Vec<Arc<Cache>> {
-        self.caches.lock().open.values().cloned().collect()
     }
 }
 

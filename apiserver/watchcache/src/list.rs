@@ -112,6 +112,8 @@ impl Cache {
         if reply.next.is_some() {
             self.shared.keep(at);
         }
+        self.count(|c| &c.lists, 1);
+        self.count(|c| &c.listed, reply.items.len() as u64);
         Ok(reply)
     }
 
@@ -151,6 +153,8 @@ impl Cache {
         reply.revision = range.at;
         // Tokens are made before the revision is known; see `cut`.
         reply.next = reply.next.map(|start| walk.token(range.at, start));
+        self.count(|c| &c.lists_from_store, 1);
+        self.count(|c| &c.listed, reply.items.len() as u64);
         Ok(reply)
     }
 }

@@ -53,6 +53,11 @@ pub(crate) struct Counters {
     pub(crate) watchers: AtomicUsize,
     pub(crate) terminated: AtomicU64,
     pub(crate) from_history: AtomicU64,
+    pub(crate) lists: AtomicU64,
+    pub(crate) lists_from_store: AtomicU64,
+    pub(crate) listed: AtomicU64,
+    pub(crate) proven: AtomicU64,
+    pub(crate) unproven: AtomicU64,
 }
 
 pub(crate) struct State {

@@ -13,11 +13,13 @@
 mod bucket;
 mod election;
 mod events;
+mod figures;
 mod queue;
 mod workers;
 
 pub use client::{Change, Informer, Informers, Select, Shutdown, Tasks};
 pub use election::Election;
 pub use events::{ObjectRef, Recorder};
+pub use figures::Name;
 pub use queue::Queue;
 pub use workers::{Action, run_workers};

@@ -16,6 +16,8 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::figures::{Name, OfQueue};
+
 /// Karmada's `--rate-limiter-base-delay` and `--rate-limiter-max-delay`.
 const BASE: Duration = Duration::from_millis(5);
 const MAX: Duration = Duration::from_secs(1000);
@@ -29,14 +31,30 @@ enum Lane {
     Low,
 }
 
+/// Since when a key waits, and in which lane.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Wait {
+    lane: Lane,
+    since: Instant,
+}
+
 /// Where a key stands. What is nowhere has no entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
-    Ready(Lane),
+    Ready(Wait),
     /// A worker has it; `again`: it changed meanwhile.
     Held {
-        again: Option<Lane>,
+        wait: Wait,
+        again: Option<Wait>,
     },
+}
+
+/// A row of failures of one key.
+#[derive(Clone, Copy, Default)]
+struct Failing {
+    count: u32,
+    /// Since when a change of a user is not answered.
+    since: Option<Instant>,
 }
 
 struct Delayed<K> {
@@ -72,8 +90,9 @@ struct State<K> {
     heap: BinaryHeap<Reverse<Delayed<K>>>,
     /// The valid due time of each delayed key; other heap entries are skipped.
     due: AHashMap<K, Instant>,
-    failures: AHashMap<K, u32>,
+    failures: AHashMap<K, Failing>,
     closed: bool,
+    figures: Option<OfQueue>,
 }
 
 struct Inner<K> {
@@ -116,6 +135,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Queue<K> {
                 due: AHashMap::new(),
                 failures: AHashMap::new(),
                 closed: false,
+                figures: None,
             }),
             wake: Notify::new(),
             base,
@@ -140,7 +160,11 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Queue<K> {
     }
 
     fn enter(&self, key: K, lane: Lane) {
-        if self.0.state.lock().enter(key, lane) {
+        let wait = Wait {
+            lane,
+            since: Instant::now(),
+        };
+        if self.0.state.lock().enter(key, wait) {
             self.0.wake.notify_one();
         }
     }
@@ -170,9 +194,14 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Queue<K> {
     pub fn add_backoff(&self, key: K) -> Duration {
         let delay = {
             let mut state = self.0.state.lock();
-            let failures = state.failures.entry(key.clone()).or_insert(0);
-            let factor = 2_u32.saturating_pow(*failures);
-            *failures = failures.saturating_add(1);
+            let since = state.answering(&key);
+            let failing = state.failures.entry(key.clone()).or_default();
+            let factor = 2_u32.saturating_pow(failing.count);
+            failing.count = failing.count.saturating_add(1);
+            failing.since = since;
+            if let Some(figures) = &state.figures {
+                figures.retries.inc();
+            }
             self.0.base.saturating_mul(factor).min(self.0.max)
         };
         self.add_after(key, delay);
@@ -186,7 +215,31 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Queue<K> {
 
     /// Failures since the last [`Queue::forget`].
     pub fn attempts(&self, key: &K) -> u32 {
-        self.0.state.lock().failures.get(key).copied().unwrap_or(0)
+        let state = self.0.state.lock();
+        state.failures.get(key).map_or(0, |failing| failing.count)
+    }
+
+    /// Tells of this queue under a name from now on.
+    pub(crate) fn measure(&self, name: Name) {
+        let mut state = self.0.state.lock();
+        let figures = OfQueue::new(name);
+        figures.depth.add(state.ready as i64);
+        state.figures = Some(figures);
+    }
+
+    /// Notes that a change of a user is still not answered, without a backoff.
+    pub(crate) fn postpone(&self, key: &K, since: Option<Instant>) {
+        if since.is_some() {
+            let failing = Failing { count: 0, since };
+            self.0.state.lock().failures.insert(key.clone(), failing);
+        }
+    }
+
+    /// How long the change of a user, which the holder of a key has just answered,
+    /// had to wait; `None` when the key came from a resync.
+    pub(crate) fn lag(&self, key: &K, now: Instant) -> Option<Duration> {
+        let since = self.0.state.lock().answering(key)?;
+        Some(now.duration_since(since))
     }
 
     /// The next key; its holder must call [`Queue::done`]. `None` once the queue is
@@ -223,8 +276,10 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Queue<K> {
     /// Ends the work on a key; if it changed meanwhile, it is ready again.
     pub fn done(&self, key: &K) {
         let mut state = self.0.state.lock();
-        if let Some(Place::Held { again: Some(lane) }) = state.places.remove(key)
-            && state.enter(key.clone(), lane)
+        if let Some(Place::Held {
+            again: Some(wait), ..
+        }) = state.places.remove(key)
+            && state.enter(key.clone(), wait)
         {
             drop(state);
             self.0.wake.notify_one();
@@ -233,7 +288,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Queue<K> {
 
     /// Hands out no more keys and takes none.
     pub fn close(&self) {
-        self.0.state.lock().closed = true;
+        self.0.state.lock().close();
         self.0.wake.notify_waiters();
     }
 
@@ -255,31 +310,34 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Queue<K> {
 
 impl<K: Clone + Eq + Hash> State<K> {
     /// Whether a waiting worker has something new to take.
-    fn enter(&mut self, key: K, lane: Lane) -> bool {
+    fn enter(&mut self, key: K, wait: Wait) -> bool {
         if self.closed {
             return false;
         }
         match self.places.get_mut(&key) {
-            Some(Place::Held { again }) => {
-                if *again != Some(Lane::High) {
-                    *again = Some(lane);
+            Some(Place::Held { again, .. }) => {
+                if again.is_none_or(|known| known.lane == Lane::Low) {
+                    *again = Some(wait);
                 }
                 return false;
             }
-            Some(Place::Ready(Lane::High)) => return false,
-            Some(place @ Place::Ready(Lane::Low)) => {
-                if lane == Lane::Low {
+            Some(Place::Ready(known)) => {
+                if wait.lane == Lane::Low || known.lane == Lane::High {
                     return false;
                 }
-                *place = Place::Ready(Lane::High);
+                *known = wait;
                 self.high.push_back(key);
                 return true;
             }
             None => {}
         }
-        self.places.insert(key.clone(), Place::Ready(lane));
+        self.places.insert(key.clone(), Place::Ready(wait));
         self.ready += 1;
-        match lane {
+        if let Some(figures) = &self.figures {
+            figures.adds.inc();
+            figures.depth.inc();
+        }
+        match wait.lane {
             Lane::High => self.high.push_back(key),
             Lane::Low => self.low.push_back(key),
         }
@@ -293,7 +351,8 @@ impl<K: Clone + Eq + Hash> State<K> {
             };
             if self.due.get(&key) == Some(&due) {
                 self.due.remove(&key);
-                self.enter(key, Lane::High);
+                let lane = Lane::High;
+                self.enter(key, Wait { lane, since: due });
             }
         }
     }
@@ -308,8 +367,31 @@ impl<K: Clone + Eq + Hash> State<K> {
                 .or_else(|| self.take_from(Lane::Low))
         }?;
         self.ready -= 1;
-        self.places.insert(key.clone(), Place::Held { again: None });
+        let place = self.places.get_mut(&key)?;
+        if let Place::Ready(wait) = *place {
+            *place = Place::Held { wait, again: None };
+            if let Some(figures) = &self.figures {
+                figures.depth.dec();
+                figures.waited.observe(wait.since.elapsed().as_secs_f64());
+            }
+        }
         Some(key)
+    }
+
+    /// Since when the change of a user waits for what the holder of a key does.
+    fn answering(&self, key: &K) -> Option<Instant> {
+        let before = self.failures.get(key).and_then(|failing| failing.since);
+        before.or(match self.places.get(key) {
+            Some(Place::Held { wait, .. }) if wait.lane == Lane::High => Some(wait.since),
+            _ => None,
+        })
+    }
+
+    fn close(&mut self) {
+        self.closed = true;
+        if let Some(figures) = self.figures.take() {
+            figures.depth.sub(self.ready as i64);
+        }
     }
 
     fn take_from(&mut self, lane: Lane) -> Option<K> {
@@ -322,7 +404,9 @@ impl<K: Clone + Eq + Hash> State<K> {
             Lane::Low => {
                 self.streak = 0;
                 while let Some(key) = self.low.pop_front() {
-                    if self.places.get(&key) == Some(&Place::Ready(Lane::Low)) {
+                    if let Some(Place::Ready(wait)) = self.places.get(&key)
+                        && wait.lane == Lane::Low
+                    {
                         return Some(key);
                     }
                 }

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use client::Tasks;
 use futures_util::FutureExt;
+use tokio::time::Instant;
 
+use crate::figures::{Ended, Name, OfWorkers};
 use crate::queue::Queue;
 
 /// What comes after a reconciliation that succeeded.
@@ -26,7 +28,7 @@ pub enum Action {
 /// queue is closed.
 pub fn run_workers<K, E, F, Fut>(
     tasks: &Tasks,
-    name: &'static str,
+    name: impl Into<Name>,
     queue: &Queue<K>,
     n: usize,
     reconcile: F,
@@ -36,19 +38,36 @@ pub fn run_workers<K, E, F, Fut>(
     F: Fn(K) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<Action, E>> + Send,
 {
-    let reconcile = Arc::new(reconcile);
+    let (name, reconcile) = (name.into(), Arc::new(reconcile));
+    queue.measure(name);
+    let (name, figures) = (name.controller, OfWorkers::new(name));
     for _ in 0..n.max(1) {
         let (queue, reconcile) = (queue.clone(), Arc::clone(&reconcile));
+        let figures = Arc::clone(&figures);
         let shutdown = tasks.shutdown().clone();
         tasks.spawn(async move {
+            figures.workers.inc();
             while let Some(Some(key)) = shutdown.unless(queue.get()).await {
+                let began = Instant::now();
+                figures.active.inc();
                 let work = async { reconcile(key.clone()).await };
                 let outcome = AssertUnwindSafe(work).catch_unwind().await;
+                figures.active.dec();
+                let ended = Instant::now();
+                let took = ended - began;
                 let failure = match outcome {
                     Ok(Ok(action)) => {
+                        let lag = queue.lag(&key, ended);
                         queue.forget(&key);
-                        if let Action::After(delay) = action {
-                            queue.add_after(key.clone(), delay);
+                        match action {
+                            Action::Done => figures.ended(took, Ended::Success, lag),
+                            Action::After(delay) => {
+                                figures.ended(took, Ended::Later, None);
+                                if figures.is_stage() {
+                                    queue.postpone(&key, lag.map(|lag| ended - lag));
+                                }
+                                queue.add_after(key.clone(), delay);
+                            }
                         }
                         None
                     }
@@ -56,11 +75,13 @@ pub fn run_workers<K, E, F, Fut>(
                     Err(_) => Some("panicked".to_owned()),
                 };
                 if let Some(error) = failure {
+                    figures.ended(took, Ended::Error, None);
                     let again = queue.add_backoff(key.clone());
                     tracing::warn!(controller = name, ?key, %error, ?again, "reconciliation failed");
                 }
                 queue.done(&key);
             }
+            figures.workers.dec();
             queue.close();
         });
     }
@@ -71,6 +92,56 @@ mod tests {
     use super::*;
     use client::Shutdown;
     use parking_lot::Mutex;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    fn told(series: &str) -> f64 {
+        let text = String::from_utf8(metrics::text(&[metrics::process()])).unwrap();
+        let value = text.lines().find_map(|l| l.strip_prefix(series));
+        value.map_or(0.0, |v| v.trim().parse().unwrap())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lag_counts_from_the_change_to_the_answer_and_resyncs_have_none() {
+        let tasks = Tasks::new(Shutdown::new());
+        let queue = Queue::new();
+        let (attempts, waited) = (queue.clone(), Arc::new(AtomicBool::new(false)));
+        let name = Name::stage("lagging", "tested");
+        run_workers(&tasks, name, &queue, 4, move |key: u32| {
+            let (attempt, waited) = (attempts.attempts(&key), Arc::clone(&waited));
+            async move {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                match (key, attempt) {
+                    (1, 0..3) => Err("not yet"),
+                    (2, _) if !waited.swap(true, Ordering::Relaxed) => {
+                        Ok(Action::After(Duration::from_secs(20)))
+                    }
+                    _ => Ok(Action::Done),
+                }
+            }
+        });
+        for key in 0..3 {
+            queue.add(key);
+        }
+        queue.add_low(3);
+        tokio::time::sleep(Duration::from_secs(100)).await;
+        let lags = "flotilla_propagation_lag_seconds";
+        assert_eq!(told(&format!("{lags}_count{{stage=\"tested\"}}")), 3.0);
+        // At once, after three failures and pauses of 35 ms, and after 20 s.
+        let sum = told(&format!("{lags}_sum{{stage=\"tested\"}}"));
+        assert!((27.035..27.1).contains(&sum), "{sum}");
+        let reconciled = "controller_runtime_reconcile_total{controller=\"lagging\",result=";
+        for (series, value) in [
+            (format!("{reconciled}\"success\"}}"), 4.0),
+            (format!("{reconciled}\"error\"}}"), 3.0),
+            (format!("{reconciled}\"requeue_after\"}}"), 1.0),
+            ("workqueue_adds_total{name=\"lagging\"}".into(), 8.0),
+            ("workqueue_retries_total{name=\"lagging\"}".into(), 3.0),
+            ("workqueue_depth{name=\"lagging\"}".into(), 0.0),
+        ] {
+            assert_eq!(told(&series), value, "{series}");
+        }
+        tasks.stop().await;
+    }
 
     #[tokio::test(start_paused = true)]
     async fn errors_and_panics_come_back_and_shutdown_waits_for_the_running() {

@@ -10,7 +10,8 @@ use openapi::karmada::binding::Condition;
 use openapi::karmada::placement::AffinityTerm;
 use openapi::karmada::{Binding, Placement, TargetCluster, labels};
 use runtime::{
-    Action, Change, Informer, Informers, ObjectRef, Queue, Recorder, Select, Tasks, run_workers,
+    Action, Change, Informer, Informers, Name, ObjectRef, Queue, Recorder, Select, Tasks,
+    run_workers,
 };
 use serde_json::{Map, Value, json};
 
@@ -101,10 +102,16 @@ impl Scheduler {
                 return;
             }
             let queue = it.queue.clone();
-            run_workers(&workers, "scheduler", &queue, WORKERS, move |key: Key| {
-                let it = Arc::clone(&it);
-                async move { it.reconcile(&key).await }
-            });
+            run_workers(
+                &workers,
+                Name::stage("scheduler", "scheduled"),
+                &queue,
+                WORKERS,
+                move |key: Key| {
+                    let it = Arc::clone(&it);
+                    async move { it.reconcile(&key).await }
+                },
+            );
         });
     }
 

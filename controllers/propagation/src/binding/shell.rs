@@ -11,7 +11,9 @@ use openapi::karmada::labels::{
     BINDING_NAMESPACE, CLUSTER_BINDING_FINALIZER, CLUSTER_BINDING_ID, CLUSTER_BINDING_NAME,
 };
 use openapi::karmada::{Binding, TargetCluster, names};
-use runtime::{Action, Change, Informer, ObjectRef, Queue, Recorder, Select, Tasks, run_workers};
+use runtime::{
+    Action, Change, Informer, Name, ObjectRef, Queue, Recorder, Select, Tasks, run_workers,
+};
 use serde_json::{Value, json};
 
 use super::manifest::{Common, identity, overridden};
@@ -76,10 +78,16 @@ impl BindingController {
         it.overrides.wait_synced().await;
         it.listen();
         let queue = it.queue.clone();
-        run_workers(tasks, "bindings", &queue, WORKERS, move |key| {
-            let it = Arc::clone(&it);
-            async move { it.reconcile(&key).await }
-        });
+        run_workers(
+            tasks,
+            Name::stage("bindings", "work"),
+            &queue,
+            WORKERS,
+            move |key| {
+                let it = Arc::clone(&it);
+                async move { it.reconcile(&key).await }
+            },
+        );
     }
 
     fn listen(self: &Arc<Self>) {

@@ -10,7 +10,7 @@ use machinery::{Gvr, Object};
 use openapi::karmada::labels::CLAIMED_BY;
 use openapi::karmada::{Binding, PropagationPolicy};
 use parking_lot::Mutex;
-use runtime::{Action, Change, Informer, Queue, Recorder, Select, Tasks, run_workers};
+use runtime::{Action, Change, Informer, Name, Queue, Recorder, Select, Tasks, run_workers};
 use serde_json::Value;
 
 use super::claim::Claim;
@@ -114,10 +114,16 @@ impl Detector {
         }
         templates.follow(tasks).await;
         let me = Arc::clone(&it);
-        run_workers(tasks, "detector", &it.queue, TEMPLATE_WORKERS, move |key| {
-            let me = Arc::clone(&me);
-            async move { me.template(&key).await }
-        });
+        run_workers(
+            tasks,
+            Name::stage("detector", "binding"),
+            &it.queue,
+            TEMPLATE_WORKERS,
+            move |key| {
+                let me = Arc::clone(&me);
+                async move { me.template(&key).await }
+            },
+        );
         let queue = it.policy_queue.clone();
         run_workers(tasks, "policies", &queue, 1, move |key| {
             let it = Arc::clone(&it);

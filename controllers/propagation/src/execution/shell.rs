@@ -11,7 +11,7 @@ use machinery::{Gvr, Object};
 use openapi::karmada::labels::{WORK_NAME, WORK_NAMESPACE};
 use openapi::karmada::{Work, names};
 use parking_lot::Mutex;
-use runtime::{Action, Change, Informer, ObjectRef, Queue, Recorder, Tasks, run_workers};
+use runtime::{Action, Change, Informer, Name, ObjectRef, Queue, Recorder, Tasks, run_workers};
 use serde_json::json;
 
 use super::conditions::{self, Said};
@@ -203,7 +203,7 @@ impl Execution {
         let (name, queue) = (cluster.to_owned(), lane.queue.clone());
         run_workers(
             &lane.tasks,
-            "execution",
+            Name::stage("execution", "applied"),
             &lane.queue,
             WORKERS_PER_CLUSTER,
             move |key: String| {

@@ -13,7 +13,7 @@ use machinery::{Gvk, Gvr, Object};
 use openapi::karmada::binding::{AggregatedItem, ObjectReference};
 use openapi::karmada::{Binding, labels};
 use runtime::{
-    Action, Change, Informer, Informers, ObjectRef, Queue, Recorder, Select, run_workers,
+    Action, Change, Informer, Informers, Name, ObjectRef, Queue, Recorder, Select, run_workers,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -108,10 +108,16 @@ pub(crate) fn start(deps: &Deps, mapper: &Arc<Mapper>) {
             return;
         }
         let queue = shell.queue.clone();
-        run_workers(&tasks, "binding-status", &queue, WORKERS, move |key| {
-            let it = Arc::clone(&shell);
-            async move { it.reconcile(&key).await }
-        });
+        run_workers(
+            &tasks,
+            Name::stage("binding-status", "aggregated"),
+            &queue,
+            WORKERS,
+            move |key| {
+                let it = Arc::clone(&shell);
+                async move { it.reconcile(&key).await }
+            },
+        );
     });
 }
 

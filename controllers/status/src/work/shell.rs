@@ -11,7 +11,7 @@ use interpreter::Interpreter;
 use machinery::Object;
 use machinery::time::Clock;
 use openapi::karmada::names::{cluster_of_space, execution_space};
-use runtime::{Action, Change, Informer, ObjectRef, Queue, Recorder, Select, run_workers};
+use runtime::{Action, Change, Informer, Name, ObjectRef, Queue, Recorder, Select, run_workers};
 use scheduler::Clusters;
 use serde_json::json;
 
@@ -77,10 +77,16 @@ pub(crate) fn start(deps: &Deps, mapper: &Arc<Mapper>) {
             return;
         }
         let queue = shell.queue.clone();
-        run_workers(&tasks, "work-status", &queue, WORKERS, move |key| {
-            let it = Arc::clone(&shell);
-            async move { it.reconcile(key).await }
-        });
+        run_workers(
+            &tasks,
+            Name::stage("work-status", "reflected"),
+            &queue,
+            WORKERS,
+            move |key| {
+                let it = Arc::clone(&shell);
+                async move { it.reconcile(key).await }
+            },
+        );
     });
 }
 

@@ -1,0 +1,73 @@
+//! How many series there are is decided by what is served, not by what is asked.
+
+use std::collections::BTreeSet;
+
+use http::Method;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use super::{Caller, start};
+
+/// A path made of what is known and what is not, so that every step of routing is
+/// reached, and a verb.
+fn strange(rng: &mut StdRng, names: &mut StdRng) -> (Method, String) {
+    let methods = [
+        Method::GET,
+        Method::POST,
+        Method::PUT,
+        Method::PATCH,
+        Method::DELETE,
+    ];
+    let known = [
+        "api",
+        "apis",
+        "v1",
+        "apps",
+        "namespaces",
+        "default",
+        "pods",
+        "deployments",
+        "status",
+        "log",
+        "healthz",
+        "metrics",
+        "openapi",
+    ];
+    let length = rng.random_range(1..9);
+    let path = (0..length)
+        .map(|_| match rng.random_range(0..3) {
+            0 => format!("/x{}", names.random_range(0..1_000_000_u32)),
+            _ => format!("/{}", known[rng.random_range(0..known.len())]),
+        })
+        .collect();
+    (methods[rng.random_range(0..methods.len())].clone(), path)
+}
+
+#[tokio::test]
+async fn series_do_not_grow_with_what_clients_ask_for() {
+    let running = start().await;
+    let mut admin = running.admin().await;
+    let series = async |admin: &mut Caller| {
+        let reply = admin.get("/metrics").await;
+        let text = String::from_utf8(reply.body.to_vec()).unwrap();
+        let requests = text.lines().filter(|l| l.starts_with("apiserver_request_"));
+        requests
+            .map(|l| l.split(' ').next().unwrap().to_owned())
+            .collect::<BTreeSet<_>>()
+    };
+    // The same requests three times, but for the names that nobody knows. The first
+    // time something may still be there to be deleted.
+    let mut names = StdRng::seed_from_u64(1);
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        let mut rng = StdRng::seed_from_u64(7);
+        for _ in 0..3_400 {
+            let (method, path) = strange(&mut rng, &mut names);
+            let json = [("content-type", "application/json")];
+            admin.call(method, &path, &json, "{}").await;
+        }
+        seen.push(series(&mut admin).await);
+    }
+    assert_eq!(seen[1], seen[2]);
+    assert!(!seen[2].iter().any(|s| s.contains("\"x")));
+}

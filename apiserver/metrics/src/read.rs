@@ -1,0 +1,134 @@
+//! Figures that are counted elsewhere and read when somebody asks.
+
+use std::collections::HashMap;
+
+use prometheus::core::{Collector, Desc};
+use prometheus::proto;
+
+/// Whether a figure only grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    Counter,
+    Gauge,
+}
+
+/// A name that is given values when it is read.
+pub struct Figure {
+    name: &'static str,
+    help: &'static str,
+    shape: Shape,
+    labels: &'static [&'static str],
+}
+
+impl Figure {
+    pub const fn new(
+        name: &'static str,
+        help: &'static str,
+        shape: Shape,
+        labels: &'static [&'static str],
+    ) -> Self {
+        Self {
+            name,
+            help,
+            shape,
+            labels,
+        }
+    }
+
+    #[expect(
+        clippy::expect_used,
+        reason = "names are constants: the first scrape of a test fails on a wrong one"
+    )]
+    fn description(&self) -> Desc {
+        let labels = self.labels.iter().map(ToString::to_string).collect();
+        Desc::new(self.name.into(), self.help.into(), labels, HashMap::new())
+            .expect("Prometheus allows the name")
+    }
+}
+
+/// The values of one reading.
+pub struct Readings<'a> {
+    figures: &'a [Desc],
+    families: &'a mut [proto::MetricFamily],
+}
+
+impl Readings<'_> {
+    /// Gives a figure, one of those registered together, a value for these label
+    /// values; each combination once. One of another name is not told.
+    pub fn set(&mut self, name: &str, values: &[&str], value: f64) {
+        let place = self.figures.iter().position(|f| f.fq_name == name);
+        debug_assert!(place.is_some(), "{name} is no figure of these");
+        let Some(place) = place else { return };
+        let (description, family) = (&self.figures[place], &mut self.families[place]);
+        debug_assert_eq!(description.variable_labels.len(), values.len());
+        let labels = description.variable_labels.iter().zip(values);
+        let mut pairs: Vec<proto::LabelPair> = labels
+            .map(|(name, value)| {
+                let mut pair = proto::LabelPair::default();
+                pair.set_name(name.clone());
+                pair.set_value((*value).to_owned());
+                pair
+            })
+            .collect();
+        pairs.sort();
+        let mut metric = proto::Metric::from_label(pairs);
+        if family.get_field_type() == proto::MetricType::COUNTER {
+            let mut counter = proto::Counter::default();
+            counter.set_value(value);
+            metric.set_counter(counter);
+        } else {
+            let mut gauge = proto::Gauge::default();
+            gauge.set_value(value);
+            metric.set_gauge(gauge);
+        }
+        family.mut_metric().push(metric);
+    }
+}
+
+type Read = Box<dyn Fn(&mut Readings<'_>) + Send + Sync>;
+
+/// Figures that are read together.
+pub(crate) struct Reader {
+    descriptions: Vec<Desc>,
+    shapes: Vec<Shape>,
+    read: Read,
+}
+
+impl Reader {
+    pub(crate) fn new(figures: &[Figure], read: Read) -> Self {
+        Self {
+            descriptions: figures.iter().map(Figure::description).collect(),
+            shapes: figures.iter().map(|f| f.shape).collect(),
+            read,
+        }
+    }
+}
+
+impl Collector for Reader {
+    fn desc(&self) -> Vec<&Desc> {
+        self.descriptions.iter().collect()
+    }
+
+    fn collect(&self) -> Vec<proto::MetricFamily> {
+        let mut families: Vec<proto::MetricFamily> = self
+            .descriptions
+            .iter()
+            .zip(&self.shapes)
+            .map(|(description, shape)| {
+                let mut family = proto::MetricFamily::default();
+                family.set_name(description.fq_name.clone());
+                family.set_help(description.help.clone());
+                family.set_field_type(match shape {
+                    Shape::Counter => proto::MetricType::COUNTER,
+                    Shape::Gauge => proto::MetricType::GAUGE,
+                });
+                family
+            })
+            .collect();
+        (self.read)(&mut Readings {
+            figures: &self.descriptions,
+            families: &mut families,
+        });
+        families
+    }
+}
