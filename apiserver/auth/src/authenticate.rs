@@ -30,12 +30,17 @@ const REMEMBERED: usize = 4096;
 /// How long the account of a token is taken to be alive without another look.
 const ALIVE_FOR: Duration = Duration::from_secs(1);
 
+/// Shows each header of a request, name in lower case, value as it came.
+pub type Headers<'a> = &'a (dyn Fn(&mut dyn FnMut(&str, &[u8])) + Send + Sync);
+
 /// What a request brings.
 #[derive(Clone, Copy, Default)]
 pub struct Credentials<'a> {
     pub peer: Option<&'a Peer>,
     /// The value of `Authorization: Bearer`.
     pub bearer: Option<&'a str>,
+    /// Where a front proxy says for whom it asks; looked at behind one only.
+    pub headers: Option<Headers<'a>>,
 }
 
 /// A credential was given and is not good: 401. The reason is for the log, not
@@ -74,11 +79,7 @@ impl Authenticator {
             api: OnceLock::new(),
             clock,
             known: Mutex::new(HashMap::new()),
-            anonymous: Arc::new(UserInfo {
-                name: ANONYMOUS.into(),
-                groups: vec![UNAUTHENTICATED.into()],
-                ..UserInfo::default()
-            }),
+            anonymous: anonymous(),
         })
     }
 
@@ -213,6 +214,15 @@ impl Authenticator {
     pub(crate) fn api(&self) -> Option<&Arc<dyn Api>> {
         self.api.get()
     }
+}
+
+/// The user of a request without credentials.
+pub(crate) fn anonymous() -> Arc<UserInfo> {
+    Arc::new(UserInfo {
+        name: ANONYMOUS.into(),
+        groups: vec![UNAUTHENTICATED.into()],
+        ..UserInfo::default()
+    })
 }
 
 fn check_times(claims: &Claims, now: Timestamp) -> Result<(), Refused> {

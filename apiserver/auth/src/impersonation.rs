@@ -56,7 +56,7 @@ pub fn wanted<'a>(
 }
 
 /// Percent-decoding of an extra's key; malformed escapes stay as they are.
-fn unescape(key: &str) -> String {
+pub(crate) fn unescape(key: &str) -> String {
     let bytes = key.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
     let mut at = 0;

@@ -1,25 +1,31 @@
 //! Who asks, and whether they may: keys and certificates, TLS, x509 and bearer
-//! token authentication, RBAC, impersonation, and the logic of the reviews.
+//! token authentication, RBAC, impersonation, the logic of the reviews, and the
+//! form in which another API server is asked for all of that.
 //!
 //! handshake ──► [`Peer`] ─┐
-//! Authorization header ───┴► [`Authenticator`] ──► `UserInfo` ──► [`impersonation`] ──► [`rbac::Authorizer`] ──► yes | no
+//! request headers ────────┴► [`Authentication`] ──► `UserInfo` ──► [`impersonation`] ──► [`Authorization`] ──► yes | no
+//!                                own | delegated                                           RBAC | delegated
 //!
 //! Invariants: a credential that was given and is bad is refused, it never makes
 //! its bearer anonymous. No HTTP types. Objects are read through `client::Api`
 //! only. Evaluating a rule does no I/O and does not wait.
 //!
 //! Entry points: [`pki::Pki`], [`tls::server_config`], [`Authenticator`],
-//! [`rbac::Authorizer`], [`token::Signer`], [`reviews`].
+//! [`rbac::Authorizer`], [`delegated`], [`token::Signer`], [`reviews`].
 
+mod access;
 pub mod authenticate;
+pub mod delegated;
 pub mod impersonation;
 pub mod pki;
 pub mod rbac;
 pub mod reviews;
+pub mod rolling;
 pub mod tls;
 pub mod token;
 mod tokenrequest;
 pub mod x509;
 
-pub use authenticate::{Authenticator, Credentials, Refused};
+pub use access::{Authentication, Authorization, Denied};
+pub use authenticate::{Authenticator, Credentials, Headers, Refused};
 pub use tls::Peer;

@@ -26,13 +26,13 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::x509::{Usage, Verifier};
 
-const DAY: u64 = 24 * 60 * 60;
-const CA_DAYS: u64 = 3650;
-const LEAF_DAYS: u64 = 365;
+pub(crate) const DAY: u64 = 24 * 60 * 60;
+pub(crate) const CA_DAYS: u64 = 3650;
+pub(crate) const LEAF_DAYS: u64 = 365;
 /// A certificate is replaced when less than this is left.
 const RENEW_BEFORE: u64 = 30 * DAY;
 /// Clocks of clients may be behind ours by this much.
-const BACKDATED: u64 = 60 * 60;
+pub(crate) const BACKDATED: u64 = 60 * 60;
 /// Names every Kubernetes API server answers to.
 const NAMES: [&str; 7] = [
     "127.0.0.1",
@@ -182,7 +182,7 @@ fn kubeconfig_with(server: &str, ca_pem: &str, user: &str, credential: &str) -> 
     doc
 }
 
-fn identity_der(
+pub(crate) fn identity_der(
     identity: &Identity,
 ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), Error> {
     let malformed = |e: rustls_pki_types::pem::Error| Error::Malformed {
@@ -197,7 +197,7 @@ fn identity_der(
     Ok((chain, key))
 }
 
-enum Leaf {
+pub(crate) enum Leaf {
     Server { names: BTreeSet<String> },
     Client { user: String, groups: Vec<String> },
 }
@@ -257,7 +257,9 @@ impl Maker<'_> {
     }
 }
 
-fn names_and_key(der: &CertificateDer<'_>) -> Result<(BTreeSet<String>, Vec<u8>), String> {
+pub(crate) fn names_and_key(
+    der: &CertificateDer<'_>,
+) -> Result<(BTreeSet<String>, Vec<u8>), String> {
     use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
     let (_, cert) =
         X509Certificate::from_der(der).map_err(|e| format!("is not an X.509 certificate: {e}"))?;
@@ -336,7 +338,7 @@ fn authority(dir: &Path, now: Timestamp) -> Result<(String, String), Error> {
     Ok((pem, key_pem))
 }
 
-fn authority_params(now: Timestamp) -> CertificateParams {
+pub(crate) fn authority_params(now: Timestamp) -> CertificateParams {
     let mut params = params(now, CA_DAYS);
     params
         .distinguished_name
@@ -359,7 +361,7 @@ fn params(now: Timestamp, days: u64) -> CertificateParams {
     params
 }
 
-fn sign(
+pub(crate) fn sign(
     ca_pem: &str,
     ca_key_pem: &str,
     leaf: &Leaf,

@@ -15,10 +15,14 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, TrustAnchor, UnixTime};
 use sha2::{Digest, Sha256};
 use webpki::{EndEntityCert, KeyUsage};
+use x509_parser::asn1_rs::{Oid, oid};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// Verified certificates remembered at most.
 const REMEMBERED: usize = 1024;
+
+/// Where a subject carries its uid (Kubernetes 1.33 and later).
+const UID: Oid<'static> = oid!(1.3.6.1.4.1.57683.2);
 
 /// What a certificate is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +31,10 @@ pub enum Usage {
     Server,
 }
 
+/// What stands in a verified certificate.
+#[derive(Clone)]
 struct Known {
+    /// Its name is empty when the certificate has no common name.
     user: Arc<UserInfo>,
     /// Seconds since the epoch, the least of the chain's.
     expires: i64,
@@ -92,6 +99,23 @@ impl Verifier {
         chain: &[CertificateDer<'_>],
         now: Timestamp,
     ) -> Result<Arc<UserInfo>, String> {
+        let user = self.known(chain, now)?.user;
+        if user.name.is_empty() {
+            return Err("the certificate has no common name".into());
+        }
+        Ok(user)
+    }
+
+    /// The common name of a client's chain, which may be empty.
+    pub fn common_name(
+        &self,
+        chain: &[CertificateDer<'_>],
+        now: Timestamp,
+    ) -> Result<String, String> {
+        self.known(chain, now).map(|known| known.user.name.clone())
+    }
+
+    fn known(&self, chain: &[CertificateDer<'_>], now: Timestamp) -> Result<Known, String> {
         let leaf = chain.first().ok_or("no certificate")?;
         let mut hasher = Sha256::new();
         chain.iter().for_each(|c| hasher.update(c));
@@ -99,7 +123,7 @@ impl Verifier {
         if let Some(known) = self.known.lock().get(&hash)
             && now.as_second() < known.expires
         {
-            return Ok(Arc::clone(&known.user));
+            return Ok(known.clone());
         }
         self.chain(chain, Usage::Client, now.as_second().max(0) as u64)?;
         let user = Arc::new(identity(leaf)?);
@@ -107,18 +131,13 @@ impl Verifier {
         for cert in chain {
             expires = expires.min(expiry(cert)?);
         }
+        let verified = Known { user, expires };
         let mut known = self.known.lock();
         if known.len() >= REMEMBERED {
             known.clear();
         }
-        known.insert(
-            hash,
-            Known {
-                user: Arc::clone(&user),
-                expires,
-            },
-        );
-        Ok(user)
+        known.insert(hash, verified.clone());
+        Ok(verified)
     }
 }
 
@@ -137,9 +156,6 @@ fn identity(der: &CertificateDer<'_>) -> Result<UserInfo, String> {
         .last()
         .and_then(|cn| cn.as_str().ok())
         .unwrap_or_default();
-    if name.is_empty() {
-        return Err("the certificate has no common name".into());
-    }
     let mut groups: Vec<String> = subject
         .iter_organization()
         .filter_map(|o| o.as_str().ok().map(str::to_owned))
@@ -155,9 +171,14 @@ fn identity(der: &CertificateDer<'_>) -> Result<UserInfo, String> {
         "authentication.kubernetes.io/credential-id".to_owned(),
         vec![format!("X509SHA256={fingerprint}")],
     )]);
+    let uid = subject
+        .iter_by_oid(&UID)
+        .last()
+        .and_then(|uid| uid.as_str().ok())
+        .unwrap_or_default();
     Ok(UserInfo {
         name: name.into(),
-        uid: String::new(),
+        uid: uid.into(),
         groups,
         extra,
     })

@@ -9,13 +9,14 @@ use runtime::{Recorder, Select};
 use scheduler::{Clusters, Scheduler};
 
 use crate::plane::Plane;
+use crate::standalone::Standalone;
 
 pub(crate) static CLUSTERS: Gvr = Gvr::constant("cluster.karmada.io", "v1alpha1", "clusters");
 
 const CONTROLLER_MANAGER: &str = "karmada-controller-manager";
 
 /// What every plane needs: garbage collection, namespaces, accounts and tokens.
-pub(crate) async fn housekeeping(plane: &Plane) -> anyhow::Result<()> {
+pub(crate) async fn housekeeping(plane: &Standalone) -> anyhow::Result<()> {
     let signer = Arc::clone(&plane.signer);
     let options = kube::Options {
         clock: Arc::clone(&plane.clock),

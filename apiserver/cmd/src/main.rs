@@ -1,11 +1,12 @@
 //! The binary: reads the command line, wires the rooms, and runs.
 //!
-//! flags ──► command ──► [`plane::Plane`] (store, registry, HTTPS) + controllers ──► signals end it
+//! flags ──► command ──► [`plane::Plane`] (store, registry, HTTPS; standalone or aggregated) + controllers ──► signals end it
 //!
 //! Invariants: every task started here is joined here. What a person reads goes to
 //! standard output, logs and errors to standard error; the exit code is 0 only
 //! when the command did what it says.
 
+mod aggregated;
 mod cli;
 mod completion;
 mod control;
@@ -19,6 +20,7 @@ mod output;
 mod plane;
 mod serve;
 mod signals;
+mod standalone;
 mod unjoin;
 mod up;
 mod version;

@@ -10,8 +10,8 @@ use clap::Args;
 use hollow::Hollow;
 
 use crate::engine::Choice;
-use crate::plane::{Plane, Setup};
 use crate::signals::Signals;
+use crate::standalone::{Setup, Standalone};
 use crate::{control, output};
 
 /// Run a simulated member cluster: an API server with hollow nodes, whose pods
@@ -69,8 +69,12 @@ impl Default for Size {
 }
 
 /// Starts a member in a directory.
-pub(crate) async fn start(dir: &Path, listen: SocketAddr, size: &Size) -> anyhow::Result<Plane> {
-    let plane = Plane::start(Setup {
+pub(crate) async fn start(
+    dir: &Path,
+    listen: SocketAddr,
+    size: &Size,
+) -> anyhow::Result<Standalone> {
+    let plane = Standalone::start(Setup {
         dir,
         listen,
         engine: Choice::Embedded { sync: false },
@@ -112,7 +116,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
 }
 
 /// The line by which scripts know that a server answers.
-pub(crate) fn ready(plane: &Plane) -> String {
+pub(crate) fn ready(plane: &Standalone) -> String {
     format!(
         "ready {} kubeconfig={}",
         plane.url,

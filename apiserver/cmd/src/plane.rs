@@ -1,153 +1,34 @@
-//! An API server in a directory: store, watch caches, registry, identities and
-//! the HTTPS listener. The control plane is one, and so is a simulated member.
+//! What every form of the server is made of: store, watch caches, registry and the
+//! HTTPS listener.
 
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use admission::Chain;
-use anyhow::Context;
-use auth::Authenticator;
-use auth::pki::Pki;
-use auth::rbac::Authorizer;
-use auth::token::Signer;
+use auth::tls::Certificate;
 use client::Api;
 use flotilla_http::{Check, Server};
-use machinery::UserInfo;
-use machinery::time::{Clock, SystemClock};
-use registry::{Loopback, Registry};
-use runtime::{Informers, Shutdown, Tasks};
+use machinery::time::Clock;
+use runtime::{Informers, Tasks};
 use tokio::net::TcpListener;
 use watchcache::Hub;
 
-use crate::engine::{Choice, Engine};
-use crate::{listen, version};
-
-const STORE: &str = "store";
-const KEYS: &str = "pki";
-const KUBECONFIG: &str = "kubeconfig";
-
-/// How a plane is opened.
-pub(crate) struct Setup<'a> {
-    pub(crate) dir: &'a Path,
-    pub(crate) listen: SocketAddr,
-    pub(crate) engine: Choice,
-    /// Whether a port left open is the same at the next start.
-    pub(crate) keep_port: bool,
-    /// Whether Karmada's groups are served beside the built-in kinds.
-    pub(crate) federation: bool,
-}
+use crate::engine::Engine;
+use crate::version;
 
 /// A running API server.
 pub(crate) struct Plane {
-    /// The API without HTTP, as the internal superuser.
+    /// What controllers see, as the internal superuser.
     pub(crate) api: Arc<dyn Api>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) informers: Informers,
     /// Tasks of controllers; ended before the server.
     pub(crate) controllers: Tasks,
     pub(crate) url: String,
-    pub(crate) kubeconfig: PathBuf,
-    pub(crate) root_ca: String,
-    pub(crate) signer: Arc<Signer>,
-    server: Tasks,
-    engine: Engine,
-    hub: Arc<Hub>,
+    pub(crate) server: Tasks,
+    pub(crate) engine: Engine,
+    pub(crate) hub: Arc<Hub>,
 }
 
 impl Plane {
-    /// Opens the directory and serves.
-    pub(crate) async fn start(setup: Setup<'_>) -> anyhow::Result<Self> {
-        let dir = setup.dir;
-        std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let engine = Engine::open(&setup.engine, &dir.join(STORE)).await?;
-        let metrics = metrics::Registry::new();
-        engine.tell(&metrics);
-        let listener = if setup.keep_port {
-            listen::bind_remembered(dir, setup.listen).await?
-        } else {
-            listen::bind(setup.listen).await?
-        };
-        let address = listener.local_addr().context("no local address")?;
-        let pki = Pki::open(&dir.join(KEYS), &[address.ip().to_string()], clock.now())?;
-        let signer = Arc::new(Signer::new(&pki.token_key_pem)?);
-        let authenticator = Authenticator::new(
-            Some(pki.verifier()?),
-            Arc::clone(&signer),
-            Arc::clone(&clock),
-        );
-        let authorizer = Authorizer::new();
-        let chain = Arc::new(Chain::new(admission::Options {
-            clock: Arc::clone(&clock),
-            ..admission::Options::default()
-        }));
-        let hub = Hub::new(engine.store(), watchcache::Config::default());
-        let options = registry::Options {
-            clock: Arc::clone(&clock),
-            creators: flotilla_http::creators(&authenticator, &authorizer),
-            raw: Arc::new(raw),
-            serves: if setup.federation {
-                |_| true
-            } else {
-                |group| !group.ends_with(".karmada.io")
-            },
-            metrics: metrics.clone(),
-            ..registry::Options::new(Arc::clone(&chain))
-        };
-        let registry = Registry::new(engine.store(), Arc::clone(&hub), options);
-        registry
-            .bootstrap()
-            .await
-            .context("cannot write the initial objects")?;
-        let api: Arc<dyn Api> = Loopback::new(Arc::clone(&registry), UserInfo::internal());
-        chain.connect(Arc::clone(&api));
-        authenticator.attach(Arc::clone(&api));
-
-        let server = Tasks::new(Shutdown::new());
-        let (crds, stop) = (Arc::clone(&registry), server.shutdown().clone());
-        server.spawn(async move { crds.run(async move { stop.wait().await }).await });
-        let (rights, stop) = (
-            Arc::clone(&authorizer).run(Arc::clone(&api)),
-            server.shutdown().clone(),
-        );
-        server.spawn(async move {
-            tokio::select! {
-                () = rights => {}
-                () = stop.wait() => {}
-            }
-        });
-        authorizer.wait_synced().await;
-        let controllers = Tasks::new(Shutdown::new());
-        let informers = Informers::new(&controllers);
-        let options = flotilla_http::Options {
-            metrics,
-            // What a fleet of simulated members does in one process is told by its
-            // control plane, once.
-            process_metrics: setup.federation,
-            ..options_of(&engine, &informers)
-        };
-        let http = Server::new(registry, authenticator, authorizer, options);
-        listen_on(http, listener, &pki, &server)?;
-
-        let url = listen::url(address);
-        let kubeconfig = dir.join(KUBECONFIG);
-        auth::pki::write(&kubeconfig, &pki.admin_kubeconfig(&url), 0o600)?;
-        Ok(Self {
-            api,
-            clock,
-            informers,
-            controllers,
-            url,
-            kubeconfig,
-            root_ca: pki.ca_pem.clone(),
-            signer,
-            server,
-            engine,
-            hub,
-        })
-    }
-
     /// Resolves, with the reason, when the store has failed for good.
     pub(crate) async fn failed(&self) -> anyhow::Error {
         self.engine.failed().await
@@ -162,7 +43,8 @@ impl Plane {
     }
 }
 
-fn raw(path: &str) -> Option<bytes::Bytes> {
+/// What a client in this process reads outside the resources.
+pub(crate) fn raw(path: &str) -> Option<bytes::Bytes> {
     match path {
         "/version" => Some(version::current().document().to_string().into()),
         "/readyz" | "/livez" | "/healthz" => Some("ok".into()),
@@ -170,26 +52,35 @@ fn raw(path: &str) -> Option<bytes::Bytes> {
     }
 }
 
-fn options_of(engine: &Engine, informers: &Informers) -> flotilla_http::Options {
+/// Options of the HTTP server, with the checks that each form has.
+pub(crate) fn options(engine: &Engine, informers: &Informers) -> flotilla_http::Options {
     let informers = informers.clone();
     flotilla_http::Options {
         version: version::current(),
         checks: vec![
             engine.check(),
-            Check::ready("informer-sync", move || {
-                match informers.unsynced().as_slice() {
-                    [] => Ok(()),
-                    missing => Err(missing.join("; ")),
-                }
-            }),
+            Check::ready("informer-sync", move || synced(&informers)),
         ],
         ..flotilla_http::Options::default()
     }
 }
 
-fn listen_on(http: Server, listener: TcpListener, pki: &Pki, server: &Tasks) -> anyhow::Result<()> {
-    let (chain, key) = pki.serving_der()?;
-    let tls = auth::tls::server_config(chain, key)?;
+/// What is not listed yet.
+pub(crate) fn synced(informers: &Informers) -> Result<(), String> {
+    match informers.unsynced().as_slice() {
+        [] => Ok(()),
+        missing => Err(missing.join("; ")),
+    }
+}
+
+/// Serves until the server's tasks are stopped.
+pub(crate) fn listen_on(
+    http: Server,
+    listener: TcpListener,
+    certificate: &Arc<Certificate>,
+    server: &Tasks,
+) -> anyhow::Result<()> {
+    let tls = auth::tls::server_config(Arc::clone(certificate))?;
     let stop = server.shutdown().clone();
     server.spawn(async move {
         if let Err(e) = http

@@ -1,32 +1,108 @@
-//! `flotilla serve`: the production form.
+//! `flotilla serve`: the production form, alone or behind another API server.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
+use client::remote::Config;
+use client::remote::incluster::Pod;
+use client::remote::kubeconfig::Source;
 
+use crate::aggregated::{self, Aggregated, Service};
 use crate::engine::Choice;
-use crate::plane::{Plane, Setup};
 use crate::signals::Signals;
+use crate::standalone::{Setup, Standalone};
 use crate::{control, member, output};
 
+/// Where Flotilla is installed by default, and the Service before it.
+const NAMESPACE: &str = "flotilla-system";
+const SERVICE: &str = "flotilla";
+
 /// Run the API server and its controllers.
+///
+/// With --kubeconfig or --in-cluster Flotilla serves its own groups behind that API
+/// server, which passes requests on to it, authenticates and authorises, and holds
+/// the templates. Without, it serves the whole Kubernetes API itself.
 #[derive(Args)]
 #[command(
-    after_help = "Example:\n  flotilla serve --data-dir /var/lib/flotilla --listen 0.0.0.0:6443"
+    after_help = "Examples:\n  flotilla serve --data-dir /var/lib/flotilla --listen 0.0.0.0:6443\n  flotilla serve --data-dir /var/lib/flotilla --listen 0.0.0.0:6443 --in-cluster"
 )]
 pub(crate) struct Arguments {
-    /// Where the store, keys and certificates are kept; a kubeconfig is written there.
+    /// Where the store, keys and certificates are kept; a kubeconfig is written there
+    /// when Flotilla serves alone.
     #[arg(long, value_name = "DIR")]
     data_dir: PathBuf,
     /// Where to serve.
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:6443")]
     listen: SocketAddr,
+    #[command(flatten)]
+    host: Host,
+}
+
+/// The API server to serve behind.
+#[derive(Args)]
+struct Host {
+    /// Serve behind the API server of this kubeconfig, as its current user.
+    #[arg(long, value_name = "FILE", conflicts_with = "in_cluster")]
+    kubeconfig: Option<PathBuf>,
+    /// Serve behind the API server of the cluster that this process runs in.
+    #[arg(long)]
+    in_cluster: bool,
+    /// The Service by which that API server reaches Flotilla.
+    #[arg(long, value_name = "NAME", default_value = SERVICE)]
+    service_name: String,
+    /// The namespace of that Service, and of what Flotilla keeps there for itself; by
+    /// default the pod's, else flotilla-system.
+    #[arg(long, value_name = "NAMESPACE")]
+    service_namespace: Option<String>,
+    /// The port of that Service.
+    #[arg(long, value_name = "PORT", default_value_t = 443)]
+    service_port: u16,
+}
+
+impl Host {
+    /// How to reach it, and the namespace that we live in there.
+    fn config(&self) -> anyhow::Result<Option<(Config, Option<String>)>> {
+        if let Some(file) = &self.kubeconfig {
+            return Ok(Some((Source::file(file).load()?, None)));
+        }
+        if !self.in_cluster {
+            return Ok(None);
+        }
+        let pod = Pod::environment()?;
+        Ok(Some((pod.load()?, pod.namespace())))
+    }
+
+    fn service(&self, here: Option<String>) -> Service {
+        let namespace = self.service_namespace.clone().or(here);
+        Service {
+            namespace: namespace.unwrap_or_else(|| NAMESPACE.into()),
+            name: self.service_name.clone(),
+            port: self.service_port,
+        }
+    }
 }
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
+    match arguments.host.config()? {
+        None => Box::pin(alone(&arguments)).await,
+        Some((host, here)) => {
+            let setup = aggregated::Setup {
+                dir: &arguments.data_dir,
+                listen: arguments.listen,
+                engine: Choice::Embedded { sync: true },
+                host,
+                service: arguments.host.service(here),
+                delegated: auth::delegated::Options::default(),
+            };
+            Box::pin(behind(setup)).await
+        }
+    }
+}
+
+async fn alone(arguments: &Arguments) -> anyhow::Result<()> {
     let mut signals = Signals::listen()?;
-    let Some(plane) = signals.unless(start(&arguments)).await? else {
+    let Some(plane) = signals.unless(start(arguments)).await? else {
         return Ok(());
     };
     output::line(member::ready(&plane));
@@ -38,7 +114,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     ended
 }
 
-async fn start(arguments: &Arguments) -> anyhow::Result<Plane> {
+async fn start(arguments: &Arguments) -> anyhow::Result<Standalone> {
     let setup = Setup {
         dir: &arguments.data_dir,
         listen: arguments.listen,
@@ -46,9 +122,30 @@ async fn start(arguments: &Arguments) -> anyhow::Result<Plane> {
         keep_port: false,
         federation: true,
     };
-    let plane = Plane::start(setup).await?;
+    let plane = Standalone::start(setup).await?;
     control::housekeeping(&plane).await?;
     control::federation(&plane).await?;
     plane.informers.wait_synced().await;
     Ok(plane)
+}
+
+async fn behind(setup: aggregated::Setup<'_>) -> anyhow::Result<()> {
+    let mut signals = Signals::listen()?;
+    let starting = async {
+        let aggregated = Aggregated::start(setup).await?;
+        aggregated.register().await?;
+        control::federation(&aggregated.plane).await?;
+        Ok(aggregated)
+    };
+    let Some(aggregated) = signals.unless(Box::pin(starting)).await? else {
+        return Ok(());
+    };
+    let plane = &aggregated.plane;
+    output::line(format!("ready {} behind {}", plane.url, aggregated.host));
+    let ended = tokio::select! {
+        () = signals.wait() => Ok(()),
+        error = plane.failed() => Err(error),
+    };
+    aggregated.stop().await;
+    ended
 }

@@ -17,8 +17,8 @@ use crate::control::{self, CLUSTERS};
 use crate::engine::Choice;
 use crate::member::{self, Size};
 use crate::output;
-use crate::plane::{Plane, Setup};
 use crate::signals::Signals;
+use crate::standalone::{Setup, Standalone};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -43,8 +43,8 @@ pub(crate) struct Arguments {
 
 /// A control plane with its simulated members.
 pub(crate) struct Fleet {
-    pub(crate) control: Plane,
-    pub(crate) members: Vec<Plane>,
+    pub(crate) control: Standalone,
+    pub(crate) members: Vec<Standalone>,
 }
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
@@ -92,7 +92,7 @@ impl Fleet {
             federation: true,
         };
         let control = async {
-            let plane = Plane::start(setup).await?;
+            let plane = Standalone::start(setup).await?;
             control::housekeeping(&plane).await?;
             Box::pin(control::federation(&plane)).await?;
             Ok::<_, anyhow::Error>(plane)
@@ -197,7 +197,7 @@ impl Fleet {
 
     pub(crate) async fn stop(&self) {
         self.control.stop().await;
-        futures_util::future::join_all(self.members.iter().map(Plane::stop)).await;
+        futures_util::future::join_all(self.members.iter().map(|m| m.stop())).await;
     }
 }
 

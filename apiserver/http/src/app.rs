@@ -7,8 +7,8 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use auth::rbac::{Authorizer, Target};
-use auth::{Authenticator, Credentials, Peer, impersonation};
+use auth::rbac::Target;
+use auth::{Authentication, Authorization, Credentials, Denied, Peer, impersonation};
 use futures_util::FutureExt;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Request, Response};
@@ -34,8 +34,8 @@ use crate::{Options, reply};
 /// The server behind the listener.
 pub(crate) struct App {
     registry: Arc<Registry>,
-    authenticator: Arc<Authenticator>,
-    authorizer: Arc<Authorizer>,
+    authentication: Authentication,
+    authorization: Authorization,
     pub(crate) metrics: Arc<Metrics>,
     documents: Documents,
     options: Options,
@@ -56,8 +56,8 @@ struct Admitted {
 impl App {
     pub(crate) fn new(
         registry: Arc<Registry>,
-        authenticator: Arc<Authenticator>,
-        authorizer: Arc<Authorizer>,
+        authentication: Authentication,
+        authorization: Authorization,
         options: Options,
         metrics: Arc<Metrics>,
         draining: CancellationToken,
@@ -67,8 +67,8 @@ impl App {
             inflight: [options.max_readonly, options.max_mutating]
                 .map(|n| Arc::new(Semaphore::new(n))),
             registry,
-            authenticator,
-            authorizer,
+            authentication,
+            authorization,
             metrics,
             options,
             draining,
@@ -92,8 +92,14 @@ impl App {
         self.closing.clone()
     }
 
-    pub(crate) fn may(&self, user: &UserInfo, verb: &str, target: Target<'_>) -> bool {
-        self.authorizer.allows(user, verb, target)
+    /// 403 when the user may not.
+    pub(crate) async fn authorize(
+        &self,
+        user: &UserInfo,
+        verb: &str,
+        target: Target<'_>,
+    ) -> Result<(), Status> {
+        self.authorization.authorize(user, verb, target).await
     }
 
     pub(crate) fn connector(&self, r: &Resource) -> Option<&Arc<dyn Connect>> {
@@ -121,7 +127,7 @@ impl App {
                 let handled = self.filtered(&peer, info, query, request, &route, long);
                 let response = match AssertUnwindSafe(handled).catch_unwind().await {
                     Ok(Ok(response)) => response,
-                    Ok(Err(status)) => reply::status(&status, form),
+                    Ok(Err(status)) => reply::status(&self.unless_whole(status), form),
                     Err(_) => {
                         self.metrics.aborts.inc();
                         let text = "this request caused the server to panic; see its log";
@@ -247,17 +253,10 @@ impl App {
         route: &Route,
         exempt: bool,
     ) -> Result<Admitted, Status> {
-        let credentials = Credentials {
-            peer: Some(peer),
-            bearer: bearer(request.headers()),
-        };
         let began = Instant::now();
-        let known = self.authenticator.authenticate(credentials).await;
+        let known = self.authenticated(peer, request.headers()).await;
         self.metrics.authenticated(began.elapsed(), known.is_ok());
-        let asking = known.map_err(|refused| {
-            tracing::debug!(%refused, "credentials refused");
-            Status::unauthorized()
-        })?;
+        let asking = known?;
         let permit = if exempt || asking.in_group(MASTERS) {
             None
         } else {
@@ -267,21 +266,75 @@ impl App {
                 Status::too_many_requests("too many requests, please try again later.", 1)
             })?)
         };
-        let user = self.impersonated(asking, request.headers())?;
-        strip_credentials(request.headers_mut());
+        let user = self.impersonated(asking, request.headers()).await?;
+        self.strip_credentials(request.headers_mut());
         let target = match &info.resource {
             Some(r) => resource_target(r),
             None => Target::Path(&info.path),
         };
-        let allowed = self.authorizer.allows(&user, info.verb, target);
-        self.metrics.authorized(allowed);
-        if !allowed {
-            return Err(Authorizer::forbidden(&user, info.verb, target));
-        }
+        let verdict = self.authorize(&user, info.verb, target).await;
+        self.metrics.authorized(verdict.is_ok());
+        verdict?;
         Ok(Admitted { user, permit })
     }
 
-    fn impersonated(
+    async fn authenticated(
+        &self,
+        peer: &Peer,
+        headers: &HeaderMap,
+    ) -> Result<Arc<UserInfo>, Status> {
+        let shown = |show: &mut dyn FnMut(&str, &[u8])| {
+            for (name, value) in headers {
+                show(name.as_str(), value.as_bytes());
+            }
+        };
+        let credentials = Credentials {
+            peer: Some(peer),
+            bearer: bearer(headers),
+            headers: Some(&shown),
+        };
+        let denied = match self.authentication.authenticate(credentials).await {
+            Ok(user) => return Ok(user),
+            Err(denied) => denied,
+        };
+        Err(match denied {
+            Denied::Refused(refused) => {
+                tracing::debug!(%refused, "credentials refused");
+                Status::unauthorized()
+            }
+            Denied::Unknown(status) => *status,
+        })
+    }
+
+    /// What is not found by a server that does not have everything yet may well be
+    /// there: a garbage collector that is told 404 of an owner deletes what depends
+    /// on it (contract D5.4).
+    fn unless_whole(&self, status: Status) -> Status {
+        if status.code != 404 {
+            return status;
+        }
+        match self.options.whole.as_ref().map(|whole| whole()) {
+            Some(Err(why)) => {
+                tracing::debug!(%why, "503 instead of 404");
+                Status::unavailable("the server is not ready to say what exists").retry_after(1)
+            }
+            _ => status,
+        }
+    }
+
+    /// What proved who asks goes no further: not to handlers, not through a proxy.
+    fn strip_credentials(&self, headers: &mut HeaderMap) {
+        let spent: Vec<_> = headers
+            .keys()
+            .filter(|name| self.authentication.is_credential(name.as_str()))
+            .cloned()
+            .collect();
+        for name in spent {
+            headers.remove(name);
+        }
+    }
+
+    async fn impersonated(
         &self,
         asking: Arc<UserInfo>,
         headers: &HeaderMap,
@@ -294,9 +347,7 @@ impl App {
             return Ok(asking);
         };
         for target in wanted.requires() {
-            if !self.authorizer.allows(&asking, "impersonate", target) {
-                return Err(Authorizer::forbidden(&asking, "impersonate", target));
-            }
+            self.authorize(&asking, "impersonate", target).await?;
         }
         Ok(Arc::new(wanted.user()))
     }
@@ -348,11 +399,11 @@ impl App {
             "/openapi/v2" => self.documents.v2(headers).await,
             "/" => Ok(reply::paths(&self.all_paths(), form()?)),
             "/openid/v1/jwks" => {
-                let jwks = self.authenticator.issuer().jwks();
+                let jwks = self.issuer()?.jwks();
                 Ok(reply::value(200, &jwks, Form::PLAIN))
             }
             "/.well-known/openid-configuration" => {
-                let issuer = self.authenticator.issuer();
+                let issuer = self.issuer()?;
                 let uri = format!("{}/openid/v1/jwks", issuer.issuer());
                 Ok(reply::value(200, &issuer.discovery(&uri), Form::PLAIN))
             }
@@ -366,21 +417,28 @@ impl App {
         }
     }
 
+    fn issuer(&self) -> Result<&auth::token::Signer, Status> {
+        let issuer = self.authentication.issuer();
+        issuer.ok_or_else(Status::no_such_path)
+    }
+
     fn all_paths(&self) -> Vec<String> {
         let mut all = self.documents.paths();
         let fixed = [
-            "/.well-known/openid-configuration",
             "/healthz",
             "/livez",
             "/metrics",
             "/metrics/slis",
             "/openapi/v2",
             "/openapi/v3",
-            "/openid/v1/jwks",
             "/readyz",
             "/version",
         ];
         all.extend(fixed.map(str::to_owned));
+        if self.authentication.issuer().is_some() {
+            let issuing = ["/.well-known/openid-configuration", "/openid/v1/jwks"];
+            all.extend(issuing.map(str::to_owned));
+        }
         for check in &self.options.checks {
             all.push(format!("/readyz/{}", check.name));
             if check.live {
@@ -429,17 +487,4 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
         .eq_ignore_ascii_case("bearer")
         .then(|| token.trim())
         .filter(|t| !t.is_empty())
-}
-
-/// What proved who asks goes no further: not to handlers, not through a proxy.
-fn strip_credentials(headers: &mut HeaderMap) {
-    headers.remove(AUTHORIZATION);
-    let spent: Vec<_> = headers
-        .keys()
-        .filter(|k| k.as_str().starts_with("x-remote-") || k.as_str().starts_with("impersonate-"))
-        .cloned()
-        .collect();
-    for name in spent {
-        headers.remove(name);
-    }
 }

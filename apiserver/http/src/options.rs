@@ -5,8 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use auth::Authenticator;
-use auth::rbac::Authorizer;
+use auth::{Authentication, Authorization};
 use machinery::time::{Clock, SystemClock};
 use registry::Registry;
 use rustls::ServerConfig;
@@ -14,7 +13,7 @@ use tokio::net::TcpListener;
 
 use crate::app::App;
 use crate::connect::Connectors;
-use crate::health::Check;
+use crate::health::{Check, Probe};
 use crate::metrics::Metrics;
 use crate::server;
 use crate::version::Version;
@@ -26,6 +25,9 @@ pub struct Options {
     /// added.
     pub checks: Vec<Check>,
     pub connectors: Connectors,
+    /// Says whether the server has everything it needs to say that something does
+    /// not exist. While it has not, what would be 404 is 503. Unset: always.
+    pub whole: Option<Probe>,
     pub clock: Arc<dyn Clock>,
     /// What is told at `/metrics`; other rooms of this server register theirs here.
     pub metrics: metrics::Registry,
@@ -45,6 +47,7 @@ impl Default for Options {
             version: Version::new("1", "36", env!("CARGO_PKG_VERSION")),
             checks: Vec::new(),
             connectors: Connectors::new(),
+            whole: None,
             clock: Arc::new(SystemClock),
             metrics: metrics::Registry::new(),
             process_metrics: true,
@@ -66,8 +69,8 @@ impl Server {
     /// Registers its metrics with those of `options`, which no other server may share.
     pub fn new(
         registry: Arc<Registry>,
-        authenticator: Arc<Authenticator>,
-        authorizer: Arc<Authorizer>,
+        authentication: impl Into<Authentication>,
+        authorization: impl Into<Authorization>,
         mut options: Options,
     ) -> Self {
         let metrics = Arc::new(Metrics::new(
@@ -88,8 +91,8 @@ impl Server {
         let grace = options.grace;
         let app = App::new(
             registry,
-            authenticator,
-            authorizer,
+            authentication.into(),
+            authorization.into(),
             options,
             metrics,
             stopping,

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use auth::rbac::Authorizer;
 use client::{At, Patch};
 use http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
@@ -262,14 +261,13 @@ impl Found<'_> {
             return Ok(());
         }
         let target = resource_target(&self.call.resource);
-        if self.app.may(&self.call.user, "create", target) {
+        let verdict = self.app.authorize(&self.call.user, "create", target);
+        let Err(forbidden) = verdict.await else {
             return Ok(());
-        }
+        };
         let newest = registry::GetOptions::default();
         match self.app.registry().get(&self.ctx, self.at(), &newest).await {
-            Err(e) if e.code == 404 => {
-                Err(Authorizer::forbidden(&self.call.user, "create", target))
-            }
+            Err(e) if e.code == 404 => Err(forbidden),
             Err(e) => Err(e),
             Ok(_) => Ok(()),
         }

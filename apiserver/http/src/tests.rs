@@ -77,7 +77,7 @@ async fn start() -> Running {
         Options::default(),
     );
     let (chain, key) = pki.serving_der().unwrap();
-    let tls = tls::server_config(chain, key).unwrap();
+    let tls = tls::server_config(tls::Certificate::new(chain, key).unwrap()).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel();

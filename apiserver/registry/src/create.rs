@@ -8,7 +8,6 @@ use admission::Operation;
 use client::At;
 use machinery::{Object, Status};
 use serde_json::Value;
-use watchcache::Freshness;
 
 use crate::accept::{Admit, check_kind, check_namespace, complete, decode, judge};
 use crate::commit::Committed;
@@ -90,13 +89,7 @@ impl Registry {
         if !row.kind.namespaced {
             return Ok(());
         }
-        let cached = self.namespaces.get(namespace, Freshness::Any).await;
-        let mut found = cached.map_err(|e| e.status())?;
-        if found.is_none() {
-            let newest = self.namespaces.get(namespace, Freshness::Newest).await;
-            found = newest.map_err(|e| e.status())?;
-        }
-        let Some(found) = found else {
+        let Some(found) = self.namespace(namespace).await? else {
             return Err(Status::not_found(&NAMESPACES, namespace));
         };
         if !found.head().deleting {

@@ -38,7 +38,7 @@ mod tests;
 
 pub use loopback::Loopback;
 pub use read::{Event, Item, Watch};
-pub use registry::{Creator, Creators, Options, Raw, Registry};
+pub use registry::{Creator, Creators, Namespaces, Options, Raw, Registry};
 pub use request::{
     Body, Ctx, Deleted, FieldValidation, GetOptions, ListReply, WatchOptions, WriteOptions, Written,
 };

@@ -40,6 +40,13 @@ pub trait Creator: Send + Sync {
     ) -> Result<Value, Status>;
 }
 
+/// Namespaces that another server keeps.
+#[async_trait]
+pub trait Namespaces: Send + Sync {
+    /// The namespace; none only when that server says so now.
+    async fn find(&self, name: &str) -> Result<Option<Object>, Status>;
+}
+
 /// [`Creator`]s by resource and subresource (empty: the resource itself).
 pub type Creators = HashMap<(Gvr, &'static str), Arc<dyn Creator>>;
 
@@ -56,6 +63,8 @@ pub struct Options {
     pub serves: fn(&str) -> bool,
     /// Where the store and the caches are told of.
     pub metrics: metrics::Registry,
+    /// Where namespaces are, when not here.
+    pub namespaces: Option<Arc<dyn Namespaces>>,
 }
 
 impl Options {
@@ -68,6 +77,7 @@ impl Options {
             raw: Arc::new(|_| None),
             serves: |_| true,
             metrics: metrics::Registry::new(),
+            namespaces: None,
         }
     }
 }
@@ -78,7 +88,7 @@ pub struct Registry {
     pub(crate) hub: Arc<Hub>,
     pub(crate) options: Options,
     pub(crate) services: Allocator,
-    pub(crate) namespaces: Arc<Cache>,
+    namespaces: Arc<Cache>,
     table: ArcSwap<Table>,
     changed: watch::Sender<u64>,
     builtin: Vec<Arc<Row>>,
@@ -123,6 +133,19 @@ impl Registry {
     /// The table's generation; changes when rows change.
     pub fn tables(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
+    }
+
+    /// A namespace, here or where namespaces are.
+    pub(crate) async fn namespace(&self, name: &str) -> Result<Option<Object>, Status> {
+        if let Some(elsewhere) = &self.options.namespaces {
+            return elsewhere.find(name).await;
+        }
+        let cached = self.namespaces.get(name, Freshness::Any).await;
+        if let Some(found) = cached.map_err(|e| e.status())? {
+            return Ok(Some(found));
+        }
+        let newest = self.namespaces.get(name, Freshness::Newest).await;
+        newest.map_err(|e| e.status())
     }
 
     /// The answer to a GET outside the resources.

@@ -48,7 +48,7 @@ pub struct Decision {
 }
 
 /// Paths that need no right, so that probes work without credentials.
-fn always_allowed(path: &str) -> bool {
+pub(crate) fn always_allowed(path: &str) -> bool {
     ["/healthz", "/livez", "/readyz"].iter().any(|open| {
         path.strip_prefix(open)
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))

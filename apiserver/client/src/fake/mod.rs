@@ -51,6 +51,7 @@ pub struct Write {
 }
 
 type Hook = Arc<dyn Fn(&Call<'_>) -> Option<Error> + Send + Sync>;
+type Answer = Arc<dyn Fn(Value) -> Value + Send + Sync>;
 
 struct Shared {
     state: Mutex<State>,
@@ -65,6 +66,7 @@ pub struct FakeApi {
     hook: Mutex<Option<Hook>>,
     served: Mutex<Vec<ApiResource>>,
     raw: Mutex<HashMap<String, Bytes>>,
+    answers: Mutex<HashMap<Gvr, Answer>>,
 }
 
 impl FakeApi {
@@ -79,6 +81,7 @@ impl FakeApi {
             hook: Mutex::default(),
             served: Mutex::default(),
             raw: Mutex::default(),
+            answers: Mutex::default(),
         })
     }
 
@@ -123,6 +126,12 @@ impl FakeApi {
     /// Asks `hook` before every call; what it returns is the answer.
     pub fn on_call(&self, hook: impl Fn(&Call<'_>) -> Option<Error> + Send + Sync + 'static) {
         *self.hook.lock() = Some(Arc::new(hook));
+    }
+
+    /// Answers creations of a resource that stores nothing, such as a review.
+    pub fn answer(&self, resource: &Gvr, answer: impl Fn(Value) -> Value + Send + Sync + 'static) {
+        let mut answers = self.answers.lock();
+        answers.insert(resource.clone(), Arc::new(answer));
     }
 
     /// Sets the clock of creation and deletion timestamps.

@@ -9,6 +9,7 @@ mod credentials;
 mod decode;
 mod dial;
 mod discovery;
+pub mod incluster;
 pub mod kubeconfig;
 mod pool;
 mod request;

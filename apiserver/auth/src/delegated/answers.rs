@@ -1,0 +1,186 @@
+//! What was asked lately, and what is being asked: each question once.
+//!
+//! Enters: a question's digest and how to ask. Leaves: an answer, fresh or
+//! remembered. Failures are told to all who waited for them, and not remembered.
+//! Bounded: what was used longest ago is forgotten first.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::Arc;
+
+use machinery::Status;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// As Kubernetes' delegated authorizer has it.
+const REMEMBERED: usize = 8192;
+
+/// Digest of a question.
+pub(super) type Key = [u8; 32];
+
+struct Outcome<V> {
+    at: Instant,
+    /// Believed until then.
+    until: Instant,
+    result: Result<V, Status>,
+}
+
+type Cell<V> = Arc<tokio::sync::Mutex<Option<Outcome<V>>>>;
+
+struct Entry<V> {
+    used: u64,
+    cell: Cell<V>,
+}
+
+struct Entries<V> {
+    by_key: HashMap<Key, Entry<V>>,
+    /// Counts uses.
+    clock: u64,
+}
+
+pub(super) struct Answers<V> {
+    entries: Mutex<Entries<V>>,
+    most: usize,
+}
+
+impl<V> Default for Answers<V> {
+    fn default() -> Self {
+        Self::of(REMEMBERED)
+    }
+}
+
+impl<V> Answers<V> {
+    fn of(most: usize) -> Self {
+        Self {
+            entries: Mutex::new(Entries {
+                by_key: HashMap::new(),
+                clock: 0,
+            }),
+            most,
+        }
+    }
+
+    fn cell(&self, key: Key) -> Cell<V> {
+        let mut entries = self.entries.lock();
+        entries.clock += 1;
+        let used = entries.clock;
+        if let Some(entry) = entries.by_key.get_mut(&key) {
+            entry.used = used;
+            return Arc::clone(&entry.cell);
+        }
+        if entries.by_key.len() >= self.most {
+            entries.forget(self.most);
+        }
+        let cell: Cell<V> = Arc::default();
+        let entry = Entry {
+            used,
+            cell: Arc::clone(&cell),
+        };
+        entries.by_key.insert(key, entry);
+        cell
+    }
+}
+
+impl<V> Entries<V> {
+    /// Lets the eighth go that was not used for longest, so that the cost of
+    /// looking at all is shared by many insertions.
+    fn forget(&mut self, most: usize) {
+        let mut uses: Vec<u64> = self.by_key.values().map(|e| e.used).collect();
+        uses.sort_unstable();
+        let oldest_kept = uses.get(most / 8).copied().unwrap_or(self.clock);
+        self.by_key.retain(|_, e| e.used > oldest_kept);
+    }
+}
+
+impl<V: Clone> Answers<V> {
+    /// The answer to a question. `ask` gives it with how long it is to be believed;
+    /// whoever asks the same meanwhile waits for that answer. When the asking
+    /// caller goes away, the next one asks.
+    pub(super) async fn get(
+        &self,
+        key: Key,
+        ask: impl Future<Output = Result<(V, std::time::Duration), Status>>,
+    ) -> Result<V, Status> {
+        let began = Instant::now();
+        let cell = self.cell(key);
+        let mut known = cell.lock().await;
+        if let Some(outcome) = &*known {
+            let usable = match &outcome.result {
+                Ok(_) => Instant::now() < outcome.until,
+                Err(_) => outcome.at > began,
+            };
+            if usable {
+                return outcome.result.clone();
+            }
+        }
+        let answer = ask.await;
+        let at = Instant::now();
+        let until = match &answer {
+            Ok((_, ttl)) => at + *ttl,
+            Err(_) => at,
+        };
+        let result = answer.map(|(value, _)| value);
+        *known = Some(Outcome {
+            at,
+            until,
+            result: result.clone(),
+        });
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(10);
+
+    fn key(n: u8) -> Key {
+        [n; 32]
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_asks_and_all_are_answered() {
+        let answers = Answers::default();
+        let asked = AtomicUsize::new(0);
+        let ask = |result: Result<u32, Status>| {
+            let asked = &asked;
+            answers.get(key(1), async move {
+                asked.fetch_add(1, Ordering::Relaxed);
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                result.map(|v| (v, TTL))
+            })
+        };
+        let failed = Err(Status::internal("down"));
+        let all = futures_util::future::join_all((0..5).map(|_| ask(failed.clone()))).await;
+        assert!(all.iter().all(|r| *r == failed));
+        assert_eq!(asked.load(Ordering::Relaxed), 1, "a failure is shared");
+        let all = futures_util::future::join_all((0..5).map(|n| ask(Ok(n)))).await;
+        assert!(all.iter().all(|r| *r == Ok(0)), "and not remembered");
+        tokio::time::advance(TTL / 2).await;
+        assert_eq!(ask(Ok(7)).await, Ok(0), "an answer is");
+        tokio::time::advance(TTL).await;
+        assert_eq!(ask(Ok(7)).await, Ok(7), "for a while");
+        let gone = tokio::time::timeout(Duration::from_millis(1), async {
+            tokio::time::advance(TTL * 2).await;
+            ask(Ok(8)).await
+        });
+        assert!(gone.await.is_err());
+        assert_eq!(ask(Ok(9)).await, Ok(9), "who goes away holds nobody up");
+    }
+
+    #[tokio::test]
+    async fn what_is_used_stays() {
+        let answers = Answers::of(8);
+        for n in 0..100 {
+            let fresh = answers.get(key(n), async move { Ok((u32::from(n), TTL)) });
+            assert_eq!(fresh.await, Ok(u32::from(n)));
+            let first = answers.get(key(0), async { Err(Status::internal("forgotten")) });
+            assert_eq!(first.await, Ok(0));
+            assert!(answers.entries.lock().by_key.len() <= 8);
+        }
+    }
+}

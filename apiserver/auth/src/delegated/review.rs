@@ -1,0 +1,71 @@
+//! Asking the host a question that it answers at once and does not store.
+
+use std::time::Duration;
+
+use client::{Api, At, Error, WriteOptions};
+use machinery::{Gvr, Status};
+use serde_json::Value;
+
+/// For an answer, repetitions included.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Between repetitions: as Kubernetes' webhooks have it (500 ms, times 1.5).
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const ATTEMPTS: u32 = 5;
+
+/// Creates `body` and gives the `status` of what comes back. Failures are what the
+/// request that is waiting should be told: nothing about its own rights.
+pub(super) async fn ask(
+    host: &dyn Api,
+    resource: &'static Gvr,
+    body: &Value,
+) -> Result<Value, Status> {
+    let asked = tokio::time::timeout(PATIENCE, repeatedly(host, resource, body));
+    let answer = match asked.await {
+        Ok(answer) => answer.map_err(|e| e.to_string()),
+        Err(_) => Err(format!("no answer within {} s", PATIENCE.as_secs())),
+    };
+    let answer = answer.and_then(|object| {
+        let mut value = object.value().map_err(|e| e.to_string())?;
+        Ok(value["status"].take())
+    });
+    answer.map_err(|why| {
+        tracing::warn!(resource = %resource.qualified(), %why, "the host did not answer");
+        Status::internal(format!(
+            "the API server in front could not be asked ({}): {why}",
+            resource.qualified()
+        ))
+    })
+}
+
+async fn repeatedly(
+    host: &dyn Api,
+    resource: &'static Gvr,
+    body: &Value,
+) -> client::Result<machinery::Object> {
+    let mut pause = FIRST_PAUSE;
+    let mut attempt = 1;
+    loop {
+        let at = At::all(resource, "");
+        let failed = match host
+            .create(at, body.clone(), &WriteOptions::default())
+            .await
+        {
+            Ok(object) => return Ok(object),
+            Err(failed) => failed,
+        };
+        if attempt == ATTEMPTS || !may_pass(&failed) {
+            return Err(failed);
+        }
+        attempt += 1;
+        tokio::time::sleep(pause).await;
+        pause = pause * 3 / 2;
+    }
+}
+
+fn may_pass(error: &Error) -> bool {
+    match error {
+        Error::Transport { .. } => true,
+        Error::Status(status) => matches!(status.code, 429 | 500 | 502 | 503 | 504),
+        Error::Protocol(_) => false,
+    }
+}

@@ -1,0 +1,376 @@
+//! A host in memory answers the questions; certificates are made here.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use client::Tasks;
+use client::fake::FakeApi;
+use machinery::Gvr;
+use machinery::time::SystemClock;
+use machinery::user::MASTERS;
+use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::Peer;
+use crate::access::{Authentication, Authorization};
+use crate::pki::{Leaf, authority_params, sign};
+use crate::rbac::Target;
+
+const CONFIGMAPS: Gvr = Gvr::constant("", "v1", "configmaps");
+const TOKENS: Gvr = Gvr::constant("authentication.k8s.io", "v1", "tokenreviews");
+const ACCESS: Gvr = Gvr::constant("authorization.k8s.io", "v1", "subjectaccessreviews");
+
+struct Ca {
+    pem: String,
+    key: String,
+}
+
+impl Ca {
+    fn new() -> Self {
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+        let params = authority_params(SystemClock.now());
+        Self {
+            pem: params.self_signed(&key).unwrap().pem(),
+            key: key.serialize_pem(),
+        }
+    }
+
+    fn peer(&self, user: &str, groups: &[&str]) -> Peer {
+        let leaf = Leaf::Client {
+            user: user.into(),
+            groups: groups.iter().map(|g| (*g).into()).collect(),
+        };
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+        let made = sign(&self.pem, &self.key, &leaf, &key, SystemClock.now()).unwrap();
+        let der = CertificateDer::from_pem_slice(made.certificate_pem.as_bytes()).unwrap();
+        Peer::new(Some(&[der]))
+    }
+}
+
+/// A host with two authorities, and an authenticator that has read them.
+struct Lab {
+    fake: Arc<FakeApi>,
+    clients: Ca,
+    proxies: Ca,
+    authentication: Authentication,
+    authenticator: Arc<Authenticator>,
+    tasks: Tasks,
+}
+
+fn config_map(clients: &Ca, proxies: &Ca, allowed: &[&str]) -> Value {
+    let list = |names: &[&str]| json!(names).to_string();
+    json!({"apiVersion": "v1", "kind": "ConfigMap",
+    "metadata": {"namespace": "kube-system", "name": "extension-apiserver-authentication"},
+    "data": {
+        "client-ca-file": clients.pem,
+        "requestheader-client-ca-file": proxies.pem,
+        "requestheader-allowed-names": list(allowed),
+        "requestheader-username-headers": list(&["X-Remote-User"]),
+        "requestheader-uid-headers": list(&["X-Remote-Uid"]),
+        "requestheader-group-headers": list(&["X-Remote-Group", "X-Other-Group"]),
+        "requestheader-extra-headers-prefix": list(&["X-Remote-Extra-"]),
+    }})
+}
+
+impl Lab {
+    async fn new(allowed: &[&str], options: Options) -> Self {
+        let fake = FakeApi::new();
+        let (clients, proxies) = (Ca::new(), Ca::new());
+        fake.seed(&CONFIGMAPS, config_map(&clients, &proxies, allowed));
+        let host: Arc<dyn Api> = fake.clone();
+        let authenticator = Authenticator::new(Arc::clone(&host), Arc::new(SystemClock), &options);
+        let tasks = Tasks::new(Shutdown::new());
+        tasks.spawn(authenticator.run(host, tasks.shutdown().clone()));
+        authenticator.wait_ready().await;
+        Self {
+            fake,
+            clients,
+            proxies,
+            authentication: Arc::clone(&authenticator).into(),
+            authenticator,
+            tasks,
+        }
+    }
+
+    async fn ask(
+        &self,
+        peer: Option<&Peer>,
+        bearer: Option<&str>,
+        headers: &[(&str, &str)],
+    ) -> Result<Arc<UserInfo>, Denied> {
+        let shown = |show: &mut dyn FnMut(&str, &[u8])| {
+            for (name, value) in headers {
+                show(name, value.as_bytes());
+            }
+        };
+        let given = Credentials {
+            peer,
+            bearer,
+            headers: Some(&shown),
+        };
+        self.authentication.authenticate(given).await
+    }
+
+    async fn name(&self, peer: &Peer, headers: &[(&str, &str)]) -> String {
+        match self.ask(Some(peer), None, headers).await {
+            Ok(user) => user.name.clone(),
+            Err(Denied::Refused(_)) => "401".into(),
+            Err(Denied::Unknown(status)) => status.code.to_string(),
+        }
+    }
+}
+
+const ADMIN: &[(&str, &str)] = &[("x-remote-user", "admin"), ("x-remote-group", MASTERS)];
+
+#[tokio::test]
+async fn only_a_front_proxy_is_believed() {
+    let lab = Lab::new(&["front-proxy-client"], Options::default()).await;
+    let proxy = lab.proxies.peer("front-proxy-client", &[]);
+    let other_name = lab.proxies.peer("somebody", &[]);
+    let user = lab.clients.peer("jane", &["devs"]);
+    let same_name = lab.clients.peer("front-proxy-client", &[]);
+    let stranger = Ca::new().peer("front-proxy-client", &[]);
+    for (peer, headers, expected) in [
+        (&proxy, ADMIN, "admin"),
+        (&other_name, ADMIN, "401"),
+        (&user, ADMIN, "jane"),
+        (&same_name, ADMIN, "front-proxy-client"),
+        (&stranger, ADMIN, "401"),
+        // A proxy that asks for nobody is a client without an authority of clients.
+        (&proxy, &[], "401"),
+        (&proxy, &[("x-remote-user", "")], "401"),
+        (&Peer::default(), ADMIN, "system:anonymous"),
+    ] {
+        assert_eq!(lab.name(peer, headers).await, expected, "{headers:?}");
+    }
+    let any = Lab::new(&[], Options::default()).await;
+    let proxy = any.proxies.peer("whoever", &[]);
+    assert_eq!(any.name(&proxy, ADMIN).await, "admin");
+    lab.tasks.stop().await;
+    any.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn headers_name_the_whole_user() {
+    let lab = Lab::new(&[], Options::default()).await;
+    let proxy = lab.proxies.peer("p", &[]);
+    let headers = [
+        ("x-remote-user", "jürgen"),
+        ("x-remote-uid", "7"),
+        ("x-remote-group", "a"),
+        ("x-remote-group", "b"),
+        ("x-other-group", "c"),
+        ("x-remote-extra-acme.com%2fproject", "one"),
+        ("x-remote-extra-acme.com%2fproject", "two"),
+        ("accept", "x"),
+    ];
+    let user = lab.ask(Some(&proxy), None, &headers).await.unwrap();
+    assert_eq!((user.name.as_str(), user.uid.as_str()), ("jürgen", "7"));
+    assert_eq!(user.groups, ["a", "b", "c", "system:authenticated"]);
+    assert_eq!(user.extra["acme.com/project"], ["one", "two"]);
+    let anonymous = [
+        ("x-remote-user", "system:anonymous"),
+        ("x-remote-group", "system:unauthenticated"),
+    ];
+    let user = lab.ask(Some(&proxy), None, &anonymous).await.unwrap();
+    assert_eq!(user.groups, ["system:unauthenticated"]);
+    for header in [
+        "authorization",
+        "x-remote-user",
+        "x-other-group",
+        "impersonate-user",
+    ] {
+        assert!(lab.authentication.is_credential(header), "{header}");
+    }
+    assert!(!lab.authentication.is_credential("accept"));
+    lab.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn a_change_of_trust_counts_at_once_and_a_broken_one_never() {
+    let lab = Lab::new(&["p"], Options::default()).await;
+    let (old, new) = (&lab.proxies, Ca::new());
+    let mut broken = config_map(&lab.clients, old, &["p"]);
+    broken["data"]["client-ca-file"] = json!("no certificate");
+    lab.fake.seed(&CONFIGMAPS, broken);
+    lab.fake.remove(
+        &CONFIGMAPS,
+        "kube-system",
+        "extension-apiserver-authentication",
+    );
+    let (before, after) = (old.peer("p", &[]), new.peer("p", &[]));
+    assert_eq!(lab.name(&before, ADMIN).await, "admin");
+    lab.authenticator.ready().unwrap();
+    lab.fake
+        .seed(&CONFIGMAPS, config_map(&lab.clients, &new, &["p"]));
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+    while lab.name(&after, ADMIN).await != "admin" {
+        assert!(tokio::time::Instant::now() < deadline, "not taken over");
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(lab.name(&before, ADMIN).await, "401");
+    lab.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn without_the_config_map_nobody_is_known_yet() {
+    let fake = FakeApi::new();
+    let host: Arc<dyn Api> = fake.clone();
+    let authenticator = Authenticator::new(host, Arc::new(SystemClock), &Options::default());
+    assert!(authenticator.ready().is_err());
+    let peer = Ca::new().peer("x", &[]);
+    let given = Credentials {
+        peer: Some(&peer),
+        ..Credentials::default()
+    };
+    let Err(Denied::Unknown(status)) = authenticator.authenticate(given).await else {
+        panic!("an answer without trust");
+    };
+    assert_eq!(status.code, 503);
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_are_reviewed_and_remembered() {
+    let options = Options {
+        audiences: vec!["us".into()],
+        anonymous: false,
+        ..Options::default()
+    };
+    let lab = Lab::new(&[], options).await;
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    lab.fake.answer(&TOKENS, move |mut review| {
+        count.fetch_add(1, Ordering::Relaxed);
+        assert_eq!(review["spec"]["audiences"], json!(["us"]));
+        review["metadata"] = json!({"name": "x"});
+        review["status"] = match review["spec"]["token"].as_str() {
+            Some("good") => json!({"authenticated": true, "audiences": ["us", "them"],
+                                   "user": {"username": "bot", "groups": ["g"]}}),
+            Some("theirs") => json!({"authenticated": true, "audiences": ["them"],
+                                     "user": {"username": "bot"}}),
+            _ => json!({"user": {}, "error": "no"}),
+        };
+        review
+    });
+    for _ in 0..3 {
+        let user = lab.ask(None, Some("good"), &[]).await.unwrap();
+        assert_eq!(user.groups, ["g", "system:authenticated"]);
+        for refused in ["bad", "theirs"] {
+            let answer = lab.ask(None, Some(refused), &[]).await;
+            assert!(matches!(answer, Err(Denied::Refused(_))), "{answer:?}");
+        }
+    }
+    assert_eq!(
+        asked.load(Ordering::Relaxed),
+        3,
+        "both answers are remembered"
+    );
+    tokio::time::advance(Duration::from_secs(11)).await;
+    lab.ask(None, Some("good"), &[]).await.unwrap();
+    assert_eq!(asked.load(Ordering::Relaxed), 4, "for ten seconds");
+    assert!(matches!(
+        lab.ask(None, None, &[]).await,
+        Err(Denied::Refused(_))
+    ));
+    lab.tasks.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_does_not_answer_is_neither_yes_nor_no() {
+    let lab = Lab::new(&[], Options::default()).await;
+    let tries = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&tries);
+    lab.fake.on_call(move |call| {
+        (call.verb == "create").then(|| {
+            count.fetch_add(1, Ordering::Relaxed);
+            Status::unavailable("down").into()
+        })
+    });
+    let answer = lab.ask(None, Some("t"), &[]).await;
+    let Err(Denied::Unknown(status)) = answer else {
+        panic!("{answer:?}");
+    };
+    assert_eq!(status.code, 500);
+    assert_eq!(tries.load(Ordering::Relaxed), 5);
+    let host: Arc<dyn Api> = lab.fake.clone();
+    let rights: Authorization = Authorizer::new(host, &Options::default()).into();
+    let user = UserInfo::default();
+    let path = Target::Path("/metrics");
+    assert_eq!(
+        rights.authorize(&user, "get", path).await.unwrap_err().code,
+        500
+    );
+    assert_eq!(
+        rights.authorize(&user, "get", path).await.unwrap_err().code,
+        500
+    );
+    assert_eq!(
+        tries.load(Ordering::Relaxed),
+        15,
+        "a failure is not remembered"
+    );
+    lab.tasks.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn rights_are_reviewed_and_remembered() {
+    let fake = FakeApi::new();
+    let asked = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let log = Arc::clone(&asked);
+    fake.answer(&ACCESS, move |mut review| {
+        log.lock().push(review["spec"].clone());
+        let spec = &review["spec"];
+        let allowed = spec["resourceAttributes"]["verb"] == "get";
+        review["metadata"] = json!({"name": "x"});
+        review["status"] = json!({"allowed": allowed, "reason": "because"});
+        review
+    });
+    let host: Arc<dyn Api> = fake.clone();
+    let rights: Authorization = Authorizer::new(host, &Options::default()).into();
+    let jane = UserInfo {
+        name: "jane".into(),
+        uid: "7".into(),
+        groups: vec!["g".into()],
+        extra: [("k".to_owned(), vec!["v".to_owned()])].into(),
+    };
+    let target = Target::Resource {
+        group: "work.karmada.io",
+        version: "v1alpha1",
+        resource: "works",
+        subresource: "status",
+        namespace: "ns",
+        name: "w",
+    };
+    for _ in 0..3 {
+        rights.authorize(&jane, "get", target).await.unwrap();
+        let refused = rights.authorize(&jane, "update", target).await.unwrap_err();
+        assert_eq!(refused.code, 403);
+        assert_eq!(
+            refused.message,
+            "works.work.karmada.io \"w\" is forbidden: User \"jane\" cannot update resource \"works/status\" in API group \"work.karmada.io\" in the namespace \"ns\": because"
+        );
+    }
+    let first = json!({"user": "jane", "uid": "7", "groups": ["g"], "extra": {"k": ["v"]},
+        "resourceAttributes": {"namespace": "ns", "verb": "get", "group": "work.karmada.io",
+            "version": "v1alpha1", "resource": "works", "subresource": "status", "name": "w"}});
+    assert_eq!(asked.lock().len(), 2);
+    assert_eq!(asked.lock()[0], first);
+    tokio::time::advance(Duration::from_secs(11)).await;
+    rights.authorize(&jane, "get", target).await.unwrap();
+    assert_eq!(asked.lock().len(), 3);
+    // Nobody is asked about these.
+    let master = UserInfo {
+        groups: vec![MASTERS.into()],
+        ..UserInfo::default()
+    };
+    rights.authorize(&master, "delete", target).await.unwrap();
+    for open in ["/healthz", "/livez/ping", "/readyz"] {
+        rights
+            .authorize(&UserInfo::default(), "get", Target::Path(open))
+            .await
+            .unwrap();
+    }
+    assert_eq!(asked.lock().len(), 3);
+}

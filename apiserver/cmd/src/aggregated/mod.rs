@@ -1,0 +1,218 @@
+//! Behind another API server, the *host*: it authenticates and authorises, keeps
+//! namespaces, secrets and events, and passes requests for Flotilla's groups on to
+//! this process, because Flotilla registers them there by APIServices.
+//!
+//! host ──► certificate, trust, namespaces ──► listener ──► ready ──► [`registration`]
+//!
+//! Until everything it needs was read, and whenever the store cannot be reached,
+//! nothing is said not to exist (503 instead of 404), so that the host's garbage
+//! collector deletes nothing for it.
+
+mod certificate;
+mod namespaces;
+mod registration;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use admission::Chain;
+use anyhow::Context;
+use auth::delegated;
+use client::remote::Config;
+use client::{Api, Remote, Split};
+use flotilla_http::{Check, Probe, Server};
+use machinery::UserInfo;
+use machinery::time::{Clock, SystemClock};
+use registry::{Loopback, Registry};
+use runtime::{Informers, Shutdown, Tasks};
+use watchcache::Hub;
+
+use crate::engine::{Choice, Engine};
+use crate::listen;
+use crate::plane::{self, Plane};
+use certificate::Serving;
+use namespaces::HostNamespaces;
+use registration::Registration;
+
+const STORE: &str = "store";
+/// Between looks at whether everything is there, and at a host that does not answer.
+const LOOK: Duration = Duration::from_millis(50);
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The Service by which the host reaches us.
+#[derive(Clone, Debug)]
+pub(crate) struct Service {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) port: u16,
+}
+
+/// How a plane behind a host is opened.
+pub(crate) struct Setup<'a> {
+    pub(crate) dir: &'a Path,
+    pub(crate) listen: SocketAddr,
+    pub(crate) engine: Choice,
+    pub(crate) host: Config,
+    pub(crate) service: Service,
+    pub(crate) delegated: delegated::Options,
+}
+
+/// A running plane behind a host.
+pub(crate) struct Aggregated {
+    pub(crate) plane: Plane,
+    /// The host's name, for people.
+    pub(crate) host: String,
+    registration: Registration,
+    /// Connections to the host; ended last.
+    connections: Tasks,
+}
+
+/// Whether a group is Flotilla's own; all others are the host's.
+pub(crate) fn is_own(group: &str) -> bool {
+    group.ends_with(".karmada.io")
+}
+
+impl Aggregated {
+    /// Opens the store and serves. Waits for a host that does not answer yet.
+    pub(crate) async fn start(setup: Setup<'_>) -> anyhow::Result<Self> {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let connections = Tasks::new(Shutdown::new());
+        let address = setup.host.server.to_string();
+        let host: Arc<dyn Api> = Arc::new(Remote::new(setup.host, &connections)?);
+        std::fs::create_dir_all(setup.dir)
+            .with_context(|| format!("cannot create {}", setup.dir.display()))?;
+        let engine = Engine::open(&setup.engine, &setup.dir.join(STORE)).await?;
+        let metrics = metrics::Registry::new();
+        engine.tell(&metrics);
+        let listener = listen::bind(setup.listen).await?;
+        let local = listener.local_addr().context("no local address")?;
+        let serving = Serving::open(&host, &setup.service, &clock).await?;
+
+        let server = Tasks::new(Shutdown::new());
+        let informers = Informers::new(&server);
+        let authenticator =
+            delegated::Authenticator::new(Arc::clone(&host), Arc::clone(&clock), &setup.delegated);
+        let authorizer = delegated::Authorizer::new(Arc::clone(&host), &setup.delegated);
+        server.spawn(authenticator.run(Arc::clone(&host), server.shutdown().clone()));
+        let namespaces = HostNamespaces::new(&host, &informers);
+
+        let chain = Arc::new(Chain::new(admission::Options {
+            clock: Arc::clone(&clock),
+            ..admission::Options::default()
+        }));
+        let hub = Hub::new(engine.store(), watchcache::Config::default());
+        let options = registry::Options {
+            clock: Arc::clone(&clock),
+            raw: Arc::new(plane::raw),
+            serves: is_own,
+            namespaces: Some(namespaces),
+            metrics: metrics.clone(),
+            ..registry::Options::new(Arc::clone(&chain))
+        };
+        let registry = Registry::new(engine.store(), Arc::clone(&hub), options);
+        let api: Arc<dyn Api> = Loopback::new(Arc::clone(&registry), UserInfo::internal());
+        chain.connect(Arc::clone(&api));
+        let api: Arc<dyn Api> = Split::new(api, Arc::clone(&host), is_own);
+
+        let controllers = Tasks::new(Shutdown::new());
+        let whole = whole(&engine, &authenticator, &informers);
+        let controlled = Informers::new(&controllers);
+        let mut options = plane::options(&engine, &controlled);
+        let trusted = Arc::clone(&authenticator);
+        options
+            .checks
+            .push(Check::ready("host-trust", move || trusted.ready()));
+        let followed = informers.clone();
+        options
+            .checks
+            .push(Check::ready("host-sync", move || plane::synced(&followed)));
+        options.metrics = metrics;
+        options.whole = Some(Arc::clone(&whole));
+        let served = registration::own_versions(&registry.table());
+        let http = Server::new(registry, authenticator, authorizer, options);
+        plane::listen_on(http, listener, serving.certificate(), &server)?;
+        serving.keep(&informers, &server);
+        while let Err(why) = whole() {
+            tracing::debug!(%why, "waiting");
+            tokio::time::sleep(LOOK).await;
+        }
+        let registration = Registration::new(
+            Arc::clone(&host),
+            setup.service,
+            served,
+            serving,
+            Arc::clone(&clock),
+        );
+        let plane = Plane {
+            api,
+            clock,
+            informers: controlled,
+            controllers,
+            url: listen::url(local),
+            server,
+            engine,
+            hub,
+        };
+        Ok(Self {
+            plane,
+            host: address,
+            registration,
+            connections,
+        })
+    }
+
+    /// Makes the host pass our groups on to us, and keeps it so. Resolves when all
+    /// are registered; fails when somebody else serves one of them.
+    pub(crate) async fn register(&self) -> anyhow::Result<()> {
+        self.registration.once().await?;
+        self.registration.keep(&self.plane.server);
+        Ok(())
+    }
+
+    /// Ends the controllers, then the requests, then the store and the connections.
+    pub(crate) async fn stop(&self) {
+        self.plane.stop().await;
+        self.connections.stop().await;
+    }
+}
+
+/// Whether everything is there that an answer may depend on.
+fn whole(
+    engine: &Engine,
+    authenticator: &Arc<delegated::Authenticator>,
+    informers: &Informers,
+) -> Probe {
+    let store = engine.check().probe;
+    let (trusted, followed) = (Arc::clone(authenticator), informers.clone());
+    Arc::new(move || {
+        store()?;
+        trusted.ready()?;
+        plane::synced(&followed)
+    })
+}
+
+/// Asks the host until it answers; errors that another try cannot mend are given
+/// back.
+async fn patiently<T, F>(what: &str, mut ask: impl FnMut() -> F) -> client::Result<T>
+where
+    F: Future<Output = client::Result<T>>,
+{
+    loop {
+        let error = match ask().await {
+            Ok(answer) => return Ok(answer),
+            Err(error) => error,
+        };
+        let passing = match &error {
+            client::Error::Transport { .. } => true,
+            client::Error::Status(status) => status.code == 429 || status.code >= 500,
+            client::Error::Protocol(_) => false,
+        };
+        if !passing {
+            return Err(error);
+        }
+        tracing::warn!(%error, "{what}: the host does not answer, trying again");
+        tokio::time::sleep(PAUSE).await;
+    }
+}

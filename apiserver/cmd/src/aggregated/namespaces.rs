@@ -1,0 +1,48 @@
+//! The host's namespaces: what the registry asks before it creates something.
+//!
+//! Enters: the host's Namespaces by list and watch, their heads only. A namespace
+//! that is not in the copy is asked for, so that one made a moment ago counts.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use client::{Api, At, Error, Informer, Informers, Select};
+use machinery::{Gvr, Object, Status};
+use registry::Namespaces;
+
+static NAMESPACES: Gvr = Gvr::constant("", "v1", "namespaces");
+
+pub(super) struct HostNamespaces {
+    host: Arc<dyn Api>,
+    copy: Informer,
+}
+
+impl HostNamespaces {
+    pub(super) fn new(host: &Arc<dyn Api>, informers: &Informers) -> Arc<Self> {
+        Arc::new(Self {
+            host: Arc::clone(host),
+            copy: informers.get(host, &Select::all(&NAMESPACES)),
+        })
+    }
+}
+
+#[async_trait]
+impl Namespaces for HostNamespaces {
+    async fn find(&self, name: &str) -> Result<Option<Object>, Status> {
+        if let Some(found) = self.copy.get("", name) {
+            return Ok(Some(found));
+        }
+        match self.host.get(At::one(&NAMESPACES, "", name)).await {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(Error::Status(status)) if status.code == 403 => {
+                let why = format!("the host does not let us read namespaces: {status}");
+                Err(Status::internal(why))
+            }
+            Err(error) => {
+                let why = format!("the host could not be asked for namespace {name:?}: {error}");
+                Err(Status::unavailable(why).retry_after(1))
+            }
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! APIServices: what makes the host pass a group of ours on to us.
+//!
+//! Enters: the groups and versions of the table, the Service that leads to us, the
+//! bundle to trust. Leaves: one APIService for each, kept as it should be. One that
+//! belongs to somebody else is not touched: that is an error.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use auth::rolling::with_earlier;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use client::{Api, At, Patch, Tasks, WriteOptions};
+use machinery::time::{Clock, rfc3339_seconds};
+use machinery::{Gvr, Object};
+use registry::Table;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::certificate::Serving;
+use super::{Service, is_own, patiently};
+
+static SERVICES: Gvr = Gvr::constant("apiregistration.k8s.io", "v1", "apiservices");
+static ROLES: Gvr = Gvr::constant("rbac.authorization.k8s.io", "v1", "clusterroles");
+
+const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+/// When the host was asked to look again whether we answer.
+const PROBED: &str = "flotilla.io/probed-at";
+/// As Karmada's own API server is registered.
+const GROUP_PRIORITY: u32 = 2000;
+const TOP_VERSION: u32 = 15;
+/// What was changed by others is put right, and what is not available is looked at
+/// again, this often.
+const LOOK: Duration = Duration::from_secs(30);
+/// Between the first looks, while some are not available yet; doubled each time.
+const SOON: Duration = Duration::from_secs(1);
+
+/// The labels of what Flotilla makes on the host for itself.
+pub(super) fn labels() -> Value {
+    json!({MANAGED_BY: "flotilla", "app.kubernetes.io/name": "flotilla"})
+}
+
+/// A group and version, and how it ranks among its group's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct GroupVersion {
+    group: String,
+    version: String,
+    priority: u32,
+}
+
+impl GroupVersion {
+    fn name(&self) -> String {
+        format!("{}.{}", self.version, self.group)
+    }
+}
+
+/// What of a table is registered: all of ours, the preferred version of a group
+/// first.
+pub(super) fn own_versions(table: &Table) -> Vec<GroupVersion> {
+    let own = table.groups().iter().filter(|g| is_own(&g.name));
+    own.flat_map(|group| {
+        let ranked = group.versions.iter().zip((1..=TOP_VERSION).rev());
+        ranked.map(|(version, priority)| GroupVersion {
+            group: group.name.clone(),
+            version: version.version.clone(),
+            priority,
+        })
+    })
+    .collect()
+}
+
+struct Shared {
+    host: Arc<dyn Api>,
+    service: Service,
+    served: Vec<GroupVersion>,
+    serving: Serving,
+    clock: Arc<dyn Clock>,
+}
+
+/// Keeps the APIServices. Clones are the same.
+#[derive(Clone)]
+pub(super) struct Registration(Arc<Shared>);
+
+fn desired(
+    version: &GroupVersion,
+    service: &Service,
+    bundle: &str,
+    owner: Option<&Object>,
+) -> Value {
+    let mut body = json!({
+        "apiVersion": "apiregistration.k8s.io/v1",
+        "kind": "APIService",
+        "metadata": {"name": version.name(), "labels": labels()},
+        "spec": {
+            "group": version.group,
+            "version": version.version,
+            "groupPriorityMinimum": GROUP_PRIORITY,
+            "versionPriority": version.priority,
+            "insecureSkipTLSVerify": false,
+            "caBundle": STANDARD.encode(bundle),
+            "service": {
+                "namespace": service.namespace,
+                "name": service.name,
+                "port": service.port,
+            },
+        },
+    });
+    if let Some(owner) = owner {
+        body["metadata"]["ownerReferences"] = json!([{
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "name": owner.name(),
+            "uid": owner.uid(),
+        }]);
+    }
+    body
+}
+
+/// Whether somebody else serves the group; who.
+fn foreign(found: &Value, service: &Service) -> Option<String> {
+    let theirs = &found["spec"]["service"];
+    if !theirs.is_object() {
+        return Some("a CustomResourceDefinition of the host".into());
+    }
+    let same = theirs["namespace"] == *service.namespace && theirs["name"] == *service.name;
+    let ours = found["metadata"]["labels"][MANAGED_BY] == "flotilla";
+    (!same && !ours).then(|| format!("Service {}/{}", theirs["namespace"], theirs["name"]))
+}
+
+/// Whether everything in `wanted` stands in `found` already.
+fn contains(found: &Value, wanted: &Value) -> bool {
+    match (found, wanted) {
+        (Value::Object(found), Value::Object(wanted)) => wanted.iter().all(|(key, value)| {
+            // False and absent mean the same.
+            found
+                .get(key)
+                .map_or(*value == json!(false), |f| contains(f, value))
+        }),
+        _ => found == wanted,
+    }
+}
+
+fn is_available(found: &Value) -> bool {
+    let conditions = found["status"]["conditions"].as_array();
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|c| c["type"] == "Available" && c["status"] == "True")
+}
+
+impl Registration {
+    pub(super) fn new(
+        host: Arc<dyn Api>,
+        service: Service,
+        served: Vec<GroupVersion>,
+        serving: Serving,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self(Arc::new(Shared {
+            host,
+            service,
+            served,
+            serving,
+            clock,
+        }))
+    }
+
+    /// Registers everything once; what the host takes for unavailable is looked at
+    /// anew.
+    pub(super) async fn once(&self) -> anyhow::Result<()> {
+        let bundle = self.0.serving.bundle().borrow().clone();
+        let passes = self
+            .0
+            .served
+            .iter()
+            .map(|v| self.0.ensure(v, &bundle, true));
+        futures_util::future::try_join_all(passes).await?;
+        Ok(())
+    }
+
+    /// Goes on for as long as the tasks run.
+    pub(super) fn keep(&self, tasks: &Tasks) {
+        let (shared, stop) = (Arc::clone(&self.0), tasks.shutdown().clone());
+        tasks.spawn(async move {
+            stop.unless(shared.follow()).await;
+        });
+    }
+}
+
+impl Shared {
+    async fn follow(&self) {
+        let mut bundle = self.serving.bundle();
+        let mut pause = SOON;
+        // Until then a replica may still show a certificate of before.
+        let mut settled_at = Instant::now() + LOOK;
+        loop {
+            tokio::select! {
+                changed = bundle.changed() => match changed {
+                    Ok(()) => settled_at = Instant::now() + LOOK,
+                    Err(_) => return,
+                },
+                () = tokio::time::sleep(pause) => {}
+            }
+            let trusted = bundle.borrow_and_update().clone();
+            let keep_earlier = Instant::now() < settled_at;
+            let mut all = true;
+            for version in &self.served {
+                match self.ensure(version, &trusted, keep_earlier).await {
+                    Ok(available) => all &= available,
+                    Err(error) => {
+                        all = false;
+                        tracing::warn!(error = %format!("{error:#}"), "registration");
+                    }
+                }
+            }
+            pause = if all { LOOK } else { (pause * 2).min(LOOK) };
+        }
+    }
+
+    /// Brings one APIService to what it should be; with `keep_earlier` what the host
+    /// trusted so far stays trusted. Whether the host takes us for available.
+    async fn ensure(
+        &self,
+        version: &GroupVersion,
+        bundle: &str,
+        keep_earlier: bool,
+    ) -> anyhow::Result<bool> {
+        let name = version.name();
+        let at = At::one(&SERVICES, "", &name);
+        let context = || format!("APIService {name}");
+        let found = match patiently("registration", || self.host.get(at)).await {
+            Ok(found) => found.value()?,
+            Err(error) if error.is_not_found() => {
+                let owner = self.owner().await;
+                let body = desired(version, &self.service, bundle, owner.as_ref());
+                let options = WriteOptions::default();
+                let all = At::all(&SERVICES, "");
+                match self.host.create(all, body, &options).await {
+                    // Another replica was faster; the next look compares.
+                    Err(e) if !e.is_already_exists() => return Err(e).with_context(context),
+                    _ => return Ok(false),
+                }
+            }
+            Err(error) => return Err(error).with_context(context),
+        };
+        if let Some(who) = foreign(&found, &self.service) {
+            bail!(
+                "{name} is served by {who}; remove it (and move its objects) before Flotilla can serve this group"
+            );
+        }
+        let earlier = found["spec"]["caBundle"].as_str().unwrap_or_default();
+        let earlier = STANDARD.decode(earlier).unwrap_or_default();
+        let bundle = match keep_earlier {
+            true => with_earlier(bundle, &String::from_utf8_lossy(&earlier), self.clock.now()),
+            false => bundle.to_owned(),
+        };
+        let mut change = desired(version, &self.service, &bundle, None);
+        let available = is_available(&found);
+        if contains(&found, &change) {
+            if available {
+                return Ok(true);
+            }
+            // The host probes what changes at once, and all else twice a minute.
+            let now = rfc3339_seconds(self.clock.now());
+            change = json!({"metadata": {"annotations": {PROBED: now}}});
+        }
+        let options = WriteOptions::default();
+        let patched = self.host.patch(at, Patch::Merge(change), &options).await;
+        patched.with_context(context)?;
+        Ok(available)
+    }
+
+    /// The role that was installed for us: with it, by garbage collection, go the
+    /// APIServices, so that what is uninstalled does not stay registered.
+    async fn owner(&self) -> Option<Object> {
+        let at = At::one(&ROLES, "", &self.service.name);
+        self.host.get(at).await.ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use client::fake::FakeApi;
+    use machinery::time::SystemClock;
+
+    use super::*;
+
+    fn service() -> Service {
+        Service {
+            namespace: "flotilla-system".into(),
+            name: "flotilla".into(),
+            port: 443,
+        }
+    }
+
+    fn versions() -> Vec<GroupVersion> {
+        let version = |version: &str, priority| GroupVersion {
+            group: "work.karmada.io".into(),
+            version: version.into(),
+            priority,
+        };
+        vec![version("v1alpha2", 15), version("v1alpha1", 14)]
+    }
+
+    async fn registration(fake: &Arc<FakeApi>) -> Registration {
+        let host: Arc<dyn Api> = fake.clone();
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let serving = Serving::open(&host, &service(), &clock).await.unwrap();
+        Registration::new(host, service(), versions(), serving, clock)
+    }
+
+    fn tell_available(fake: &FakeApi, name: &str) {
+        let mut found = fake.object(&SERVICES, "", name).unwrap();
+        found["status"] = json!({"conditions": [{"type": "Available", "status": "True"}]});
+        fake.seed(&SERVICES, found);
+    }
+
+    #[tokio::test]
+    async fn what_is_registered_stays_as_it_is() {
+        let fake = FakeApi::new();
+        fake.seed(
+            &ROLES,
+            json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+                   "metadata": {"name": "flotilla", "uid": "u"}}),
+        );
+        let registration = registration(&fake).await;
+        registration.once().await.unwrap();
+        let made = fake
+            .object(&SERVICES, "", "v1alpha2.work.karmada.io")
+            .unwrap();
+        assert_eq!(made["spec"]["versionPriority"], 15);
+        assert_eq!(made["spec"]["service"]["port"], 443);
+        assert_eq!(made["metadata"]["ownerReferences"][0]["uid"], "u");
+        for version in versions() {
+            tell_available(&fake, &version.name());
+        }
+        fake.clear_writes();
+        registration.once().await.unwrap();
+        assert_eq!(fake.writes(), []);
+        let mut drifted = made;
+        drifted["spec"]["service"]["port"] = json!(1);
+        fake.seed(&SERVICES, drifted);
+        registration.once().await.unwrap();
+        let healed = fake
+            .object(&SERVICES, "", "v1alpha2.work.karmada.io")
+            .unwrap();
+        assert_eq!(healed["spec"]["service"]["port"], 443);
+    }
+
+    #[tokio::test]
+    async fn the_host_is_asked_to_look_again_at_what_is_unavailable() {
+        let fake = FakeApi::new();
+        let registration = registration(&fake).await;
+        registration.once().await.unwrap();
+        tell_available(&fake, "v1alpha1.work.karmada.io");
+        fake.clear_writes();
+        registration.once().await.unwrap();
+        let poked: Vec<String> = fake.writes().into_iter().map(|w| w.name).collect();
+        assert_eq!(poked, ["v1alpha2.work.karmada.io"]);
+    }
+
+    #[tokio::test]
+    async fn what_others_serve_is_left_to_them() {
+        let name = "v1alpha2.work.karmada.io";
+        let theirs = |spec: Value| {
+            json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+                   "metadata": {"name": name}, "spec": spec})
+        };
+        for (spec, who) in [
+            (
+                json!({"group": "work.karmada.io"}),
+                "CustomResourceDefinition",
+            ),
+            (
+                json!({"service": {"namespace": "karmada-system", "name": "other"}}),
+                "other",
+            ),
+        ] {
+            let fake = FakeApi::new();
+            fake.seed(&SERVICES, theirs(spec));
+            let error = registration(&fake).await.once().await.unwrap_err();
+            assert!(error.to_string().contains(who), "{error}");
+            let kept = fake.object(&SERVICES, "", name).unwrap();
+            assert!(kept["spec"]["caBundle"].is_null());
+        }
+    }
+
+    #[test]
+    fn absence_is_false() {
+        let check = |found: Value, wanted: Value, expect: bool| {
+            assert_eq!(contains(&found, &wanted), expect, "{found} {wanted}");
+        };
+        check(json!({"a": 1, "b": 2}), json!({"a": 1}), true);
+        check(json!({"a": 1}), json!({"a": 1, "b": false}), true);
+        check(json!({"a": {"c": 1}}), json!({"a": {"c": 2}}), false);
+        check(json!({}), json!({"a": 1}), false);
+    }
+}

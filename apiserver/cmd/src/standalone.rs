@@ -1,0 +1,157 @@
+//! A plane that is whole in itself: it knows who asks and what they may, and keeps
+//! its keys in its directory. The control plane is one by default, and so is a
+//! simulated member.
+
+use std::net::SocketAddr;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use admission::Chain;
+use anyhow::Context;
+use auth::Authenticator;
+use auth::pki::Pki;
+use auth::rbac::Authorizer;
+use auth::tls::Certificate;
+use auth::token::Signer;
+use client::Api;
+use flotilla_http::Server;
+use machinery::UserInfo;
+use machinery::time::{Clock, SystemClock};
+use registry::{Loopback, Registry};
+use runtime::{Informers, Shutdown, Tasks};
+use watchcache::Hub;
+
+use crate::engine::{Choice, Engine};
+use crate::listen;
+use crate::plane::{self, Plane};
+
+const STORE: &str = "store";
+const KEYS: &str = "pki";
+const KUBECONFIG: &str = "kubeconfig";
+
+/// How a plane is opened.
+pub(crate) struct Setup<'a> {
+    pub(crate) dir: &'a Path,
+    pub(crate) listen: SocketAddr,
+    pub(crate) engine: Choice,
+    /// Whether a port left open is the same at the next start.
+    pub(crate) keep_port: bool,
+    /// Whether Karmada's groups are served beside the built-in kinds.
+    pub(crate) federation: bool,
+}
+
+/// A running plane with its identities.
+pub(crate) struct Standalone {
+    plane: Plane,
+    pub(crate) kubeconfig: PathBuf,
+    pub(crate) root_ca: String,
+    pub(crate) signer: Arc<Signer>,
+}
+
+impl Deref for Standalone {
+    type Target = Plane;
+
+    fn deref(&self) -> &Plane {
+        &self.plane
+    }
+}
+
+impl Standalone {
+    /// Opens the directory and serves.
+    pub(crate) async fn start(setup: Setup<'_>) -> anyhow::Result<Self> {
+        let dir = setup.dir;
+        std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let engine = Engine::open(&setup.engine, &dir.join(STORE)).await?;
+        let metrics = metrics::Registry::new();
+        engine.tell(&metrics);
+        let listener = if setup.keep_port {
+            listen::bind_remembered(dir, setup.listen).await?
+        } else {
+            listen::bind(setup.listen).await?
+        };
+        let address = listener.local_addr().context("no local address")?;
+        let pki = Pki::open(&dir.join(KEYS), &[address.ip().to_string()], clock.now())?;
+        let signer = Arc::new(Signer::new(&pki.token_key_pem)?);
+        let authenticator = Authenticator::new(
+            Some(pki.verifier()?),
+            Arc::clone(&signer),
+            Arc::clone(&clock),
+        );
+        let authorizer = Authorizer::new();
+        let chain = Arc::new(Chain::new(admission::Options {
+            clock: Arc::clone(&clock),
+            ..admission::Options::default()
+        }));
+        let hub = Hub::new(engine.store(), watchcache::Config::default());
+        let options = registry::Options {
+            clock: Arc::clone(&clock),
+            creators: flotilla_http::creators(&authenticator, &authorizer),
+            raw: Arc::new(plane::raw),
+            serves: if setup.federation {
+                |_| true
+            } else {
+                |group| !group.ends_with(".karmada.io")
+            },
+            metrics: metrics.clone(),
+            ..registry::Options::new(Arc::clone(&chain))
+        };
+        let registry = Registry::new(engine.store(), Arc::clone(&hub), options);
+        registry
+            .bootstrap()
+            .await
+            .context("cannot write the initial objects")?;
+        let api: Arc<dyn Api> = Loopback::new(Arc::clone(&registry), UserInfo::internal());
+        chain.connect(Arc::clone(&api));
+        authenticator.attach(Arc::clone(&api));
+
+        let server = Tasks::new(Shutdown::new());
+        let (crds, stop) = (Arc::clone(&registry), server.shutdown().clone());
+        server.spawn(async move { crds.run(async move { stop.wait().await }).await });
+        let (rights, stop) = (
+            Arc::clone(&authorizer).run(Arc::clone(&api)),
+            server.shutdown().clone(),
+        );
+        server.spawn(async move {
+            tokio::select! {
+                () = rights => {}
+                () = stop.wait() => {}
+            }
+        });
+        authorizer.wait_synced().await;
+        let controllers = Tasks::new(Shutdown::new());
+        let informers = Informers::new(&controllers);
+        let options = flotilla_http::Options {
+            metrics,
+            // What a fleet of simulated members does in one process is told by its
+            // control plane, once.
+            process_metrics: setup.federation,
+            ..plane::options(&engine, &informers)
+        };
+        let http = Server::new(registry, authenticator, authorizer, options);
+        let (chain, key) = pki.serving_der()?;
+        let certificate = Certificate::new(chain, key)?;
+        plane::listen_on(http, listener, &certificate, &server)?;
+
+        let url = listen::url(address);
+        let kubeconfig = dir.join(KUBECONFIG);
+        auth::pki::write(&kubeconfig, &pki.admin_kubeconfig(&url), 0o600)?;
+        let plane = Plane {
+            api,
+            clock,
+            informers,
+            controllers,
+            url,
+            server,
+            engine,
+            hub,
+        };
+        Ok(Self {
+            plane,
+            kubeconfig,
+            root_ca: pki.ca_pem.clone(),
+            signer,
+        })
+    }
+}
