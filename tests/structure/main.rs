@@ -57,7 +57,7 @@ fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("status", pipeline),
         ("clusters", pipeline),
         // Tests alone stand on it.
-        ("harness", &[]),
+        ("harness", &["auth"]),
     ])
 }
 

@@ -45,6 +45,9 @@ pub struct Options {
     pub ready_after: Duration,
     /// Told by the nodes.
     pub kubelet_version: String,
+    /// Whether the workload controllers run, not the kubelet alone. Beside a
+    /// kube-controller-manager they must not: both would make pods.
+    pub controllers: bool,
 }
 
 impl Default for Options {
@@ -56,6 +59,7 @@ impl Default for Options {
             pods_per_node: 500,
             ready_after: Duration::from_millis(100),
             kubelet_version: "v1.36.0".into(),
+            controllers: true,
         }
     }
 }
@@ -162,11 +166,11 @@ impl Hollow {
         let names: Vec<String> = (0..options.nodes).map(|n| format!("node-{n}")).collect();
         nodes::provide(&*api, &names, &options, clock.now()).await?;
         let capacity = Capacity::new(names.into_iter(), room);
-        let parents =
-            Kind::ALL.map(|kind| (kind, informers.get(&api, &Select::all(kind.resource()))));
+        let kinds = Kind::ALL.into_iter().filter(|_| options.controllers);
+        let parents = kinds.map(|kind| (kind, informers.get(&api, &Select::all(kind.resource()))));
         let hollow = Arc::new(Self {
             pods: informers.get(&api, &Select::all(&PODS)),
-            parents: parents.into(),
+            parents: parents.collect(),
             api,
             clock,
             options,
@@ -186,29 +190,33 @@ impl Hollow {
         if tasks.shutdown().unless(listed).await.is_none() {
             return Ok(hollow);
         }
-        let it = Arc::clone(&hollow);
+        hollow.work(tasks);
+        Ok(hollow)
+    }
+
+    fn work(self: &Arc<Self>, tasks: &Tasks) {
+        let it = Arc::clone(self);
         run_workers(
             tasks,
             "hollow-workloads",
-            &hollow.workloads,
+            &self.workloads,
             WORKERS,
             move |key| {
                 let it = Arc::clone(&it);
                 async move { it.reconcile(key).await }
             },
         );
-        let it = Arc::clone(&hollow);
+        let it = Arc::clone(self);
         run_workers(
             tasks,
             "hollow-kubelet",
-            &hollow.kubelet,
+            &self.kubelet,
             KUBELET_WORKERS,
             move |key| {
                 let it = Arc::clone(&it);
                 async move { it.tend(&key).await }
             },
         );
-        Ok(hollow)
     }
 
     fn listen(self: &Arc<Self>) {
@@ -220,7 +228,9 @@ impl Hollow {
                 .collect()
         };
         self.pods.add_index(BY_OWNER, by_owner);
-        self.parents[&Kind::ReplicaSet].add_index(BY_OWNER, by_owner);
+        if let Some(sets) = self.parents.get(&Kind::ReplicaSet) {
+            sets.add_index(BY_OWNER, by_owner);
+        }
         for (kind, informer) in &self.parents {
             let (kind, queue) = (*kind, self.workloads.clone());
             informer.on_change(move |change| {
@@ -232,7 +242,9 @@ impl Hollow {
         self.pods.on_change(move |change| {
             if let Some(it) = it.upgrade() {
                 it.pod_changed(change);
-                wake_owner(&it.workloads, change);
+                if it.options.controllers {
+                    wake_owner(&it.workloads, change);
+                }
             }
         });
     }

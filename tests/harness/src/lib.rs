@@ -1,13 +1,15 @@
 //! What integration tests stand on: processes of the binary under test, and the
 //! real components beside it.
 //!
-//! [`tools`] (where programs are) ──► a test's own processes, dead with their handle
+//! [`tools`] (where programs are) ──► [`Daemon`] ──► [`Etcd`] ──► [`Cluster`]
+//!                                                └── [`Relay`] between any two
 //!
-//! Only tests depend on this crate. Nothing here is installed, no port is fixed,
-//! and nothing outlives the test that started it. What goes wrong here panics with
-//! what was seen, as an assertion would.
+//! Only tests depend on this crate. Nothing here is installed, everything listens
+//! on loopback, and nothing outlives the test that started it. What goes wrong here
+//! panics with what was seen, as an assertion would.
 //!
-//! Entry points: [`tools::tools`], [`Process`].
+//! Entry points: [`tools::tools`], [`Process`], [`Etcd`], [`Cluster`], [`Relay`],
+//! and to ask whatever was started: [`Server`].
 
 #![expect(
     clippy::unwrap_used,
@@ -15,8 +17,29 @@
     reason = "a test ends where its machine fails it"
 )]
 
+pub mod cluster;
+pub mod daemon;
+pub mod etcd;
+pub mod objects;
+pub mod port;
 pub mod process;
+pub mod relay;
+pub mod server;
 pub mod tools;
 
+pub use cluster::Cluster;
+pub use daemon::Daemon;
+pub use etcd::Etcd;
 pub use process::Process;
+pub use relay::Relay;
+pub use server::Server;
 pub use tools::tools;
+
+/// Between two looks at something, on threads that wait for nothing else.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "there is no runtime whose worker could be blocked"
+)]
+fn pause(time: std::time::Duration) {
+    std::thread::sleep(time);
+}

@@ -7,9 +7,11 @@
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
+
+use crate::daemon::{bound, spawn};
 
 const START: Duration = Duration::from_secs(60);
 
@@ -24,14 +26,15 @@ impl Process {
     /// gets ready.
     pub fn start(program: &str, arguments: &[&str], log: &Path) -> (Self, String) {
         let errors = OpenOptions::new().create(true).append(true).open(log);
-        let child = Command::new(program)
+        let mut command = bound(Path::new(program));
+        command
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(errors.unwrap())
-            .spawn()
-            .unwrap();
-        let mut process = Self { child };
+            .stderr(errors.unwrap());
+        let mut process = Self {
+            child: spawn(command).unwrap(),
+        };
         let line = process.first_line();
         let address = line
             .strip_prefix("ready https://")

@@ -1,14 +1,16 @@
-//! Objects as stories write them, and the resources they belong to.
+//! Objects as tests write them, and the resources they belong to.
+//!
+//! Leaves: trees of values. Touches nothing.
 
 use machinery::Gvr;
 use serde_json::{Value, json};
 
 macro_rules! resources {
     ($($constant:ident $group:literal $version:literal $plural:literal $kind:literal;)*) => {
-        $(pub(crate) static $constant: Gvr = Gvr::constant($group, $version, $plural);)*
+        $(pub static $constant: Gvr = Gvr::constant($group, $version, $plural);)*
 
         /// Where an object belongs.
-        pub(crate) fn gvr(object: &Value) -> &'static Gvr {
+        pub fn gvr(object: &Value) -> &'static Gvr {
             match object["kind"].as_str() {
                 $(Some($kind) => &$constant,)*
                 other => panic!("no resource known for {other:?}"),
@@ -29,6 +31,10 @@ resources! {
     JOBS "batch" "v1" "jobs" "Job";
     INGRESSES "networking.k8s.io" "v1" "ingresses" "Ingress";
     CLUSTER_ROLES "rbac.authorization.k8s.io" "v1" "clusterroles" "ClusterRole";
+    PODS "" "v1" "pods" "Pod";
+    DEFINITIONS "apiextensions.k8s.io" "v1" "customresourcedefinitions" "CustomResourceDefinition";
+    API_SERVICES "apiregistration.k8s.io" "v1" "apiservices" "APIService";
+    WIDGETS "example.org" "v1" "widgets" "Widget";
     CLUSTERS "cluster.karmada.io" "v1alpha1" "clusters" "Cluster";
     POLICIES "policy.karmada.io" "v1alpha1" "propagationpolicies" "PropagationPolicy";
     CLUSTER_POLICIES "policy.karmada.io" "v1alpha1" "clusterpropagationpolicies" "ClusterPropagationPolicy";
@@ -38,7 +44,7 @@ resources! {
     WORKS "work.karmada.io" "v1alpha1" "works" "Work";
 }
 
-pub(crate) fn deployment(namespace: &str, name: &str, replicas: i64) -> Value {
+pub fn deployment(namespace: &str, name: &str, replicas: i64) -> Value {
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": name, "namespace": namespace, "labels": {"app": name}},
@@ -47,16 +53,38 @@ pub(crate) fn deployment(namespace: &str, name: &str, replicas: i64) -> Value {
 }
 
 /// A pod template of one container.
-pub(crate) fn pods(name: &str) -> Value {
+pub fn pods(name: &str) -> Value {
     json!({"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "c", "image": "nginx:1.27"}]}})
 }
 
-pub(crate) fn config_map(namespace: &str, name: &str, value: &str) -> Value {
+pub fn config_map(namespace: &str, name: &str, value: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}, "data": {"k": value}})
 }
 
+pub fn secret(namespace: &str, name: &str, value: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": namespace}, "stringData": {"k": value}})
+}
+
+/// The definition of [`widget`]s, which have a status that clients write.
+pub fn widgets() -> Value {
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.org"},
+        "spec": {
+            "group": "example.org", "scope": "Namespaced",
+            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}, "subresources": {"status": {}}}],
+        },
+    })
+}
+
+pub fn widget(namespace: &str, name: &str, size: i64) -> Value {
+    json!({"apiVersion": "example.org/v1", "kind": "Widget", "metadata": {"name": name, "namespace": namespace}, "spec": {"size": size}})
+}
+
 /// A policy that brings one object to clusters.
-pub(crate) fn policy(namespace: &str, name: &str, object: &Value, clusters: &[&str]) -> Value {
+pub fn policy(namespace: &str, name: &str, object: &Value, clusters: &[&str]) -> Value {
     json!({
         "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
         "metadata": {"name": name, "namespace": namespace},
@@ -68,12 +96,7 @@ pub(crate) fn policy(namespace: &str, name: &str, object: &Value, clusters: &[&s
 }
 
 /// A policy that divides replicas by weights.
-pub(crate) fn divided(
-    namespace: &str,
-    name: &str,
-    object: &Value,
-    weights: &[(&str, i64)],
-) -> Value {
+pub fn divided(namespace: &str, name: &str, object: &Value, weights: &[(&str, i64)]) -> Value {
     let clusters: Vec<&str> = weights.iter().map(|(c, _)| *c).collect();
     let list: Vec<Value> = weights
         .iter()
@@ -88,18 +111,18 @@ pub(crate) fn divided(
 }
 
 /// What selects one object by its name.
-pub(crate) fn selector(object: &Value) -> Value {
+pub fn selector(object: &Value) -> Value {
     json!({"apiVersion": object["apiVersion"], "kind": object["kind"], "name": object["metadata"]["name"]})
 }
 
 /// The same spec for all namespaces.
-pub(crate) fn cluster_wide(mut policy: Value) -> Value {
+pub fn cluster_wide(mut policy: Value) -> Value {
     policy["kind"] = json!("ClusterPropagationPolicy");
     policy["metadata"] = json!({"name": policy["metadata"]["name"]});
     policy
 }
 
 /// The namespace of a cluster's works.
-pub(crate) fn works_of(cluster: &str) -> String {
+pub fn works_of(cluster: &str) -> String {
     format!("karmada-es-{cluster}")
 }

@@ -1,0 +1,38 @@
+//! A control plane alone, whose members are real clusters.
+
+use harness::daemon::Kept;
+use harness::objects::CLUSTERS;
+use harness::{Process, Server};
+
+use crate::propagation;
+use crate::world::{BINARY, Members, flotilla, join, path};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn real_clusters_as_members() {
+    let Some(members) = Members::start().await else {
+        return;
+    };
+    let dir = Kept::new();
+    let data = path(dir.path());
+    let arguments = ["serve", "--listen", "127.0.0.1:0", "--data-dir", &data];
+    let (_process, _) = Process::start(BINARY, &arguments, &dir.path().join("log"));
+    let kubeconfig = dir.path().join("kubeconfig");
+    let control = Server::connect("control plane", &kubeconfig);
+    for member in &members.all {
+        join(&control, &kubeconfig, member).await;
+    }
+    propagation::story(&control, &members, "alone").await;
+    for member in &members.all {
+        let (at, of) = (path(&kubeconfig), path(&member.cluster.kubeconfig));
+        let arguments = [
+            "unjoin",
+            member.name,
+            "--cluster-kubeconfig",
+            &of,
+            "--kubeconfig",
+            &at,
+        ];
+        flotilla(&arguments).await;
+        control.until_gone(&CLUSTERS, "", member.name).await;
+    }
+}

@@ -1,0 +1,16 @@
+//! Flotilla among real components: etcd, kube-apiservers and
+//! kube-controller-managers of its host and of its members, on loopback.
+//!
+//! Stories take the control plane they are told at: alone, or behind its host.
+//! Nothing sleeps: a story waits until what it wants to see is there, and shows
+//! the last it saw when it is not.
+#![expect(clippy::unwrap_used, reason = "a test ends where its machine fails it")]
+
+/// Clusters of real components.
+mod world;
+
+/// Policy in, objects in members, status back on the template.
+mod propagation;
+
+/// Alone, with members that are real clusters.
+mod alone;

@@ -1,0 +1,305 @@
+//! A real Kubernetes control plane on loopback: kube-apiserver on an etcd, with a
+//! kube-controller-manager beside it.
+//!
+//! Enters: which etcd, which controllers. Leaves: kubeconfigs for any user, the
+//! front proxy's certificate, and a [`Daemon`] for each program. Files are in a
+//! directory that goes with it; nothing listens beyond loopback.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use auth::pki::{Identity, Pki, kubeconfig};
+use client::remote::kubeconfig::Source;
+use client::{Api, Remote, Shutdown, Tasks};
+use jiff::Timestamp;
+use rcgen::KeyPair;
+
+use crate::daemon::Kept;
+use crate::{Daemon, Etcd, port, tools};
+
+const READY: Duration = Duration::from_secs(120);
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The controllers beside a control plane whose templates must not be run.
+pub const HOST: &str = "namespace,garbagecollector,serviceaccount-token,ttl-after-finished,\
+    bootstrapsigner,tokencleaner,csrcleaner,csrsigning,clusterrole-aggregation";
+/// All that are on by default, as in a cluster with workloads, but for the one that
+/// gives up nodes without heartbeats: hollow nodes send none.
+pub const FULL: &str = "*,-nodelifecycle";
+
+/// The name in the certificate by which the aggregator shows who it is.
+pub const FRONT_PROXY: &str = "front-proxy-client";
+
+/// What a cluster is made of.
+pub struct Options<'a> {
+    /// Under which its keys lie in etcd; unlike any other's there.
+    pub name: &'a str,
+    /// [`HOST`], [`FULL`], or names with commas; empty: no controller manager.
+    pub controllers: &'a str,
+    /// Further flags of the kube-apiserver.
+    pub flags: &'a [String],
+}
+
+/// A running cluster. Dropping it kills its programs.
+///
+/// ```ignore
+/// let Some(etcd) = Etcd::start(etcd::NEW, 1) else { return };
+/// let options = Options { name: "host", controllers: cluster::HOST, flags: &[] };
+/// let Some(mut host) = Cluster::start(&options, &etcd) else { return };
+/// let api = host.api();                          // as a member of system:masters
+/// let jane = host.user("jane", &["developers"]); // a kubeconfig of hers
+/// host.apiserver.kill();
+/// host.apiserver.again();
+/// host.wait();
+/// ```
+pub struct Cluster {
+    pub apiserver: Daemon,
+    pub manager: Option<Daemon>,
+    /// `https://127.0.0.1:PORT`, the same after a restart.
+    pub server: String,
+    /// Of the administrator.
+    pub kubeconfig: PathBuf,
+    pki: Pki,
+    front: Pki,
+    dir: Kept,
+}
+
+impl Cluster {
+    /// Ready when this returns. `None`: the programs cannot be had here, which was
+    /// said.
+    pub fn start(options: &Options<'_>, etcd: &Etcd) -> Option<Self> {
+        let [apiserver, manager] = tools(["kube-apiserver", "kube-controller-manager"])?;
+        let dir = Kept::new();
+        let now = Timestamp::now();
+        let pki = Pki::open(&dir.path().join("pki"), &[], now).unwrap();
+        let front = Pki::open(&dir.path().join("front"), &[], now).unwrap();
+        let port = port::free();
+        let server = format!("https://127.0.0.1:{port}");
+        let files = Files { dir: dir.path() };
+        files.write(&pki, &front, &server);
+        let mut flags = apiserver_flags(&files, options.name, port, etcd);
+        flags.extend_from_slice(options.flags);
+        let mut cluster = Self {
+            apiserver: Daemon::start(&apiserver, flags, &dir.path().join("apiserver.log")),
+            manager: None,
+            kubeconfig: files.path("admin.kubeconfig").into(),
+            server,
+            pki,
+            front,
+            dir,
+        };
+        cluster.wait();
+        if !options.controllers.is_empty() {
+            let files = Files {
+                dir: cluster.dir.path(),
+            };
+            let flags = manager_flags(&files, options.controllers, has_insecure_port(&manager));
+            let log = cluster.dir.path().join("manager.log");
+            cluster.manager = Some(Daemon::start(&manager, flags, &log));
+        }
+        Some(cluster)
+    }
+
+    /// Waits until the kube-apiserver says that it is ready.
+    pub fn wait(&mut self) {
+        let end = Instant::now() + READY;
+        loop {
+            self.apiserver.assert_running();
+            let Err(why) = readyz(&self.kubeconfig) else {
+                return;
+            };
+            let log = || self.apiserver.log_end();
+            assert!(Instant::now() < end, "kube-apiserver: {why}\n{}", log());
+            crate::pause(PAUSE);
+        }
+    }
+
+    /// The administrator's connection. Must be called where tokio runs.
+    pub fn api(&self) -> std::sync::Arc<dyn Api> {
+        connect(&self.kubeconfig)
+    }
+
+    /// A kubeconfig of a user by a client certificate.
+    pub fn user(&self, user: &str, groups: &[&str]) -> PathBuf {
+        let identity = self.identity(user, groups);
+        let text = kubeconfig(&self.server, &self.pki.ca_pem, user, &identity);
+        let path = self
+            .dir
+            .path()
+            .join(format!("user-{}", user.replace('/', "-")));
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// A client certificate of this cluster's authority.
+    pub fn identity(&self, user: &str, groups: &[&str]) -> Identity {
+        let groups: Vec<String> = groups.iter().map(|g| (*g).to_owned()).collect();
+        self.pki.client(user, &groups, Timestamp::now()).unwrap()
+    }
+
+    /// What the aggregator shows to servers behind it: whoever holds it may say who
+    /// the user is. With another name than [`FRONT_PROXY`] it may not.
+    pub fn front_proxy(&self, name: &str) -> Identity {
+        self.front.client(name, &[], Timestamp::now()).unwrap()
+    }
+
+    /// The authority that signed the serving certificate and those of clients.
+    pub fn ca_pem(&self) -> &str {
+        &self.pki.ca_pem
+    }
+
+    /// Logs, keys, kubeconfigs; and room for a test's own files.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+}
+
+/// A connection by a kubeconfig. Must be called where tokio runs.
+pub fn connect(kubeconfig: &Path) -> std::sync::Arc<dyn Api> {
+    let config = Source::file(kubeconfig).load().unwrap();
+    std::sync::Arc::new(Remote::new(config, &Tasks::new(Shutdown::new())).unwrap())
+}
+
+/// Asks on a thread of its own, since the caller may be inside of a runtime.
+fn readyz(kubeconfig: &Path) -> Result<(), String> {
+    let (tell, told) = mpsc::channel();
+    let kubeconfig = kubeconfig.to_owned();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        let asked = runtime.unwrap().block_on(async {
+            let api = connect(&kubeconfig);
+            let asked = tokio::time::timeout(Duration::from_secs(5), api.raw("/readyz"));
+            asked
+                .await
+                .map_err(|_| "no answer".to_owned())?
+                .map_err(|e| e.to_string())
+        });
+        let _ = tell.send(asked.map(|_| ()));
+    });
+    told.recv()
+        .unwrap_or_else(|_| Err("asking failed".to_owned()))
+}
+
+/// Where things lie in a cluster's directory.
+struct Files<'a> {
+    dir: &'a Path,
+}
+
+impl Files<'_> {
+    fn path(&self, name: &str) -> String {
+        self.dir.join(name).display().to_string()
+    }
+
+    fn write(&self, pki: &Pki, front: &Pki, server: &str) {
+        let now = Timestamp::now();
+        let proxy = front.client(FRONT_PROXY, &[], now).unwrap();
+        let kubelet = pki
+            .client("kube-apiserver-kubelet-client", &[], now)
+            .unwrap();
+        let masters = ["system:masters".to_owned()];
+        let manager = pki
+            .client("system:kube-controller-manager", &masters, now)
+            .unwrap();
+        let manager = kubeconfig(server, &pki.ca_pem, "manager", &manager);
+        let tokens = KeyPair::from_pem(&pki.token_key_pem).unwrap();
+        for (name, text) in [
+            ("proxy.crt", &proxy.certificate_pem),
+            ("proxy.key", &proxy.key_pem),
+            ("kubelet.crt", &kubelet.certificate_pem),
+            ("kubelet.key", &kubelet.key_pem),
+            ("tokens.pub", &tokens.public_key_pem()),
+            ("manager.kubeconfig", &manager),
+            ("admin.kubeconfig", &pki.admin_kubeconfig(server)),
+        ] {
+            std::fs::write(self.dir.join(name), text).unwrap();
+        }
+    }
+}
+
+fn flags(pairs: Vec<(&str, String)>) -> Vec<String> {
+    let pairs = pairs.into_iter();
+    pairs
+        .map(|(name, value)| format!("--{name}={value}"))
+        .collect()
+}
+
+fn apiserver_flags(files: &Files<'_>, name: &str, port: u16, etcd: &Etcd) -> Vec<String> {
+    let mut all = vec![
+        ("etcd-servers", etcd.endpoints()),
+        ("etcd-prefix", format!("/{name}")),
+        ("bind-address", "127.0.0.1".into()),
+        ("advertise-address", "127.0.0.1".into()),
+        ("secure-port", port.to_string()),
+        // There is nobody to whom the Service of the API server could lead.
+        ("endpoint-reconciler-type", "none".into()),
+        ("service-cluster-ip-range", "10.96.0.0/16".into()),
+        ("tls-cert-file", files.path("pki/server.crt")),
+        ("tls-private-key-file", files.path("pki/server.key")),
+        ("client-ca-file", files.path("pki/ca.crt")),
+        ("authorization-mode", "Node,RBAC".into()),
+        (
+            "service-account-issuer",
+            "https://kubernetes.default.svc".into(),
+        ),
+        ("service-account-key-file", files.path("tokens.pub")),
+        ("service-account-signing-key-file", files.path("pki/sa.key")),
+        ("requestheader-client-ca-file", files.path("front/ca.crt")),
+        ("requestheader-allowed-names", FRONT_PROXY.into()),
+        ("requestheader-username-headers", "X-Remote-User".into()),
+        ("requestheader-group-headers", "X-Remote-Group".into()),
+        (
+            "requestheader-extra-headers-prefix",
+            "X-Remote-Extra-".into(),
+        ),
+        ("proxy-client-cert-file", files.path("proxy.crt")),
+        ("proxy-client-key-file", files.path("proxy.key")),
+        ("enable-aggregator-routing", "false".into()),
+        ("kubelet-client-certificate", files.path("kubelet.crt")),
+        ("kubelet-client-key", files.path("kubelet.key")),
+        ("kubelet-preferred-address-types", "InternalIP".into()),
+        ("allow-privileged", "true".into()),
+        ("enable-bootstrap-token-auth", "true".into()),
+        ("profiling", "false".into()),
+    ];
+    if let Some(tls) = etcd.tls() {
+        let path = |p: &PathBuf| p.display().to_string();
+        all.push(("etcd-cafile", path(&tls.ca)));
+        all.push(("etcd-certfile", path(&tls.certificate)));
+        all.push(("etcd-keyfile", path(&tls.key)));
+    }
+    flags(all)
+}
+
+fn manager_flags(files: &Files<'_>, controllers: &str, insecure_port: bool) -> Vec<String> {
+    let mut all = vec![
+        ("kubeconfig", files.path("manager.kubeconfig")),
+        ("controllers", controllers.to_owned()),
+        ("leader-elect", "false".into()),
+        ("bind-address", "127.0.0.1".into()),
+        ("secure-port", port::free().to_string()),
+        ("cert-dir", files.path("manager")),
+        ("root-ca-file", files.path("pki/ca.crt")),
+        ("service-account-private-key-file", files.path("pki/sa.key")),
+        ("cluster-signing-cert-file", files.path("pki/ca.crt")),
+        ("cluster-signing-key-file", files.path("pki/ca.key")),
+        ("kube-api-qps", "200".into()),
+        ("kube-api-burst", "400".into()),
+        ("profiling", "false".into()),
+    ];
+    if insecure_port {
+        all.push(("port", "0".into()));
+    }
+    flags(all)
+}
+
+/// Old ones open a port without TLS unless they are told not to, newer ones no
+/// longer know the flag.
+fn has_insecure_port(manager: &Path) -> bool {
+    let help = Command::new(manager).arg("--help").output().unwrap();
+    let help = String::from_utf8_lossy(&help.stdout).into_owned();
+    help.lines().any(|l| l.trim_start().starts_with("--port "))
+}

@@ -1,0 +1,188 @@
+//! A program that runs beside a test, and everything that can happen to it.
+//!
+//! Enters: a program, its arguments, where its log goes. Leaves: a [`Daemon`].
+//! Starts and signals processes; each dies with its handle, or with this process
+//! however that ends.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{OnceLock, mpsc};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// A program has this long to end by itself.
+const END: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// A command that the kernel kills when this process is gone.
+pub fn bound(program: &Path) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+    command
+}
+
+/// Starts a [`bound`] command. The kernel takes the thread for the parent, and
+/// threads of tests end early: one thread that never does starts them all.
+pub fn spawn(command: Command) -> io::Result<Child> {
+    type Order = (Command, mpsc::Sender<io::Result<Child>>);
+    static ORDERS: OnceLock<mpsc::Sender<Order>> = OnceLock::new();
+    let orders = ORDERS.get_or_init(|| {
+        let (orders, taken) = mpsc::channel::<Order>();
+        std::thread::spawn(move || {
+            for (mut command, answer) in taken {
+                let _ = answer.send(command.spawn());
+            }
+        });
+        orders
+    });
+    let (answer, answered) = mpsc::channel();
+    orders.send((command, answer)).unwrap();
+    answered.recv().unwrap()
+}
+
+/// A directory that goes with its handle, unless a test fails: then it stays, for
+/// its logs, and is named on standard error.
+pub struct Kept(TempDir);
+
+impl Kept {
+    pub fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Default for Kept {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.disable_cleanup(true);
+            let _ = writeln!(io::stderr(), "kept: {}", self.0.path().display());
+        }
+    }
+}
+
+/// A program with its arguments. Dropping it is a `kill -9`.
+pub struct Daemon {
+    program: PathBuf,
+    arguments: Vec<String>,
+    log: PathBuf,
+    child: Option<Child>,
+}
+
+impl Daemon {
+    /// Starts it. What it prints is appended to `log`.
+    pub fn start(program: &Path, arguments: Vec<String>, log: &Path) -> Self {
+        let mut daemon = Self {
+            program: program.to_owned(),
+            arguments,
+            log: log.to_owned(),
+            child: None,
+        };
+        daemon.again();
+        daemon
+    }
+
+    /// Starts it with the same arguments; it must not be running.
+    pub fn again(&mut self) {
+        assert!(self.child.is_none(), "{} runs already", self.name());
+        let log = OpenOptions::new().create(true).append(true).open(&self.log);
+        let log = log.unwrap();
+        let mut command = bound(&self.program);
+        command
+            .args(&self.arguments)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log);
+        self.child = Some(spawn(command).unwrap());
+    }
+
+    /// SIGKILL; nothing is left when this returns. A stopped process dies too.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// SIGTERM, and waits until it has ended.
+    pub fn stop(&mut self) {
+        self.signal("-TERM");
+        let end = Instant::now() + END;
+        let child = self.child.as_mut().unwrap();
+        while child.try_wait().unwrap().is_none() {
+            assert!(
+                Instant::now() < end,
+                "{} does not end",
+                self.program.display()
+            );
+            crate::pause(PAUSE);
+        }
+        self.child = None;
+    }
+
+    /// SIGSTOP: it holds its connections and does nothing.
+    pub fn suspend(&self) {
+        self.signal("-STOP");
+    }
+
+    /// SIGCONT.
+    pub fn resume(&self) {
+        self.signal("-CONT");
+    }
+
+    /// Whether it was started and neither killed nor stopped since.
+    pub fn runs(&self) -> bool {
+        self.child.is_some()
+    }
+
+    /// Panics with the end of the log when the program has ended by itself.
+    pub fn assert_running(&mut self) {
+        let ended = self.child.as_mut().and_then(|c| c.try_wait().unwrap());
+        if let Some(status) = ended {
+            panic!("{} ended: {status}\n{}", self.name(), self.log_end());
+        }
+    }
+
+    pub fn pid(&self) -> u32 {
+        let child = self.child.as_ref();
+        child
+            .unwrap_or_else(|| panic!("{} does not run", self.name()))
+            .id()
+    }
+
+    /// The last lines of what it printed.
+    pub fn log_end(&self) -> String {
+        let all = std::fs::read(&self.log).unwrap_or_default();
+        let all = String::from_utf8_lossy(&all);
+        let lines: Vec<&str> = all.lines().collect();
+        lines[lines.len().saturating_sub(40)..].join("\n")
+    }
+
+    fn name(&self) -> String {
+        let name = self.program.file_name().unwrap_or_default();
+        name.to_string_lossy().into_owned()
+    }
+
+    fn signal(&self, signal: &str) {
+        let id = self.pid().to_string();
+        let sent = Command::new("kill").args([signal, &id]).status().unwrap();
+        assert!(sent.success(), "kill {signal} {id} ({})", self.name());
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
