@@ -5,7 +5,7 @@ use std::sync::Arc;
 use clusters::Options as ClusterOptions;
 use machinery::Gvr;
 use members::{Members, RemoteConnector};
-use runtime::{Recorder, Select};
+use runtime::{HostWorkloads, Recorder, Select};
 use scheduler::{Clusters, Scheduler};
 
 use crate::plane::Plane;
@@ -80,6 +80,7 @@ pub(crate) async fn federation(plane: &Plane) -> anyhow::Result<()> {
         recorder: manager.clone(),
         clock: Arc::clone(&plane.clock),
         informers: plane.informers.clone(),
+        host: HostWorkloads::default(),
         tasks: tasks.clone(),
     });
     let deps = propagation::Deps {
@@ -89,6 +90,7 @@ pub(crate) async fn federation(plane: &Plane) -> anyhow::Result<()> {
         recorder: manager,
         clock: Arc::clone(&plane.clock),
         informers: plane.informers.clone(),
+        host: HostWorkloads::default(),
         options: propagation::Options::default(),
     };
     Box::pin(propagation::start(deps, tasks))

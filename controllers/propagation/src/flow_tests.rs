@@ -9,7 +9,7 @@ use machinery::time::SystemClock;
 use machinery::{Gvr, Status};
 use openapi::karmada::labels;
 use parking_lot::Mutex;
-use runtime::{Informer, Informers, Recorder, Select, Shutdown, Tasks};
+use runtime::{HostWorkloads, Informer, Informers, Recorder, Select, Shutdown, Tasks};
 use serde_json::{Value, json};
 
 use crate::access::{OnConnect, OnObject};
@@ -17,16 +17,17 @@ use crate::works::{BINDINGS, CLUSTER_BINDINGS, WORKS};
 use crate::{Deps, MemberAccess, Options, Reach, start};
 
 static CLUSTERS: Gvr = Gvr::constant("cluster.karmada.io", "v1alpha1", "clusters");
-static DEPLOYMENTS: Gvr = Gvr::constant("apps", "v1", "deployments");
-static CONFIG_MAPS: Gvr = Gvr::constant("", "v1", "configmaps");
-static NAMESPACES: Gvr = Gvr::constant("", "v1", "namespaces");
+pub(crate) static DEPLOYMENTS: Gvr = Gvr::constant("apps", "v1", "deployments");
+pub(crate) static CONFIG_MAPS: Gvr = Gvr::constant("", "v1", "configmaps");
+pub(crate) static NAMESPACES: Gvr = Gvr::constant("", "v1", "namespaces");
 static CLUSTER_ROLES: Gvr = Gvr::constant("rbac.authorization.k8s.io", "v1", "clusterroles");
-static CLUSTER_POLICIES: Gvr = Gvr::constant(
+pub(crate) static CLUSTER_POLICIES: Gvr = Gvr::constant(
     "policy.karmada.io",
     "v1alpha1",
     "clusterpropagationpolicies",
 );
-static POLICIES: Gvr = Gvr::constant("policy.karmada.io", "v1alpha1", "propagationpolicies");
+pub(crate) static POLICIES: Gvr =
+    Gvr::constant("policy.karmada.io", "v1alpha1", "propagationpolicies");
 static OVERRIDES: Gvr = Gvr::constant("policy.karmada.io", "v1alpha1", "overridepolicies");
 
 /// Members in memory.
@@ -79,13 +80,13 @@ impl MemberAccess for FakeMembers {
     }
 }
 
-struct Plane {
-    control: Arc<FakeApi>,
-    members: Vec<Arc<FakeApi>>,
-    tasks: Tasks,
+pub(crate) struct Plane {
+    pub(crate) control: Arc<FakeApi>,
+    pub(crate) members: Vec<Arc<FakeApi>>,
+    pub(crate) tasks: Tasks,
 }
 
-fn serve(api: &FakeApi, resource: &Gvr, kind: &str, namespaced: bool) {
+pub(crate) fn serve(api: &FakeApi, resource: &Gvr, kind: &str, namespaced: bool) {
     api.serve(ApiResource {
         resource: resource.clone(),
         kind: kind.into(),
@@ -101,7 +102,7 @@ fn serve(api: &FakeApi, resource: &Gvr, kind: &str, namespaced: bool) {
     });
 }
 
-fn cluster(name: &str) -> Value {
+pub(crate) fn cluster(name: &str) -> Value {
     json!({
         "apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": name},
         "spec": {"syncMode": "Push"},
@@ -115,12 +116,12 @@ fn cluster(name: &str) -> Value {
     })
 }
 
-fn deployment(name: &str) -> Value {
+pub(crate) fn deployment(name: &str) -> Value {
     json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": "n"},
         "spec": {"replicas": 4, "template": {"spec": {"containers": [{"name": "c", "image": "nginx:1"}]}}}})
 }
 
-fn policy(spec: Value) -> Value {
+pub(crate) fn policy(spec: Value) -> Value {
     let mut full = json!({"resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment"}],
         "placement": {"clusterAffinity": {"clusterNames": ["m1", "m2"]}}, "schedulerName": "default-scheduler", "conflictResolution": "Abort"});
     full.as_object_mut()
@@ -133,7 +134,7 @@ fn policy(spec: Value) -> Value {
 }
 
 impl Plane {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let control = FakeApi::new();
         for (resource, kind, namespaced) in [
             (&DEPLOYMENTS, "Deployment", true),
@@ -153,11 +154,12 @@ impl Plane {
         }
     }
 
-    async fn start(&mut self) {
-        self.start_with(Options::default()).await;
+    pub(crate) async fn start(&mut self) {
+        self.start_with(Options::default(), None).await;
     }
 
-    async fn start_with(&mut self, options: Options) {
+    /// `propagate`: the control plane may run workloads, and what then becomes of them.
+    pub(crate) async fn start_with(&mut self, options: Options, propagate: Option<bool>) {
         self.tasks = Tasks::new(Shutdown::new());
         let informers = Informers::new(&self.tasks);
         let control: Arc<dyn Api> = self.control.clone();
@@ -171,6 +173,9 @@ impl Plane {
             heard: Mutex::default(),
         };
         let clusters = scheduler::Clusters::new(informers.get(&control, &Select::all(&CLUSTERS)));
+        let host = propagate
+            .map(|propagate| HostWorkloads::follow(&control, &informers, propagate))
+            .unwrap_or_default();
         let deps = Deps {
             control,
             members: Arc::new(members),
@@ -178,27 +183,28 @@ impl Plane {
             recorder: Recorder::disabled(),
             clock: Arc::new(SystemClock),
             informers,
+            host,
             options,
         };
         start(deps, &self.tasks).await.unwrap();
     }
 
-    async fn started(mut self) -> Self {
+    pub(crate) async fn started(mut self) -> Self {
         self.start().await;
         self
     }
 
-    fn in_member(&self, at: usize, name: &str) -> Option<Value> {
+    pub(crate) fn in_member(&self, at: usize, name: &str) -> Option<Value> {
         self.members[at].object(&DEPLOYMENTS, "n", name)
     }
 
-    fn work(&self, cluster: &str, name: &str) -> Option<Value> {
+    pub(crate) fn work(&self, cluster: &str, name: &str) -> Option<Value> {
         let name = openapi::karmada::names::work("Deployment", name, "n");
         self.control
             .object(&WORKS, &format!("karmada-es-{cluster}"), &name)
     }
 
-    fn change(&self, resource: &Gvr, name: &str, change: impl FnOnce(&mut Value)) {
+    pub(crate) fn change(&self, resource: &Gvr, name: &str, change: impl FnOnce(&mut Value)) {
         let mut object = self.control.object(resource, "n", name).unwrap();
         change(&mut object);
         let generation = object["metadata"]["generation"].as_i64().unwrap_or(0);
@@ -206,7 +212,7 @@ impl Plane {
         self.control.seed(resource, object);
     }
 
-    async fn applied(&self, name: &str) {
+    pub(crate) async fn applied(&self, name: &str) {
         until("both applied", || {
             ["m1", "m2"].iter().all(|c| {
                 self.work(c, name).is_some_and(|w| {
@@ -220,7 +226,7 @@ impl Plane {
     }
 }
 
-fn condition<'a>(work: &'a Value, kind: &str) -> &'a Value {
+pub(crate) fn condition<'a>(work: &'a Value, kind: &str) -> &'a Value {
     let all = work["status"]["conditions"].as_array();
     all.into_iter()
         .flatten()
@@ -232,7 +238,7 @@ fn applied(work: &Value) -> Option<&str> {
     condition(work, "Applied")["status"].as_str()
 }
 
-async fn until(what: &str, done: impl Fn() -> bool) {
+pub(crate) async fn until(what: &str, done: impl Fn() -> bool) {
     for _ in 0..2000 {
         if done() {
             return;
@@ -655,7 +661,7 @@ async fn an_agent_carries_out_the_works_of_its_cluster_only() {
         reach: Reach::Only("m2".into()),
         ..Options::default()
     };
-    plane.start_with(options).await;
+    plane.start_with(options, None).await;
     let work = |space: &str| plane.control.object(&WORKS, space, "w").unwrap();
     until("m2", || applied(&work("karmada-es-m2")) == Some("True")).await;
     assert!(plane.members[1].object(&CONFIG_MAPS, "n", "c").is_some());

@@ -3,10 +3,10 @@
 //! Enters: discovery of the control plane. Leaves: the resource of a kind. Karmada's
 //! `pkg/util/apigroup.go` and `pkg/detector` say what is left out.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use client::{Api, ApiResource, Error};
+use client::{Api, ApiResource, Discovered, Error};
 use machinery::{Gvk, Gvr};
 use openapi::karmada::labels::is_reserved_namespace;
 use parking_lot::RwLock;
@@ -48,16 +48,31 @@ struct State {
 
 /// The kinds that the control plane serves.
 #[derive(Default)]
-pub(crate) struct Kinds(RwLock<State>);
+pub(crate) struct Kinds {
+    skips: Skips,
+    state: RwLock<State>,
+}
 
 impl Kinds {
-    /// Asks the server. A group that cannot be read keeps what was known of it.
-    pub(crate) async fn refresh(&self, api: &dyn Api) -> Result<(), Error> {
-        let found = api.resources().await?;
+    /// Templates are all kinds but those that `skips` names.
+    pub(crate) fn new(skips: Skips) -> Self {
+        Self {
+            skips,
+            state: RwLock::default(),
+        }
+    }
+
+    /// Asks the server. A group that cannot be read keeps what was known of it;
+    /// whether every group could be read is what is returned.
+    pub(crate) async fn refresh(&self, api: &dyn Api) -> Result<bool, Error> {
+        Ok(self.take(&api.resources().await?))
+    }
+
+    fn take(&self, found: &Discovered) -> bool {
         for (group, why) in &found.failed {
             tracing::warn!(group, why, "the kinds of a group cannot be read");
         }
-        let mut seen: Vec<(String, String)> = Vec::new();
+        let mut seen: HashSet<(String, String)> = HashSet::new();
         let mut state = State::default();
         for resource in &found.resources {
             let served = Arc::new(Served {
@@ -71,23 +86,25 @@ impl Kinds {
                 resource.resource.group.to_string(),
                 resource.resource.resource.to_string(),
             );
-            if is_template(resource) && !seen.contains(&name) {
+            if self.skips.takes(resource) && seen.insert(name) {
                 state.templates.push(Arc::clone(&served));
-                seen.push(name);
             }
             state.by_kind.insert(served.gvk.clone(), served);
         }
-        let mut old = self.0.write();
-        if !found.failed.is_empty() {
-            let failed = |s: &Served| found.failed.iter().any(|(gv, _)| *gv == s.api_version);
-            for (kind, served) in &old.by_kind {
-                if failed(served) {
-                    state.by_kind.insert(kind.clone(), Arc::clone(served));
-                }
+        let failed = |s: &Served| found.failed.iter().any(|(gv, _)| *gv == s.api_version);
+        let mut old = self.state.write();
+        for (kind, served) in &old.by_kind {
+            if failed(served) {
+                state.by_kind.insert(kind.clone(), Arc::clone(served));
+            }
+        }
+        for served in &old.templates {
+            if failed(served) && !state.templates.contains(served) {
+                state.templates.push(Arc::clone(served));
             }
         }
         *old = state;
-        Ok(())
+        found.failed.is_empty()
     }
 
     pub(crate) fn find(&self, api_version: &str, kind: &str) -> Option<Arc<Served>> {
@@ -95,22 +112,75 @@ impl Kinds {
     }
 
     pub(crate) fn of(&self, kind: &Gvk) -> Option<Arc<Served>> {
-        self.0.read().by_kind.get(kind).cloned()
+        self.state.read().by_kind.get(kind).cloned()
     }
 
     /// The kinds whose objects may be propagated.
     pub(crate) fn templates(&self) -> Vec<Arc<Served>> {
-        self.0.read().templates.clone()
+        self.state.read().templates.clone()
     }
 }
 
-fn is_template(resource: &ApiResource) -> bool {
-    let name = &resource.resource;
-    let usable = ["list", "watch", "delete"]
-        .iter()
-        .all(|v| resource.allows(v));
-    let event = name.group.is_empty() && resource.kind == "Event";
-    usable && !event && !SKIPPED_GROUPS.contains(&&*name.group)
+/// The kinds that are no templates, beside those that never are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Skips(Vec<Skip>);
+
+/// A group, a version of it, or some kinds of that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Skip {
+    group: String,
+    version: Option<String>,
+    /// Empty: all.
+    kinds: Vec<String>,
+}
+
+impl Skips {
+    /// Each text is `group`, `group/version`, `group/version/Kind,Kind`,
+    /// `v1/Kind,Kind` (of the core group), or several of these between semicolons,
+    /// as Karmada's `--skipped-propagating-apis`.
+    pub(crate) fn new(texts: &[String]) -> Result<Self, String> {
+        let parts = texts.iter().flat_map(|text| text.split(';'));
+        let told = parts.map(str::trim).filter(|text| !text.is_empty());
+        Ok(Self(told.map(Skip::new).collect::<Result<_, _>>()?))
+    }
+
+    fn takes(&self, resource: &ApiResource) -> bool {
+        let name = &resource.resource;
+        let usable = ["list", "watch", "delete"]
+            .iter()
+            .all(|v| resource.allows(v));
+        let event = name.group.is_empty() && resource.kind == "Event";
+        usable
+            && !event
+            && !SKIPPED_GROUPS.contains(&&*name.group)
+            && !self.0.iter().any(|skip| skip.covers(resource))
+    }
+}
+
+impl Skip {
+    fn new(text: &str) -> Result<Self, String> {
+        let kinds = |list: &str| list.split(',').map(str::to_owned).collect();
+        let parts: Vec<&str> = text.split('/').collect();
+        let (group, version, kinds) = match *parts.as_slice() {
+            [group] => (group, None, Vec::new()),
+            ["v1", list] => ("", Some("v1"), kinds(list)),
+            [group, version] => (group, Some(version), Vec::new()),
+            [group, version, list] => (group, Some(version), kinds(list)),
+            _ => return Err(format!("{text:?} is not an API to skip")),
+        };
+        Ok(Self {
+            group: group.to_owned(),
+            version: version.map(str::to_owned),
+            kinds,
+        })
+    }
+
+    fn covers(&self, resource: &ApiResource) -> bool {
+        let name = &resource.resource;
+        *self.group == *name.group
+            && self.version.as_ref().is_none_or(|v| **v == *name.version)
+            && (self.kinds.is_empty() || self.kinds.contains(&resource.kind))
+    }
 }
 
 /// Which namespaces templates are taken from.
@@ -164,10 +234,52 @@ mod tests {
             short_names: vec![],
         };
         let all = ["list", "watch", "delete"];
-        assert!(is_template(&resource("apps", "Deployment", &all)));
-        assert!(!is_template(&resource("apps", "Deployment", &["list"])));
-        assert!(!is_template(&resource("", "Event", &all)));
-        assert!(!is_template(&resource("work.karmada.io", "Work", &all)));
-        assert!(is_template(&resource("search.karmada.io", "X", &all)));
+        let skips = Skips::new(&["a.io; b.io/v1 ;c.io/v1/X,Y;v1/Secret".into()]).unwrap();
+        let table = [
+            ("apps", "Deployment", &all[..], true),
+            ("apps", "Deployment", &["list"], false),
+            ("", "Event", &all, false),
+            ("work.karmada.io", "Work", &all, false),
+            ("search.karmada.io", "X", &all, true),
+            ("a.io", "X", &all, false),
+            ("b.io", "X", &all, false),
+            ("c.io", "Y", &all, false),
+            ("c.io", "Z", &all, true),
+            ("", "Secret", &all, false),
+            ("", "ConfigMap", &all, true),
+        ];
+        for (group, kind, verbs, taken) in table {
+            let taken_now = skips.takes(&resource(group, kind, verbs));
+            assert_eq!(taken_now, taken, "{group} {kind}");
+        }
+        assert!(Skips::new(&["a/b/c/d".into()]).is_err());
+    }
+
+    #[test]
+    fn a_group_that_cannot_be_read_keeps_its_kinds() {
+        let served = |group: &str| ApiResource {
+            resource: Gvr::new(group, "v1", "things"),
+            kind: "Thing".into(),
+            namespaced: true,
+            verbs: ["list", "watch", "delete"].map(Into::into).into(),
+            subresources: vec![],
+            categories: vec![],
+            short_names: vec![],
+        };
+        let kinds = Kinds::default();
+        let table = [
+            (&["x.io", "y.io"][..], &[][..], 2),
+            (&["y.io"], &["x.io/v1"], 2),
+            (&["y.io"], &[], 1),
+        ];
+        for (there, failed, expected) in table {
+            let whole = kinds.take(&Discovered {
+                resources: there.iter().map(|group| served(group)).collect(),
+                failed: failed.iter().map(|v| (v.to_string(), "?".into())).collect(),
+            });
+            assert_eq!(whole, failed.is_empty());
+            assert_eq!(kinds.templates().len(), expected);
+            assert_eq!(kinds.find("x.io/v1", "Thing").is_some(), expected == 2);
+        }
     }
 }

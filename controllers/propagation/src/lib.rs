@@ -17,6 +17,8 @@ mod detector;
 mod execution;
 #[cfg(test)]
 mod flow_tests;
+#[cfg(test)]
+mod host_tests;
 mod kinds;
 mod meta;
 mod namespaces;

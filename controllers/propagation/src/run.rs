@@ -6,16 +6,16 @@ use std::time::Duration;
 use client::Api;
 use machinery::Gvr;
 use machinery::time::Clock;
-use runtime::{Action, Informers, Queue, Recorder, Select, Tasks, run_workers};
+use runtime::{Action, HostWorkloads, Informers, Queue, Recorder, Select, Tasks, run_workers};
 
 use crate::access::MemberAccess;
 use crate::binding::BindingController;
 use crate::detector::Detector;
 use crate::execution::Execution;
-use crate::kinds::{Kinds, Scope};
+use crate::kinds::{Kinds, Scope, Skips};
 use crate::namespaces::Namespaces;
 use crate::overrides::Overrides;
-use crate::templates::{REFRESH, Templates};
+use crate::templates::Templates;
 use crate::works::{WORKS, Works};
 
 static OVERRIDES: Gvr = Gvr::constant("policy.karmada.io", "v1alpha1", "overridepolicies");
@@ -32,6 +32,8 @@ pub struct Deps {
     pub clock: Arc<dyn Clock>,
     /// Those of `control`.
     pub informers: Informers,
+    /// Whether the server of the templates runs them itself.
+    pub host: HostWorkloads,
     pub options: Options,
 }
 
@@ -60,6 +62,9 @@ impl Reach {
 pub struct Options {
     /// Regular expressions of namespaces that are not propagated, each for a whole name.
     pub skipped_namespaces: Vec<String>,
+    /// Groups, versions and kinds that are no templates, beside those that never are:
+    /// `group`, `group/version`, `group/version/Kind,Kind`, `v1/Kind,Kind`.
+    pub skipped_apis: Vec<String>,
     /// The scheduler whose bindings are placed as they are made.
     pub scheduler_name: String,
     pub reach: Reach,
@@ -71,6 +76,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             skipped_namespaces: vec!["kube-.*".into()],
+            skipped_apis: Vec::new(),
             scheduler_name: "default-scheduler".into(),
             reach: Reach::default(),
             call_timeout: Duration::from_secs(30),
@@ -82,7 +88,7 @@ impl Default for Options {
 /// everything once. The error is an option that cannot be used.
 pub async fn start(deps: Deps, tasks: &Tasks) -> Result<(), String> {
     let scope = Scope::new(&deps.options.skipped_namespaces)?;
-    let kinds = Arc::new(Kinds::default());
+    let kinds = Arc::new(Kinds::new(Skips::new(&deps.options.skipped_apis)?));
     let informer = |resource: &Gvr| deps.informers.get(&deps.control, &Select::all(resource));
     let works = match &deps.options.reach {
         Reach::Push => Select::all(&WORKS),
@@ -117,6 +123,9 @@ pub async fn start(deps: Deps, tasks: &Tasks) -> Result<(), String> {
     Ok(())
 }
 
+/// How often kinds are asked for where nothing is told of them.
+const REFRESH: Duration = Duration::from_secs(30);
+
 /// Beside a single cluster no templates are followed, so that kinds are asked for.
 fn refresh_kinds(kinds: &Arc<Kinds>, control: &Arc<dyn Api>, tasks: &Tasks) {
     let queue: Queue<()> = Queue::new();
@@ -128,7 +137,7 @@ fn refresh_kinds(kinds: &Arc<Kinds>, control: &Arc<dyn Api>, tasks: &Tasks) {
             kinds
                 .refresh(&*control)
                 .await
-                .map(|()| Action::After(REFRESH))
+                .map(|_| Action::After(REFRESH))
         }
     });
 }

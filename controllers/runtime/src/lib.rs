@@ -8,12 +8,13 @@
 //! ([`Tasks`]) and ends with its [`Shutdown`].
 //!
 //! Entry points: [`Informers`], [`Queue`], [`run_workers`], [`Recorder`],
-//! [`Election`].
+//! [`Election`], [`HostWorkloads`].
 
 mod bucket;
 mod election;
 mod events;
 mod figures;
+mod host;
 mod queue;
 mod workers;
 
@@ -21,5 +22,6 @@ pub use client::{Change, Informer, Informers, Select, Shutdown, Tasks};
 pub use election::Election;
 pub use events::{ObjectRef, Recorder};
 pub use figures::Name;
+pub use host::HostWorkloads;
 pub use queue::Queue;
 pub use workers::{Action, run_workers};

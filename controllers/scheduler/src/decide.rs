@@ -36,6 +36,8 @@ pub(crate) fn judge(binding: &Binding, placement: &Placement, snapshot: &Snapsho
         || !spec.is_workload()
         || duplicated(placement)
         || binding.status.last_scheduled_time.is_none()
+        // It is its policy's again, and nobody else takes the notice back.
+        || binding.is_refused()
         || terminating();
     if due {
         Verdict::Schedule { fresh }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use client::Api;
 use machinery::Gvr;
 use machinery::time::Clock;
-use runtime::{Informers, Recorder, Tasks};
+use runtime::{HostWorkloads, Informers, Recorder, Tasks};
 use scheduler::Clusters;
 
 use crate::access::MemberStatus;
@@ -26,6 +26,8 @@ pub struct Deps {
     pub clock: Arc<dyn Clock>,
     /// Of the control plane.
     pub informers: Informers,
+    /// Whether the server of the templates writes their status itself.
+    pub host: HostWorkloads,
     pub tasks: Tasks,
 }
 

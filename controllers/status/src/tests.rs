@@ -9,7 +9,7 @@ use machinery::time::SystemClock;
 use machinery::{Gvr, Status};
 use members::{Endpoint, Members};
 use openapi::karmada::labels;
-use runtime::{Informers, Recorder, Select, Shutdown, Tasks};
+use runtime::{HostWorkloads, Informers, Recorder, Select, Shutdown, Tasks};
 use scheduler::Clusters;
 use serde_json::{Value, json};
 
@@ -19,6 +19,7 @@ use crate::{Deps, start};
 static CLUSTERS: Gvr = Gvr::constant("cluster.karmada.io", "v1alpha1", "clusters");
 static SECRETS: Gvr = Gvr::constant("", "v1", "secrets");
 static DEPLOYMENTS: Gvr = Gvr::constant("apps", "v1", "deployments");
+static NODES: Gvr = Gvr::constant("", "v1", "nodes");
 static EVENTS: Gvr = Gvr::constant("", "v1", "events");
 static NAMESPACES: Gvr = Gvr::constant("", "v1", "namespaces");
 
@@ -61,6 +62,7 @@ impl Plane {
         start(Deps {
             members: Arc::new(members),
             clusters: Clusters::new(informers.get(&control, &Select::all(&CLUSTERS))),
+            host: HostWorkloads::follow(&control, &informers, true),
             recorder: Recorder::new(Arc::clone(&control), "status", clock.clone(), &self.tasks),
             control,
             clock,
@@ -257,6 +259,26 @@ async fn a_work_that_is_not_applied_and_a_cluster_that_is_not_ready_report_nothi
         .until(|c| Plane::binding_of(c)["status"]["conditions"][1]["status"] == "True")
         .await;
     plane.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn a_host_that_runs_its_workloads_tells_their_status() {
+    let plane = Plane::new();
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}});
+    plane.control.seed(&NODES, node);
+    plane.start();
+    plane.reports(0, 1);
+    plane.reports(1, 1);
+    plane
+        .until(|c| {
+            let binding = Plane::binding_of(c);
+            let all = &binding["status"]["aggregatedStatus"];
+            all[0]["health"] == "Healthy" && all[1]["health"] == "Healthy"
+        })
+        .await;
+    plane.tasks.stop().await;
+    let told = |w: &client::fake::Write| w.resource == DEPLOYMENTS;
+    assert!(!plane.control.writes().iter().any(told));
 }
 
 #[tokio::test]

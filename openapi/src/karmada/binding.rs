@@ -8,6 +8,10 @@ use serde_json::Value;
 use super::placement::Placement;
 use super::policy::Suspension;
 
+/// Reason of the condition `Scheduled` where the host runs the template itself. Not
+/// Karmada's, which has no such case.
+pub const HOST_RUNS_WORKLOADS: &str = "HostRunsWorkloads";
+
 /// Both kinds of binding.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -43,6 +47,14 @@ pub struct BindingSpec {
     pub reschedule_triggered_at: Option<String>,
     pub suspension: Option<Suspension>,
     pub schedule_priority: Option<Priority>,
+}
+
+impl Binding {
+    /// Whether it was last said that the host keeps the template for itself.
+    pub fn is_refused(&self) -> bool {
+        let mut conditions = self.status.conditions.iter();
+        conditions.any(|c| c.kind == "Scheduled" && c.reason == HOST_RUNS_WORKLOADS)
+    }
 }
 
 impl BindingSpec {

@@ -20,3 +20,29 @@ pub use cluster::Cluster;
 pub use placement::Placement;
 pub use policy::{OverridePolicy, PropagationPolicy, ResourceSelector};
 pub use work::Work;
+
+/// Whether a group is one of Karmada's that are served here. Groups of the same
+/// domain that others define are not.
+pub fn is_own_group(group: &str) -> bool {
+    let mut kinds = crate::catalog().kinds().iter();
+    group.ends_with(".karmada.io") && kinds.any(|kind| kind.gvk.group == group)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn groups_of_others_are_not_ours() {
+        for (group, own) in [
+            ("work.karmada.io", true),
+            ("cluster.karmada.io", true),
+            ("policy.karmada.io", true),
+            ("config.karmada.io", true),
+            ("operator.karmada.io", false),
+            ("karmada.io", false),
+            ("apps", false),
+            ("", false),
+        ] {
+            assert_eq!(super::is_own_group(group), own, "{group}");
+        }
+    }
+}

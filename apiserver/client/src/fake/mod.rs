@@ -144,6 +144,11 @@ impl FakeApi {
         self.served.lock().push(resource);
     }
 
+    /// Takes a resource out of discovery.
+    pub fn unserve(&self, resource: &Gvr) {
+        self.served.lock().retain(|r| r.resource != *resource);
+    }
+
     /// Sets the answer to a GET of `path`.
     pub fn serve_raw(&self, path: &str, body: impl Into<Bytes>) {
         self.raw.lock().insert(path.to_owned(), body.into());

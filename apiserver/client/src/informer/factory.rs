@@ -16,7 +16,12 @@ struct Server {
     /// Keeps the address, which is the key, from being reused.
     _api: Arc<dyn Api>,
     tasks: Tasks,
-    informers: AHashMap<Select, Informer>,
+    informers: AHashMap<Select, Running>,
+}
+
+struct Running {
+    informer: Informer,
+    tasks: Tasks,
 }
 
 struct Shared {
@@ -60,18 +65,40 @@ impl Informers {
             tasks: self.0.tasks.child(),
             informers: AHashMap::new(),
         });
-        if let Some(informer) = server.informers.get(select) {
-            return informer.clone();
+        if let Some(running) = server.informers.get(select) {
+            return running.informer.clone();
         }
         let informer = Informer::new(select.clone(), transform);
         let mut sink = informer.sink();
-        let (api, select) = (Arc::clone(api), select.clone());
-        let shutdown = server.tasks.shutdown().clone();
-        server.informers.insert(select.clone(), informer.clone());
-        server.tasks.spawn(async move {
+        let tasks = server.tasks.child();
+        let shutdown = tasks.shutdown().clone();
+        let (api, select, shared) = (Arc::clone(api), select.clone(), informer.clone());
+        let key = select.clone();
+        tasks.spawn(async move {
             reflect(&*api, &select, &mut sink, &shutdown).await;
         });
-        informer
+        server.informers.insert(key, Running { informer, tasks });
+        shared
+    }
+
+    /// The informer of a selection, if somebody has started it.
+    pub fn running(&self, api: &Arc<dyn Api>, select: &Select) -> Option<Informer> {
+        let servers = self.0.servers.lock();
+        let running = servers.get(&address(api))?.informers.get(select)?;
+        Some(running.informer.clone())
+    }
+
+    /// Ends and joins the informer of a selection, whoever shares it: what it
+    /// follows is served no longer. Its copy stays readable.
+    pub async fn forget(&self, api: &Arc<dyn Api>, select: &Select) {
+        let running = {
+            let mut servers = self.0.servers.lock();
+            let server = servers.get_mut(&address(api));
+            server.and_then(|s| s.informers.remove(select))
+        };
+        if let Some(running) = running {
+            running.tasks.stop().await;
+        }
     }
 
     /// Ends and joins the informers of one server. Their copies stay readable.
@@ -105,7 +132,7 @@ impl Informers {
         let servers = self.0.servers.lock();
         servers
             .values()
-            .flat_map(|s| s.informers.values().cloned())
+            .flat_map(|s| s.informers.values().map(|r| r.informer.clone()))
             .collect()
     }
 }

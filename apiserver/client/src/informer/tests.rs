@@ -155,3 +155,24 @@ async fn equal_selections_share_and_stop_ends_them() {
     s.fake.seed(&MAPS, map("late", ""));
     assert_eq!(second.len(), 1200);
 }
+
+#[tokio::test(start_paused = true)]
+async fn one_selection_is_let_go_and_taken_up_anew() {
+    let s = Setup::new();
+    s.fake.seed(&MAPS, map("a", ""));
+    let (all, select) = (s.start(""), Select::all(&MAPS).labels("team=red"));
+    let some = s.informers.get(&s.api, &select);
+    s.informers.wait_synced().await;
+    s.informers.forget(&s.api, &Select::all(&MAPS)).await;
+    assert!(s.informers.running(&s.api, &Select::all(&MAPS)).is_none());
+    assert!(s.informers.running(&s.api, &select).is_some());
+    s.fake.seed(&MAPS, map("b", "red"));
+    while some.is_empty() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(all.len(), 1, "nobody follows this copy");
+    let again = s.informers.get(&s.api, &Select::all(&MAPS));
+    again.wait_synced().await;
+    assert_eq!(again.len(), 2);
+    s.tasks.stop().await;
+}

@@ -16,7 +16,7 @@ use crate::kinds::Served;
 use crate::templates::Key;
 use crate::works::{BINDINGS, CLUSTER_BINDINGS};
 
-const FOREIGN: &str = "failed to update binding due to different owner reference UID, will \
+pub(super) const FOREIGN: &str = "failed to update binding due to different owner reference UID, will \
     try again later after binding is garbage collected";
 
 impl Detector {
@@ -129,14 +129,16 @@ impl Detector {
             Difference::Version(_) if !cause.template => return Ok(false),
             Difference::Version(body) | Difference::Much(body) => body,
         };
-        if is_scaled(&*existing.view::<Binding>()?, &desired, policy)? {
+        let before = existing.view::<Binding>()?;
+        let kept = before.is_refused() && before.spec.clusters.is_empty();
+        if kept || is_scaled(&before, &desired, policy)? {
             self.place(&mut body, policy)?;
         }
         self.api.update(at, body, &WriteOptions::default()).await?;
         Ok(true)
     }
 
-    fn binding_resource(&self, namespace: &str) -> (&'static machinery::Gvr, &Informer) {
+    pub(super) fn binding_resource(&self, namespace: &str) -> (&'static machinery::Gvr, &Informer) {
         if namespace.is_empty() {
             (&CLUSTER_BINDINGS, &self.cluster_bindings)
         } else {

@@ -2,13 +2,15 @@
 //!
 //! Enters: templates, policies, override policies (which a policy may wait for).
 //! Leaves: claims on templates and bindings; bindings, with their clusters where the
-//! placement can be decided at once. Writes through the control plane's API only.
+//! placement can be decided at once. Where the server of the templates runs workloads
+//! itself, these are refused, and bindings say so. Writes through the control plane's API only.
 
 mod apply;
 mod claim;
 mod desired;
 mod matching;
 mod policies;
+mod refuse;
 mod shell;
 
 pub(crate) use shell::Detector;

@@ -6,11 +6,14 @@ use std::time::Duration;
 
 use client::{Api, At, Error, Patch, WriteOptions};
 use interpreter::Interpreter;
+use machinery::time::Clock;
 use machinery::{Gvr, Object};
 use openapi::karmada::labels::CLAIMED_BY;
 use openapi::karmada::{Binding, PropagationPolicy};
 use parking_lot::Mutex;
-use runtime::{Action, Change, Informer, Name, Queue, Recorder, Select, Tasks, run_workers};
+use runtime::{
+    Action, Change, HostWorkloads, Informer, Name, Queue, Recorder, Select, Tasks, run_workers,
+};
 use serde_json::Value;
 
 use super::claim::Claim;
@@ -76,6 +79,10 @@ pub(crate) struct Detector {
     pub(super) carried: Mutex<HashMap<Key, Carried>>,
     /// Templates that no policy wants.
     pub(super) waiting: Mutex<HashMap<Gvr, HashSet<String>>>,
+    pub(super) host: HostWorkloads,
+    /// Templates that a policy wants and the host keeps.
+    pub(super) refused: Mutex<HashSet<Key>>,
+    pub(super) clock: Arc<dyn Clock>,
 }
 
 impl Detector {
@@ -99,6 +106,9 @@ impl Detector {
             causes: Mutex::default(),
             carried: Mutex::default(),
             waiting: Mutex::default(),
+            host: deps.host.clone(),
+            refused: Mutex::default(),
+            clock: Arc::clone(&deps.clock),
         });
         it.listen();
         for informer in [
@@ -112,7 +122,9 @@ impl Detector {
         ] {
             informer.wait_synced().await;
         }
+        it.host.wait_synced().await;
         templates.follow(tasks).await;
+        it.listen_to_host();
         let me = Arc::clone(&it);
         run_workers(
             tasks,
@@ -134,7 +146,7 @@ impl Detector {
     fn listen(self: &Arc<Self>) {
         for informer in [&self.policies, &self.cluster_policies] {
             informer.add_index(BY_KIND, index_keys);
-            let queue = self.policy_queue.clone();
+            let (queue, it) = (self.policy_queue.clone(), Arc::downgrade(self));
             informer.on_change(move |change| {
                 let generation = |o: &Object| (o.head().generation, o.head().deleting);
                 if let Some(new) = change.new
@@ -143,6 +155,9 @@ impl Detector {
                         .is_none_or(|old| generation(old) != generation(new))
                 {
                     queue.add_lane(new.head().key(), change.initial);
+                }
+                if let (Some(it), None) = (it.upgrade(), change.new) {
+                    it.look_at_refused();
                 }
             });
         }
@@ -236,6 +251,7 @@ impl Detector {
         let Some((served, template)) = self.templates.get(key) else {
             self.forget_waiting(key);
             self.carried.lock().remove(key);
+            self.refused.lock().remove(key);
             return Ok(Action::Done);
         };
         let head = template.head();
@@ -243,15 +259,15 @@ impl Detector {
             self.forget_waiting(key);
             return Ok(Action::Done);
         }
+        if self.host.refuses(&served.gvk) {
+            return self.refuse(key, &served, &template).await;
+        }
+        self.refused.lock().remove(key);
         if let Some(claim) = Claim::on(&template) {
             return self.claimed(key, &served, template, &claim, cause).await;
         }
         // Waiting first: a policy that comes in between finds the template there.
-        self.waiting
-            .lock()
-            .entry(key.gvr.clone())
-            .or_default()
-            .insert(key.name.clone());
+        self.remember_waiting(key);
         let Some(policy) = self.best(&served, &template) else {
             return Ok(Action::Done);
         };
@@ -285,7 +301,7 @@ impl Detector {
     }
 
     /// The policy that has claimed a template, if it is still there.
-    fn policy_of(&self, template: &Object) -> Option<Policy> {
+    pub(super) fn policy_of(&self, template: &Object) -> Option<Policy> {
         let claim = Claim::on(template)?;
         let informer = if claim.is_of_cluster() {
             &self.cluster_policies
@@ -295,7 +311,7 @@ impl Detector {
         Policy::new(informer.get(&claim.namespace, &claim.name)?)
     }
 
-    fn best(&self, served: &Served, template: &Object) -> Option<Policy> {
+    pub(super) fn best(&self, served: &Served, template: &Object) -> Option<Policy> {
         let find = |informer: &Informer, namespace: &str| {
             let (version, kind) = (&served.api_version, served.kind());
             let by = |name| informer.by_index(BY_KIND, &index_key(namespace, version, kind, name));
@@ -324,6 +340,12 @@ impl Detector {
         } else {
             Err(Error::Protocol("waiting for dependent overrides".into()))
         }
+    }
+
+    pub(super) fn remember_waiting(&self, key: &Key) {
+        let mut waiting = self.waiting.lock();
+        let names = waiting.entry(key.gvr.clone()).or_default();
+        names.insert(key.name.clone());
     }
 
     pub(super) fn forget_waiting(&self, key: &Key) {

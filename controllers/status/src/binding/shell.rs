@@ -13,7 +13,8 @@ use machinery::{Gvk, Gvr, Object};
 use openapi::karmada::binding::{AggregatedItem, ObjectReference};
 use openapi::karmada::{Binding, labels};
 use runtime::{
-    Action, Change, Informer, Informers, Name, ObjectRef, Queue, Recorder, Select, run_workers,
+    Action, Change, HostWorkloads, Informer, Informers, Name, ObjectRef, Queue, Recorder, Select,
+    run_workers,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -66,6 +67,7 @@ struct Shell {
     interpreter: Interpreter,
     mapper: Arc<Mapper>,
     informers: Informers,
+    host: HostWorkloads,
     works: Informer,
     bindings: Informer,
     cluster_bindings: Informer,
@@ -89,6 +91,7 @@ pub(crate) fn start(deps: &Deps, mapper: &Arc<Mapper>) {
         interpreter: Interpreter,
         mapper: Arc::clone(mapper),
         informers: deps.informers.clone(),
+        host: deps.host.clone(),
         works: follow(&WORKS),
         bindings: follow(&BINDINGS),
         cluster_bindings: follow(&CLUSTER_BINDINGS),
@@ -103,6 +106,7 @@ pub(crate) fn start(deps: &Deps, mapper: &Arc<Mapper>) {
             shell.works.wait_synced().await;
             shell.bindings.wait_synced().await;
             shell.cluster_bindings.wait_synced().await;
+            shell.host.wait_synced().await;
         };
         if tasks.shutdown().unless(synced).await.is_none() {
             return;
@@ -326,6 +330,9 @@ impl Shell {
         items: &[AggregatedItem],
     ) -> Result<Action, Error> {
         let kind = Gvk::from_api_version(&reference.api_version, &reference.kind);
+        if self.host.keeps_status(&kind) {
+            return Ok(Action::Done);
+        }
         let resource = self.mapper.find(&kind).await?;
         let Some(template) = self.template(key, &resource, reference).await? else {
             return Ok(Action::Done);
@@ -399,8 +406,11 @@ impl Shell {
         resource: &Gvr,
         reference: &ObjectReference,
     ) -> Result<Option<Object>, Error> {
-        let informer = self.informers.get(&self.control, &Select::all(resource));
-        if let Some(copy) = informer.get(&reference.namespace, &reference.name) {
+        let informer = self
+            .informers
+            .running(&self.control, &Select::all(resource));
+        let copy = informer.and_then(|i| i.get(&reference.namespace, &reference.name));
+        if let Some(copy) = copy {
             let seen: u64 = reference.resource_version.parse().unwrap_or(0);
             if copy.revision() >= seen && !self.templates.is_ahead_of(key, &copy) {
                 return Ok(Some(copy));
