@@ -5,6 +5,7 @@
 
 use std::future::Future;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
@@ -52,6 +53,8 @@ struct Owned {
 
 struct Inner {
     shutdown: Shutdown,
+    /// Ends tasks that do not listen.
+    cut: CancellationToken,
     owned: Mutex<Owned>,
 }
 
@@ -63,8 +66,13 @@ pub struct Tasks(Arc<Inner>);
 impl Tasks {
     /// An owner whose tasks listen to `shutdown`.
     pub fn new(shutdown: Shutdown) -> Self {
+        Self::with(shutdown, CancellationToken::new())
+    }
+
+    fn with(shutdown: Shutdown, cut: CancellationToken) -> Self {
         Self(Arc::new(Inner {
             shutdown,
+            cut,
             owned: Mutex::default(),
         }))
     }
@@ -75,7 +83,7 @@ impl Tasks {
 
     /// An owner that can be stopped alone, and is joined with this one.
     pub fn child(&self) -> Self {
-        let child = Self::new(self.0.shutdown.child());
+        let child = Self::with(self.0.shutdown.child(), self.0.cut.child_token());
         let mut owned = self.0.owned.lock();
         owned.children.retain(|c| c.strong_count() > 0);
         owned.children.push(Arc::downgrade(&child.0));
@@ -88,7 +96,10 @@ impl Tasks {
         while let Some(ended) = owned.running.try_join_next() {
             tell_panic(ended);
         }
-        owned.running.spawn(work);
+        let cut = self.0.cut.clone();
+        owned.running.spawn(async move {
+            cut.run_until_cancelled(work).await;
+        });
     }
 
     /// Waits until every task, here and in the children, has ended. Dropping this
@@ -114,6 +125,20 @@ impl Tasks {
                 Box::pin(child.join()).await;
             }
         }
+    }
+
+    /// Tells the tasks to stop, and cuts off, where they wait, those that have not
+    /// after `patience`. Whether all ended by themselves.
+    pub async fn stop_within(&self, patience: Duration) -> bool {
+        self.0.shutdown.trigger();
+        let mut joined = std::pin::pin!(self.join());
+        let in_time = tokio::time::timeout(patience, joined.as_mut()).await;
+        if in_time.is_ok() {
+            return true;
+        }
+        self.0.cut.cancel();
+        joined.await;
+        false
     }
 
     /// Tells the tasks to stop and waits until they have.
@@ -153,6 +178,23 @@ mod tests {
         assert!(!tasks.shutdown().is_triggered());
         tasks.stop().await;
         assert_eq!(ended.load(Ordering::SeqCst), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_does_not_listen_is_cut_off_in_children_too() {
+        let tasks = Tasks::new(Shutdown::new());
+        let child = tasks.child().child();
+        let held = Arc::new(());
+        for owner in [&tasks, &child] {
+            let held = Arc::clone(&held);
+            owner.spawn(async move {
+                std::future::pending::<()>().await;
+                drop(held);
+            });
+        }
+        assert!(!tasks.stop_within(Duration::from_secs(3)).await);
+        assert_eq!(Arc::strong_count(&held), 1);
+        assert!(tasks.stop_within(Duration::from_secs(3)).await);
     }
 
     #[tokio::test]

@@ -1,95 +1,118 @@
-//! The controllers of a plane.
+//! The controllers of a plane: what they run on, and which there are.
+//!
+//! They are started anew with each time of leading, so nothing here outlives the
+//! tasks of its [`Base`].
 
 use std::sync::Arc;
 
+use auth::token::Signer;
+use client::Api;
 use clusters::Options as ClusterOptions;
 use machinery::Gvr;
-use members::{Members, RemoteConnector};
-use runtime::{HostWorkloads, Recorder, Select};
+use machinery::time::Clock;
+use members::{Connector, Members, RemoteConnector};
+use runtime::{HostWorkloads, Informers, Recorder, Select, Tasks};
 use scheduler::{Clusters, Scheduler};
 
 use crate::plane::Plane;
-use crate::standalone::Standalone;
 
 pub(crate) static CLUSTERS: Gvr = Gvr::constant("cluster.karmada.io", "v1alpha1", "clusters");
 
 const CONTROLLER_MANAGER: &str = "karmada-controller-manager";
 
+/// What controllers run on.
+pub(crate) struct Base {
+    pub(crate) api: Arc<dyn Api>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) informers: Informers,
+    pub(crate) tasks: Tasks,
+    /// How members are reached.
+    pub(crate) connector: Arc<dyn Connector>,
+}
+
+impl Base {
+    /// That of a process that is alone: its controllers live as long as it does.
+    pub(crate) fn alone(plane: &Plane) -> Self {
+        Self {
+            api: Arc::clone(&plane.api),
+            clock: Arc::clone(&plane.clock),
+            informers: plane.informers.clone(),
+            tasks: plane.controllers.clone(),
+            connector: Arc::new(RemoteConnector),
+        }
+    }
+}
+
+/// Whose tokens and whose certificates the accounts get.
+#[derive(Clone)]
+pub(crate) struct Identity {
+    pub(crate) signer: Arc<Signer>,
+    pub(crate) root_ca: String,
+}
+
 /// What every plane needs: garbage collection, namespaces, accounts and tokens.
-pub(crate) async fn housekeeping(plane: &Standalone) -> anyhow::Result<()> {
-    let signer = Arc::clone(&plane.signer);
+pub(crate) async fn housekeeping(on: &Base, identity: &Identity) -> anyhow::Result<()> {
+    let signer = Arc::clone(&identity.signer);
     let options = kube::Options {
-        clock: Arc::clone(&plane.clock),
-        root_ca: plane.root_ca.clone(),
+        clock: Arc::clone(&on.clock),
+        root_ca: identity.root_ca.clone(),
         issue: Arc::new(move |namespace, account, uid, secret| {
             signer
                 .issue_for_secret(namespace, account, uid, secret)
                 .map_err(|e| e.to_string())
         }),
     };
-    kube::start(
-        Arc::clone(&plane.api),
-        options,
-        &plane.informers,
-        &plane.controllers,
-    )
-    .await?;
+    kube::start(Arc::clone(&on.api), options, &on.informers, &on.tasks).await?;
     Ok(())
 }
 
 /// What makes a plane a control plane of many clusters.
-pub(crate) async fn federation(plane: &Plane) -> anyhow::Result<()> {
-    let tasks = &plane.controllers;
-    let recorder = |component| {
-        Recorder::new(
-            Arc::clone(&plane.api),
-            component,
-            Arc::clone(&plane.clock),
-            tasks,
-        )
-    };
-    let connector = Arc::new(RemoteConnector);
-    let members = Members::start(Arc::clone(&plane.api), &plane.informers, connector, tasks);
+pub(crate) async fn federation(on: &Base) -> anyhow::Result<()> {
+    let tasks = &on.tasks;
+    let recorder =
+        |component| Recorder::new(Arc::clone(&on.api), component, Arc::clone(&on.clock), tasks);
+    let connector = Arc::clone(&on.connector);
+    let members = Members::start(Arc::clone(&on.api), &on.informers, connector, tasks);
     // Works must not be told that a member cannot be reached, only because its
     // secret has not been looked at yet.
     members.wait_synced().await;
-    let all = Clusters::new(plane.informers.get(&plane.api, &Select::all(&CLUSTERS)));
+    let all = Clusters::new(on.informers.get(&on.api, &Select::all(&CLUSTERS)));
     let manager = recorder(CONTROLLER_MANAGER);
     clusters::start(clusters::Deps {
-        control: Arc::clone(&plane.api),
+        control: Arc::clone(&on.api),
         members: members.clone(),
         recorder: manager.clone(),
-        clock: Arc::clone(&plane.clock),
-        informers: plane.informers.clone(),
+        clock: Arc::clone(&on.clock),
+        informers: on.informers.clone(),
         tasks: tasks.clone(),
         options: ClusterOptions::default(),
     });
     Scheduler::start(
-        Arc::clone(&plane.api),
-        Arc::clone(&plane.clock),
+        Arc::clone(&on.api),
+        Arc::clone(&on.clock),
         recorder("default-scheduler"),
         all.clone(),
         scheduler::Options::default(),
-        &plane.informers,
+        &on.informers,
         tasks,
     );
     status::start(status::Deps {
-        control: Arc::clone(&plane.api),
+        control: Arc::clone(&on.api),
         members: Arc::new(members.clone()),
         clusters: all.clone(),
         recorder: manager.clone(),
-        clock: Arc::clone(&plane.clock),
-        informers: plane.informers.clone(),
+        clock: Arc::clone(&on.clock),
+        informers: on.informers.clone(),
         host: HostWorkloads::default(),
         tasks: tasks.clone(),
     });
     let deps = propagation::Deps {
-        control: Arc::clone(&plane.api),
+        control: Arc::clone(&on.api),
         members: Arc::new(members),
         clusters: all,
         recorder: manager,
-        clock: Arc::clone(&plane.clock),
-        informers: plane.informers.clone(),
+        clock: Arc::clone(&on.clock),
+        informers: on.informers.clone(),
         host: HostWorkloads::default(),
         options: propagation::Options::default(),
     };

@@ -9,10 +9,11 @@ use anyhow::Context;
 use clap::Args;
 use hollow::Hollow;
 
+use crate::control::{self, Base};
 use crate::engine::Choice;
+use crate::output;
 use crate::signals::Signals;
 use crate::standalone::{Setup, Standalone};
-use crate::{control, output};
 
 /// Run a simulated member cluster: an API server with hollow nodes, whose pods
 /// become Ready without containers.
@@ -80,10 +81,12 @@ pub(crate) async fn start(
         engine: Choice::Embedded { sync: false },
         keep_port: true,
         federation: false,
+        names: &[],
+        shutdown_delay: Duration::ZERO,
     })
     .await
     .with_context(|| format!("member in {}", dir.display()))?;
-    control::housekeeping(&plane).await?;
+    control::housekeeping(&Base::alone(&plane), &plane.identity()).await?;
     if size.workloads {
         let options = hollow::Options {
             nodes: size.nodes,

@@ -2,6 +2,7 @@
 //! HTTPS listener.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use auth::tls::Certificate;
 use client::Api;
@@ -23,6 +24,8 @@ pub(crate) struct Plane {
     /// Tasks of controllers; ended before the server.
     pub(crate) controllers: Tasks,
     pub(crate) url: String,
+    /// The listener; what the requests lean on ends after it.
+    pub(crate) listening: Tasks,
     pub(crate) server: Tasks,
     pub(crate) engine: Engine,
     pub(crate) hub: Arc<Hub>,
@@ -34,9 +37,10 @@ impl Plane {
         self.engine.failed().await
     }
 
-    /// Ends the controllers, then the requests, then the store.
+    /// Ends the controllers, so that another process can take over, and the requests;
+    /// then what they lean on, and the store.
     pub(crate) async fn stop(&self) {
-        self.controllers.stop().await;
+        tokio::join!(self.controllers.stop(), self.listening.stop());
         self.server.stop().await;
         self.hub.shutdown().await;
         self.engine.close().await;
@@ -52,8 +56,13 @@ pub(crate) fn raw(path: &str) -> Option<bytes::Bytes> {
     }
 }
 
-/// Options of the HTTP server, with the checks that each form has.
-pub(crate) fn options(engine: &Engine, informers: &Informers) -> flotilla_http::Options {
+/// Options of the HTTP server, with the checks that each form has. `delay` is how long
+/// requests are still taken when the process has been told to stop.
+pub(crate) fn options(
+    engine: &Engine,
+    informers: &Informers,
+    delay: Duration,
+) -> flotilla_http::Options {
     let informers = informers.clone();
     flotilla_http::Options {
         version: version::current(),
@@ -61,6 +70,7 @@ pub(crate) fn options(engine: &Engine, informers: &Informers) -> flotilla_http::
             engine.check(),
             Check::ready("informer-sync", move || synced(&informers)),
         ],
+        delay,
         ..flotilla_http::Options::default()
     }
 }
@@ -73,16 +83,16 @@ pub(crate) fn synced(informers: &Informers) -> Result<(), String> {
     }
 }
 
-/// Serves until the server's tasks are stopped.
+/// Serves until `listening` is stopped.
 pub(crate) fn listen_on(
     http: Server,
     listener: TcpListener,
     certificate: &Arc<Certificate>,
-    server: &Tasks,
+    listening: &Tasks,
 ) -> anyhow::Result<()> {
     let tls = auth::tls::server_config(Arc::clone(certificate))?;
-    let stop = server.shutdown().clone();
-    server.spawn(async move {
+    let stop = listening.shutdown().clone();
+    listening.spawn(async move {
         if let Err(e) = http
             .serve(listener, tls, async move { stop.wait().await })
             .await

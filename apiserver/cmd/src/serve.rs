@@ -2,18 +2,25 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use client::remote::Config;
 use client::remote::incluster::Pod;
 use client::remote::kubeconfig::Source;
+use runtime::Election;
 
 use crate::aggregated::{self, Aggregated, Service};
+use crate::control::{self, Base};
 use crate::engine::Choice;
+use crate::leadership;
+use crate::plane::Plane;
 use crate::signals::Signals;
 use crate::standalone::{Setup, Standalone};
-use crate::{control, member, output};
+use crate::{duration, member, output};
 
+/// Where the lease is when Flotilla serves alone.
+const LEASES: &str = "kube-system";
 /// Where Flotilla is installed by default, and the Service before it.
 const NAMESPACE: &str = "flotilla-system";
 const SERVICE: &str = "flotilla";
@@ -35,8 +42,18 @@ pub(crate) struct Arguments {
     /// Where to serve.
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:6443")]
     listen: SocketAddr,
+    /// A further name or address by which the server is reached, for its certificate
+    /// when Flotilla serves alone; may be repeated.
+    #[arg(long, value_name = "NAME")]
+    tls_san: Vec<String>,
+    /// How long requests are still taken after the signal to stop, while /readyz says
+    /// no: so long as load balancers need to notice.
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration::parse)]
+    shutdown_delay_duration: Duration,
     #[command(flatten)]
     host: Host,
+    #[command(flatten)]
+    leadership: leadership::Flags,
 }
 
 /// The API server to serve behind.
@@ -94,8 +111,9 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
                 host,
                 service: arguments.host.service(here),
                 delegated: auth::delegated::Options::default(),
+                shutdown_delay: arguments.shutdown_delay_duration,
             };
-            Box::pin(behind(setup)).await
+            Box::pin(behind(setup, &arguments.leadership)).await
         }
     }
 }
@@ -115,26 +133,57 @@ async fn alone(arguments: &Arguments) -> anyhow::Result<()> {
 }
 
 async fn start(arguments: &Arguments) -> anyhow::Result<Standalone> {
+    let election = arguments.leadership.election(false, LEASES)?;
     let setup = Setup {
         dir: &arguments.data_dir,
         listen: arguments.listen,
         engine: Choice::Embedded { sync: true },
         keep_port: false,
         federation: true,
+        names: &arguments.tls_san,
+        shutdown_delay: arguments.shutdown_delay_duration,
     };
     let plane = Standalone::start(setup).await?;
-    control::housekeeping(&plane).await?;
-    control::federation(&plane).await?;
-    plane.informers.wait_synced().await;
+    let identity = plane.identity();
+    let controllers = move |on: Base| {
+        let identity = identity.clone();
+        async move {
+            control::housekeeping(&on, &identity).await?;
+            Box::pin(control::federation(&on)).await
+        }
+    };
+    run_controllers(&plane, election, controllers).await?;
     Ok(plane)
 }
 
-async fn behind(setup: aggregated::Setup<'_>) -> anyhow::Result<()> {
+/// Starts controllers now, or whenever this process leads.
+async fn run_controllers<F, Fut>(
+    plane: &Plane,
+    election: Option<Election>,
+    controllers: F,
+) -> anyhow::Result<()>
+where
+    F: Fn(Base) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = anyhow::Result<()>> + Send,
+{
+    match election {
+        None => {
+            controllers(Base::alone(plane)).await?;
+            plane.informers.wait_synced().await;
+        }
+        Some(election) => leadership::compete(election, plane, controllers),
+    }
+    Ok(())
+}
+
+async fn behind(setup: aggregated::Setup<'_>, flags: &leadership::Flags) -> anyhow::Result<()> {
+    let election = flags.election(false, &setup.service.namespace)?;
     let mut signals = Signals::listen()?;
     let starting = async {
         let aggregated = Aggregated::start(setup).await?;
         aggregated.register().await?;
-        control::federation(&aggregated.plane).await?;
+        let controllers = |on: Base| async move { Box::pin(control::federation(&on)).await };
+        run_controllers(&aggregated.plane, election, controllers).await?;
         Ok(aggregated)
     };
     let Some(aggregated) = signals.unless(Box::pin(starting)).await? else {

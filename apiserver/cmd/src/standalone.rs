@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use admission::Chain;
 use anyhow::Context;
@@ -22,6 +23,7 @@ use registry::{Loopback, Registry};
 use runtime::{Informers, Shutdown, Tasks};
 use watchcache::Hub;
 
+use crate::control::Identity;
 use crate::engine::{Choice, Engine};
 use crate::listen;
 use crate::plane::{self, Plane};
@@ -39,6 +41,10 @@ pub(crate) struct Setup<'a> {
     pub(crate) keep_port: bool,
     /// Whether Karmada's groups are served beside the built-in kinds.
     pub(crate) federation: bool,
+    /// Further names by which the server is reached.
+    pub(crate) names: &'a [String],
+    /// How long requests are still taken when the process has been told to stop.
+    pub(crate) shutdown_delay: Duration,
 }
 
 /// A running plane with its identities.
@@ -46,7 +52,7 @@ pub(crate) struct Standalone {
     plane: Plane,
     pub(crate) kubeconfig: PathBuf,
     pub(crate) root_ca: String,
-    pub(crate) signer: Arc<Signer>,
+    signer: Arc<Signer>,
 }
 
 impl Deref for Standalone {
@@ -72,7 +78,9 @@ impl Standalone {
             listen::bind(setup.listen).await?
         };
         let address = listener.local_addr().context("no local address")?;
-        let pki = Pki::open(&dir.join(KEYS), &[address.ip().to_string()], clock.now())?;
+        let mut names = setup.names.to_vec();
+        names.push(address.ip().to_string());
+        let pki = Pki::open(&dir.join(KEYS), &names, clock.now())?;
         let signer = Arc::new(Signer::new(&pki.token_key_pem)?);
         let authenticator = Authenticator::new(
             Some(pki.verifier()?),
@@ -127,12 +135,13 @@ impl Standalone {
             // What a fleet of simulated members does in one process is told by its
             // control plane, once.
             process_metrics: setup.federation,
-            ..plane::options(&engine, &informers)
+            ..plane::options(&engine, &informers, setup.shutdown_delay)
         };
         let http = Server::new(registry, authenticator, authorizer, options);
         let (chain, key) = pki.serving_der()?;
         let certificate = Certificate::new(chain, key)?;
-        plane::listen_on(http, listener, &certificate, &server)?;
+        let listening = Tasks::new(Shutdown::new());
+        plane::listen_on(http, listener, &certificate, &listening)?;
 
         let url = listen::url(address);
         let kubeconfig = dir.join(KUBECONFIG);
@@ -143,6 +152,7 @@ impl Standalone {
             informers,
             controllers,
             url,
+            listening,
             server,
             engine,
             hub,
@@ -153,5 +163,13 @@ impl Standalone {
             root_ca: pki.ca_pem.clone(),
             signer,
         })
+    }
+
+    /// What accounts get from this plane.
+    pub(crate) fn identity(&self) -> Identity {
+        Identity {
+            signer: Arc::clone(&self.signer),
+            root_ca: self.root_ca.clone(),
+        }
     }
 }

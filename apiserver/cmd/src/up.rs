@@ -13,7 +13,7 @@ use machinery::Object;
 use openapi::karmada::Cluster;
 use runtime::{Informer, Select};
 
-use crate::control::{self, CLUSTERS};
+use crate::control::{self, Base, CLUSTERS};
 use crate::engine::Choice;
 use crate::member::{self, Size};
 use crate::output;
@@ -90,11 +90,14 @@ impl Fleet {
             engine: Choice::Embedded { sync: true },
             keep_port: false,
             federation: true,
+            names: &[],
+            shutdown_delay: Duration::ZERO,
         };
         let control = async {
             let plane = Standalone::start(setup).await?;
-            control::housekeeping(&plane).await?;
-            Box::pin(control::federation(&plane)).await?;
+            let on = Base::alone(&plane);
+            control::housekeeping(&on, &plane.identity()).await?;
+            Box::pin(control::federation(&on)).await?;
             Ok::<_, anyhow::Error>(plane)
         };
         let starts = (1..=members).map(|n| async move {

@@ -24,12 +24,16 @@ use tokio_util::sync::CancellationToken;
 use crate::body::Body;
 use crate::connect::Connect;
 use crate::documents::Documents;
+use crate::ending::{Ending, Leaving};
 use crate::health;
 use crate::metrics::{Metrics, Observation, Route, verb_label};
 use crate::negotiation::{self, Form};
 use crate::requestinfo::{self, Query, RequestInfo, Resource};
 use crate::resource::{Call, time_limit};
 use crate::{Options, reply};
+
+/// Short requests that are counted at once; more than connections have streams.
+const SHORT: u32 = 1 << 24;
 
 /// The server behind the listener.
 pub(crate) struct App {
@@ -41,10 +45,11 @@ pub(crate) struct App {
     options: Options,
     /// Read-only and mutating requests being handled.
     inflight: [Arc<Semaphore>; 2],
-    /// Set when the server stops: readiness turns red, new requests are sent away.
+    /// Set when the server stops to take requests: new ones are sent away.
     pub(crate) draining: CancellationToken,
-    /// Set when watches are to end.
-    pub(crate) closing: CancellationToken,
+    pub(crate) ending: Ending,
+    /// What is neither a watch nor another stream, and so over soon.
+    pub(crate) short: Arc<Semaphore>,
 }
 
 /// Who passed, and what is held until the reply is over.
@@ -60,7 +65,6 @@ impl App {
         authorization: Authorization,
         options: Options,
         metrics: Arc<Metrics>,
-        draining: CancellationToken,
     ) -> Arc<Self> {
         Arc::new(Self {
             documents: Documents::new(Arc::clone(&registry), options.clock.now()),
@@ -71,8 +75,9 @@ impl App {
             authorization,
             metrics,
             options,
-            draining,
-            closing: CancellationToken::new(),
+            draining: CancellationToken::new(),
+            ending: Ending::default(),
+            short: Arc::new(Semaphore::new(SHORT as usize)),
         })
     }
 
@@ -88,8 +93,14 @@ impl App {
         Arc::clone(&self.options.clock)
     }
 
-    pub(crate) fn watches_end(&self) -> CancellationToken {
-        self.closing.clone()
+    pub(crate) fn leaving(&self) -> Leaving {
+        self.ending.join()
+    }
+
+    /// Resolves when no short request is open, or when none can be any longer.
+    pub(crate) async fn short_over(&self) {
+        let all = self.short.acquire_many(SHORT);
+        let _ = tokio::time::timeout(self.options.request_timeout, all).await;
     }
 
     /// 403 when the user may not.
@@ -221,7 +232,9 @@ impl App {
             held.push(Box::new(self.metrics.long_running(route)));
         } else {
             let mutating = mutating(info.verb);
-            held.push(Box::new((admitted.permit, self.metrics.inflight(mutating))));
+            let short = Arc::clone(&self.short).try_acquire_owned().ok();
+            let inflight = self.metrics.inflight(mutating);
+            held.push(Box::new((admitted.permit, short, inflight)));
         }
         let handled = self.handle(
             admitted.user,

@@ -17,6 +17,7 @@ mod creators;
 mod decode;
 mod discovery;
 mod documents;
+mod ending;
 mod health;
 mod layers;
 mod metrics;

@@ -10,6 +10,7 @@ use machinery::time::{Clock, SystemClock};
 use registry::Registry;
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 
 use crate::app::App;
 use crate::connect::Connectors;
@@ -37,7 +38,11 @@ pub struct Options {
     pub max_readonly: usize,
     pub max_mutating: usize,
     pub request_timeout: Duration,
-    /// How long a stopping server waits for open requests.
+    /// How long a stopping server still takes requests, so that whoever balances the
+    /// load sees `/readyz` turn red first.
+    pub delay: Duration,
+    /// How long a stopping server waits for streams; watches end within half of it.
+    /// Short requests have their own limit.
     pub grace: Duration,
 }
 
@@ -54,6 +59,7 @@ impl Default for Options {
             max_readonly: 400,
             max_mutating: 200,
             request_timeout: Duration::from_secs(60),
+            delay: Duration::ZERO,
             grace: Duration::from_secs(10),
         }
     }
@@ -62,6 +68,8 @@ impl Default for Options {
 /// The HTTPS server.
 pub struct Server {
     app: Arc<App>,
+    stopping: CancellationToken,
+    delay: Duration,
     grace: Duration,
 }
 
@@ -79,7 +87,7 @@ impl Server {
             &options.version,
         ));
         options.checks.insert(0, Check::live("ping", || Ok(())));
-        let stopping = tokio_util::sync::CancellationToken::new();
+        let stopping = CancellationToken::new();
         let seen = stopping.clone();
         options.checks.push(Check::ready("shutdown", move || {
             if seen.is_cancelled() {
@@ -88,16 +96,20 @@ impl Server {
                 Ok(())
             }
         }));
-        let grace = options.grace;
+        let (delay, grace) = (options.delay, options.grace);
         let app = App::new(
             registry,
             authentication.into(),
             authorization.into(),
             options,
             metrics,
-            stopping,
         );
-        Self { app, grace }
+        Self {
+            app,
+            stopping,
+            delay,
+            grace,
+        }
     }
 
     /// Serves until `shutdown` resolves and everything open is over.
@@ -108,6 +120,11 @@ impl Server {
         shutdown: impl Future<Output = ()> + Send,
     ) -> io::Result<()> {
         let app = Arc::clone(&self.app);
+        let shutdown = async {
+            shutdown.await;
+            self.stopping.cancel();
+            tokio::time::sleep(self.delay).await;
+        };
         server::serve(app, listener, tls, self.grace, shutdown).await
     }
 }

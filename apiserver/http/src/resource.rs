@@ -195,7 +195,7 @@ impl Found<'_> {
             Arc::clone(&self.row),
             shape,
             self.app.clock(),
-            self.app.watches_end(),
+            self.app.leaving(),
             self.app
                 .metrics
                 .watch_events(&gvr.group, &gvr.version, &gvr.resource),

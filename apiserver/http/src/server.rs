@@ -74,10 +74,18 @@ pub(crate) async fn serve(
     }
     drop(listener);
     app.draining.cancel();
-    app.closing.cancel();
+    app.ending.begin(grace / 2);
     stop.cancel();
     let drained = async { while connections.join_next().await.is_some() {} };
-    if timeout(grace, drained).await.is_err() {
+    let patience = async {
+        sleep(grace).await;
+        app.short_over().await;
+    };
+    let cut = tokio::select! {
+        () = drained => false,
+        () = patience => true,
+    };
+    if cut {
         tracing::warn!("cutting connections that are still open");
         connections.shutdown().await;
     }

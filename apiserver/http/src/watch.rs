@@ -13,9 +13,9 @@ use machinery::{Object, Status};
 use metrics::Counter;
 use registry::Item;
 use registry::{Row, Watch};
-use tokio_util::sync::CancellationToken;
 
 use crate::body::Events;
+use crate::ending::Leaving;
 use crate::negotiation::View;
 use crate::reply::Shape;
 use crate::table;
@@ -111,19 +111,19 @@ fn wrap(kind: &str, object: &str) -> Bytes {
 struct State {
     watch: Watch,
     writer: Writer,
-    closing: CancellationToken,
+    leaving: Leaving,
     sent: Counter,
     over: bool,
 }
 
-/// The lines of a watch. Ends cleanly when the watch does or when `closing` says
-/// that the server stops.
+/// The lines of a watch. Ends cleanly when the watch does or when it is its
+/// turn to leave a server that stops.
 pub(crate) fn events(
     watch: Watch,
     row: Arc<Row>,
     shape: Shape,
     clock: Arc<dyn Clock>,
-    closing: CancellationToken,
+    leaving: Leaving,
     sent: Counter,
 ) -> Events {
     let state = State {
@@ -134,7 +134,7 @@ pub(crate) fn events(
             clock,
             columns_sent: false,
         },
-        closing,
+        leaving,
         sent,
         over: false,
     };
@@ -151,7 +151,7 @@ async fn next(state: &mut State) -> Option<Bytes> {
     }
     let item = tokio::select! {
         biased;
-        () = state.closing.cancelled() => return None,
+        () = state.leaving.turn() => return None,
         item = state.watch.next() => item?,
     };
     let (first, over) = state.writer.line(item);

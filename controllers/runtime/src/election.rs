@@ -3,19 +3,24 @@
 //! Enters: an identity and a Lease's name. Leaves: a token that lives while this
 //! process leads. Rules of client-go's `tools/leaderelection`: a lease is another's
 //! until it did not change for its whole duration on *our* clock, and a leader that
-//! could not renew within the renew deadline stops before the lease ends.
+//! could not renew within the renew deadline stops before the lease ends. A candidate
+//! also watches the lease: one given up is taken at once, and the end of a silent
+//! leader's is counted from its last write, not from the next look.
 
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Api, At, Error, Shutdown, WriteOptions};
+use client::{Api, At, Error, Shutdown, WatchEvent, WatchOptions, WatchStream, WriteOptions};
+use futures_util::StreamExt;
 use machinery::time::{Clock, rfc3339_micros};
 use machinery::{Gvr, Object};
 use rand::Rng;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
+
+use crate::fence::Fence;
 
 static LEASES: Gvr = Gvr::constant("coordination.k8s.io", "v1", "leases");
 
@@ -34,6 +39,14 @@ pub struct Election {
     pub retry: Duration,
 }
 
+/// One time of leading.
+pub struct Term {
+    /// Ends with the leadership.
+    pub shutdown: Shutdown,
+    /// Closes before anybody else can lead.
+    pub fence: Fence,
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Spec {
@@ -42,6 +55,12 @@ struct Spec {
     acquire_time: Option<String>,
     renew_time: Option<String>,
     lease_transitions: Option<u64>,
+}
+
+impl Spec {
+    fn is_free(&self) -> bool {
+        self.holder_identity.as_deref().is_none_or(str::is_empty)
+    }
 }
 
 #[derive(Deserialize)]
@@ -53,6 +72,7 @@ struct Lease {
 /// The lease as last seen, and when it changed on our clock.
 struct Observed {
     spec: Spec,
+    revision: u64,
     at: Instant,
 }
 
@@ -73,9 +93,9 @@ impl Election {
         }
     }
 
-    /// Competes until `shutdown`. While leading, `lead` runs with a token that ends
-    /// with the leadership; it must return then, and the lease is given up only
-    /// after it did. A `lead` that returns early gives the lease up, too.
+    /// Competes until `shutdown`. While leading, `lead` runs; it must return when its
+    /// term ends, before the fence closes, and the lease is given up only after it
+    /// did. A `lead` that returns early gives the lease up, too.
     pub async fn run<F, Fut>(
         &self,
         api: &Arc<dyn Api>,
@@ -83,7 +103,7 @@ impl Election {
         shutdown: &Shutdown,
         lead: F,
     ) where
-        F: Fn(Shutdown) -> Fut,
+        F: Fn(Term) -> Fut,
         Fut: Future<Output = ()>,
     {
         let mut candidate = Candidate {
@@ -97,13 +117,20 @@ impl Election {
             let Some(since) = won else { return };
             tracing::info!(lease = self.name, identity = self.identity, "leading");
             let token = shutdown.child();
-            let leading = lead(token.clone());
+            let fence = Fence::until(since + self.told());
+            let leading = lead(Term {
+                shutdown: token.clone(),
+                fence: fence.clone(),
+            });
             tokio::pin!(leading);
             let held = tokio::select! {
-                () = candidate.hold(since) => false,
+                () = candidate.hold(since, &fence) => false,
                 () = shutdown.wait() => true,
                 () = &mut leading => {
+                    fence.close();
                     candidate.release().await;
+                    // Another may fare better.
+                    shutdown.unless(tokio::time::sleep(self.retry)).await;
                     continue;
                 }
             };
@@ -114,6 +141,7 @@ impl Election {
             );
             token.trigger();
             leading.await;
+            fence.close();
             if held {
                 candidate.release().await;
             }
@@ -122,6 +150,11 @@ impl Election {
 
     fn at(&self) -> At<'_> {
         At::one(&LEASES, &self.namespace, &self.name)
+    }
+
+    /// The duration of the lease as the others read it.
+    fn told(&self) -> Duration {
+        Duration::from_secs(self.lease.as_secs().max(1))
     }
 }
 
@@ -135,6 +168,7 @@ struct Candidate<'a> {
 impl Candidate<'_> {
     /// Tries until the lease is ours; the time at which the winning try began.
     async fn acquire(&mut self) -> Instant {
+        let mut changes = None;
         loop {
             let began = Instant::now();
             match self.attempt().await {
@@ -144,12 +178,66 @@ impl Candidate<'_> {
             }
             // Candidates that started together must not stay in step.
             let jitter = rand::rng().random_range(1.0..1.2);
-            tokio::time::sleep(self.election.retry.mul_f64(jitter)).await;
+            let next = Instant::now() + self.election.retry.mul_f64(jitter);
+            self.idle(next, &mut changes).await;
         }
     }
 
+    /// Waits until `next`, or only until the lease is free. Without a watch there is
+    /// still the next look.
+    async fn idle(&mut self, next: Instant, changes: &mut Option<WatchStream>) {
+        let lapse = self.lapse().filter(|end| *end > Instant::now());
+        if changes.is_none() {
+            let opened = tokio::time::timeout_at(next, self.follow()).await;
+            *changes = opened.ok().flatten();
+        }
+        let mut until = lapse.map_or(next, |end| end.min(next));
+        loop {
+            let change = async {
+                match changes {
+                    Some(stream) => stream.next().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let change = match tokio::time::timeout_at(until, change).await {
+                Err(_) => return,
+                Ok(change) => change,
+            };
+            match change {
+                Some(Ok(WatchEvent::Added(lease) | WatchEvent::Modified(lease))) => {
+                    let known = self.observed.as_ref().map_or(0, |o| o.revision);
+                    if lease.revision() <= known {
+                        continue;
+                    }
+                    let Ok(spec) = self.observe(&lease) else {
+                        continue;
+                    };
+                    if spec.is_free() {
+                        return;
+                    }
+                    until = self.lapse().map_or(next, |end| end.min(next));
+                }
+                Some(Ok(WatchEvent::Deleted(_))) => return,
+                Some(Ok(WatchEvent::Bookmark { .. })) => {}
+                Some(Err(_)) | None => *changes = None,
+            }
+        }
+    }
+
+    /// Changes of the lease after the one seen last.
+    async fn follow(&self) -> Option<WatchStream> {
+        let revision = self.observed.as_ref()?.revision;
+        let options = WatchOptions {
+            field_selector: format!("metadata.name={}", self.election.name),
+            resource_version: revision.to_string(),
+            ..WatchOptions::default()
+        };
+        let at = At::all(&LEASES, &self.election.namespace);
+        self.api.watch(at, &options).await.ok()
+    }
+
     /// Renews; returns when the lease is lost or could not be renewed in time.
-    async fn hold(&mut self, since: Instant) {
+    async fn hold(&mut self, since: Instant, fence: &Fence) {
         let mut renewed = since;
         loop {
             let deadline = renewed + self.election.renew;
@@ -158,7 +246,10 @@ impl Candidate<'_> {
             let began = Instant::now();
             let attempt = tokio::time::timeout_at(deadline, self.attempt()).await;
             match attempt {
-                Ok(Ok(true)) => renewed = began,
+                Ok(Ok(true)) => {
+                    renewed = began;
+                    fence.extend(began + self.election.told());
+                }
                 Ok(Ok(false)) | Err(_) => return,
                 Ok(Err(error)) => {
                     tracing::warn!(%error, lease = self.election.name, "lease not renewed");
@@ -179,8 +270,8 @@ impl Candidate<'_> {
         };
         let spec = self.observe(&found)?;
         let ours = spec.holder_identity.as_deref() == Some(&self.election.identity);
-        let free = spec.holder_identity.as_deref().is_none_or(str::is_empty);
-        if !ours && !free && !self.has_lapsed(&spec) {
+        let lapsed = self.lapse().is_some_and(|end| end <= Instant::now());
+        if !ours && !spec.is_free() && !lapsed {
             return Ok(false);
         }
         let mut next = self.fresh();
@@ -198,25 +289,25 @@ impl Candidate<'_> {
         if self.observed.as_ref().is_none_or(|o| o.spec != spec) {
             self.observed = Some(Observed {
                 spec: spec.clone(),
+                revision: found.revision(),
                 at: Instant::now(),
             });
         }
         Ok(spec)
     }
 
-    fn has_lapsed(&self, spec: &Spec) -> bool {
-        let own = self.election.lease;
-        let told = spec.lease_duration_seconds.map_or(own, Duration::from_secs);
-        self.observed
-            .as_ref()
-            .is_some_and(|o| o.at.elapsed() >= told)
+    /// When the lease ends if its holder stays silent.
+    fn lapse(&self) -> Option<Instant> {
+        let observed = self.observed.as_ref()?;
+        let told = observed.spec.lease_duration_seconds;
+        Some(observed.at + told.map_or(self.election.lease, Duration::from_secs))
     }
 
     fn fresh(&self) -> Value {
         let now = rfc3339_micros(self.clock.now());
         json!({
             "holderIdentity": self.election.identity,
-            "leaseDurationSeconds": self.election.lease.as_secs().max(1),
+            "leaseDurationSeconds": self.election.told().as_secs(),
             "acquireTime": now,
             "renewTime": now,
             "leaseTransitions": 0,
@@ -306,12 +397,13 @@ mod tests {
             let (api, shutdown) = (self.fake.clone() as Arc<dyn Api>, tasks.shutdown().clone());
             let (log, began) = (Arc::clone(&self.log), self.began);
             tasks.spawn(async move {
-                let lead = |token: Shutdown| {
+                let lead = |term: Term| {
                     let (log, who) = (Arc::clone(&log), election.identity.clone());
                     async move {
                         log.lock()
                             .push((format!("+{who}"), began.elapsed().as_secs()));
-                        token.wait().await;
+                        term.shutdown.wait().await;
+                        assert!(!term.fence.remaining().is_zero(), "stopped in time");
                         log.lock()
                             .push((format!("-{who}"), began.elapsed().as_secs()));
                     }
@@ -382,5 +474,50 @@ mod tests {
         assert_eq!(s.events().len(), 3, "one of them leads again");
         a.stop().await;
         b.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_given_up_is_taken_at_once_and_a_silent_one_when_it_ends() {
+        let s = Setup::new();
+        let a = s.candidate("a");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let b = s.candidate("b");
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        a.stop().await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        assert_eq!(s.events(), ["+a", "-a", "+b"]);
+        let c = s.candidate("c");
+        tokio::time::sleep(Duration::from_secs(9)).await;
+        // As `kill -9`: nothing is released.
+        drop(b);
+        let killed = Instant::now();
+        while s.events().len() < 4 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let waited = killed.elapsed().as_millis();
+        assert!((12_900..=15_050).contains(&waited), "{waited} ms");
+        c.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_leader_that_gives_up_at_once_lets_others_try() {
+        let fake = FakeApi::new();
+        let tasks = Tasks::new(Shutdown::new());
+        let count = Arc::new(Mutex::new(0));
+        let (api, shutdown) = (fake.clone() as Arc<dyn Api>, tasks.shutdown().clone());
+        let tries = Arc::clone(&count);
+        tasks.spawn(async move {
+            let election = Election::new("ns", "l", "a");
+            let lead = |_| {
+                *tries.lock() += 1;
+                std::future::ready(())
+            };
+            election.run(&api, &SystemClock, &shutdown, lead).await;
+        });
+        tokio::time::sleep(Duration::from_secs(9)).await;
+        assert_eq!(*count.lock(), 5, "one try in each retry period");
+        let lease = fake.object(&LEASES, "ns", "l").unwrap();
+        assert_eq!(lease["spec"]["holderIdentity"], "");
+        tasks.stop().await;
     }
 }

@@ -8,19 +8,21 @@
 //! ([`Tasks`]) and ends with its [`Shutdown`].
 //!
 //! Entry points: [`Informers`], [`Queue`], [`run_workers`], [`Recorder`],
-//! [`Election`], [`HostWorkloads`].
+//! [`Election`], [`Fence`], [`HostWorkloads`].
 
 mod bucket;
 mod election;
 mod events;
+mod fence;
 mod figures;
 mod host;
 mod queue;
 mod workers;
 
 pub use client::{Change, Informer, Informers, Select, Shutdown, Tasks};
-pub use election::Election;
+pub use election::{Election, Term};
 pub use events::{ObjectRef, Recorder};
+pub use fence::Fence;
 pub use figures::Name;
 pub use host::HostWorkloads;
 pub use queue::Queue;

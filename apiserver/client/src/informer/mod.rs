@@ -201,6 +201,15 @@ fn tell(handlers: &[Handler], old: Option<&Object>, new: Option<&Object>, initia
     }
 }
 
+/// Handlers often hold the informer they were given to: they go when nothing more
+/// can be told to them.
+impl Drop for Filler {
+    fn drop(&mut self) {
+        let handlers = std::mem::take(&mut *self.shared.handlers.lock());
+        drop(handlers);
+    }
+}
+
 impl Sink for Filler {
     fn restart(&mut self) {
         self.shared.store.write().begin();

@@ -57,6 +57,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) host: Config,
     pub(crate) service: Service,
     pub(crate) delegated: delegated::Options,
+    /// How long requests are still taken when the process has been told to stop.
+    pub(crate) shutdown_delay: Duration,
 }
 
 /// A running plane behind a host.
@@ -119,7 +121,7 @@ impl Aggregated {
         let controllers = Tasks::new(Shutdown::new());
         let whole = whole(&engine, &authenticator, &informers);
         let controlled = Informers::new(&controllers);
-        let mut options = plane::options(&engine, &controlled);
+        let mut options = plane::options(&engine, &controlled, setup.shutdown_delay);
         let trusted = Arc::clone(&authenticator);
         options
             .checks
@@ -132,7 +134,8 @@ impl Aggregated {
         options.whole = Some(Arc::clone(&whole));
         let served = registration::own_versions(&registry.table());
         let http = Server::new(registry, authenticator, authorizer, options);
-        plane::listen_on(http, listener, serving.certificate(), &server)?;
+        let listening = Tasks::new(Shutdown::new());
+        plane::listen_on(http, listener, serving.certificate(), &listening)?;
         serving.keep(&informers, &server);
         while let Err(why) = whole() {
             tracing::debug!(%why, "waiting");
@@ -151,6 +154,7 @@ impl Aggregated {
             informers: controlled,
             controllers,
             url: listen::url(local),
+            listening,
             server,
             engine,
             hub,

@@ -1,0 +1,155 @@
+//! A fence around what only a leader may write.
+//!
+//! Enters: how long the lease is sure to be ours. Leaves: an [`Api`] whose writes go
+//! no further when it is not. A process that was stopped and goes on later holds
+//! calls it prepared while it led; its clock, read just before each write, is what
+//! keeps them back. Writes that pass are guarded by the revision that was observed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use client::{
+    Api, At, DeleteOptions, Discovered, Error, List, ListOptions, Patch, Result, WatchOptions,
+    WatchStream, WriteOptions,
+};
+use machinery::Object;
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::time::Instant;
+
+/// Open while this process is sure to lead. Clones are the same fence.
+#[derive(Clone, Debug)]
+pub struct Fence(Arc<Mutex<Instant>>);
+
+impl Fence {
+    /// Open until then.
+    pub(crate) fn until(end: Instant) -> Self {
+        Self(Arc::new(Mutex::new(end)))
+    }
+
+    pub(crate) fn extend(&self, end: Instant) {
+        *self.0.lock() = end;
+    }
+
+    pub(crate) fn close(&self) {
+        self.extend(Instant::now());
+    }
+
+    /// How long it stays open; zero when it is closed.
+    pub fn remaining(&self) -> Duration {
+        self.0.lock().saturating_duration_since(Instant::now())
+    }
+
+    /// `api`, whose writes fail once the fence is closed.
+    pub fn around(&self, api: Arc<dyn Api>) -> Arc<dyn Api> {
+        Arc::new(Fenced {
+            api,
+            fence: self.clone(),
+        })
+    }
+
+    fn pass(&self) -> Result<()> {
+        if self.remaining().is_zero() {
+            return Err(Error::Transport {
+                host: "this process".into(),
+                message: "does not lead any longer; not written".into(),
+            });
+        }
+        Ok(())
+    }
+}
+
+struct Fenced {
+    api: Arc<dyn Api>,
+    fence: Fence,
+}
+
+#[async_trait]
+impl Api for Fenced {
+    async fn get(&self, at: At<'_>) -> Result<Object> {
+        self.api.get(at).await
+    }
+
+    async fn list(&self, at: At<'_>, options: &ListOptions) -> Result<List> {
+        self.api.list(at, options).await
+    }
+
+    async fn watch(&self, at: At<'_>, options: &WatchOptions) -> Result<WatchStream> {
+        self.api.watch(at, options).await
+    }
+
+    async fn create(&self, at: At<'_>, body: Value, options: &WriteOptions) -> Result<Object> {
+        self.fence.pass()?;
+        self.api.create(at, body, options).await
+    }
+
+    async fn update(&self, at: At<'_>, body: Value, options: &WriteOptions) -> Result<Object> {
+        self.fence.pass()?;
+        self.api.update(at, body, options).await
+    }
+
+    async fn patch(&self, at: At<'_>, patch: Patch, options: &WriteOptions) -> Result<Object> {
+        self.fence.pass()?;
+        self.api.patch(at, patch, options).await
+    }
+
+    async fn delete(&self, at: At<'_>, options: &DeleteOptions) -> Result<Option<Object>> {
+        self.fence.pass()?;
+        self.api.delete(at, options).await
+    }
+
+    async fn delete_collection(
+        &self,
+        at: At<'_>,
+        options: &DeleteOptions,
+        select: &ListOptions,
+    ) -> Result<()> {
+        self.fence.pass()?;
+        self.api.delete_collection(at, options, select).await
+    }
+
+    async fn resources(&self) -> Result<Discovered> {
+        self.api.resources().await
+    }
+
+    async fn raw(&self, path: &str) -> Result<Bytes> {
+        self.api.raw(path).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use client::fake::FakeApi;
+    use machinery::Gvr;
+    use serde_json::json;
+
+    static MAPS: Gvr = Gvr::constant("", "v1", "configmaps");
+
+    #[tokio::test(start_paused = true)]
+    async fn writes_end_with_the_time_and_reads_do_not() {
+        let fake = FakeApi::new();
+        let fence = Fence::until(Instant::now() + Duration::from_secs(3));
+        let api = fence.around(fake.clone());
+        let create = async |name: &str| {
+            let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "n"}});
+            let at = At::all(&MAPS, "n");
+            api.create(at, body, &WriteOptions::default()).await
+        };
+        create("a").await.unwrap();
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        assert!(matches!(create("b").await, Err(Error::Transport { .. })));
+        let at = At::one(&MAPS, "n", "a");
+        let refused = api.delete(at, &DeleteOptions::default()).await;
+        assert!(refused.is_err() && api.get(at).await.is_ok());
+        fence.extend(Instant::now() + Duration::from_secs(3));
+        create("b").await.unwrap();
+        fence.close();
+        assert!(create("c").await.is_err());
+        let options = ListOptions::default();
+        let all = api.list(At::all(&MAPS, "n"), &options).await.unwrap();
+        assert_eq!(all.items.len(), 2);
+    }
+}
