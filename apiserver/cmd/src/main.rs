@@ -13,6 +13,7 @@ mod control;
 mod demo;
 mod duration;
 mod engine;
+mod figures;
 mod join;
 mod leadership;
 mod listen;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
     };
     // Two crypto providers would make rustls refuse to choose; name ours once.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    figures::register(&version::current(), runtime.handle());
     let code = match runtime.block_on(cli.command.run()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => output::failed(&e),

@@ -10,6 +10,7 @@
 //! Entry points: [`Members`], [`Member`].
 
 mod endpoint;
+mod figures;
 mod fold;
 mod limit;
 mod member;

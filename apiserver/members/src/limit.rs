@@ -19,6 +19,8 @@ use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::figures::{Figures, Verb};
+
 const START: f64 = 32.0;
 const LEAST: f64 = 1.0;
 const MOST: f64 = 256.0;
@@ -65,6 +67,7 @@ pub struct Limited {
     api: Arc<dyn Api>,
     state: Mutex<State>,
     freed: Notify,
+    figures: Figures,
 }
 
 /// A call's place; gives it back when dropped, also when the call is cancelled.
@@ -73,14 +76,19 @@ struct Place<'a>(&'a Limited);
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         self.0.state.lock().in_flight -= 1;
+        self.0.figures.in_flight.dec();
         self.0.freed.notify_one();
     }
 }
 
 impl Limited {
-    pub fn new(api: Arc<dyn Api>) -> Self {
+    /// `member` is what the calls are counted under.
+    pub fn new(member: &str, api: Arc<dyn Api>) -> Self {
+        let figures = Figures::new(member);
+        figures.limit.set(START as i64);
         Self {
             api,
+            figures,
             state: Mutex::new(State {
                 limit: START,
                 in_flight: 0,
@@ -103,6 +111,7 @@ impl Limited {
                 let mut state = self.state.lock();
                 if (state.in_flight as f64) < state.limit.floor() {
                     state.in_flight += 1;
+                    self.figures.in_flight.inc();
                     if (state.in_flight as f64) < state.limit.floor() {
                         // The limit may have grown by more than one place was freed.
                         self.freed.notify_one();
@@ -114,10 +123,12 @@ impl Limited {
         }
     }
 
-    async fn call<T>(&self, work: impl Future<Output = Result<T>> + Send) -> Result<T> {
+    async fn call<T>(&self, verb: Verb, work: impl Future<Output = Result<T>> + Send) -> Result<T> {
         let place = self.place().await;
         let began = Instant::now();
         let outcome = work.await;
+        self.figures
+            .called(verb, began.elapsed(), outcome.as_ref().err());
         let refused = match &outcome {
             Err(Error::Status(status)) => matches!(status.code, 429 | 503 | 504),
             // Not reached at all: less would not help, and says nothing of load.
@@ -125,7 +136,12 @@ impl Limited {
             _ => false,
         };
         let now = Instant::now();
-        self.state.lock().learn(now - began, refused, now);
+        let limit = {
+            let mut state = self.state.lock();
+            state.learn(now - began, refused, now);
+            state.limit
+        };
+        self.figures.limit.set(limit as i64);
         drop(place);
         outcome
     }
@@ -134,11 +150,11 @@ impl Limited {
 #[async_trait]
 impl Api for Limited {
     async fn get(&self, at: At<'_>) -> Result<Object> {
-        self.call(self.api.get(at)).await
+        self.call(Verb::Get, self.api.get(at)).await
     }
 
     async fn list(&self, at: At<'_>, options: &ListOptions) -> Result<List> {
-        self.call(self.api.list(at, options)).await
+        self.call(Verb::List, self.api.list(at, options)).await
     }
 
     async fn watch(&self, at: At<'_>, options: &WatchOptions) -> Result<WatchStream> {
@@ -146,19 +162,22 @@ impl Api for Limited {
     }
 
     async fn create(&self, at: At<'_>, body: Value, options: &WriteOptions) -> Result<Object> {
-        self.call(self.api.create(at, body, options)).await
+        self.call(Verb::Create, self.api.create(at, body, options))
+            .await
     }
 
     async fn update(&self, at: At<'_>, body: Value, options: &WriteOptions) -> Result<Object> {
-        self.call(self.api.update(at, body, options)).await
+        self.call(Verb::Update, self.api.update(at, body, options))
+            .await
     }
 
     async fn patch(&self, at: At<'_>, patch: Patch, options: &WriteOptions) -> Result<Object> {
-        self.call(self.api.patch(at, patch, options)).await
+        self.call(Verb::Patch, self.api.patch(at, patch, options))
+            .await
     }
 
     async fn delete(&self, at: At<'_>, options: &DeleteOptions) -> Result<Option<Object>> {
-        self.call(self.api.delete(at, options)).await
+        self.call(Verb::Delete, self.api.delete(at, options)).await
     }
 
     async fn delete_collection(
@@ -167,8 +186,8 @@ impl Api for Limited {
         options: &DeleteOptions,
         select: &ListOptions,
     ) -> Result<()> {
-        self.call(self.api.delete_collection(at, options, select))
-            .await
+        let deleted = self.api.delete_collection(at, options, select);
+        self.call(Verb::DeleteCollection, deleted).await
     }
 
     async fn resources(&self) -> Result<Discovered> {
@@ -221,7 +240,7 @@ mod tests {
     async fn calls_wait_for_a_place_and_cancelled_ones_give_it_back() {
         struct Slow(AtomicUsize);
         let seen = Arc::new(Slow(AtomicUsize::new(0)));
-        let limited = Limited::new(FakeApi::new());
+        let limited = Limited::new("slow", FakeApi::new());
         limited.state.lock().limit = 2.0;
         let work = || async {
             seen.0.fetch_add(1, Ordering::SeqCst);
@@ -229,13 +248,14 @@ mod tests {
             Ok(())
         };
         let began = Instant::now();
-        futures_util::future::join_all((0..6).map(|_| limited.call(work()))).await;
+        futures_util::future::join_all((0..6).map(|_| limited.call(Verb::Get, work()))).await;
         assert!(
             began.elapsed() >= Duration::from_millis(20),
             "{:?}",
             began.elapsed()
         );
-        let cancelled = tokio::time::timeout(Duration::from_millis(1), limited.call(work())).await;
+        let cancelled =
+            tokio::time::timeout(Duration::from_millis(1), limited.call(Verb::Get, work())).await;
         assert!(cancelled.is_err());
         assert_eq!(limited.state.lock().in_flight, 0);
     }
@@ -244,7 +264,7 @@ mod tests {
     async fn refusals_of_the_server_cut_it() {
         let fake = FakeApi::new();
         fake.on_call(|_| Some(Status::too_many_requests("later", 1).into()));
-        let limited = Limited::new(fake);
+        let limited = Limited::new("refusing", fake);
         assert!(limited.get(At::one(&MAPS, "ns", "a")).await.is_err());
         assert_eq!(limited.limit(), 16);
     }

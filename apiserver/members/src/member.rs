@@ -40,7 +40,7 @@ impl Member {
         let tasks = tasks.child();
         let api = connector.connect(&endpoint, &tasks)?;
         Ok(Arc::new(Self {
-            api: Arc::new(Limited::new(api)),
+            api: Arc::new(Limited::new(&endpoint.cluster, api)),
             informers: Informers::new(&tasks),
             managed: Mutex::default(),
             fold: Mutex::default(),

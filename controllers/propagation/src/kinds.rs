@@ -38,6 +38,11 @@ impl Served {
     pub(crate) fn kind(&self) -> &str {
         &self.gvk.kind
     }
+
+    /// `apiVersion` and `kind`.
+    pub(crate) fn names(&self) -> (&str, &str) {
+        (&self.api_version, &self.gvk.kind)
+    }
 }
 
 #[derive(Default)]

@@ -15,6 +15,7 @@ mod access;
 mod binding;
 mod detector;
 mod execution;
+mod figures;
 #[cfg(test)]
 mod flow_tests;
 #[cfg(test)]

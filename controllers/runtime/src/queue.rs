@@ -297,6 +297,15 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Queue<K> {
         self.0.state.lock().ready
     }
 
+    /// Keys that are ready, keys in backoff after a failure, and keys that wait for
+    /// a time that was set.
+    pub fn waiting(&self) -> [usize; 3] {
+        let state = self.0.state.lock();
+        let failed = |key: &&K| state.failures.get(key).is_some_and(|f| f.count > 0);
+        let failing = state.due.keys().filter(failed).count();
+        [state.ready, failing, state.due.len() - failing]
+    }
+
     /// Whether no key is ready.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

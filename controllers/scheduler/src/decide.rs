@@ -9,7 +9,10 @@ use crate::core::Snapshot;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Schedule {
+        /// Forget where replicas are.
         fresh: bool,
+        /// Only the number of replicas is new.
+        scale: bool,
     },
     /// Nothing to decide; only note that this generation was seen.
     Note,
@@ -29,8 +32,10 @@ pub(crate) fn judge(binding: &Binding, placement: &Placement, snapshot: &Snapsho
             .iter()
             .any(|t| snapshot.get(&t.name).is_some_and(|m| m.is_terminating()))
     };
-    let due = placement_changed(placement, applied, &binding.status.observed_affinity)
-        || replicas_changed(spec, placement)
+    let moved = placement_changed(placement, applied, &binding.status.observed_affinity);
+    let scale = !moved && replicas_changed(spec, placement);
+    let due = moved
+        || scale
         || fresh
         // Without replicas there is nothing that could be torn from its place.
         || !spec.is_workload()
@@ -40,7 +45,7 @@ pub(crate) fn judge(binding: &Binding, placement: &Placement, snapshot: &Snapsho
         || binding.is_refused()
         || terminating();
     if due {
-        Verdict::Schedule { fresh }
+        Verdict::Schedule { fresh, scale }
     } else {
         Verdict::Note
     }
@@ -148,12 +153,19 @@ mod tests {
 
     #[test]
     fn changes_call_for_a_decision() {
-        let due = Verdict::Schedule { fresh: false };
+        let due = Verdict::Schedule {
+            fresh: false,
+            scale: false,
+        };
+        let scaled = Verdict::Schedule {
+            fresh: false,
+            scale: true,
+        };
         check(divided(), Value::Null, settled(), due);
         check(json!({}), json!({}), settled(), due);
         let mut more = settled();
         more["spec"]["replicas"] = 3.into();
-        check(divided(), divided(), more, due);
+        check(divided(), divided(), more, scaled);
         let mut elsewhere = divided();
         elsewhere["clusterAffinity"] = json!({"clusterNames": ["b"]});
         check(elsewhere, divided(), settled(), due);
@@ -171,7 +183,10 @@ mod tests {
             divided(),
             divided(),
             binding,
-            Verdict::Schedule { fresh: true },
+            Verdict::Schedule {
+                fresh: true,
+                scale: false,
+            },
         );
     }
 
@@ -190,7 +205,10 @@ mod tests {
             terms("b"),
             terms("c"),
             binding,
-            Verdict::Schedule { fresh: false },
+            Verdict::Schedule {
+                fresh: false,
+                scale: false,
+            },
         );
     }
 }

@@ -5,12 +5,14 @@
 //! Invariants: [`core`] does no I/O and knows no clock. The shell writes a result
 //! only where it differs from what is there.
 //!
-//! Entry points: [`core::schedule`], [`Scheduler`], [`Clusters`].
+//! Entry points: [`core::schedule`], [`schedule_ahead`], [`Scheduler`], [`Clusters`].
 
 mod clusters;
 pub mod core;
 mod decide;
+mod figures;
 mod shell;
 
 pub use clusters::Clusters;
+pub use figures::schedule_ahead;
 pub use shell::{Options, Scheduler, placement_text};

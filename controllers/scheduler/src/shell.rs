@@ -1,7 +1,7 @@
 //! The shell: which bindings are looked at and when, and what is written.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use client::{Api, At, Error, Patch, WriteOptions};
 use machinery::time::{Clock, rfc3339_seconds};
@@ -16,8 +16,9 @@ use runtime::{
 use serde_json::{Map, Value, json};
 
 use crate::clusters::Clusters;
-use crate::core::{Failure, Member, Request, schedule};
+use crate::core::{Failure, Member, Request};
 use crate::decide::{Verdict, judge};
+use crate::figures::{self, Incoming, Kind, schedule};
 
 static BINDINGS: Gvr = Gvr::constant("work.karmada.io", "v1alpha2", "resourcebindings");
 static CLUSTER_BINDINGS: Gvr =
@@ -95,6 +96,8 @@ impl Scheduler {
             options,
         });
         scheduler.listen();
+        let queue = scheduler.queue.clone();
+        figures::show(move || queue.waiting());
         let (it, workers) = (Arc::clone(&scheduler), tasks.clone());
         tasks.spawn(async move {
             let seen = it.clusters.informer().wait_synced();
@@ -167,6 +170,10 @@ impl Scheduler {
         let same =
             |old: &Object| old.head().generation == new.head().generation && self.is_ours(old);
         if !change.old.is_some_and(same) {
+            figures::came(match change.old {
+                Some(_) => Incoming::Update,
+                None => Incoming::Add,
+            });
             self.queue.add_lane(
                 Key {
                     cluster_scoped,
@@ -209,6 +216,7 @@ impl Scheduler {
                         .any(|m| concerns(&binding, object.head().generation, m));
                 let waiting = serves_more && !is_scheduled(&binding);
                 if affected || waiting {
+                    figures::came(Incoming::Cluster);
                     self.queue.add_low(Key {
                         cluster_scoped,
                         name: object.head().key(),
@@ -246,9 +254,18 @@ impl Scheduler {
         };
         let done = match judge(&binding, placement, &self.clusters.snapshot()) {
             Verdict::Note => self.note(resource, &object, &binding).await,
-            Verdict::Schedule { fresh } => {
-                self.place(resource, &object, &binding, placement, fresh)
-                    .await
+            Verdict::Schedule { fresh, scale } => {
+                let began = Instant::now();
+                let outcome = self.decide(&binding, placement, fresh);
+                let done = self
+                    .place(resource, &object, &binding, placement, &outcome)
+                    .await;
+                let success = outcome.failure.is_none() && done.is_ok();
+                figures::attempted(success, Kind::of(scale), began.elapsed());
+                if matches!(outcome.failure, Some(Failure::Error(_))) {
+                    figures::came(Incoming::Failure);
+                }
+                done
             }
         };
         match done {
@@ -314,9 +331,8 @@ impl Scheduler {
         object: &Object,
         binding: &Binding,
         placement: &Placement,
-        fresh: bool,
+        outcome: &Outcome,
     ) -> Result<Action, Error> {
-        let outcome = self.decide(binding, placement, fresh);
         let mut generation = object.head().generation;
         let mut current = object.clone();
         // Where nothing fits the old result is withdrawn; other failures leave it.
@@ -328,7 +344,7 @@ impl Scheduler {
                 .await?;
             generation = current.head().generation;
         }
-        let news = changed || !is_told(binding, &outcome);
+        let news = changed || !is_told(binding, outcome);
         if news {
             let told = outcome.failure.as_ref().map(ToString::to_string);
             match &told {
@@ -336,12 +352,12 @@ impl Scheduler {
                 Some(text) => self.tell(object, binding, Err(text)),
             }
         }
-        let status = self.status_after(&outcome, generation, news);
+        let status = self.status_after(outcome, generation, news);
         self.write_status(resource, &current, status).await?;
-        match outcome.failure {
+        match &outcome.failure {
             None | Some(Failure::NoFit(_)) => Ok(Action::Done),
             Some(Failure::Unschedulable(_)) => Ok(Action::After(RETRY_UNSCHEDULABLE)),
-            Some(Failure::Error(text)) => Err(Error::Protocol(text)),
+            Some(Failure::Error(text)) => Err(Error::Protocol(text.clone())),
         }
     }
 

@@ -76,7 +76,15 @@ pub struct ClusterStatus {
     pub kubernetes_version: String,
     pub api_enablements: Vec<ApiEnablement>,
     pub conditions: Vec<Condition>,
+    pub node_summary: Option<NodeSummary>,
     pub resource_summary: Option<ResourceSummary>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeSummary {
+    pub total_num: i64,
+    pub ready_num: i64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

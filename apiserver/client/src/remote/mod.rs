@@ -9,6 +9,7 @@ mod credentials;
 mod decode;
 mod dial;
 mod discovery;
+mod figures;
 pub mod incluster;
 pub mod kubeconfig;
 mod pool;
@@ -39,6 +40,7 @@ use crate::api::{
 use crate::tasks::Tasks;
 pub use config::{Auth, Config, ConfigError, Exec, Identity, Impersonate, Secret};
 use decode::Events;
+use figures::Figures;
 use pool::{Pool, Reply};
 use request::Ask;
 
@@ -58,6 +60,7 @@ pub struct Remote {
     pool: Pool,
     host: String,
     as_user: HeaderMap,
+    figures: Figures,
 }
 
 impl Remote {
@@ -71,6 +74,7 @@ impl Remote {
             .map_err(|e| ConfigError(format!("{host}: {e}")))?;
         Ok(Self {
             pool: Pool::new(config, tasks.child()),
+            figures: Figures::new(&host),
             host,
             as_user,
         })
@@ -131,7 +135,10 @@ impl Remote {
         let request = credentials
             .and_then(|header| ask.request(&self.config().server, header, &self.as_user))
             .map_err(|e| (self.transport(e), true))?;
+        let began = Instant::now();
         let sent = self.pool.send(request).await;
+        let code = sent.as_ref().ok().map(|response| response.status());
+        self.figures.asked(&ask.method, code, began.elapsed());
         sent.map_err(|failure| (self.transport(failure.message), failure.unsent))
     }
 

@@ -5,6 +5,7 @@
 
 mod collect;
 mod damping;
+mod figures;
 mod probe;
 mod shell;
 mod track;

@@ -17,9 +17,11 @@ use openapi::karmada::Cluster;
 use openapi::karmada::labels::CLUSTER_FINALIZER;
 use parking_lot::Mutex;
 use runtime::{Action, Change, Informer, Queue, Select, run_workers};
+use tokio::time::Instant;
 
 use super::collect::{self, Findings, Resources};
 use super::damping::Thresholds;
+use super::figures;
 use super::probe;
 use super::track::{Track, Wake};
 use crate::condition::Verdict;
@@ -60,6 +62,7 @@ impl Controller {
             tracks: Mutex::default(),
         });
         it.listen();
+        figures::show(&it.clusters, deps.tasks.shutdown());
         let tasks = deps.tasks.clone();
         let shutdown = deps.tasks.shutdown().clone();
         deps.tasks.spawn(async move {
@@ -134,6 +137,7 @@ impl Controller {
         let found = self.clusters.get("", name);
         let Some(object) = found.filter(is_reached) else {
             self.tracks.lock().remove(name);
+            figures::forget(name);
             return Ok(Action::Done);
         };
         // Until the other controller has the Cluster in its care; that is a change.
@@ -141,7 +145,9 @@ impl Controller {
             return Ok(Action::Done);
         }
         let mut track = self.tracks.lock().remove(name).unwrap_or_default();
+        let began = Instant::now();
         let done = self.look(&object, &mut track, wake).await;
+        figures::synced(name, began.elapsed());
         self.tracks.lock().insert(name.to_owned(), track);
         match done {
             Err(e) if e.is_conflict() => Ok(Action::After(RETRY_CONFLICT)),

@@ -15,8 +15,10 @@ use runtime::{
     Action, Change, Informer, Name, ObjectRef, Queue, Recorder, Select, Tasks, run_workers,
 };
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::manifest::{Common, identity, overridden};
+use crate::figures::FIGURES;
 use crate::kinds::Served;
 use crate::meta::Extra;
 use crate::overrides::{Overrides, selects};
@@ -274,9 +276,11 @@ impl BindingController {
         let Some(template) = found else {
             return Ok(Action::Done);
         };
+        let began = Instant::now();
         let outcome = self
             .ensure_works(binding, &view, &served, &template, &targets)
             .await;
+        FIGURES.synced.observe(began.elapsed(), outcome.is_ok());
         self.tell(binding, &served, &template, &outcome);
         outcome.map(|_| Action::Done)
     }

@@ -5,13 +5,16 @@ use machinery::Object;
 use openapi::karmada::labels::APPLIED_PLACEMENT;
 use openapi::karmada::{Binding, BindingSpec, Placement};
 use runtime::{Action, Informer, ObjectRef};
-use scheduler::core::{Request, schedule};
+use scheduler::core::Request;
+use scheduler::schedule_ahead;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::claim::Claim;
 use super::desired::{Desired, Difference};
 use super::matching::Policy;
 use super::shell::{Carried, Cause, Detector};
+use crate::figures::FIGURES;
 use crate::kinds::Served;
 use crate::templates::Key;
 use crate::works::{BINDINGS, CLUSTER_BINDINGS};
@@ -48,7 +51,10 @@ impl Detector {
         if self.carried.lock().get(key) == Some(&carried) {
             return Ok(Action::Done);
         }
+        let began = Instant::now();
         let outcome = self.bind(served, &template, policy, &claim, cause).await;
+        FIGURES.attempted(outcome.is_ok());
+        FIGURES.applied.observe(began.elapsed(), outcome.is_ok());
         let about = ObjectRef::new(&served.api_version, served.kind(), &template);
         let (named, reason) = if claim.is_of_cluster() {
             (format!("Apply cluster policy({})", claim.name), "Policy")
@@ -109,7 +115,7 @@ impl Detector {
         let at = At::one(resource, &desired.namespace, &desired.name);
         let Some(existing) = informer.get(&desired.namespace, &desired.name) else {
             let mut body = desired.create();
-            self.place(&mut body, policy)?;
+            self.place(&mut body, policy, false)?;
             let options = WriteOptions::default();
             self.api
                 .create(At::all(resource, &desired.namespace), body, &options)
@@ -131,8 +137,9 @@ impl Detector {
         };
         let before = existing.view::<Binding>()?;
         let kept = before.is_refused() && before.spec.clusters.is_empty();
-        if kept || is_scaled(&before, &desired, policy)? {
-            self.place(&mut body, policy)?;
+        let scaled = is_scaled(&before, &desired, policy)?;
+        if kept || scaled {
+            self.place(&mut body, policy, scaled)?;
         }
         self.api.update(at, body, &WriteOptions::default()).await?;
         Ok(true)
@@ -147,8 +154,9 @@ impl Detector {
     }
 
     /// Puts the clusters into a binding where they can be told at once; what
-    /// cannot be placed now is left to the scheduler, which also says why.
-    fn place(&self, body: &mut Value, policy: &Policy) -> Result<(), Error> {
+    /// cannot be placed now is left to the scheduler, which also says why. `scaled`:
+    /// only the number of replicas is new.
+    fn place(&self, body: &mut Value, policy: &Policy, scaled: bool) -> Result<(), Error> {
         let spec: BindingSpec = serde_json::from_value(body["spec"].clone())
             .map_err(|e| Error::Protocol(e.to_string()))?;
         let placement = &policy.view.spec.placement;
@@ -162,7 +170,7 @@ impl Detector {
             term: None,
             fresh: false,
         };
-        let Ok(targets) = schedule(&request, &self.clusters.snapshot()) else {
+        let Ok(targets) = schedule_ahead(&request, &self.clusters.snapshot(), scaled) else {
             return Ok(());
         };
         body["metadata"]["annotations"][APPLIED_PLACEMENT] = placement_text(placement)?.into();

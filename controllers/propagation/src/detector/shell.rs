@@ -15,9 +15,11 @@ use runtime::{
     Action, Change, HostWorkloads, Informer, Name, Queue, Recorder, Select, Tasks, run_workers,
 };
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::claim::Claim;
 use super::matching::{Policy, best, index_key, index_keys};
+use crate::figures::FIGURES;
 use crate::kinds::Served;
 use crate::meta::{changed_by_us, same_but_status};
 use crate::run::Deps;
@@ -268,7 +270,10 @@ impl Detector {
         }
         // Waiting first: a policy that comes in between finds the template there.
         self.remember_waiting(key);
-        let Some(policy) = self.best(&served, &template) else {
+        let began = Instant::now();
+        let best = self.best(&served, &template);
+        FIGURES.matched.observe(began.elapsed().as_secs_f64());
+        let Some(policy) = best else {
             return Ok(Action::Done);
         };
         self.overrides_exist(&policy)?;

@@ -9,10 +9,12 @@ use openapi::karmada::Work;
 use openapi::karmada::labels::{CONFLICT_RESOLUTION, TEMPLATE_UID};
 use runtime::{Action, Informer, ObjectRef};
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::compare::{Equality, Step, step};
 use super::conditions::{APPLIED, DISPATCHING_TEXT, SUSPENDED_TEXT, applied, dispatching, is_news};
 use super::shell::{Execution, InOrder, Target};
+use crate::figures::FIGURES;
 use crate::kinds::Served;
 
 /// How long the first list of a member's objects is waited for.
@@ -102,7 +104,11 @@ impl Execution {
         } else {
             Equality::Exact
         };
-        let made = self.make_all(cluster, work, equality, attempt).await?;
+        let began = Instant::now();
+        let made = self.make_all(cluster, work, equality, attempt).await;
+        let fine = made.as_ref().is_ok_and(|made| made.failure.is_none());
+        FIGURES.executed.observe(began.elapsed(), fine);
+        let made = made?;
         let key = object.head().key();
         if let Some(Undone { text, whys }) = made.failure {
             let told = format!("Failed to sync work({key}) to cluster({cluster}), err: {whys}");
@@ -201,10 +207,14 @@ impl Execution {
         }
         let options = WriteOptions::default();
         let at = At::all(resource, namespace);
-        match self
-            .limited(api.create(at, manifest.clone(), &options))
-            .await
-        {
+        let created = self.limited(api.create(at, manifest.clone(), &options));
+        let created = created.await;
+        // One that is there after all is counted as a change.
+        if !created.as_ref().is_err_and(Error::is_already_exists) {
+            let again = equality == Equality::Contained;
+            FIGURES.created(created.is_ok(), place.served.names(), cluster, again);
+        }
+        match created {
             Ok(created) => Ok((target(&created), true)),
             Err(e) if e.is_already_exists() => {
                 let at = At::one(resource, namespace, place.name);
@@ -227,6 +237,20 @@ impl Execution {
     }
 
     async fn change(
+        &self,
+        cluster: &str,
+        api: &dyn Api,
+        place: &Place<'_>,
+        observed: &Object,
+        equality: Equality,
+    ) -> Result<Option<Object>, Trouble> {
+        let outcome = self.changed(cluster, api, place, observed, equality).await;
+        let wrote = matches!(outcome, Ok(Some(_)));
+        FIGURES.updated(outcome.is_ok(), place.served.names(), cluster, wrote);
+        outcome
+    }
+
+    async fn changed(
         &self,
         cluster: &str,
         api: &dyn Api,

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use super::apply::Place;
 use super::compare::{Equality, Step, step};
 use super::shell::Execution;
+use crate::figures::FIGURES;
 use crate::works::WORKS;
 
 const LABELS: [&str; 6] = [
@@ -126,10 +127,12 @@ impl Execution {
             ..DeleteOptions::default()
         };
         let at = At::one(&place.served.gvr, place.namespace, place.name);
-        match self.limited(api.delete(at, &options)).await {
+        let outcome = match self.limited(api.delete(at, &options)).await {
             Err(e) if !e.is_not_found() => Err(e),
             _ => Ok(()),
-        }
+        };
+        FIGURES.deleted(outcome.is_ok(), place.served.names(), cluster);
+        outcome
     }
 
     /// The object stays, without the marks by which it is managed.

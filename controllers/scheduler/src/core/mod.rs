@@ -80,9 +80,30 @@ impl Strategy {
     }
 }
 
+/// The steps of a decision, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    Filter,
+    Score,
+    Select,
+    AssignReplicas,
+}
+
 /// Decides where a binding's resource goes.
 pub fn schedule(request: &Request<'_>, snapshot: &Snapshot) -> Result<Vec<TargetCluster>, Failure> {
-    let feasible = filter::filter(request, snapshot)?;
+    schedule_in_steps(request, snapshot, &mut |_, _| {})
+}
+
+/// [`schedule`]; `ended` hears of each step when it is over, and whether it gave a
+/// result.
+pub fn schedule_in_steps(
+    request: &Request<'_>,
+    snapshot: &Snapshot,
+    ended: &mut dyn FnMut(Step, bool),
+) -> Result<Vec<TargetCluster>, Failure> {
+    let feasible = filter::filter(request, snapshot);
+    ended(Step::Filter, feasible.is_ok());
+    let feasible = feasible?;
     let strategy = Strategy::of(request.placement);
     let mut candidates: Vec<Candidate<'_>> = feasible
         .into_iter()
@@ -108,9 +129,13 @@ pub fn schedule(request: &Request<'_>, snapshot: &Snapshot) -> Result<Vec<Target
             .cmp(&key(b))
             .then_with(|| a.member.name().cmp(b.member.name()))
     });
-    let chosen = select::select(request, strategy, candidates)
-        .map_err(|e| e.while_doing("select clusters"))?;
-    divide::divide(request, strategy, &chosen).map_err(|e| e.while_doing("assign replicas"))
+    ended(Step::Score, true);
+    let chosen = select::select(request, strategy, candidates);
+    ended(Step::Select, chosen.is_ok());
+    let chosen = chosen.map_err(|e| e.while_doing("select clusters"))?;
+    let divided = divide::divide(request, strategy, &chosen);
+    ended(Step::AssignReplicas, divided.is_ok());
+    divided.map_err(|e| e.while_doing("assign replicas"))
 }
 
 impl Failure {

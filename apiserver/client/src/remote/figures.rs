@@ -1,0 +1,72 @@
+//! What is told of the calls to other servers, under the names of client-go
+//! (`tools/metrics`).
+//!
+//! The handles of a server are resolved at its first call.
+
+use std::sync::{LazyLock, OnceLock};
+use std::time::Duration;
+
+use ahash::AHashMap;
+use http::{Method, StatusCode};
+use metrics::{Counter, Family, Histogram};
+use parking_lot::RwLock;
+
+struct Families {
+    requests: Family<Counter, 3>,
+    durations: Family<Histogram, 2>,
+}
+
+static FAMILIES: LazyLock<Families> = LazyLock::new(|| {
+    let of = metrics::process();
+    Families {
+        requests: of.counters(
+            "rest_client_requests_total",
+            "Requests to other servers by outcome.",
+            ["code", "method", "host"],
+        ),
+        durations: of.histograms(
+            "rest_client_request_duration_seconds",
+            "Time until the answer began.",
+            &[
+                0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0,
+            ],
+            ["verb", "host"],
+        ),
+    }
+});
+
+const METHODS: [&str; 6] = ["GET", "POST", "PUT", "PATCH", "DELETE", "other"];
+
+/// Those of one server.
+pub(super) struct Figures {
+    host: String,
+    durations: [OnceLock<Histogram>; METHODS.len()],
+    codes: RwLock<AHashMap<(usize, u16), Counter>>,
+}
+
+impl Figures {
+    pub(super) fn new(host: &str) -> Self {
+        Self {
+            host: host.to_owned(),
+            durations: Default::default(),
+            codes: RwLock::default(),
+        }
+    }
+
+    /// Counts a request; without a code there was no answer.
+    pub(super) fn asked(&self, method: &Method, code: Option<StatusCode>, took: Duration) {
+        let known = METHODS.iter().position(|m| *m == method.as_str());
+        let at = known.unwrap_or(METHODS.len() - 1);
+        self.durations[at]
+            .get_or_init(|| FAMILIES.durations.with([METHODS[at], &self.host]))
+            .observe(took.as_secs_f64());
+        let key = (at, code.map_or(0, |c| c.as_u16()));
+        if let Some(counter) = self.codes.read().get(&key) {
+            return counter.inc();
+        }
+        let code = code.map_or_else(|| "<error>".to_owned(), |c| c.as_u16().to_string());
+        let counter = FAMILIES.requests.with([&code, METHODS[at], &self.host]);
+        counter.inc();
+        self.codes.write().insert(key, counter);
+    }
+}

@@ -1,0 +1,44 @@
+//! What the process tells of itself beside what each room counts.
+
+use flotilla_http::Version;
+use metrics::{Figure, Shape};
+use tokio::runtime::Handle;
+
+/// Registers them; called once.
+pub(crate) fn register(version: &Version, runtime: &Handle) {
+    let labels = [
+        "git_version",
+        "git_commit",
+        "git_short_commit",
+        "git_tree_state",
+        "build_date",
+        "go_version",
+        "compiler",
+        "platform",
+    ];
+    let short = version.git_commit.get(..7).unwrap_or(&version.git_commit);
+    metrics::process()
+        .gauges("karmada_build_info", "What is running.", labels)
+        .with([
+            &version.git_version,
+            &version.git_commit,
+            short,
+            "clean",
+            &version.build_date,
+            "none",
+            "rustc",
+            &version.platform,
+        ])
+        .set(1);
+    let runtime = runtime.clone();
+    let tasks = Figure::new(
+        "go_goroutines",
+        "Tasks alive, under the name that dashboards draw.",
+        Shape::Gauge,
+        &[],
+    );
+    metrics::process().read(&[tasks], move |readings| {
+        let alive = runtime.metrics().num_alive_tasks();
+        readings.set("go_goroutines", &[], alive as f64);
+    });
+}

@@ -1,0 +1,119 @@
+//! What is told of members, under the names of Karmada (`pkg/metrics/cluster.go`).
+//!
+//! Enters: the Clusters as they are when somebody asks. A Cluster that is deleted is
+//! told of no more; neither is any by a process that no longer leads.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use metrics::{Family, Figure, Histogram, Readings, Shape};
+use openapi::karmada::Cluster;
+use parking_lot::Mutex;
+use runtime::{Informer, Shutdown};
+
+const MEMBER: [&str; 1] = ["member_cluster"];
+/// Those of Go's client of Prometheus.
+const BUCKETS: [f64; 11] = [
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+];
+
+const fn gauge(name: &'static str, help: &'static str) -> Figure {
+    Figure::new(name, help, Shape::Gauge, &MEMBER)
+}
+
+const CLUSTERS: [Figure; 9] = [
+    gauge("cluster_ready_state", "Whether the cluster is ready."),
+    gauge("cluster_node_number", "Nodes of the cluster."),
+    gauge("cluster_ready_node_number", "Ready nodes of the cluster."),
+    gauge(
+        "cluster_memory_allocatable_bytes",
+        "Memory that pods may request in the cluster.",
+    ),
+    gauge(
+        "cluster_cpu_allocatable_number",
+        "Cores that pods may request in the cluster.",
+    ),
+    gauge(
+        "cluster_pod_allocatable_number",
+        "Pods that the cluster has room for.",
+    ),
+    gauge(
+        "cluster_memory_allocated_bytes",
+        "Memory that pods request in the cluster.",
+    ),
+    gauge(
+        "cluster_cpu_allocated_number",
+        "Cores that pods request in the cluster.",
+    ),
+    gauge(
+        "cluster_pod_allocated_number",
+        "Pods placed in the cluster.",
+    ),
+];
+
+/// The Clusters of the present term, and its end.
+static SHOWN: Mutex<Option<(Informer, Shutdown)>> = Mutex::new(None);
+
+static SYNCED: LazyLock<Family<Histogram, 1>> = LazyLock::new(|| {
+    metrics::process().read(&CLUSTERS, |readings| {
+        let shown = SHOWN.lock().clone();
+        if let Some((clusters, ended)) = shown
+            && !ended.is_triggered()
+        {
+            for cluster in clusters.list() {
+                if let Ok(view) = cluster.view::<Cluster>() {
+                    tell(cluster.name(), &view, readings);
+                }
+            }
+        }
+    });
+    metrics::process().histograms(
+        "cluster_sync_status_duration_seconds",
+        "Time that it took to look at a cluster and to tell what it is like.",
+        &BUCKETS,
+        MEMBER,
+    )
+});
+
+/// Tells of these Clusters until the token is triggered.
+pub(super) fn show(clusters: &Informer, ends: &Shutdown) {
+    LazyLock::force(&SYNCED);
+    *SHOWN.lock() = Some((clusters.clone(), ends.clone()));
+}
+
+/// Counts a look at a cluster.
+pub(super) fn synced(cluster: &str, took: Duration) {
+    SYNCED.with([cluster]).observe(took.as_secs_f64());
+}
+
+/// Ends what is counted of a cluster that is gone.
+pub(super) fn forget(cluster: &str) {
+    SYNCED.forget([cluster]);
+}
+
+fn tell(name: &str, cluster: &Cluster, readings: &mut Readings<'_>) {
+    let mut set = |figure: &str, value: f64| readings.set(figure, &[name], value);
+    set(
+        "cluster_ready_state",
+        f64::from(u8::from(cluster.is_ready())),
+    );
+    if let Some(nodes) = cluster.status.node_summary {
+        set("cluster_node_number", nodes.total_num as f64);
+        set("cluster_ready_node_number", nodes.ready_num as f64);
+    }
+    let Some(summary) = &cluster.status.resource_summary else {
+        return;
+    };
+    for (state, amounts) in [
+        ("allocatable", &summary.allocatable),
+        ("allocated", &summary.allocated),
+    ] {
+        for (resource, unit) in [("memory", "bytes"), ("cpu", "number"), ("pods", "number")] {
+            let amount = amounts
+                .get(resource)
+                .map_or(0.0, |q| q.milli() as f64 / 1000.0);
+            let kind = resource.trim_end_matches('s');
+            set(&format!("cluster_{kind}_{state}_{unit}"), amount);
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! What is told of propagation, under the names of Karmada (`pkg/metrics/resource.go`).
+
+use std::sync::LazyLock;
+
+use metrics::{Counter, Family, Histogram, Outcomes, exponential};
+
+/// What each step counts.
+pub(crate) struct Figures {
+    pub(crate) matched: Histogram,
+    pub(crate) applied: Outcomes,
+    attempts: [Counter; 2],
+    pub(crate) synced: Outcomes,
+    pub(crate) executed: Outcomes,
+    created: Family<Counter, 5>,
+    updated: Family<Counter, 5>,
+    deleted: Family<Counter, 4>,
+}
+
+pub(crate) static FIGURES: LazyLock<Figures> = LazyLock::new(|| {
+    let of = metrics::process();
+    let buckets = exponential(0.001, 2.0, 12);
+    let outcomes = |name, help| Outcomes::new(of, name, help, &buckets);
+    let attempts = of.counters(
+        "policy_apply_attempts_total",
+        "Attempts to apply a policy to a template.",
+        ["result"],
+    );
+    Figures {
+        matched: of.histogram(
+            "resource_match_policy_duration_seconds",
+            "Time that it took to find the policy of a template.",
+            &buckets,
+        ),
+        applied: outcomes(
+            "resource_apply_policy_duration_seconds",
+            "Time that it took to apply a policy to a template.",
+        ),
+        attempts: ["success", "error"].map(|result| attempts.with([result])),
+        synced: outcomes(
+            "binding_sync_work_duration_seconds",
+            "Time that it took to make the works of a binding.",
+        ),
+        executed: outcomes(
+            "work_sync_workload_duration_seconds",
+            "Time that it took to bring the manifests of a work about.",
+        ),
+        created: of.counters(
+            "create_resource_to_cluster",
+            "Objects created in members.",
+            ["result", "apiversion", "kind", "member_cluster", "recreate"],
+        ),
+        updated: of.counters(
+            "update_resource_to_cluster",
+            "Objects of members that were looked at for a change.",
+            [
+                "result",
+                "apiversion",
+                "kind",
+                "member_cluster",
+                "operationResult",
+            ],
+        ),
+        deleted: of.counters(
+            "delete_resource_from_cluster",
+            "Objects deleted from members.",
+            ["result", "apiversion", "kind", "member_cluster"],
+        ),
+    }
+});
+
+/// The value of the label `result`.
+fn result(success: bool) -> &'static str {
+    if success { "success" } else { "error" }
+}
+
+impl Figures {
+    pub(crate) fn attempted(&self, success: bool) {
+        self.attempts[usize::from(!success)].inc();
+    }
+
+    /// `recreate`: what was applied before had gone.
+    pub(crate) fn created(
+        &self,
+        success: bool,
+        (api_version, kind): (&str, &str),
+        cluster: &str,
+        recreate: bool,
+    ) {
+        let recreate = if recreate { "true" } else { "false" };
+        let labels = [result(success), api_version, kind, cluster, recreate];
+        self.created.with(labels).inc();
+    }
+
+    /// `wrote`: whether it had to be written.
+    pub(crate) fn updated(
+        &self,
+        success: bool,
+        (api_version, kind): (&str, &str),
+        cluster: &str,
+        wrote: bool,
+    ) {
+        let operation = match (success, wrote) {
+            (false, _) => "none",
+            (true, false) => "unchanged",
+            (true, true) => "updated",
+        };
+        let labels = [result(success), api_version, kind, cluster, operation];
+        self.updated.with(labels).inc();
+    }
+
+    pub(crate) fn deleted(&self, success: bool, (api_version, kind): (&str, &str), cluster: &str) {
+        let labels = [result(success), api_version, kind, cluster];
+        self.deleted.with(labels).inc();
+    }
+}

@@ -1,0 +1,172 @@
+//! What is told of scheduling, under the names of Karmada (`pkg/scheduler/metrics`).
+
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use metrics::{Counter, Figure, Histogram, Shape, exponential};
+use openapi::karmada::TargetCluster;
+use parking_lot::Mutex;
+
+use crate::core::{self, Failure, Request, Snapshot, Step};
+
+/// Why a binding is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Incoming {
+    Add,
+    Update,
+    Failure,
+    Cluster,
+}
+
+/// What kind of decision it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Reconcile,
+    Scale,
+}
+
+impl Kind {
+    /// `scale`: only the number of replicas is new.
+    pub(crate) fn of(scale: bool) -> Self {
+        if scale { Self::Scale } else { Self::Reconcile }
+    }
+}
+
+/// Attempts, and their times, by result and kind.
+struct Attempts {
+    counts: [[Counter; 2]; 2],
+    times: [[Histogram; 2]; 2],
+}
+
+struct Figures {
+    attempts: Attempts,
+    steps: [Histogram; 4],
+    points: [[Histogram; 2]; 2],
+    incoming: [Counter; 4],
+}
+
+/// Bindings that wait: ready, after a failure, for room.
+type Waiting = Box<dyn Fn() -> [usize; 3] + Send>;
+
+static WAITING: Mutex<Option<Waiting>> = Mutex::new(None);
+
+static FIGURES: LazyLock<Figures> = LazyLock::new(|| {
+    let of = metrics::process();
+    let pending = Figure::new(
+        "scheduler_pending_bindings",
+        "Bindings that wait to be scheduled.",
+        Shape::Gauge,
+        &["queue"],
+    );
+    of.read(&[pending], |readings| {
+        if let Some(waiting) = &*WAITING.lock() {
+            for (queue, count) in ["active", "backoff", "unschedulable"].iter().zip(waiting()) {
+                readings.set("scheduler_pending_bindings", &[queue], count as f64);
+            }
+        }
+    });
+    let incoming = of.counters(
+        "karmada_scheduler_queue_incoming_bindings_total",
+        "Bindings that came to be scheduled, by why.",
+        ["event"],
+    );
+    let steps = of.histograms(
+        "karmada_scheduler_scheduling_algorithm_duration_seconds",
+        "Time of the steps of a decision.",
+        &exponential(0.001, 2.0, 15),
+        ["schedule_step"],
+    );
+    let points = of.histograms(
+        "karmada_scheduler_framework_extension_point_duration_seconds",
+        "Time of all filters together, and of all scores.",
+        &exponential(0.0001, 2.0, 12),
+        ["extension_point", "result"],
+    );
+    Figures {
+        attempts: attempts(),
+        steps: ["Filter", "Score", "Select", "AssignReplicas"].map(|step| steps.with([step])),
+        points: ["Filter", "Score"]
+            .map(|point| ["success", "error"].map(|result| points.with([point, result]))),
+        incoming: [
+            "BindingAdd",
+            "BindingUpdate",
+            "ScheduleAttemptFailure",
+            "ClusterChanged",
+        ]
+        .map(|event| incoming.with([event])),
+    }
+});
+
+fn attempts() -> Attempts {
+    let of = metrics::process();
+    let labels = ["result", "schedule_type"];
+    let counts = of.counters(
+        "karmada_scheduler_schedule_attempts_total",
+        "Attempts to schedule a binding.",
+        labels,
+    );
+    let times = of.histograms(
+        "karmada_scheduler_e2e_scheduling_duration_seconds",
+        "Time of an attempt, its writes included.",
+        &exponential(0.001, 2.0, 15),
+        labels,
+    );
+    let kinds = ["ReconcileSchedule", "ScaleSchedule"];
+    let results = ["scheduled", "error"];
+    Attempts {
+        counts: results.map(|result| kinds.map(|kind| counts.with([result, kind]))),
+        times: results.map(|result| kinds.map(|kind| times.with([result, kind]))),
+    }
+}
+
+/// Tells of a scheduler's queue from now on.
+pub(crate) fn show(waiting: impl Fn() -> [usize; 3] + Send + 'static) {
+    LazyLock::force(&FIGURES);
+    *WAITING.lock() = Some(Box::new(waiting));
+}
+
+pub(crate) fn came(why: Incoming) {
+    FIGURES.incoming[why as usize].inc();
+}
+
+/// Counts an attempt that is over.
+pub(crate) fn attempted(success: bool, kind: Kind, took: Duration) {
+    let (result, kind) = (usize::from(!success), kind as usize);
+    FIGURES.attempts.counts[result][kind].inc();
+    FIGURES.attempts.times[result][kind].observe(took.as_secs_f64());
+}
+
+/// [`core::schedule`], with the time of its steps counted.
+pub(crate) fn schedule(
+    request: &Request<'_>,
+    snapshot: &Snapshot,
+) -> Result<Vec<TargetCluster>, Failure> {
+    let figures = &*FIGURES;
+    let mut began = Instant::now();
+    let mut ended = |step: Step, success: bool| {
+        let now = Instant::now();
+        let seconds = (now - began).as_secs_f64();
+        began = now;
+        figures.steps[step as usize].observe(seconds);
+        if let Some(point) = figures.points.get(step as usize) {
+            point[usize::from(!success)].observe(seconds);
+        }
+    };
+    core::schedule_in_steps(request, snapshot, &mut ended)
+}
+
+/// The same where the decision joins the write of somebody else, as one attempt.
+/// `scaled`: only the number of replicas is new.
+pub fn schedule_ahead(
+    request: &Request<'_>,
+    snapshot: &Snapshot,
+    scaled: bool,
+) -> Result<Vec<TargetCluster>, Failure> {
+    let began = Instant::now();
+    let outcome = schedule(request, snapshot);
+    // What does not succeed here is tried, and counted, by the scheduler.
+    if outcome.is_ok() {
+        attempted(true, Kind::of(scaled), began.elapsed());
+    }
+    outcome
+}
