@@ -23,7 +23,7 @@ pub mod metadata;
 mod overrides;
 mod placement;
 mod policy;
-mod protection;
+pub mod protection;
 mod quota;
 mod resources;
 mod taint_policy;

@@ -30,7 +30,7 @@ use crate::metrics::{Metrics, Observation, Route, verb_label};
 use crate::negotiation::{self, Form};
 use crate::requestinfo::{self, Query, RequestInfo, Resource};
 use crate::resource::{Call, time_limit};
-use crate::{Options, reply};
+use crate::{Options, decode, reply, review};
 
 /// Short requests that are counted at once; more than connections have streams.
 const SHORT: u32 = 1 << 24;
@@ -223,6 +223,16 @@ impl App {
             let text = "the server is shutting down, please try again later";
             return Err(Status::too_many_requests(text, 1));
         }
+        if let Some(webhook) = self.options.webhooks.get(&*info.path)
+            && info.verb == "post"
+        {
+            let _permit = self.permit(true, route)?;
+            let read = decode::read(request.into_body());
+            let limit = time_limit(&query, self.options.request_timeout);
+            let read = tokio::time::timeout(limit, read).await;
+            let body = read.map_err(|_| Status::timeout("the review did not come in time"))??;
+            return review::answer(*webhook, &body);
+        }
         let admitted = self
             .admit(peer, &info, &mut request, route, long || probe)
             .await?;
@@ -273,11 +283,7 @@ impl App {
         let permit = if exempt || asking.in_group(MASTERS) {
             None
         } else {
-            let pool = &self.inflight[usize::from(mutating(info.verb))];
-            Some(Arc::clone(pool).try_acquire_owned().map_err(|_| {
-                self.metrics.terminated(route.verb, "429");
-                Status::too_many_requests("too many requests, please try again later.", 1)
-            })?)
+            Some(self.permit(mutating(info.verb), route)?)
         };
         let user = self.impersonated(asking, request.headers()).await?;
         self.strip_credentials(request.headers_mut());
@@ -289,6 +295,14 @@ impl App {
         self.metrics.authorized(verdict.is_ok());
         verdict?;
         Ok(Admitted { user, permit })
+    }
+
+    fn permit(&self, mutating: bool, route: &Route) -> Result<OwnedSemaphorePermit, Status> {
+        let pool = &self.inflight[usize::from(mutating)];
+        Arc::clone(pool).try_acquire_owned().map_err(|_| {
+            self.metrics.terminated(route.verb, "429");
+            Status::too_many_requests("too many requests, please try again later.", 1)
+        })
     }
 
     async fn authenticated(

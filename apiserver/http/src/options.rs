@@ -16,6 +16,7 @@ use crate::app::App;
 use crate::connect::Connectors;
 use crate::health::{Check, Probe};
 use crate::metrics::Metrics;
+use crate::review::Webhooks;
 use crate::server;
 use crate::version::Version;
 
@@ -26,6 +27,8 @@ pub struct Options {
     /// added.
     pub checks: Vec<Check>,
     pub connectors: Connectors,
+    /// What other API servers may ask, by path; nobody is authenticated there.
+    pub webhooks: Webhooks,
     /// Says whether the server has everything it needs to say that something does
     /// not exist. While it has not, what would be 404 is 503. Unset: always.
     pub whole: Option<Probe>,
@@ -52,6 +55,7 @@ impl Default for Options {
             version: Version::new("1", "36", env!("CARGO_PKG_VERSION")),
             checks: Vec::new(),
             connectors: Connectors::new(),
+            webhooks: Webhooks::new(),
             whole: None,
             clock: Arc::new(SystemClock),
             metrics: metrics::Registry::new(),

@@ -10,6 +10,7 @@
 
 mod certificate;
 mod namespaces;
+mod protection;
 mod registration;
 
 use std::net::SocketAddr;
@@ -22,9 +23,10 @@ use anyhow::Context;
 use auth::delegated;
 use client::remote::Config;
 use client::{Api, Remote, Split};
-use flotilla_http::{Check, Probe, Server};
+use flotilla_http::{Check, Probe, Server, Webhooks};
 use machinery::UserInfo;
 use machinery::time::{Clock, SystemClock};
+use openapi::karmada::is_own_group;
 use registry::{Loopback, Registry};
 use runtime::{Informers, Shutdown, Tasks};
 use watchcache::Hub;
@@ -71,11 +73,6 @@ pub(crate) struct Aggregated {
     connections: Tasks,
 }
 
-/// Whether a group is Flotilla's own; all others are the host's.
-pub(crate) fn is_own(group: &str) -> bool {
-    group.ends_with(".karmada.io")
-}
-
 impl Aggregated {
     /// Opens the store and serves. Waits for a host that does not answer yet.
     pub(crate) async fn start(setup: Setup<'_>) -> anyhow::Result<Self> {
@@ -108,7 +105,7 @@ impl Aggregated {
         let options = registry::Options {
             clock: Arc::clone(&clock),
             raw: Arc::new(plane::raw),
-            serves: is_own,
+            serves: is_own_group,
             namespaces: Some(namespaces),
             metrics: metrics.clone(),
             ..registry::Options::new(Arc::clone(&chain))
@@ -116,7 +113,7 @@ impl Aggregated {
         let registry = Registry::new(engine.store(), Arc::clone(&hub), options);
         let api: Arc<dyn Api> = Loopback::new(Arc::clone(&registry), UserInfo::internal());
         chain.connect(Arc::clone(&api));
-        let api: Arc<dyn Api> = Split::new(api, Arc::clone(&host), is_own);
+        let api: Arc<dyn Api> = Split::new(api, Arc::clone(&host), is_own_group);
 
         let controllers = Tasks::new(Shutdown::new());
         let whole = whole(&engine, &authenticator, &informers);
@@ -131,6 +128,7 @@ impl Aggregated {
             .checks
             .push(Check::ready("host-sync", move || plane::synced(&followed)));
         options.metrics = metrics;
+        options.webhooks = Webhooks::from([(protection::PATH, protection::REVIEW)]);
         options.whole = Some(Arc::clone(&whole));
         let served = registration::own_versions(&registry.table());
         let http = Server::new(registry, authenticator, authorizer, options);

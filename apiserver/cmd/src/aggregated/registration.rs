@@ -14,12 +14,13 @@ use base64::engine::general_purpose::STANDARD;
 use client::{Api, At, Patch, Tasks, WriteOptions};
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{Gvr, Object};
+use openapi::karmada::is_own_group;
 use registry::Table;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::certificate::Serving;
-use super::{Service, is_own, patiently};
+use super::{Service, patiently, protection};
 
 static SERVICES: Gvr = Gvr::constant("apiregistration.k8s.io", "v1", "apiservices");
 static ROLES: Gvr = Gvr::constant("rbac.authorization.k8s.io", "v1", "clusterroles");
@@ -58,7 +59,7 @@ impl GroupVersion {
 /// What of a table is registered: all of ours, the preferred version of a group
 /// first.
 pub(super) fn own_versions(table: &Table) -> Vec<GroupVersion> {
-    let own = table.groups().iter().filter(|g| is_own(&g.name));
+    let own = table.groups().iter().filter(|g| is_own_group(&g.name));
     own.flat_map(|group| {
         let ranked = group.versions.iter().zip((1..=TOP_VERSION).rev());
         ranked.map(|(version, priority)| GroupVersion {
@@ -106,15 +107,23 @@ fn desired(
             },
         },
     });
-    if let Some(owner) = owner {
-        body["metadata"]["ownerReferences"] = json!([{
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRole",
-            "name": owner.name(),
-            "uid": owner.uid(),
-        }]);
+    if owner.is_some() {
+        body["metadata"]["ownerReferences"] = owners(owner);
     }
     body
+}
+
+/// With whom something goes.
+fn owners(role: Option<&Object>) -> Value {
+    let reference = |role: &Object| {
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "name": role.name(),
+            "uid": role.uid(),
+        })
+    };
+    role.map(reference).into_iter().collect()
 }
 
 /// Whether somebody else serves the group; who.
@@ -129,7 +138,7 @@ fn foreign(found: &Value, service: &Service) -> Option<String> {
 }
 
 /// Whether everything in `wanted` stands in `found` already.
-fn contains(found: &Value, wanted: &Value) -> bool {
+pub(super) fn contains(found: &Value, wanted: &Value) -> bool {
     match (found, wanted) {
         (Value::Object(found), Value::Object(wanted)) => wanted.iter().all(|(key, value)| {
             // False and absent mean the same.
@@ -176,7 +185,10 @@ impl Registration {
             .iter()
             .map(|v| self.0.ensure(v, &bundle, true));
         futures_util::future::try_join_all(passes).await?;
-        Ok(())
+        let protect = || self.0.protect(&bundle);
+        patiently("deletion protection", protect)
+            .await
+            .context("deletion protection")
     }
 
     /// Goes on for as long as the tasks run.
@@ -214,8 +226,18 @@ impl Shared {
                     }
                 }
             }
+            if let Err(error) = self.protect(&trusted).await {
+                all = false;
+                tracing::warn!(%error, "deletion protection");
+            }
             pause = if all { LOOK } else { (pause * 2).min(LOOK) };
         }
+    }
+
+    /// Has the host refuse the deletion of protected templates.
+    async fn protect(&self, bundle: &str) -> client::Result<()> {
+        let owners = owners(self.owner().await.as_ref());
+        protection::ensure(&self.host, &self.service, bundle, &owners).await
     }
 
     /// Brings one APIService to what it should be; with `keep_earlier` what the host

@@ -1,0 +1,70 @@
+//! Webhooks that other API servers call: AdmissionReviews in, verdicts out.
+//!
+//! Enters: a review about an object of theirs. Leaves: the same review, answered.
+//! Callers do not say who they are: a verdict depends on nothing but the review.
+
+use std::collections::BTreeMap;
+
+use http::Response;
+use machinery::Status;
+use serde_json::{Value, json};
+
+use crate::body::Body;
+use crate::negotiation::Form;
+use crate::reply;
+
+/// Judges the `request` of a review; the error is what whoever asked is told. Quick,
+/// and without side effects.
+pub type Webhook = fn(&Value) -> Result<(), String>;
+/// By path.
+pub type Webhooks = BTreeMap<&'static str, Webhook>;
+
+/// Answers a review of `admission.k8s.io/v1`.
+pub(crate) fn answer(webhook: Webhook, body: &[u8]) -> Result<Response<Body>, Status> {
+    let malformed = |why: String| Status::bad_request(format!("not an AdmissionReview: {why}"));
+    let review: Value = serde_json::from_slice(body).map_err(|e| malformed(e.to_string()))?;
+    let (version, request) = (&review["apiVersion"], &review["request"]);
+    if version != "admission.k8s.io/v1" || review["kind"] != "AdmissionReview" {
+        return Err(malformed(format!("{version}, Kind={}", review["kind"])));
+    }
+    let uid = request["uid"].as_str().unwrap_or_default();
+    if uid.is_empty() {
+        return Err(malformed("the request has no uid".into()));
+    }
+    let mut response = json!({"uid": uid, "allowed": true});
+    if let Err(message) = webhook(request) {
+        response["allowed"] = false.into();
+        response["status"] = json!({"code": 403, "reason": "Forbidden", "message": message});
+    }
+    let answered = json!({"apiVersion": version, "kind": "AdmissionReview", "response": response});
+    Ok(reply::value(200, &answered, Form::PLAIN))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reviews_are_answered_or_refused() {
+        let webhook: Webhook = |request| match request["operation"].as_str() {
+            Some("DELETE") => Err("no".into()),
+            _ => Ok(()),
+        };
+        let review = |operation: &str| {
+            json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+                "request": {"uid": "u", "operation": operation}})
+        };
+        let ask = |review: &Value| answer(webhook, review.to_string().as_bytes());
+        for operation in ["DELETE", "UPDATE"] {
+            assert_eq!(ask(&review(operation)).unwrap().status(), 200);
+        }
+        let mut old = review("DELETE");
+        old["apiVersion"] = "admission.k8s.io/v1beta1".into();
+        let mut nameless = review("DELETE");
+        nameless["request"]["uid"] = Value::Null;
+        for bad in [old, nameless, json!([])] {
+            let refused = ask(&bad).err().map(|status| status.code);
+            assert_eq!(refused, Some(400), "{bad}");
+        }
+    }
+}
