@@ -11,10 +11,11 @@ use clusters::Options as ClusterOptions;
 use machinery::Gvr;
 use machinery::time::Clock;
 use members::{Connector, Members, RemoteConnector};
-use runtime::{HostWorkloads, Informers, Recorder, Select, Tasks};
+use runtime::{Informers, Recorder, Select, Tasks};
 use scheduler::{Clusters, Scheduler};
 
 use crate::plane::Plane;
+use crate::templates::Templates;
 
 pub(crate) static CLUSTERS: Gvr = Gvr::constant("cluster.karmada.io", "v1alpha1", "clusters");
 
@@ -67,8 +68,9 @@ pub(crate) async fn housekeeping(on: &Base, identity: &Identity) -> anyhow::Resu
 }
 
 /// What makes a plane a control plane of many clusters.
-pub(crate) async fn federation(on: &Base) -> anyhow::Result<()> {
+pub(crate) async fn federation(on: &Base, templates: &Templates) -> anyhow::Result<()> {
     let tasks = &on.tasks;
+    let host = templates.workloads(on);
     let recorder =
         |component| Recorder::new(Arc::clone(&on.api), component, Arc::clone(&on.clock), tasks);
     let connector = Arc::clone(&on.connector);
@@ -103,7 +105,7 @@ pub(crate) async fn federation(on: &Base) -> anyhow::Result<()> {
         recorder: manager.clone(),
         clock: Arc::clone(&on.clock),
         informers: on.informers.clone(),
-        host: HostWorkloads::default(),
+        host: host.clone(),
         tasks: tasks.clone(),
     });
     let deps = propagation::Deps {
@@ -113,8 +115,8 @@ pub(crate) async fn federation(on: &Base) -> anyhow::Result<()> {
         recorder: manager,
         clock: Arc::clone(&on.clock),
         informers: on.informers.clone(),
-        host: HostWorkloads::default(),
-        options: propagation::Options::default(),
+        host,
+        options: templates.options.clone(),
     };
     Box::pin(propagation::start(deps, tasks))
         .await

@@ -24,6 +24,7 @@ mod plane;
 mod serve;
 mod signals;
 mod standalone;
+mod templates;
 mod unjoin;
 mod up;
 mod version;

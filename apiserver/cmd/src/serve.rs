@@ -17,6 +17,7 @@ use crate::leadership;
 use crate::plane::Plane;
 use crate::signals::Signals;
 use crate::standalone::{Setup, Standalone};
+use crate::templates::{self, Templates};
 use crate::{duration, member, output};
 
 /// Where the lease is when Flotilla serves alone.
@@ -54,6 +55,8 @@ pub(crate) struct Arguments {
     host: Host,
     #[command(flatten)]
     leadership: leadership::Flags,
+    #[command(flatten)]
+    templates: templates::Flags,
 }
 
 /// The API server to serve behind.
@@ -113,7 +116,8 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
                 delegated: auth::delegated::Options::default(),
                 shutdown_delay: arguments.shutdown_delay_duration,
             };
-            Box::pin(behind(setup, &arguments.leadership)).await
+            let templates = arguments.templates.behind();
+            Box::pin(behind(setup, &arguments.leadership, templates)).await
         }
     }
 }
@@ -145,11 +149,12 @@ async fn start(arguments: &Arguments) -> anyhow::Result<Standalone> {
     };
     let plane = Standalone::start(setup).await?;
     let identity = plane.identity();
+    let templates = arguments.templates.alone();
     let controllers = move |on: Base| {
-        let identity = identity.clone();
+        let (identity, templates) = (identity.clone(), templates.clone());
         async move {
             control::housekeeping(&on, &identity).await?;
-            Box::pin(control::federation(&on)).await
+            Box::pin(control::federation(&on, &templates)).await
         }
     };
     run_controllers(&plane, election, controllers).await?;
@@ -176,13 +181,20 @@ where
     Ok(())
 }
 
-async fn behind(setup: aggregated::Setup<'_>, flags: &leadership::Flags) -> anyhow::Result<()> {
+async fn behind(
+    setup: aggregated::Setup<'_>,
+    flags: &leadership::Flags,
+    templates: Templates,
+) -> anyhow::Result<()> {
     let election = flags.election(false, &setup.service.namespace)?;
     let mut signals = Signals::listen()?;
     let starting = async {
         let aggregated = Aggregated::start(setup).await?;
         aggregated.register().await?;
-        let controllers = |on: Base| async move { Box::pin(control::federation(&on)).await };
+        let controllers = move |on: Base| {
+            let templates = templates.clone();
+            async move { Box::pin(control::federation(&on, &templates)).await }
+        };
         run_controllers(&aggregated.plane, election, controllers).await?;
         Ok(aggregated)
     };

@@ -19,6 +19,7 @@ use crate::member::{self, Size};
 use crate::output;
 use crate::signals::Signals;
 use crate::standalone::{Setup, Standalone};
+use crate::templates::Templates;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -97,7 +98,7 @@ impl Fleet {
             let plane = Standalone::start(setup).await?;
             let on = Base::alone(&plane);
             control::housekeeping(&on, &plane.identity()).await?;
-            Box::pin(control::federation(&on)).await?;
+            Box::pin(control::federation(&on, &Templates::default())).await?;
             Ok::<_, anyhow::Error>(plane)
         };
         let starts = (1..=members).map(|n| async move {
