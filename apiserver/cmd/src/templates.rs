@@ -7,6 +7,7 @@ use crate::control::Base;
 
 /// What may be propagated.
 #[derive(Args, Clone)]
+#[group(id = "templates")]
 pub(crate) struct Flags {
     /// APIs that are not propagated, beside those that never are: group,
     /// group/version, group/version/Kind,Kind or v1/Kind,Kind; several with semicolons.
