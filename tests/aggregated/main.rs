@@ -14,3 +14,15 @@ mod propagation;
 
 /// Alone, with members that are real clusters.
 mod alone;
+
+/// A control plane behind its host.
+mod behind;
+
+/// Exchanges by hand, with any certificate and any header.
+mod wire;
+
+/// Who is believed, and who may.
+mod auth;
+
+/// Registered, available, discovered; also while certificates change.
+mod registration;

@@ -38,7 +38,7 @@ impl Process {
         let line = process.first_line();
         let address = line
             .strip_prefix("ready https://")
-            .and_then(|rest| rest.split_once(" kubeconfig="));
+            .and_then(|rest| rest.split_once(' '));
         let Some((address, _)) = address else {
             let log = std::fs::read_to_string(log).unwrap_or_default();
             panic!("{arguments:?} did not get ready: {line:?}\n{log}");

@@ -242,9 +242,13 @@ impl Sink for Taking<'_> {
         self.followed.take(Err("was deleted".into()));
     }
 
+    // What is known stays in force while the host is away.
     fn health(&mut self, error: Option<&Error>) {
         if let Some(error) = error {
-            self.followed.take(Err(error.to_string()));
+            let mut newest = self.followed.newest.write();
+            if newest.is_err() {
+                *newest = Err(error.to_string());
+            }
         }
     }
 }

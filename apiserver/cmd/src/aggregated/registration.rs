@@ -34,6 +34,9 @@ const TOP_VERSION: u32 = 15;
 /// What was changed by others is put right, and what is not available is looked at
 /// again, this often.
 const LOOK: Duration = Duration::from_secs(30);
+/// How long after a change of the bundle a replica may still show a certificate of
+/// before.
+const SETTLED: Duration = Duration::from_secs(10);
 /// Between the first looks, while some are not available yet; doubled each time.
 const SOON: Duration = Duration::from_secs(1);
 
@@ -204,12 +207,11 @@ impl Shared {
     async fn follow(&self) {
         let mut bundle = self.serving.bundle();
         let mut pause = SOON;
-        // Until then a replica may still show a certificate of before.
-        let mut settled_at = Instant::now() + LOOK;
+        let mut settled_at = Instant::now() + SETTLED;
         loop {
             tokio::select! {
                 changed = bundle.changed() => match changed {
-                    Ok(()) => settled_at = Instant::now() + LOOK,
+                    Ok(()) => settled_at = Instant::now() + SETTLED,
                     Err(_) => return,
                 },
                 () = tokio::time::sleep(pause) => {}
@@ -230,7 +232,11 @@ impl Shared {
                 all = false;
                 tracing::warn!(%error, "deletion protection");
             }
-            pause = if all { LOOK } else { (pause * 2).min(LOOK) };
+            pause = match all {
+                true if keep_earlier => SETTLED,
+                true => LOOK,
+                false => (pause * 2).min(LOOK),
+            };
         }
     }
 

@@ -1,0 +1,230 @@
+//! Who is believed and who may, through the host and past it; and what newer hosts
+//! send, replayed with the front proxy's certificate.
+
+use harness::Server;
+use harness::cluster::FRONT_PROXY;
+use harness::objects::{POLICIES, config_map, policy};
+use serde_json::{Value, json};
+
+use crate::behind::Behind;
+use crate::wire::Caller;
+
+const LIST: &str = "/apis/policy.karmada.io/v1alpha1/namespaces/default/propagationpolicies";
+const ADMIN: &[(&str, &str)] = &[
+    ("X-Remote-User", "admin"),
+    ("X-Remote-Group", "system:masters"),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn behind_a_host() {
+    let Some(behind) = Behind::start().await else {
+        return;
+    };
+    behind.until_available().await;
+    allow(&behind.control, "jane").await;
+    let caller = behind.caller().await;
+    through_the_host(&behind).await;
+    tokio::task::block_in_place(|| {
+        past_the_host(&behind, &caller);
+        newer_hosts(&behind, &caller);
+    });
+    by_token(&behind, &caller).await;
+}
+
+/// A user may read policies in one namespace.
+async fn allow(control: &Server, user: &str) {
+    for body in [
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": "reader"},
+            "rules": [{"apiGroups": ["policy.karmada.io"], "resources": ["*"],
+                       "verbs": ["get", "list", "watch"]}]}),
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": {"name": "reader"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reader"},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user},
+                         {"kind": "ServiceAccount", "namespace": "default", "name": "bot"}]}),
+    ] {
+        let plural = match body["kind"].as_str() {
+            Some("ClusterRole") => "clusterroles",
+            _ => "clusterrolebindings",
+        };
+        let gvr = machinery::Gvr::new("rbac.authorization.k8s.io", "v1", plural);
+        let at = client::At::all(&gvr, "");
+        let options = client::WriteOptions::default();
+        control.api.create(at, body, &options).await.unwrap();
+    }
+}
+
+async fn through_the_host(behind: &Behind) {
+    let jane = Server::connect("jane", &behind.host.user("jane", &[]));
+    let eve = Server::connect("eve", &behind.host.user("eve", &[]));
+    assert_eq!(jane.list(&POLICIES, "default").await, Vec::<Value>::new());
+    let template = config_map("default", "c", "v");
+    let body = policy("default", "p", &template, &["m"]);
+    for (who, what) in [(&jane, "create"), (&eve, "create")] {
+        let refused = who.try_create(body.clone()).await.unwrap_err();
+        let status = refused.status().unwrap();
+        assert_eq!(status.code, 403, "{what}: {status}");
+    }
+    behind.control.create(body).await;
+    assert_eq!(jane.list(&POLICIES, "default").await.len(), 1);
+    // Namespaces are the host's.
+    let nowhere = policy("nowhere", "p", &template, &["m"]);
+    let refused = behind.control.try_create(nowhere).await.unwrap_err();
+    assert_eq!(
+        refused.status().unwrap().message,
+        "namespaces \"nowhere\" not found"
+    );
+}
+
+fn past_the_host(behind: &Behind, caller: &Caller) {
+    let jane = behind.host.identity("jane", &[]);
+    let eve = behind.host.identity("eve", &[]);
+    let proxy = behind.host.front_proxy(FRONT_PROXY);
+    let pretender = behind.host.front_proxy("somebody-else");
+    let as_jane: &[(&str, &str)] = &[("X-Remote-User", "jane")];
+    let both = [
+        ("X-Remote-User", "jane"),
+        ("X-Remote-Group", "system:masters"),
+    ];
+    for (identity, headers, code) in [
+        (None, &[][..], 403),
+        (None, ADMIN, 403),
+        (Some(&jane), &[], 200),
+        (Some(&eve), &[], 403),
+        // Headers of who may not send them change nothing.
+        (Some(&eve), ADMIN, 403),
+        (Some(&jane), ADMIN, 200),
+        (Some(&pretender), ADMIN, 401),
+        (Some(&proxy), ADMIN, 200),
+        (Some(&proxy), as_jane, 200),
+        (Some(&proxy), &[("X-Remote-User", "eve")], 403),
+        (Some(&proxy), &[], 401),
+        (None, &[("Authorization", "Bearer nonsense")], 401),
+    ] {
+        let reply = caller.get(LIST, identity, headers);
+        assert_eq!(reply.code, code, "{headers:?}: {}", reply.json());
+    }
+    let forged = caller.ask("DELETE", LIST, Some(&jane), &both, "");
+    let message = forged.json()["message"].as_str().unwrap().to_owned();
+    assert_eq!(forged.code, 403);
+    assert!(
+        message.contains("User \"jane\" cannot deletecollection"),
+        "{message}"
+    );
+    for probe in ["/healthz", "/livez", "/readyz"] {
+        assert_eq!(caller.get(probe, None, &[]).body, b"ok", "{probe}");
+    }
+    assert_eq!(caller.get("/metrics", None, &[]).code, 403);
+    assert_eq!(caller.get("/metrics", Some(&proxy), ADMIN).code, 200);
+    // Impersonation past the host is a right on the host.
+    let as_eve = [("Impersonate-User", "eve")];
+    assert_eq!(caller.get(LIST, Some(&jane), &as_eve).code, 403);
+    let by_proxy: Vec<_> = ADMIN.iter().chain(&as_eve).copied().collect();
+    assert_eq!(caller.get(LIST, Some(&proxy), &by_proxy).code, 403);
+}
+
+/// What aggregators, namespace controllers and garbage collectors since 1.26 send.
+fn newer_hosts(behind: &Behind, caller: &Caller) {
+    let proxy = behind.host.front_proxy(FRONT_PROXY);
+    let ask = |path: &str, headers: &[(&str, &str)]| {
+        let mut all = vec![
+            ("X-Remote-User", "system:kube-aggregator"),
+            ("X-Remote-Group", "system:masters"),
+        ];
+        all.extend_from_slice(headers);
+        caller.get(path, Some(&proxy), &all)
+    };
+    const V2: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    const BETA: &str = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
+    let no_peer = format!("{V2};profile=nopeer,{V2},application/json");
+    let since_126 = format!("{V2},{BETA},application/json");
+    let beta_only = format!("{BETA},application/json");
+    let mut tag = None;
+    for (accept, kind) in [
+        (no_peer.as_str(), "APIGroupDiscoveryList"),
+        (&since_126, "APIGroupDiscoveryList"),
+        (&beta_only, "APIGroupList"),
+        ("application/json", "APIGroupList"),
+        ("*/*", "APIGroupList"),
+    ] {
+        let reply = ask("/apis", &[("Accept", accept)]);
+        assert_eq!(reply.code, 200, "{accept}");
+        let body = reply.json();
+        assert_eq!(body["kind"], kind, "{accept}");
+        if kind == "APIGroupDiscoveryList" {
+            assert_eq!(reply.header("content-type"), Some(V2));
+            let groups = body["items"].as_array().unwrap();
+            let names = groups
+                .iter()
+                .map(|g| g["metadata"]["name"].as_str().unwrap());
+            assert!(names.clone().all(|n| n.ends_with(".karmada.io")), "{body}");
+            assert!(names.count() > 3);
+            tag = reply.header("etag").map(str::to_owned);
+        }
+    }
+    let tag = tag.unwrap();
+    let again = ask("/apis", &[("Accept", &no_peer), ("If-None-Match", &tag)]);
+    assert_eq!((again.code, again.body.len()), (304, 0));
+    let none = ask("/api", &[("Accept", &no_peer)]).json();
+    assert_eq!(
+        (&none["kind"], &none["items"]),
+        (&json!("APIGroupDiscoveryList"), &json!([]))
+    );
+    assert_eq!(ask("/api", &[]).json()["versions"], json!([]));
+    // Availability, and the documents that are fetched as a user without groups.
+    for path in [
+        "/apis/policy.karmada.io/v1alpha1",
+        "/apis/work.karmada.io",
+        "/version",
+    ] {
+        assert_eq!(ask(path, &[]).code, 200, "{path}");
+    }
+    let nobody = [("X-Remote-User", "system:aggregator")];
+    for (path, accept) in [
+        ("/openapi/v2", "application/json"),
+        ("/openapi/v3", "application/json"),
+    ] {
+        let mut headers = nobody.to_vec();
+        headers.push(("Accept", accept));
+        let reply = caller.get(path, Some(&proxy), &headers);
+        assert_eq!(reply.code, 200, "{path}");
+        assert!(reply.json()["paths"].is_object(), "{path}");
+    }
+    // Metadata of lists, as the garbage collector and the namespace controller ask.
+    let metadata = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+    let list = ask(LIST, &[("Accept", metadata)]).json();
+    assert_eq!(list["kind"], "PartialObjectMetadataList");
+    assert_eq!(list["items"][0]["metadata"]["name"], "p");
+    assert!(list["items"][0]["spec"].is_null());
+    // The uid of a user (1.33), and an unknown resource.
+    let jane = [("X-Remote-User", "jane"), ("X-Remote-Uid", "7")];
+    assert_eq!(caller.get(LIST, Some(&proxy), &jane).code, 200);
+    assert_eq!(
+        ask("/apis/policy.karmada.io/v1alpha1/nothing", &[]).code,
+        404
+    );
+}
+
+/// A service account of the host, past the host.
+async fn by_token(behind: &Behind, caller: &Caller) {
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount",
+        "metadata": {"name": "bot", "namespace": "default"}});
+    behind.control.create(account).await;
+    let accounts = machinery::Gvr::new("", "v1", "serviceaccounts");
+    let at = client::At::one(&accounts, "default", "bot").sub("token");
+    let ask = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+    let options = client::WriteOptions::default();
+    let made = behind.control.api.create(at, ask, &options);
+    let token = made.await.unwrap().value().unwrap()["status"]["token"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    tokio::task::block_in_place(|| {
+        let bearer = format!("Bearer {token}");
+        let headers = [("Authorization", bearer.as_str())];
+        let reply = caller.get(LIST, None, &headers);
+        assert_eq!(reply.code, 200, "{}", reply.json());
+        assert_eq!(caller.ask("DELETE", LIST, None, &headers, "").code, 403);
+    });
+}

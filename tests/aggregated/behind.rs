@@ -1,0 +1,162 @@
+//! Flotilla behind a real kube-apiserver, which reaches it by a Service that leads
+//! back to loopback.
+
+use std::time::{Duration, Instant};
+
+use harness::cluster::{HOST, Options};
+use harness::daemon::Kept;
+use harness::objects::{API_SERVICES, SERVICES};
+use harness::server::condition;
+use harness::{Cluster, Etcd, Process, Server, etcd, port};
+use serde_json::{Value, json};
+
+use crate::wire::Caller;
+use crate::world::{BINARY, path};
+
+/// Where Flotilla lives on its host.
+pub(crate) const NAMESPACE: &str = "flotilla-system";
+/// The Service before it.
+pub(crate) const SERVICE: &str = "flotilla";
+/// The name in its certificate.
+pub(crate) const NAME: &str = "flotilla.flotilla-system.svc";
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A host, and Flotilla behind it.
+pub(crate) struct Behind {
+    pub(crate) host: Cluster,
+    /// The administrator, through the host.
+    pub(crate) control: Server,
+    /// None after a kill.
+    pub(crate) process: Option<Process>,
+    pub(crate) port: u16,
+    arguments: Vec<String>,
+    dir: Kept,
+    _etcd: Etcd,
+}
+
+impl Behind {
+    /// `None`: something cannot be had here, which was said.
+    pub(crate) async fn start() -> Option<Self> {
+        let mut behind = Self::prepare().await?;
+        behind.run();
+        Some(behind)
+    }
+
+    /// Everything but Flotilla itself.
+    pub(crate) async fn prepare() -> Option<Self> {
+        let started = tokio::task::spawn_blocking(|| {
+            let etcd = Etcd::start(etcd::NEW, 1)?;
+            let options = Options {
+                name: "host",
+                controllers: HOST,
+                flags: &[],
+            };
+            Some((Cluster::start(&options, &etcd)?, etcd))
+        });
+        let (host, etcd) = started.await.unwrap()?;
+        let control = Server::connect("host", &host.kubeconfig);
+        control.namespace(NAMESPACE).await;
+        let leads_back = json!({"apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": SERVICE, "namespace": NAMESPACE},
+            "spec": {"type": "ExternalName", "externalName": "localhost"}});
+        assert_eq!(harness::objects::gvr(&leads_back), &SERVICES);
+        control.create(leads_back).await;
+        let (dir, port) = (Kept::new(), port::free());
+        let arguments = [
+            "serve",
+            "-v",
+            "1",
+            "--listen",
+            &format!("127.0.0.1:{port}"),
+            "--data-dir",
+            &path(dir.path()),
+            "--kubeconfig",
+            &path(&host.kubeconfig),
+            "--service-port",
+            &port.to_string(),
+        ];
+        Some(Self {
+            host,
+            control,
+            process: None,
+            port,
+            arguments: arguments.map(str::to_owned).to_vec(),
+            dir,
+            _etcd: etcd,
+        })
+    }
+
+    /// Starts Flotilla; it is ready when this returns.
+    pub(crate) fn run(&mut self) {
+        let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
+        let log = self.dir.path().join("flotilla.log");
+        self.process = Some(Process::start(BINARY, &arguments, &log).0);
+    }
+
+    /// `kill -9`
+    pub(crate) fn kill(&mut self) {
+        self.process = None;
+    }
+
+    /// The registrations of our groups.
+    pub(crate) async fn registered(&self) -> Vec<Value> {
+        let mut all = self.control.list(&API_SERVICES, "").await;
+        all.retain(|s| {
+            s["spec"]["group"]
+                .as_str()
+                .is_some_and(|g| g.ends_with(".karmada.io"))
+        });
+        all
+    }
+
+    /// Until the host takes every group of ours for available, and passes requests
+    /// on; how long its verdict took.
+    pub(crate) async fn until_available(&self) -> Duration {
+        let began = Instant::now();
+        let mut took = None;
+        loop {
+            let all = self.registered().await;
+            let missing: Vec<&Value> = all
+                .iter()
+                .filter(|s| condition(s, "Available")["status"] != "True")
+                .collect();
+            if !all.is_empty() && missing.is_empty() {
+                let took = *took.get_or_insert_with(|| began.elapsed());
+                if self.passed_on(&all).await {
+                    return took;
+                }
+            }
+            assert!(began.elapsed() < PATIENCE, "not available: {missing:#?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Whether the host's front has learnt of each group, which it does beside its
+    /// verdict on them.
+    async fn passed_on(&self, all: &[Value]) -> bool {
+        for service in all {
+            let spec = &service["spec"];
+            let (group, version) = (spec["group"].as_str(), spec["version"].as_str());
+            let path = format!("/apis/{}/{}", group.unwrap(), version.unwrap());
+            if self.control.api.raw(&path).await.is_err() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The bundle that the host is told to trust.
+    pub(crate) async fn bundle(&self) -> String {
+        use base64::Engine;
+        let all = self.registered().await;
+        let text = all[0]["spec"]["caBundle"].as_str().unwrap();
+        let pem = base64::engine::general_purpose::STANDARD.decode(text);
+        String::from_utf8(pem.unwrap()).unwrap()
+    }
+
+    /// A connection to Flotilla itself, past the host.
+    pub(crate) async fn caller(&self) -> Caller {
+        Caller::new(self.port, &self.bundle().await)
+    }
+}

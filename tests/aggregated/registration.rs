@@ -1,0 +1,85 @@
+//! Registered where it serves, available at once, and still so when certificates
+//! change, processes die or somebody meddles.
+
+use std::time::Duration;
+
+use harness::objects::{API_SERVICES, POLICIES, SECRETS};
+use serde_json::json;
+
+use crate::behind::{Behind, NAMESPACE};
+
+const SECRET: &str = "flotilla-serving-cert";
+const VERSION: &str = "v1alpha1.policy.karmada.io";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stays_registered() {
+    let Some(mut behind) = Behind::start().await else {
+        return;
+    };
+    let took = behind.until_available().await;
+    assert!(
+        took < Duration::from_secs(5),
+        "first available after {took:?}"
+    );
+    let all = behind.registered().await;
+    assert!(all.len() >= 5, "{}", all.len());
+    assert!(
+        all.iter()
+            .all(|s| s["spec"]["insecureSkipTLSVerify"] != true)
+    );
+    behind.control.list(&POLICIES, "").await;
+
+    // A restart finds everything in place.
+    behind.kill();
+    behind.run();
+    let took = behind.until_available().await;
+    assert!(
+        took < Duration::from_secs(35),
+        "available again after {took:?}"
+    );
+    behind.control.list(&POLICIES, "").await;
+
+    // Somebody takes one away, and points another elsewhere.
+    behind.control.delete(&API_SERVICES, "", VERSION).await;
+    let elsewhere = json!({"spec": {"service": {"port": 1}}});
+    let other = "v1alpha1.cluster.karmada.io";
+    behind
+        .control
+        .merge(&API_SERVICES, "", other, elsewhere)
+        .await;
+    let port = json!(behind.port);
+    for name in [VERSION, other] {
+        let mended = |s: &serde_json::Value| s["spec"]["service"]["port"] == port;
+        behind
+            .control
+            .until(&API_SERVICES, "", name, "as it was", mended)
+            .await;
+    }
+    behind.until_available().await;
+
+    new_certificate(&behind).await;
+}
+
+/// The Secret goes, and with it the authority; nobody is refused for long.
+async fn new_certificate(behind: &Behind) {
+    let before = behind.bundle().await;
+    behind.control.delete(&SECRETS, NAMESPACE, SECRET).await;
+    let made = behind
+        .control
+        .until_there(&SECRETS, NAMESPACE, SECRET)
+        .await;
+    let changed = |s: &serde_json::Value| s["spec"]["caBundle"] == made["data"]["ca.crt"];
+    behind
+        .control
+        .until(
+            &API_SERVICES,
+            "",
+            VERSION,
+            "trusting the new authority alone",
+            changed,
+        )
+        .await;
+    assert_ne!(behind.bundle().await, before);
+    behind.until_available().await;
+    behind.control.list(&POLICIES, "").await;
+}
