@@ -21,6 +21,7 @@ pub mod pki;
 pub mod rbac;
 pub mod reviews;
 pub mod rolling;
+mod shared;
 pub mod tls;
 pub mod token;
 mod tokenrequest;
@@ -28,4 +29,5 @@ pub mod x509;
 
 pub use access::{Authentication, Authorization, Denied};
 pub use authenticate::{Authenticator, Credentials, Headers, Refused};
+pub use shared::Shared;
 pub use tls::Peer;

@@ -84,7 +84,7 @@ pub struct Identity {
 /// The keys of one server.
 pub struct Pki {
     pub ca_pem: String,
-    ca_key_pem: String,
+    pub(crate) ca_key_pem: String,
     pub serving: Identity,
     /// `kubernetes-admin` of `system:masters`.
     pub admin: Identity,
@@ -430,7 +430,7 @@ fn io(doing: &'static str, path: &Path, source: std::io::Error) -> Error {
     }
 }
 
-fn read(path: &Path) -> Result<Option<String>, Error> {
+pub(crate) fn read(path: &Path) -> Result<Option<String>, Error> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),

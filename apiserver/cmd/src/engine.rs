@@ -19,6 +19,15 @@ pub(crate) enum Choice {
     },
 }
 
+impl Choice {
+    /// Whether other processes may use the same store.
+    pub(crate) fn is_shared(&self) -> bool {
+        match self {
+            Self::Embedded { .. } => false,
+        }
+    }
+}
+
 /// An open engine.
 pub(crate) struct Engine {
     store: Arc<dyn Store>,

@@ -15,6 +15,7 @@ mod duration;
 mod engine;
 mod figures;
 mod join;
+mod keys;
 mod leadership;
 mod listen;
 mod logs;

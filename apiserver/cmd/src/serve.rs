@@ -137,7 +137,6 @@ async fn alone(arguments: &Arguments) -> anyhow::Result<()> {
 }
 
 async fn start(arguments: &Arguments) -> anyhow::Result<Standalone> {
-    let election = arguments.leadership.election(false, LEASES)?;
     let setup = Setup {
         dir: &arguments.data_dir,
         listen: arguments.listen,
@@ -147,6 +146,8 @@ async fn start(arguments: &Arguments) -> anyhow::Result<Standalone> {
         names: &arguments.tls_san,
         shutdown_delay: arguments.shutdown_delay_duration,
     };
+    let shared = setup.engine.is_shared();
+    let election = arguments.leadership.election(shared, LEASES)?;
     let plane = Standalone::start(setup).await?;
     let identity = plane.identity();
     let templates = arguments.templates.alone();
@@ -186,7 +187,7 @@ async fn behind(
     flags: &leadership::Flags,
     templates: Templates,
 ) -> anyhow::Result<()> {
-    let election = flags.election(false, &setup.service.namespace)?;
+    let election = flags.election(setup.engine.is_shared(), &setup.service.namespace)?;
     let mut signals = Signals::listen()?;
     let starting = async {
         let aggregated = Aggregated::start(setup).await?;

@@ -25,8 +25,8 @@ use watchcache::Hub;
 
 use crate::control::Identity;
 use crate::engine::{Choice, Engine};
-use crate::listen;
 use crate::plane::{self, Plane};
+use crate::{keys, listen};
 
 const STORE: &str = "store";
 const KEYS: &str = "pki";
@@ -80,7 +80,12 @@ impl Standalone {
         let address = listener.local_addr().context("no local address")?;
         let mut names = setup.names.to_vec();
         names.push(address.ip().to_string());
-        let pki = Pki::open(&dir.join(KEYS), &names, clock.now())?;
+        let (shared, pki_dir) = (setup.engine.is_shared(), dir.join(KEYS));
+        let pki = if shared {
+            keys::open(&*engine.store(), &pki_dir, &names, clock.now()).await?
+        } else {
+            Pki::open(&pki_dir, &names, clock.now())?
+        };
         let signer = Arc::new(Signer::new(&pki.token_key_pem)?);
         let authenticator = Authenticator::new(
             Some(pki.verifier()?),
@@ -103,6 +108,7 @@ impl Standalone {
                 |group| !group.ends_with(".karmada.io")
             },
             metrics: metrics.clone(),
+            shared_store: shared,
             ..registry::Options::new(Arc::clone(&chain))
         };
         let registry = Registry::new(engine.store(), Arc::clone(&hub), options);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use client::{At, Patch};
 use http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
-use machinery::{Status, UserInfo};
+use machinery::{Gvr, Status, UserInfo};
 use registry::{Ctx, Deleted, Row, Written, options};
 use tokio::time::Instant;
 
@@ -58,11 +58,8 @@ impl App {
             };
             return connector.connect(connection).await;
         }
-        let row = self
-            .registry()
-            .table()
-            .lookup(&r.group, &r.version, &r.resource)
-            .ok_or_else(Status::no_such_path)?;
+        let gvr = Gvr::new(&r.group, &r.version, &r.resource);
+        let row = self.registry().served(&gvr).await?;
         allowed(&row, &call)?;
         let found = Found {
             app: self,

@@ -1,4 +1,4 @@
-//! POSTs below an object, and the services' share in every write.
+//! POSTs below an object.
 //!
 //! Enters: Bindings, Evictions, TokenRequests. Leaves: a Status, or what a
 //! `Creator` answers.
@@ -6,14 +6,12 @@
 use client::{At, DeleteOptions};
 use machinery::{Object, Status};
 use serde_json::{Value, json};
-use watchcache::{At as Position, Filter, ListRequest};
 
 use crate::commit::{Committed, check_deadline, deadline};
 use crate::meta;
 use crate::options;
 use crate::registry::Registry;
 use crate::request::{Body, Ctx, WriteOptions, Written};
-use crate::strategy::services::Drawn;
 use crate::table::Row;
 
 /// The body of a successful POST that leaves no object of its own.
@@ -116,48 +114,6 @@ impl Registry {
         .await?;
         success()
     }
-
-    /// Addresses for a service; nothing for other kinds.
-    pub(crate) async fn draw(
-        &self,
-        row: &Row,
-        new: &mut Value,
-        old: Option<&Value>,
-        dry_run: bool,
-    ) -> Result<Drawn, Status> {
-        if !is_service(row) {
-            return Ok(Drawn::default());
-        }
-        if !self.services.ready() {
-            let everything = ListRequest {
-                filter: Filter::default(),
-                at: Position::Newest,
-                limit: 0,
-            };
-            let reply = row
-                .stored
-                .cache
-                .list(everything)
-                .await
-                .map_err(|e| e.status())?;
-            let trees: Vec<Value> = reply.items.iter().filter_map(|o| o.value().ok()).collect();
-            self.services.fill(trees.iter());
-        }
-        let name = meta::text(new, "name").to_owned();
-        let drawn = self.services.draw(new, old, dry_run);
-        drawn.map_err(|errors| Status::invalid(&row.kind.gvk, &name, &errors))
-    }
-
-    /// Frees the addresses a service holds no more.
-    pub(crate) fn release(&self, row: &Row, old: &Value, new: Option<&Value>) {
-        if is_service(row) {
-            self.services.release(old, new);
-        }
-    }
-}
-
-pub(crate) fn is_service(row: &Row) -> bool {
-    row.kind.gvr.group.is_empty() && row.kind.gvr.resource == "services"
 }
 
 fn schedule(pod: &mut Value, now: &str) {

@@ -1,7 +1,7 @@
 //! Single transactions on single keys, and what their failures mean to a client.
 //!
 //! Enters: stored trees. Leaves: objects at their revisions, or a `Status`. The
-//! only module that writes to the store.
+//! only module that writes objects to the store.
 
 use std::sync::Arc;
 use std::time::Duration;

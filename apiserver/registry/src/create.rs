@@ -169,7 +169,7 @@ impl Registry {
             .store_new(row, at.namespace, &name, &new, options.dry_run)
             .await;
         if stored.is_err() {
-            self.services.undo(&drawn);
+            self.undo(&drawn).await;
         }
         Ok(Written {
             object: shown(row, stored?)?,

@@ -95,7 +95,7 @@ impl Registry {
                     fresh = true;
                 }
                 Committed::Done(object) if plan == Plan::Remove => {
-                    self.release(row, &old, None);
+                    self.release(row, &old, None).await;
                     return gone(row, object);
                 }
                 Committed::Done(object) => return kept(row, object),

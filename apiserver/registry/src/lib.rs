@@ -15,6 +15,7 @@ mod accept;
 mod apart;
 mod below;
 mod bootstrap;
+mod claims;
 mod commit;
 mod create;
 mod custom;

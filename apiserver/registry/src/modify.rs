@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::accept::{Admit, check_kind, check_namespace, complete, decode, judge};
 use crate::apart::Apart;
-use crate::below::is_service;
+use crate::claims::is_service;
 use crate::commit::{Committed, check_deadline, deadline};
 use crate::meta;
 use crate::read::{check_verb, shown};
@@ -155,7 +155,7 @@ impl Registry {
             match write.commit(&key, &changed, object.revision()).await? {
                 Committed::Done(object) => {
                     let kept = (!changed.gone).then_some(&changed.new);
-                    self.release(row, &changed.old, kept);
+                    self.release(row, &changed.old, kept).await;
                     return write.reply(object, warnings);
                 }
                 Committed::Lost(winner) if spent => return Err(write.lost(winner.is_some())),
@@ -216,7 +216,7 @@ impl Write<'_> {
             self.registry.put(self.row, key, new, expected).await
         };
         if !matches!(committed, Ok(Committed::Done(_))) {
-            self.registry.services.undo(&changed.drawn);
+            self.registry.undo(&changed.drawn).await;
         }
         committed
     }

@@ -61,6 +61,8 @@ pub struct Options {
     pub raw: Raw,
     /// Which API groups are served; a simulated member leaves the federation out.
     pub serves: fn(&str) -> bool,
+    /// Whether other processes may write to the same store.
+    pub shared_store: bool,
     /// Where the store and the caches are told of.
     pub metrics: metrics::Registry,
     /// Where namespaces are, when not here.
@@ -76,6 +78,7 @@ impl Options {
             creators: HashMap::new(),
             raw: Arc::new(|_| None),
             serves: |_| true,
+            shared_store: false,
             metrics: metrics::Registry::new(),
             namespaces: None,
         }
@@ -160,6 +163,19 @@ impl Registry {
     /// The row of a resource, or the 404 of a path that is not served.
     pub(crate) fn row(&self, gvr: &Gvr) -> Result<Arc<Row>, Status> {
         self.table.load().find(gvr).ok_or_else(Status::no_such_path)
+    }
+
+    /// The row of a resource, or the 404 of a path that is not served. Where others
+    /// write to the store too, one of them may have told a client of a definition
+    /// that is not followed here yet: it is looked for before it is denied.
+    pub async fn served(&self, gvr: &Gvr) -> Result<Arc<Row>, Status> {
+        match self.row(gvr) {
+            Err(_) if self.options.shared_store && gvr.group.contains('.') => {
+                self.sync_crds().await?;
+                self.row(gvr)
+            }
+            known => known,
+        }
     }
 
     /// Keeps the rows of CRDs in step until `shutdown` resolves.

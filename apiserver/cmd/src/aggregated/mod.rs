@@ -108,6 +108,7 @@ impl Aggregated {
             serves: is_own_group,
             namespaces: Some(namespaces),
             metrics: metrics.clone(),
+            shared_store: setup.engine.is_shared(),
             ..registry::Options::new(Arc::clone(&chain))
         };
         let registry = Registry::new(engine.store(), Arc::clone(&hub), options);

@@ -3,12 +3,14 @@
 //!
 //! Enters: service trees and the services that exist. Leaves: the same trees with
 //! addresses. The allocator is in memory and rebuilt from the stored services;
-//! an address is given once, and free again when its service is gone.
+//! an address is given once, and free again when its service is gone. What other
+//! processes give out meanwhile is `claims`' business.
 
 use std::collections::{HashMap, HashSet};
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 
-use machinery::FieldError;
+use machinery::{FieldError, Object};
 use parking_lot::Mutex;
 use rand::Rng;
 use serde_json::{Value, json};
@@ -34,6 +36,8 @@ pub(super) static STRATEGY: Strategy = Strategy {
 struct Used {
     ips: HashSet<u32>,
     ports: HashSet<u16>,
+    /// What each stored service holds, at which revision.
+    held: HashMap<String, (u64, Drawn)>,
 }
 
 /// What is given out; `None` until the stored services were read.
@@ -43,8 +47,20 @@ pub(crate) struct Allocator(Mutex<Option<Used>>);
 /// What one write drew; given back when the write fails.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Drawn {
-    ips: Vec<u32>,
-    ports: Vec<u16>,
+    pub(crate) ips: Vec<u32>,
+    pub(crate) ports: Vec<u16>,
+    /// Keys and revisions of the claims on them, where there are any.
+    pub(crate) claims: Vec<(Arc<str>, u64)>,
+}
+
+impl Drawn {
+    fn held_by(service: &Value) -> Self {
+        Self {
+            ips: ip(service).into_iter().collect(),
+            ports: node_ports(service).collect(),
+            claims: Vec::new(),
+        }
+    }
 }
 
 fn kind(service: &Value) -> &str {
@@ -143,18 +159,37 @@ impl Allocator {
         self.0.lock().is_some()
     }
 
-    /// Takes up what the stored services hold. Later calls change nothing.
-    pub(crate) fn fill<'a>(&self, services: impl Iterator<Item = &'a Value>) {
+    /// Takes up what the stored services hold. What is known already stays, or where
+    /// others give out addresses too (`shared`), is forgotten.
+    pub(crate) fn refresh(&self, services: &[Object], shared: bool) {
         let mut slot = self.0.lock();
-        if slot.is_some() {
+        if slot.is_some() && !shared {
             return;
         }
+        let mut known = slot.take().unwrap_or_default().held;
         let mut used = Used::default();
         for service in services {
-            used.ips.extend(ip(service));
-            used.ports.extend(node_ports(service));
+            let (key, revision) = (service.head().key(), service.revision());
+            let held = match known.remove(&key) {
+                Some((at, held)) if at == revision => held,
+                _ => service
+                    .value()
+                    .map(|s| Drawn::held_by(&s))
+                    .unwrap_or_default(),
+            };
+            used.ips.extend(&held.ips);
+            used.ports.extend(&held.ports);
+            used.held.insert(key, (revision, held));
         }
         *slot = Some(used);
+    }
+
+    /// Another process has given these out.
+    pub(crate) fn take(&self, taken: &Drawn) {
+        let mut slot = self.0.lock();
+        let used = slot.get_or_insert_default();
+        used.ips.extend(&taken.ips);
+        used.ports.extend(&taken.ports);
     }
 
     /// Gives a service what it wants and does not have. `old` holds its own
@@ -184,12 +219,8 @@ impl Allocator {
         }
     }
 
-    /// Frees what `old` held and `new` (none: it is gone) holds no more.
-    pub(crate) fn release(&self, old: &Value, new: Option<&Value>) {
-        let mut slot = self.0.lock();
-        let Some(used) = slot.as_mut() else {
-            return;
-        };
+    /// Frees what `old` held and `new` (none: it is gone) holds no more; gives it.
+    pub(crate) fn release(&self, old: &Value, new: Option<&Value>) -> Drawn {
         let kept: HashSet<u16> = new.map(|n| node_ports(n).collect()).unwrap_or_default();
         let gone = Drawn {
             ips: ip(old)
@@ -197,8 +228,12 @@ impl Allocator {
                 .into_iter()
                 .collect(),
             ports: node_ports(old).filter(|p| !kept.contains(p)).collect(),
+            claims: Vec::new(),
         };
-        give_back(used, &gone);
+        if let Some(used) = self.0.lock().as_mut() {
+            give_back(used, &gone);
+        }
+        gone
     }
 }
 
@@ -348,7 +383,8 @@ mod tests {
     fn addresses_are_given_once_and_come_back() {
         let allocator = Allocator::default();
         let held = service(json!({"clusterIP": "10.96.0.9"}));
-        allocator.fill([&held].into_iter());
+        let stored = Object::from_value(&held).unwrap();
+        allocator.refresh(std::slice::from_ref(&stored), false);
         let mut clash = held.clone();
         assert!(allocator.draw(&mut clash, None, false).is_err());
         assert_eq!(

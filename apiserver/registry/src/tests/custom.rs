@@ -2,7 +2,7 @@
 
 use super::*;
 
-static THINGS: Gvr = Gvr::constant("example.com", "v1", "things");
+pub(super) static THINGS: Gvr = Gvr::constant("example.com", "v1", "things");
 
 fn crd() -> Value {
     let schema = json!({"type": "object", "properties": {
@@ -20,7 +20,7 @@ fn crd() -> Value {
         "versions": [version("v1", true), version("v2", false)]}})
 }
 
-async fn establish(lab: &Lab) {
+pub(super) async fn establish(lab: &Lab) {
     lab.create(&CRDS, crd()).await.unwrap();
     lab.registry.sync_crds().await.unwrap();
     assert!(lab.registry.table().find(&THINGS).is_none());

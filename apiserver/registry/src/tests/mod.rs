@@ -6,6 +6,7 @@ mod custom;
 mod delete;
 mod modify;
 mod read;
+mod shared;
 mod special;
 
 use std::sync::Arc;

@@ -1,0 +1,106 @@
+//! Keys of a server that is not the only one on its store.
+//!
+//! Enters: the store, this process's directory. Leaves: a [`Pki`] whose authority and
+//! token key are those of every other process on the store, whoever was first. They
+//! lie in the store under a key of their own, out of the API's reach; the directory
+//! is a copy.
+
+use std::path::Path;
+
+use anyhow::{Context, anyhow, bail};
+use auth::Shared;
+use auth::pki::Pki;
+use jiff::Timestamp;
+use storage::{Op, Outcome, Store, Txn};
+
+const KEY: &str = "/registry/flotilla/identity";
+/// Each attempt but the last was lost to another process.
+const ATTEMPTS: usize = 10;
+
+/// Opens the directory with the keys in common. A directory that has others takes
+/// them up where the store has some, and gives its own where it has none.
+pub(crate) async fn open(
+    store: &dyn Store,
+    dir: &Path,
+    names: &[String],
+    now: Timestamp,
+) -> anyhow::Result<Pki> {
+    for _ in 0..ATTEMPTS {
+        let there = store
+            .get(KEY)
+            .await
+            .context("cannot read the shared keys")?;
+        let known = match &there {
+            Some(entry) => Some(
+                Shared::parse(&entry.value)
+                    .map_err(|why| anyhow!("{KEY} in the store {why}; restore it from a backup"))?,
+            ),
+            None => None,
+        };
+        if let Some(known) = &known {
+            known.keep_in(dir)?;
+        }
+        let pki = Pki::open(dir, names, now)?;
+        let ours = Shared::of(&pki);
+        // The same, unless there was none or the authority was about to expire.
+        if known.as_ref() == Some(&ours) {
+            return Ok(pki);
+        }
+        let txn = Txn {
+            key: KEY.into(),
+            expected: there.map_or(0, |entry| entry.revision),
+            op: Op::Put {
+                value: ours.document().into(),
+                ttl: None,
+            },
+        };
+        let kept = store.commit(txn).await;
+        if let Outcome::Committed { .. } = kept.context("cannot keep the shared keys")? {
+            return Ok(pki);
+        }
+    }
+    bail!("the shared keys change all the time; is another program writing {KEY}?")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use storage::Embedded;
+
+    #[tokio::test]
+    async fn whoever_comes_first_gives_the_keys() {
+        let store = Embedded::memory(storage::Options::default()).unwrap();
+        let now = Timestamp::now();
+        let dirs = [(); 3].map(|()| tempfile::tempdir().unwrap());
+        let own = Pki::open(dirs[0].path(), &[], now).unwrap();
+        let mut all = Vec::new();
+        for dir in &dirs {
+            all.push(open(&store, dir.path(), &[], now).await.unwrap());
+        }
+        assert!(all.iter().all(|p| p.ca_pem == own.ca_pem));
+        assert!(all.iter().all(|p| p.token_key_pem == own.token_key_pem));
+        assert!(all[1].serving.key_pem != all[0].serving.key_pem);
+        // At the same time, on a store that has none.
+        let store = Embedded::memory(storage::Options::default()).unwrap();
+        let dirs = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let (a, b) = tokio::join!(
+            open(&store, dirs[0].path(), &[], now),
+            open(&store, dirs[1].path(), &[], now)
+        );
+        assert!(a.unwrap().ca_pem == b.unwrap().ca_pem);
+    }
+
+    #[tokio::test]
+    async fn a_renewed_authority_is_told_to_the_others() {
+        let store = Embedded::memory(storage::Options::default()).unwrap();
+        let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let day = jiff::SignedDuration::from_hours(24);
+        let begin = Timestamp::now();
+        let first = open(&store, one.path(), &[], begin).await.unwrap();
+        let late = begin + day * 3400;
+        let renewed = open(&store, two.path(), &[], late).await.unwrap();
+        assert!(renewed.ca_pem != first.ca_pem);
+        let again = open(&store, one.path(), &[], late).await.unwrap();
+        assert!(again.ca_pem == renewed.ca_pem);
+    }
+}

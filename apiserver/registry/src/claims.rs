@@ -1,0 +1,224 @@
+//! Addresses of services, where several processes give them out.
+//!
+//! Enters: service trees. Leaves: the same trees with addresses that nobody else
+//! has. Alone on its store a process knows what it gave. Otherwise each address is
+//! also claimed by a key of its own in the store, of which there can be one: claimed
+//! before the service is written, given up when the address is free again. A claim
+//! that a process left behind when it died is void after a while, as long as no
+//! service holds the address.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use machinery::Status;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use storage::{Entry, Op, Outcome, Txn};
+use watchcache::{At as Position, Filter, ListRequest};
+
+use crate::commit::store_failed;
+use crate::meta;
+use crate::registry::Registry;
+use crate::strategy::services::Drawn;
+use crate::table::Row;
+
+const PREFIX: &str = "/registry/flotilla/services/";
+/// A write that has not happened by now will not: twice the longest request.
+const VOID_AFTER: i64 = 120;
+/// Addresses tried that others claimed in the same moment.
+const ATTEMPTS: usize = 16;
+
+#[derive(Serialize, Deserialize)]
+struct Claim {
+    /// `namespace/name`.
+    service: String,
+    /// Seconds since 1970.
+    at: i64,
+}
+
+pub(crate) fn is_service(row: &Row) -> bool {
+    row.kind.gvr.group.is_empty() && row.kind.gvr.resource == "services"
+}
+
+fn keys(drawn: &Drawn) -> impl Iterator<Item = String> {
+    let ips = drawn.ips.iter().map(|ip| {
+        let ip = Ipv4Addr::from(*ip);
+        format!("{PREFIX}ips/{ip}")
+    });
+    let ports = drawn
+        .ports
+        .iter()
+        .map(|port| format!("{PREFIX}ports/{port}"));
+    ips.chain(ports)
+}
+
+fn owner(service: &Value) -> String {
+    let (namespace, name) = (
+        meta::text(service, "namespace"),
+        meta::text(service, "name"),
+    );
+    format!("{namespace}/{name}")
+}
+
+impl Registry {
+    /// Addresses for a service; nothing for other kinds.
+    pub(crate) async fn draw(
+        &self,
+        row: &Row,
+        new: &mut Value,
+        old: Option<&Value>,
+        dry_run: bool,
+    ) -> Result<Drawn, Status> {
+        if !is_service(row) {
+            return Ok(Drawn::default());
+        }
+        let shared = self.options.shared_store;
+        if shared || !self.services.ready() {
+            let everything = ListRequest {
+                filter: Filter::default(),
+                at: Position::Newest,
+                limit: 0,
+            };
+            let reply = row.stored.cache.list(everything).await;
+            self.services
+                .refresh(&reply.map_err(|e| e.status())?.items, shared);
+        }
+        let before = shared.then(|| new.clone());
+        let mut attempts = 0..ATTEMPTS;
+        loop {
+            let drawn = self.services.draw(new, old, dry_run);
+            let mut drawn = drawn.map_err(|errors| {
+                Status::invalid(&row.kind.gvk, meta::text(new, "name"), &errors)
+            })?;
+            let Some(before) = before.as_ref().filter(|_| !dry_run) else {
+                return Ok(drawn);
+            };
+            let taken = self.claim(row, new, &mut drawn).await;
+            if matches!(taken, Ok(None)) {
+                return Ok(drawn);
+            }
+            self.undo(&drawn).await;
+            // The next draw knows that it is not free.
+            if let Some(taken) = taken? {
+                self.services.take(&taken);
+            }
+            if attempts.next().is_none() {
+                return Err(Status::server_timeout(
+                    &row.kind.gvr,
+                    "allocate addresses of",
+                ));
+            }
+            new.clone_from(before);
+        }
+    }
+
+    /// Claims everything that was drawn; gives what another has.
+    async fn claim(
+        &self,
+        row: &Row,
+        service: &Value,
+        drawn: &mut Drawn,
+    ) -> Result<Option<Drawn>, Status> {
+        let claim = Claim {
+            service: owner(service),
+            at: self.options.clock.now().as_second(),
+        };
+        let value: Bytes = serde_json::to_vec(&claim).map_err(Status::internal)?.into();
+        for (n, key) in keys(drawn).enumerate().collect::<Vec<_>>() {
+            let key: Arc<str> = key.into();
+            match self.claim_one(row, &key, &value).await? {
+                Some(revision) => drawn.claims.push((key, revision)),
+                None => {
+                    let mut taken = Drawn::default();
+                    match n.checked_sub(drawn.ips.len()) {
+                        None => taken.ips.push(drawn.ips[n]),
+                        Some(port) => taken.ports.push(drawn.ports[port]),
+                    }
+                    return Ok(Some(taken));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    async fn claim_one(
+        &self,
+        row: &Row,
+        key: &Arc<str>,
+        value: &Bytes,
+    ) -> Result<Option<u64>, Status> {
+        let failed = |e: storage::Error| store_failed(&e, &row.kind.gvr, "create");
+        let put = |expected| Txn {
+            key: Arc::clone(key),
+            expected,
+            op: Op::Put {
+                value: value.clone(),
+                ttl: None,
+            },
+        };
+        let there = match self.store.commit(put(0)).await.map_err(failed)? {
+            Outcome::Committed { revision } => return Ok(Some(revision)),
+            Outcome::Conflict { current } => current,
+        };
+        let Some(there) = there.filter(|claim| self.is_void(claim)) else {
+            return Ok(None);
+        };
+        match self
+            .store
+            .commit(put(there.revision))
+            .await
+            .map_err(failed)?
+        {
+            Outcome::Committed { revision } => Ok(Some(revision)),
+            Outcome::Conflict { .. } => Ok(None),
+        }
+    }
+
+    /// Whether nobody stands behind a claim on an address that no service holds.
+    fn is_void(&self, entry: &Entry) -> bool {
+        let now = self.options.clock.now().as_second();
+        serde_json::from_slice::<Claim>(&entry.value).is_ok_and(|claim| now - claim.at > VOID_AFTER)
+    }
+
+    /// Takes back what a failed write had drawn.
+    pub(crate) async fn undo(&self, drawn: &Drawn) {
+        self.services.undo(drawn);
+        for (key, revision) in &drawn.claims {
+            self.give_up(key, *revision).await;
+        }
+    }
+
+    /// Frees the addresses a service holds no more.
+    pub(crate) async fn release(&self, row: &Row, old: &Value, new: Option<&Value>) {
+        if !is_service(row) {
+            return;
+        }
+        let gone = self.services.release(old, new);
+        if !self.options.shared_store {
+            return;
+        }
+        let ours = owner(old);
+        for key in keys(&gone) {
+            let Ok(Some(entry)) = self.store.get(&key).await else {
+                continue;
+            };
+            let claim: Option<Claim> = serde_json::from_slice(&entry.value).ok();
+            if claim.is_some_and(|claim| claim.service == ours) {
+                self.give_up(&entry.key, entry.revision).await;
+            }
+        }
+    }
+
+    /// What cannot be given up now becomes void.
+    async fn give_up(&self, key: &Arc<str>, revision: u64) {
+        let txn = Txn {
+            key: Arc::clone(key),
+            expected: revision,
+            op: Op::Delete,
+        };
+        if let Err(error) = self.store.commit(txn).await {
+            tracing::debug!(%error, %key, "a claim on an address stays for a while");
+        }
+    }
+}

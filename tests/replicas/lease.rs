@@ -1,0 +1,45 @@
+//! Who leads, as the lease tells.
+
+use std::time::{Duration, Instant};
+
+use client::{At, Patch, WriteOptions};
+use harness::Server;
+use machinery::Gvr;
+use serde_json::{Value, json};
+
+pub(crate) static LEASES: Gvr = Gvr::constant("coordination.k8s.io", "v1", "leases");
+const NAMESPACE: &str = "kube-system";
+const NAME: &str = "flotilla";
+const PATIENCE: Duration = Duration::from_secs(40);
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// The lease's spec when `fits` holds for its holder.
+pub(crate) async fn until_held(server: &Server, fits: impl Fn(&str) -> bool) -> Value {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let lease = server.get(&LEASES, NAMESPACE, NAME).await;
+        let spec = lease.map(|l| l["spec"].clone()).unwrap_or_default();
+        if spec["holderIdentity"].as_str().is_some_and(&fits) {
+            return spec;
+        }
+        assert!(Instant::now() < end, "nobody leads: {spec}");
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Until somebody leads; who.
+pub(crate) async fn leader(server: &Server) -> String {
+    let spec = until_held(server, |holder| !holder.is_empty()).await;
+    spec["holderIdentity"].as_str().unwrap().to_owned()
+}
+
+/// Takes the lease away, for `seconds` from now.
+pub(crate) async fn take(server: &Server, who: &str, seconds: u64) {
+    let now = jiff::Timestamp::now().to_string();
+    let patch = json!({"spec": {
+        "holderIdentity": who, "leaseDurationSeconds": seconds, "renewTime": now}});
+    let at = At::one(&LEASES, NAMESPACE, NAME);
+    let options = WriteOptions::default();
+    let taken = server.api.patch(at, Patch::Merge(patch), &options).await;
+    taken.unwrap();
+}

@@ -1,0 +1,47 @@
+//! A process that is told to stop.
+
+use std::time::{Duration, Instant};
+
+use client::{At, Error, WatchEvent, WatchOptions};
+use futures_util::StreamExt;
+use harness::Server;
+use harness::objects::{CONFIG_MAPS, config_map};
+
+use crate::processes::Node;
+
+const NS: &str = "default";
+const PATIENCE: Duration = Duration::from_secs(30);
+
+async fn until_red(server: &Server) {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match server.api.raw("/readyz").await {
+            Ok(_) => assert!(Instant::now() < end, "readyz stays green"),
+            Err(Error::Status(status)) if status.code == 500 => return,
+            Err(why) => panic!("readyz: {why}"),
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn readiness_ends_first_then_requests_and_watches_without_an_error() {
+    let mut node = Node::serve(&["--shutdown-delay-duration=4s"]);
+    let server = node.connect("control plane");
+    let options = WatchOptions::default();
+    let at = At::all(&CONFIG_MAPS, NS);
+    let mut watch = server.api.watch(at, &options).await.unwrap();
+    node.signal("-TERM");
+    until_red(&server).await;
+    server.create(config_map(NS, "late", "1")).await;
+    let mut late = false;
+    while let Some(event) = watch.next().await {
+        match event {
+            Ok(WatchEvent::Added(object)) => late |= object.name() == "late",
+            Ok(_) => {}
+            Err(why) => panic!("the watch does not end cleanly: {why}"),
+        }
+    }
+    assert!(late, "what was acknowledged was not told");
+    node.ended().await;
+}
