@@ -2,14 +2,14 @@
 //! it refuses. One file per kind, or per few kinds that share their rules; what
 //! Karmada does in webhooks happens here, in the process.
 //!
-//! write ──► [`Chain::mutate`] ──► schema validation ──► [`Chain::validate`] ──► store
+//! write ──► [`Chain::mutate`] ──► schema, [`metadata`], [`rules`] ──► [`Chain::validate`] ──► store
 //!
 //! Invariants: rules are functions from trees of values to field errors; only the
 //! chain is asynchronous and only it reads other objects, through `client::Api`.
 //! Applying a mutation twice changes nothing more. No rule panics, whatever the
 //! tree.
 //!
-//! Entry points: [`Chain`], [`Attributes`], [`metadata`].
+//! Entry points: [`Chain`], [`Attributes`], [`metadata`], [`rules`].
 
 mod affinity;
 mod attributes;
@@ -31,5 +31,6 @@ mod tree;
 mod url;
 
 pub use attributes::{Attributes, Operation};
+pub use builtin::validate as rules;
 pub use chain::{Chain, Options};
 pub use interpreter::Compile;

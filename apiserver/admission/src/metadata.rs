@@ -15,6 +15,23 @@ use crate::tree::{check, entries, flag, get, has, immutable, items, nth, object_
 /// Most bytes of all annotations of an object together.
 const MAX_ANNOTATIONS: usize = 256 << 10;
 
+/// Groups whose finalizers must be names with a domain, or one of the plain ones.
+const GROUPS_OF_KUBERNETES: &[&str] = &[
+    "",
+    "apps",
+    "autoscaling",
+    "batch",
+    "certificates.k8s.io",
+    "coordination.k8s.io",
+    "discovery.k8s.io",
+    "networking.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "scheduling.k8s.io",
+    "storage.k8s.io",
+];
+const PLAIN_FINALIZERS: &[&str] = &["kubernetes", "orphan", "foregroundDeletion"];
+
 /// How objects of a kind may be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameRule {
@@ -62,7 +79,7 @@ pub fn validate(gvk: &Gvk, namespaced: bool, object: &Value) -> Vec<FieldError> 
         &mut errors,
     );
     owners(items(meta, "/ownerReferences"), &mut errors);
-    finalizers(meta, &mut errors);
+    finalizers(gvk, meta, &mut errors);
     errors
 }
 
@@ -172,10 +189,16 @@ fn owners(owners: &[Value], errors: &mut Vec<FieldError>) {
     }
 }
 
-fn finalizers(meta: &Value, errors: &mut Vec<FieldError>) {
+fn finalizers(gvk: &Gvk, meta: &Value, errors: &mut Vec<FieldError>) {
     let field = "metadata.finalizers";
-    for name in texts(meta, "/finalizers") {
+    // Extensions may take plain names (`core/validation.ValidateObjectMeta` may not).
+    let qualified = GROUPS_OF_KUBERNETES.contains(&&*gvk.group);
+    for (i, name) in texts(meta, "/finalizers").enumerate() {
         check(field, name, qualified_name(name), errors);
+        if qualified && !name.contains('/') && !PLAIN_FINALIZERS.contains(&name) {
+            let why = "name is neither a standard finalizer name nor is it fully qualified";
+            errors.push(FieldError::invalid(nth(field, i), &name.into(), why));
+        }
     }
     let set = |name: &str| texts(meta, "/finalizers").any(|f| f == name);
     if set("orphan") && set("foregroundDeletion") {
@@ -349,7 +372,14 @@ mod tests {
                 json!({"finalizers": ["orphan", "foregroundDeletion"]}),
                 vec!["metadata.finalizers"],
             ),
-            (json!({"finalizers": ["a b"]}), vec!["metadata.finalizers"]),
+            (
+                json!({"finalizers": ["a b"]}),
+                vec!["metadata.finalizers", "metadata.finalizers[0]"],
+            ),
+            (
+                json!({"finalizers": ["kubernetes", "x.io/y", "plain"]}),
+                vec!["metadata.finalizers[2]"],
+            ),
         ];
         for (extra, expect) in table {
             check_create(&POD, true, with(extra), &expect);

@@ -59,8 +59,14 @@ impl Run {
     fn step(&mut self, i: usize, item: &Value) -> Result<(), Error> {
         let mut item = item.clone();
         self.shim(&mut item);
-        let operation: PatchOperation = serde_json::from_value(item)
-            .map_err(|e| Error::BadRequest(format!("operation {i} of the JSON patch: {e}")))?;
+        let is_operation = item.is_object();
+        let operation: PatchOperation = serde_json::from_value(item).map_err(|e| {
+            let why = format!("operation {i} of the JSON patch: {e}");
+            match is_operation {
+                true => Error::Unprocessable(why),
+                false => Error::BadRequest(why),
+            }
+        })?;
         let segments = operation.path().count();
         if segments > MAX_SEGMENTS {
             return Err(too_deep());
@@ -274,8 +280,8 @@ mod tests {
             one(json!({"op":"move","from":"/b/c","path":"/d"})),
             Done(json!({"a":[1,2,3],"b":{},"d":"x"})),
         );
-        check(doc(), one(json!({"op":"jump","path":"/a"})), Bad);
-        check(doc(), one(json!({"op":"add","value":1})), Bad);
+        check(doc(), one(json!({"op":"jump","path":"/a"})), Unprocessable);
+        check(doc(), one(json!({"op":"add","value":1})), Unprocessable);
         check(doc(), one(json!(7)), Bad);
         check(doc(), json!({"op":"remove","path":"/a"}), Bad);
     }

@@ -123,12 +123,14 @@ pub(crate) fn complete(row: &Row, value: &mut Value) {
     }
 }
 
-/// The schema's and the metadata's verdict: 422 with all causes that `concerns` does
-/// not leave out.
+/// The verdict of the metadata's rules, the kind's own (where `whole`) and the
+/// schema: 422 with all causes that `concerns` does not leave out. Where a rule of the
+/// kind speaks, in Kubernetes' words, the schema is silent.
 pub(crate) fn judge(
     row: &Row,
     new: &Value,
     old: Option<&Value>,
+    whole: bool,
     concerns: impl Fn(&FieldError) -> bool,
 ) -> Result<(), Status> {
     let kind = &row.stored.kind;
@@ -136,7 +138,15 @@ pub(crate) fn judge(
     if let Some(old) = old {
         errors.extend(rules::validate_update(new, old));
     }
-    errors.extend(row.stored.schema.validate(new));
+    if whole && !row.custom {
+        errors.extend(admission::rules(&kind.gvk, new, old));
+    }
+    let told = errors.len();
+    for error in row.stored.schema.validate(new) {
+        if !errors[..told].iter().any(|e| e.field == error.field) {
+            errors.push(error);
+        }
+    }
     errors.retain(concerns);
     if errors.is_empty() {
         return Ok(());

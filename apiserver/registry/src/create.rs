@@ -161,8 +161,8 @@ impl Registry {
         let meta = meta::metadata(&mut new)?;
         meta::drop_server_owned(meta);
         meta::stamp(meta, &self.now(), strategy.generation.tracked());
-        judge(row, &new, None, |_| true)?;
         (strategy.create)(&mut new);
+        judge(row, &new, None, true, |_| true)?;
         warnings.extend(admit.validate(&new, None).await?);
         let drawn = self.draw(row, &mut new, None, options.dry_run).await?;
         let stored = self

@@ -7,7 +7,7 @@
 use admission::Operation;
 use client::{At, DeleteOptions, ListOptions, Propagation};
 use futures_util::StreamExt;
-use machinery::{Object, Status};
+use machinery::{Gvr, Object, Status};
 use serde_json::{Value, json};
 
 use crate::accept::Admit;
@@ -159,21 +159,25 @@ impl Registry {
 }
 
 fn preconditions(row: &Row, options: &DeleteOptions, object: &Object) -> Result<(), Status> {
-    let refuse = |what: &str, asked: &str, found: &str| {
-        let why = format!(
-            "Precondition failed: {what} in precondition: {asked}, {what} in object meta: {found}"
-        );
-        Err(Status::conflict(&row.kind.gvr, object.name(), why))
-    };
+    // Kubernetes names the kind here, where a resource belongs (`rest/delete.go`).
+    let gvk = &row.kind.gvk;
+    let about = Gvr::new(gvk.group.clone(), gvk.version.clone(), gvk.kind.clone());
+    let refuse = |why: String| Err(Status::conflict(&about, object.name(), why));
     if let Some(uid) = &options.uid
         && uid != object.uid()
     {
-        return refuse("UID", uid, object.uid());
+        return refuse(format!(
+            "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and then recreated",
+            object.uid()
+        ));
     }
     if let Some(revision) = &options.resource_version
         && *revision != object.revision().to_string()
     {
-        return refuse("ResourceVersion", revision, &object.revision().to_string());
+        return refuse(format!(
+            "the ResourceVersion in the precondition ({revision}) does not match the ResourceVersion in record ({}). The object might have been modified",
+            object.revision()
+        ));
     }
     Ok(())
 }

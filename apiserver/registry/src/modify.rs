@@ -286,11 +286,12 @@ impl Write<'_> {
             Some(_) => Apart::concerns,
             None => |_: &FieldError| true,
         };
-        judge(row, &new, Some(&old), concerns)?;
         let strategy = row.stored.strategy;
         if self.part == Part::Main {
             (strategy.update)(&mut new, &old);
         }
+        let whole = matches!(self.part, Part::Main | Part::Scale);
+        judge(row, &new, Some(&old), whole, concerns)?;
         if matches!(self.part, Part::Main | Part::Scale) && strategy.generation.raised(&new, &old) {
             meta::bump_generation(&mut new);
         }
@@ -445,7 +446,10 @@ impl Write<'_> {
                 gvr,
                 self.at.name,
                 format!(
-                    "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+                    "StorageError: invalid object, Code: 4, Key: {}{}/{}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+                    self.row.stored.kind.storage_prefix,
+                    self.at.namespace,
+                    self.at.name,
                     current.uid()
                 ),
             ));

@@ -268,7 +268,7 @@ fn checked_delete(
             errors.push(FieldError::not_supported(
                 "propagationPolicy",
                 &json!(other),
-                &["Background", "Foreground", "Orphan", "nil"],
+                &["Foreground", "Background", "Orphan", "nil"],
             ));
             None
         }

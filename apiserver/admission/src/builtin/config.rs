@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use machinery::{FieldError, Status};
 use serde_json::{Map, Value};
 
-use crate::tree::{check, entries, flag, get, immutable, text};
+use crate::tree::{check, entries, flag, get, has, immutable, items, text};
 
 /// Most bytes of all values together.
 const MAX_DATA: usize = 1 << 20;
@@ -155,5 +155,71 @@ fn frozen(new: &Value, old: Option<&Value>, fields: &[&str], errors: &mut Vec<Fi
         if was != is && !(empty(was) && empty(is)) {
             errors.push(FieldError::forbidden(*field, why));
         }
+    }
+}
+
+const ACCESS_MODES: &[&str] = &[
+    "ReadOnlyMany",
+    "ReadWriteMany",
+    "ReadWriteOnce",
+    "ReadWriteOncePod",
+];
+
+pub(super) fn claim(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    let spec = get(new, "/spec");
+    let modes = items(spec, "/accessModes");
+    if modes.is_empty() {
+        let why = "at least 1 access mode is required";
+        errors.push(FieldError::required("spec.accessModes", why));
+    }
+    for mode in modes {
+        if !ACCESS_MODES.contains(&mode.as_str().unwrap_or_default()) {
+            let field = "spec.accessModes";
+            errors.push(FieldError::not_supported(field, mode, ACCESS_MODES));
+        }
+    }
+    if !has(spec, "/resources/requests/storage") {
+        errors.push(FieldError::required("spec.resources[storage]", ""));
+    }
+    let Some(old) = old else {
+        return;
+    };
+    if bound_part(get(old, "/spec"), spec) != bound_part(spec, spec) {
+        errors.push(FieldError::forbidden(
+            "spec",
+            "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims",
+        ));
+    }
+}
+
+/// What a claim keeps; its volume is named once, by whoever binds it.
+fn bound_part(spec: &Value, new: &Value) -> Value {
+    let mut spec = spec.clone();
+    let named = has(&spec, "/volumeName");
+    if let Some(map) = spec.as_object_mut() {
+        map.remove("resources");
+        map.remove("volumeAttributesClassName");
+        if !named {
+            map.insert("volumeName".into(), get(new, "/volumeName").clone());
+        }
+        map.retain(|_, v| !v.is_null());
+    }
+    spec
+}
+
+/// An event lies beside what it is about, those of cluster scope in `default`.
+pub(super) fn event(new: &Value, errors: &mut Vec<FieldError>) {
+    let about = text(new, "/involvedObject/namespace");
+    let here = text(new, "/metadata/namespace");
+    let fits = match about {
+        "" => matches!(here, "default" | "kube-system"),
+        about => about == here,
+    };
+    if !fits {
+        errors.push(FieldError::invalid(
+            "involvedObject.namespace",
+            &about.into(),
+            "does not match event.namespace",
+        ));
     }
 }

@@ -9,6 +9,7 @@ mod autoscaling;
 mod config;
 mod containers;
 mod cron;
+mod definition;
 mod disruption;
 mod ingress;
 mod pods;
@@ -23,7 +24,7 @@ pub(crate) use cron::schedule;
 pub(crate) use ingress::validate as ingress;
 pub(crate) use scheduling::rival_default;
 
-use machinery::{FieldError, Status};
+use machinery::{FieldError, Gvk, Status};
 use serde_json::Value;
 
 use crate::attributes::Attributes;
@@ -44,14 +45,18 @@ pub(crate) fn mutate(
     }
 }
 
-pub(crate) fn validate(at: &Attributes<'_>, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+/// What is wrong with an object of a built-in kind beyond its types; nothing for
+/// any other kind.
+pub fn validate(gvk: &Gvk, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let e = &mut errors;
-    match (&*at.gvk.group, &*at.gvk.kind) {
+    match (&*gvk.group, &*gvk.kind) {
         ("", "ConfigMap") => config::configmap(new, old, e),
         ("", "Secret") => config::secret(new, old, e),
         ("", "Service") => service::validate(new, old, e),
-        ("", "Pod") => pods::validate("spec", new, &["Always", "OnFailure", "Never"], e),
+        ("", "Pod") => pods::pod(new, old, e),
+        ("", "PersistentVolumeClaim") => config::claim(new, old, e),
+        ("", "Event") => config::event(new, e),
         ("", "ResourceQuota") => quota::quota(new, old, e),
         ("", "LimitRange") => quota::limits(new, e),
         ("apps", "Deployment") => workloads::deployment(new, old, e),
@@ -60,13 +65,12 @@ pub(crate) fn validate(at: &Attributes<'_>, new: &Value, old: Option<&Value>) ->
         ("apps", "StatefulSet") => workloads::stateful_set(new, old, e),
         ("batch", "Job") => workloads::job(new, old, e),
         ("batch", "CronJob") => workloads::cron_job(new, e),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => definition::validate(new, old, e),
         ("rbac.authorization.k8s.io", kind) => rbac::validate(kind, new, old, e),
         ("coordination.k8s.io", "Lease") => lease(new, e),
         ("networking.k8s.io", "Ingress") => ingress::validate(new, e),
         ("policy", "PodDisruptionBudget") => disruption::validate(new, e),
-        ("autoscaling", "HorizontalPodAutoscaler") => {
-            autoscaling::validate(&at.gvk.version, new, e)
-        }
+        ("autoscaling", "HorizontalPodAutoscaler") => autoscaling::validate(&gvk.version, new, e),
         ("scheduling.k8s.io", "PriorityClass") => scheduling::priority_class(new, old, e),
         ("storage.k8s.io", "StorageClass") => scheduling::storage_class(new, old, e),
         _ => {}

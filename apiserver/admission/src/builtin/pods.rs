@@ -7,7 +7,7 @@ use machinery::names::dns1123_label;
 use serde_json::Value;
 
 use super::containers;
-use crate::tree::{check, get, items, not_empty_or, nth, pointer, text};
+use crate::tree::{check, get, int, items, items_mut, not_empty_or, nth, pointer, text};
 
 /// `field`: the dotted path of a pod spec in `object`; `policies`: the restart
 /// policies that make sense there.
@@ -48,4 +48,47 @@ fn claims(object: &Value) -> impl Iterator<Item = &str> {
     items(object, "/spec/volumeClaimTemplates")
         .iter()
         .map(|claim| text(claim, "/metadata/name"))
+}
+
+/// What an update of a pod may change of a container: `spec.containers[*].image`.
+const MUTABLE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
+
+pub(super) fn pod(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    validate("spec", new, &["Always", "OnFailure", "Never"], errors);
+    let Some(old) = old else {
+        return;
+    };
+    let (was, is) = (get(old, "/spec"), get(new, "/spec"));
+    if was != is && settled(was, was) != settled(is, was) {
+        errors.push(FieldError::forbidden("spec", MUTABLE));
+    }
+    let kept = items(was, "/tolerations");
+    if !kept.iter().all(|t| items(is, "/tolerations").contains(t)) {
+        errors.push(FieldError::forbidden(
+            "spec.tolerations",
+            "existing toleration can not be modified except its tolerationSeconds",
+        ));
+    }
+}
+
+/// The spec without what an update may change.
+fn settled(spec: &Value, was: &Value) -> Value {
+    let mut spec = spec.clone();
+    for list in ["containers", "initContainers"] {
+        for container in items_mut(&mut spec, &format!("/{list}")) {
+            if let Some(map) = container.as_object_mut() {
+                map.remove("image");
+            }
+        }
+    }
+    if let Some(map) = spec.as_object_mut() {
+        for field in ["activeDeadlineSeconds", "tolerations", "schedulingGates"] {
+            map.remove(field);
+        }
+        let grace = "terminationGracePeriodSeconds";
+        if int(was, "/terminationGracePeriodSeconds").is_some_and(|s| s < 0) {
+            map.remove(grace);
+        }
+    }
+    spec
 }

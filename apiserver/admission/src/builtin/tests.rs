@@ -1,33 +1,16 @@
 //! One accepted and at least one refused object per rule, by the fields named.
 
+mod definition;
 mod workloads;
 
-use machinery::{Gvk, Gvr, UserInfo};
 use serde_json::json;
 
 use super::*;
-use crate::attributes::Operation;
 
 /// Validates `base` with `change` merged in, against `old` when given.
 fn errors(api: &str, kind: &str, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let gvk = Gvk::from_api_version(api, kind);
-    let gvr = Gvr::new("", "v1", "things");
-    let user = UserInfo::default();
-    let at = Attributes {
-        gvk: &gvk,
-        gvr: &gvr,
-        namespace: "n",
-        name: "x",
-        subresource: "",
-        operation: if old.is_some() {
-            Operation::Update
-        } else {
-            Operation::Create
-        },
-        user: &user,
-        dry_run: false,
-    };
-    validate(&at, new, old)
+    validate(&gvk, new, old)
 }
 
 /// As a merge patch: `null` removes.
@@ -555,6 +538,84 @@ fn quotas_classes_and_leases() {
             (json!({"allowVolumeExpansion": true}), &[]),
             (json!({"parameters": {"a": "b"}}), &["parameters"]),
             (json!({"reclaimPolicy": "Retain"}), &["reclaimPolicy"]),
+        ],
+    );
+}
+
+#[test]
+fn claims_events_and_pods() {
+    let claim = json!({"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+    check(
+        "v1",
+        "PersistentVolumeClaim",
+        &claim,
+        &[
+            (json!({}), &[]),
+            (
+                json!({"spec": {"accessModes": ["Foo"]}}),
+                &["spec.accessModes"],
+            ),
+            (
+                json!({"spec": {"accessModes": null}}),
+                &["spec.accessModes"],
+            ),
+            (
+                json!({"spec": {"resources": null}}),
+                &["spec.resources[storage]"],
+            ),
+        ],
+    );
+    check_update(
+        "v1",
+        "PersistentVolumeClaim",
+        &claim,
+        &[
+            (
+                json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}}),
+                &[],
+            ),
+            (json!({"spec": {"volumeName": "v"}}), &[]),
+            (json!({"spec": {"storageClassName": "x"}}), &["spec"]),
+        ],
+    );
+    let event = json!({"metadata": {"namespace": "a"}, "involvedObject": {"namespace": "a"}});
+    check(
+        "v1",
+        "Event",
+        &event,
+        &[
+            (json!({}), &[]),
+            (
+                json!({"involvedObject": {"namespace": "b"}}),
+                &["involvedObject.namespace"],
+            ),
+            (
+                json!({"involvedObject": null}),
+                &["involvedObject.namespace"],
+            ),
+            (
+                json!({"involvedObject": null, "metadata": {"namespace": "default"}}),
+                &[],
+            ),
+        ],
+    );
+    let pod = json!({"spec": {"containers": [{"name": "c", "image": "x"}], "tolerations": [{"key": "a"}]}});
+    check_update(
+        "v1",
+        "Pod",
+        &pod,
+        &[
+            (
+                json!({"spec": {"containers": [{"name": "c", "image": "y"}]}}),
+                &[],
+            ),
+            (json!({"spec": {"activeDeadlineSeconds": 5}}), &[]),
+            (
+                json!({"spec": {"tolerations": [{"key": "a"}, {"key": "b"}]}}),
+                &[],
+            ),
+            (json!({"spec": {"tolerations": []}}), &["spec.tolerations"]),
+            (json!({"spec": {"hostname": "h"}}), &["spec"]),
         ],
     );
 }

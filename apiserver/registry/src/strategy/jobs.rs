@@ -17,5 +17,10 @@ pub(super) static JOB: Strategy = Strategy {
 fn create(new: &mut Value) {
     let (name, uid) = (text(new, "name").to_owned(), text(new, "uid").to_owned());
     openapi::defaults::job_selector(new, &name, &uid);
+    let labelled = new["metadata"]["labels"].as_object();
+    if labelled.is_none_or(serde_json::Map::is_empty) {
+        let labels = new["spec"]["template"]["metadata"]["labels"].clone();
+        new["metadata"]["labels"] = labels;
+    }
     new["status"] = json!({});
 }

@@ -22,10 +22,32 @@ pub(super) static REPLICA_SET: Strategy = with(Generation::Spec, |new| {
 pub(super) static STATEFUL_SET: Strategy = with(Generation::Spec, |new| {
     new["status"] = json!({"availableReplicas": 0, "replicas": 0});
 });
-pub(super) static DAEMON_SET: Strategy = with(Generation::Spec, |new| {
-    new["status"] = json!({"currentNumberScheduled": 0, "desiredNumberScheduled": 0,
-                           "numberMisscheduled": 0, "numberReady": 0});
-});
+pub(super) static DAEMON_SET: Strategy = Strategy {
+    generation: Generation::Spec,
+    create: |new| {
+        new["status"] = json!({"currentNumberScheduled": 0, "desiredNumberScheduled": 0,
+                               "numberMisscheduled": 0, "numberReady": 0});
+        count_templates(new, 1);
+    },
+    update: |new, old| {
+        let before = old["metadata"]["annotations"][TEMPLATES].as_str();
+        let before: i64 = before.and_then(|n| n.parse().ok()).unwrap_or(1);
+        let changed = new["spec"]["template"] != old["spec"]["template"];
+        count_templates(new, before + i64::from(changed));
+    },
+    ..PLAIN
+};
+
+/// The number of templates a DaemonSet has had: a field of older versions, which
+/// lives on as an annotation (`apis/apps/v1/conversion.go`).
+const TEMPLATES: &str = "deprecated.daemonset.template.generation";
+
+fn count_templates(new: &mut Value, count: i64) {
+    if !new["metadata"]["annotations"].is_object() {
+        new["metadata"]["annotations"] = json!({});
+    }
+    new["metadata"]["annotations"][TEMPLATES] = count.to_string().into();
+}
 pub(super) static CRON_JOB: Strategy = with(Generation::Spec, |new| new["status"] = json!({}));
 pub(super) static AUTOSCALER: Strategy = with(Generation::Absent, |new| {
     new["status"] = json!({"currentMetrics": null, "desiredReplicas": 0});

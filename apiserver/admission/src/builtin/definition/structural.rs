@@ -1,0 +1,276 @@
+//! What makes the schema of a definition structural: a type at every place, no
+//! construct that hides one, and defaults that fit
+//! (`apiextensions-apiserver/pkg/apiserver/schema`, KEP-1693).
+//!
+//! Enters: `openAPIV3Schema` and its place. Leaves: field errors. Pure; depth and
+//! the number of errors are bounded.
+
+use machinery::FieldError;
+use openapi::Schema;
+use serde_json::{Value, json};
+
+use crate::tree::{entries, flag, get, has, items, nth, text};
+
+/// How deep a schema may be nested; parsed JSON is never deeper than 128.
+const MAX_DEPTH: usize = 128;
+/// Enough to see what is wrong.
+const MAX_ERRORS: usize = 50;
+
+const TYPES: &[&str] = &["array", "boolean", "integer", "number", "object", "string"];
+
+/// Where in the schema of a kind a place lies.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Root,
+    Field,
+    Item,
+}
+
+impl Place {
+    fn untyped(self) -> &'static str {
+        match self {
+            Self::Root => "must not be empty at the root",
+            Self::Field => "must not be empty for specified object fields",
+            Self::Item => "must not be empty for specified array items",
+        }
+    }
+}
+
+pub(super) fn validate(at: &str, schema: &Value, errors: &mut Vec<FieldError>) {
+    let before = errors.len();
+    node(at, schema, Place::Root, 0, errors);
+    // A default can be judged only where the types are clear.
+    if errors.len() == before {
+        defaults(at, schema, 0, errors);
+    }
+    errors.truncate(before + MAX_ERRORS);
+}
+
+fn node(at: &str, schema: &Value, place: Place, depth: usize, errors: &mut Vec<FieldError>) {
+    if depth > MAX_DEPTH || errors.len() > 2 * MAX_ERRORS {
+        return;
+    }
+    unsupported(at, schema, errors);
+    ty(at, schema, place, errors);
+    extensions(at, schema, errors);
+    if has(schema, "/properties") && has(schema, "/additionalProperties") {
+        errors.push(FieldError::forbidden(
+            format!("{at}.additionalProperties"),
+            "additionalProperties and properties are mutual exclusive",
+        ));
+    }
+    for (name, field) in entries(schema, "/properties") {
+        let below = format!("{at}.properties[{name}]");
+        // Metadata has a schema of its own; only its names may be narrowed.
+        if place == Place::Root && name == "metadata" {
+            metadata(&below, field, errors);
+            continue;
+        }
+        node(&below, field, Place::Field, depth + 1, errors);
+    }
+    if let value @ Value::Object(_) = get(schema, "/additionalProperties") {
+        let below = format!("{at}.additionalProperties");
+        node(&below, value, Place::Field, depth + 1, errors);
+    }
+    match get(schema, "/items") {
+        Value::Null => {
+            if text(schema, "/type") == "array" {
+                errors.push(FieldError::required(
+                    format!("{at}.items"),
+                    "must be specified",
+                ));
+            }
+        }
+        Value::Array(_) => errors.push(FieldError::forbidden(
+            format!("{at}.items"),
+            "items must be a schema object and not an array",
+        )),
+        item => node(&format!("{at}.items"), item, Place::Item, depth + 1, errors),
+    }
+}
+
+fn ty(at: &str, schema: &Value, place: Place, errors: &mut Vec<FieldError>) {
+    let name = text(schema, "/type");
+    let either = flag(schema, "/x-kubernetes-int-or-string");
+    let keeps = flag(schema, "/x-kubernetes-preserve-unknown-fields");
+    let field = format!("{at}.type");
+    match name {
+        "" if place == Place::Root || !(either || keeps) => {
+            errors.push(FieldError::required(field, place.untyped()));
+        }
+        "" => {}
+        other if place == Place::Root && other != "object" => {
+            let why = "must be object at the root";
+            errors.push(FieldError::invalid(field, &other.into(), why));
+        }
+        other if either => {
+            let why = "must be empty if x-kubernetes-int-or-string is true";
+            errors.push(FieldError::invalid(field, &other.into(), why));
+        }
+        other if !TYPES.contains(&other) => {
+            errors.push(FieldError::not_supported(field, &other.into(), TYPES));
+        }
+        _ => {}
+    }
+}
+
+fn unsupported(at: &str, schema: &Value, errors: &mut Vec<FieldError>) {
+    for name in [
+        "id",
+        "patternProperties",
+        "additionalItems",
+        "definitions",
+        "dependencies",
+        "$ref",
+    ] {
+        if has(schema, &format!("/{name}")) {
+            let why = format!("{name} is not supported");
+            errors.push(FieldError::forbidden(format!("{at}.{name}"), &why));
+        }
+    }
+    if flag(schema, "/uniqueItems") {
+        errors.push(FieldError::forbidden(
+            format!("{at}.uniqueItems"),
+            "uniqueItems cannot be set to true since the runtime complexity becomes quadratic",
+        ));
+    }
+    if *get(schema, "/additionalProperties") == Value::Bool(false) {
+        errors.push(FieldError::forbidden(
+            format!("{at}.additionalProperties"),
+            "additionalProperties cannot be set to false",
+        ));
+    }
+    for logic in ["allOf", "anyOf", "oneOf"] {
+        for (i, part) in items(schema, &format!("/{logic}")).iter().enumerate() {
+            untyped(&nth(&format!("{at}.{logic}"), i), part, 0, errors);
+        }
+    }
+    if has(schema, "/not") {
+        untyped(&format!("{at}.not"), get(schema, "/not"), 0, errors);
+    }
+}
+
+/// Inside of logic a schema only judges: it says no type, no default.
+fn untyped(at: &str, schema: &Value, depth: usize, errors: &mut Vec<FieldError>) {
+    if depth > MAX_DEPTH {
+        return;
+    }
+    for name in ["default", "additionalProperties", "description", "title"] {
+        if has(schema, &format!("/{name}")) {
+            errors.push(FieldError::forbidden(
+                format!("{at}.{name}"),
+                "must be undefined to be structural",
+            ));
+        }
+    }
+    for (name, field) in entries(schema, "/properties") {
+        untyped(
+            &format!("{at}.properties[{name}]"),
+            field,
+            depth + 1,
+            errors,
+        );
+    }
+    if let item @ Value::Object(_) = get(schema, "/items") {
+        untyped(&format!("{at}.items"), item, depth + 1, errors);
+    }
+}
+
+fn metadata(at: &str, schema: &Value, errors: &mut Vec<FieldError>) {
+    let only = ["name", "generateName"];
+    if entries(schema, "/properties").any(|(name, _)| !only.contains(&name)) {
+        errors.push(FieldError::forbidden(
+            at,
+            "must not specify anything other than name and generateName, but metadata is implicitly specified",
+        ));
+    }
+}
+
+fn extensions(at: &str, schema: &Value, errors: &mut Vec<FieldError>) {
+    let keeps = "x-kubernetes-preserve-unknown-fields";
+    if *get(schema, &format!("/{keeps}")) == Value::Bool(false) {
+        let why = "must be true or undefined";
+        errors.push(FieldError::invalid(
+            format!("{at}.{keeps}"),
+            &false.into(),
+            why,
+        ));
+    }
+    let list = text(schema, "/x-kubernetes-list-type");
+    let field = format!("{at}.x-kubernetes-list-type");
+    if !matches!(list, "" | "atomic" | "set" | "map") {
+        let known = &["atomic", "set", "map"];
+        errors.push(FieldError::not_supported(&field, &list.into(), known));
+    }
+    if !list.is_empty() && text(schema, "/type") != "array" {
+        let why = "must be array if x-kubernetes-list-type is specified";
+        let found = get(schema, "/type");
+        errors.push(FieldError::invalid(format!("{at}.type"), found, why));
+    }
+    let keys = items(schema, "/x-kubernetes-list-map-keys");
+    let keys_at = format!("{at}.x-kubernetes-list-map-keys");
+    if list == "map" && keys.is_empty() {
+        let why = "must not be empty if x-kubernetes-list-type is map";
+        errors.push(FieldError::required(&keys_at, why));
+    }
+    if list != "map" && !keys.is_empty() {
+        let why = "must be map if x-kubernetes-list-map-keys is non-empty";
+        errors.push(FieldError::invalid(&field, &list.into(), why));
+    }
+    for (i, key) in keys.iter().enumerate() {
+        let name = key.as_str().unwrap_or_default();
+        let known = entries(schema, "/items/properties").any(|(field, _)| field == name);
+        if list == "map" && !known {
+            errors.push(FieldError::invalid(
+                nth(&keys_at, i),
+                key,
+                "must be the name of a property of the items",
+            ));
+        }
+    }
+    let map = text(schema, "/x-kubernetes-map-type");
+    if !matches!(map, "" | "atomic" | "granular") {
+        let known = &["atomic", "granular"];
+        let field = format!("{at}.x-kubernetes-map-type");
+        errors.push(FieldError::not_supported(field, &map.into(), known));
+    }
+}
+
+fn defaults(at: &str, schema: &Value, depth: usize, errors: &mut Vec<FieldError>) {
+    if depth > MAX_DEPTH || errors.len() > MAX_ERRORS {
+        return;
+    }
+    let default = get(schema, "/default");
+    if !default.is_null() {
+        misfit(&format!("{at}.default"), schema, default, errors);
+    }
+    for (name, field) in entries(schema, "/properties") {
+        defaults(
+            &format!("{at}.properties[{name}]"),
+            field,
+            depth + 1,
+            errors,
+        );
+    }
+    for below in ["additionalProperties", "items"] {
+        if let part @ Value::Object(_) = get(schema, &format!("/{below}")) {
+            defaults(&format!("{at}.{below}"), part, depth + 1, errors);
+        }
+    }
+}
+
+/// A default is judged by the schema that it stands in, its own defaults filled in.
+fn misfit(at: &str, schema: &Value, default: &Value, errors: &mut Vec<FieldError>) {
+    let holder = json!({"type": "object", "properties": {"spec": schema}});
+    let Ok(holder) = Schema::from_crd(&holder) else {
+        return;
+    };
+    let mut value = json!({ "spec": default });
+    holder.default(&mut value);
+    for mut error in holder.validate(&value) {
+        if let Some(below) = error.field.strip_prefix("spec") {
+            error.field = format!("{at}{below}");
+            errors.push(error);
+        }
+    }
+}

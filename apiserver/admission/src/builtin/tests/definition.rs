@@ -1,0 +1,219 @@
+//! What a definition may not say, by the fields named.
+
+use serde_json::{Value, json};
+
+use super::{check, check_update, with};
+
+const API: &str = "apiextensions.k8s.io/v1";
+const KIND: &str = "CustomResourceDefinition";
+
+fn crd() -> Value {
+    json!({
+        "metadata": {"name": "foos.ex.io"},
+        "spec": {
+            "group": "ex.io", "scope": "Namespaced",
+            "names": {"plural": "foos", "kind": "Foo", "singular": "foo", "listKind": "FooList"},
+            "versions": [version("v1", true, schema())],
+        },
+    })
+}
+
+fn schema() -> Value {
+    json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
+        "s": {"type": "string", "default": "a", "maxLength": 3},
+        "l": {"type": "array", "items": {"type": "object", "properties": {"k": {"type": "string"}}},
+              "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"]},
+        "p": {"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]},
+        "any": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+    }}}})
+}
+
+fn version(name: &str, storage: bool, schema: Value) -> Value {
+    json!({"name": name, "served": true, "storage": storage, "schema": {"openAPIV3Schema": schema}})
+}
+
+/// The definition with one version whose schema has `change` merged in below `spec.properties`.
+fn fields(change: &Value) -> Value {
+    let change = json!({"properties": {"spec": {"properties": change}}});
+    json!({"spec": {"versions": [version("v1", true, with(&schema(), &change))]}})
+}
+
+#[test]
+fn names_versions_and_places() {
+    let one = |v: Value| json!({"spec": {"versions": [v]}});
+    let table: &[(Value, &[&str])] = &[
+        (json!({}), &[]),
+        (
+            json!({"metadata": {"name": "bars.ex.io"}}),
+            &["metadata.name"],
+        ),
+        (
+            json!({"metadata": {"name": "foos.io"}, "spec": {"group": "io"}}),
+            &["spec.group"],
+        ),
+        (json!({"spec": {"scope": "Foo"}}), &["spec.scope"]),
+        (
+            json!({"spec": {"names": {"kind": "Foo_", "listKind": "Foo_"}}}),
+            &[
+                "spec.names.kind",
+                "spec.names.listKind",
+                "spec.names.listKind",
+            ],
+        ),
+        (
+            json!({"spec": {"names": {"shortNames": ["f", "F"]}}}),
+            &["spec.names.shortNames[1]"],
+        ),
+        (
+            one(version("V1", true, schema())),
+            &["spec.versions[0].name"],
+        ),
+        (one(version("v1", false, schema())), &["spec.versions"]),
+        (
+            json!({"spec": {"versions": [version("v1", true, schema()), version("v1", true, schema())]}}),
+            &["spec.versions", "spec.versions"],
+        ),
+        (
+            one(json!({"name": "v1", "served": true, "storage": true})),
+            &["spec.versions[0].schema.openAPIV3Schema"],
+        ),
+        (
+            json!({"spec": {"conversion": {"strategy": "Other"}}}),
+            &["spec.conversion.strategy"],
+        ),
+        (
+            json!({"spec": {"conversion": {"strategy": "Webhook"}}}),
+            &[
+                "spec.conversion.webhook.clientConfig",
+                "spec.conversion.webhook.conversionReviewVersions",
+            ],
+        ),
+        (
+            json!({"spec": {"preserveUnknownFields": true}}),
+            &["spec.preserveUnknownFields"],
+        ),
+        (
+            one(with(
+                &version("v1", true, schema()),
+                &json!({"subresources": {"scale": {
+            "specReplicasPath": ".status.x", "statusReplicasPath": ".status.replicas",
+            "labelSelectorPath": ".spec.a[0]"}}}),
+            )),
+            &[
+                "spec.subresources.scale.specReplicasPath",
+                "spec.subresources.scale.labelSelectorPath",
+            ],
+        ),
+        (
+            one(with(
+                &version("v1", true, schema()),
+                &json!({"additionalPrinterColumns": [
+            {"name": "A", "type": "text", "jsonPath": ".spec["}]}),
+            )),
+            &[
+                "spec.additionalPrinterColumns[0].type",
+                "spec.additionalPrinterColumns[0].jsonPath",
+            ],
+        ),
+    ];
+    check(API, KIND, &crd(), table);
+}
+
+#[test]
+fn schemas_are_structural() {
+    let at =
+        |rest: &str| format!("spec.validation.openAPIV3Schema.properties[spec].properties{rest}");
+    let table = [
+        (json!({"s": {"type": null}}), vec![at("[s].type")]),
+        (json!({"s": {"type": "text"}}), vec![at("[s].type")]),
+        (json!({"s": {"default": 5}}), vec![at("[s].default")]),
+        (json!({"s": {"default": "long"}}), vec![at("[s].default")]),
+        (
+            json!({"s": {"uniqueItems": true}}),
+            vec![at("[s].uniqueItems")],
+        ),
+        (json!({"s": {"$ref": "#/x"}}), vec![at("[s].$ref")]),
+        (
+            json!({"l": {"items": null, "x-kubernetes-list-type": "set", "x-kubernetes-list-map-keys": null}}),
+            vec![at("[l].items")],
+        ),
+        (
+            json!({"l": {"x-kubernetes-list-map-keys": null}}),
+            vec![at("[l].x-kubernetes-list-map-keys")],
+        ),
+        (
+            json!({"l": {"items": {"type": null}}}),
+            vec![at("[l].items.type")],
+        ),
+        (
+            json!({"any": {"x-kubernetes-preserve-unknown-fields": false}}),
+            vec![at("[any].x-kubernetes-preserve-unknown-fields")],
+        ),
+        (
+            json!({"any": {"properties": {}, "additionalProperties": {"type": "string"}}}),
+            vec![at("[any].additionalProperties")],
+        ),
+        (json!({"p": {"type": "string"}}), vec![at("[p].type")]),
+        (
+            json!({"s": {"anyOf": [{"default": "x"}]}}),
+            vec![at("[s].anyOf[0].default")],
+        ),
+    ];
+    for (change, expect) in table {
+        let expect: Vec<&str> = expect.iter().map(String::as_str).collect();
+        check(API, KIND, &crd(), &[(fields(&change), &expect)]);
+    }
+    let root = |schema: Value| json!({"spec": {"versions": [version("v1", true, schema)]}});
+    check(
+        API,
+        KIND,
+        &crd(),
+        &[
+            (root(json!({})), &["spec.validation.openAPIV3Schema.type"]),
+            (
+                root(json!({"type": "array", "items": {"type": "string"}})),
+                &["spec.validation.openAPIV3Schema.type"],
+            ),
+            (
+                root(
+                    json!({"type": "object", "properties": {"metadata": {"type": "object",
+            "properties": {"labels": {"type": "object"}}}}}),
+                ),
+                &["spec.validation.openAPIV3Schema.properties[metadata]"],
+            ),
+        ],
+    );
+    let two = json!({"spec": {"versions": [version("v1", true, schema()), version("v2", false, json!({}))]}});
+    check(
+        API,
+        KIND,
+        &crd(),
+        &[(two, &["spec.versions[1].schema.openAPIV3Schema.type"])],
+    );
+}
+
+#[test]
+fn what_is_served_stays_what_it_is() {
+    let old = with(
+        &crd(),
+        &json!({"status": {"storedVersions": ["v1"],
+        "conditions": [{"type": "Established", "status": "True"}]}}),
+    );
+    check_update(
+        API,
+        KIND,
+        &old,
+        &[
+            (json!({}), &[]),
+            (json!({"spec": {"scope": "Cluster"}}), &["spec.scope"]),
+            (
+                json!({"spec": {"names": {"kind": "Goo"}}}),
+                &["spec.names.kind"],
+            ),
+            (
+                json!({"spec": {"versions": [version("v2", true, schema())]}}),
+                &["status.storedVersions[0]"],
+            ),
+        ],
+    );
+}
