@@ -70,8 +70,8 @@ fn every_refusal_has_its_body() {
         &reply,
         409,
         "Conflict",
-        "Precondition failed: UID in precondition: other",
-        about("there"),
+        "the UID in the precondition (other) does not match the UID in record",
+        json!({"name": "there", "kind": "ConfigMap"}),
     );
     let reply = plane.post("/api/v1/namespaces/nowhere/configmaps", &configmap("a"));
     check(
