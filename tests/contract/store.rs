@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use storage::{Embedded, Entry, Event, Feed, Op, Options, Outcome, Store, Txn};
+use storage::etcd::{self, Etcd};
+use storage::{Embedded, Entry, Event, Feed, Op, Options, Outcome, Proof, Store, Txn};
 
 #[path = "store/model.rs"]
 mod model;
@@ -24,36 +25,82 @@ mod watches;
 #[path = "store/writes.rs"]
 mod writes;
 
-/// A store and what must outlive it.
+/// A store, and what ends with it.
 struct Engine {
-    store: Arc<Embedded>,
-    _directory: Option<tempfile::TempDir>,
+    store: Shared,
+    end: End,
+}
+
+enum End {
+    Embedded(
+        Arc<Embedded>,
+        #[expect(dead_code, reason = "held")] Option<tempfile::TempDir>,
+    ),
+    Etcd(
+        Arc<Etcd>,
+        #[expect(dead_code, reason = "held")] harness::Etcd,
+    ),
 }
 
 impl Engine {
-    fn memory() -> Self {
-        Self {
-            store: Arc::new(Embedded::memory(options()).unwrap()),
-            _directory: None,
-        }
+    async fn memory() -> Option<Self> {
+        let store = Embedded::memory(options()).unwrap();
+        Some(Self::embedded(store, None))
     }
 
-    fn disk() -> Self {
-        Self::on_disk(options())
+    async fn disk() -> Option<Self> {
+        Some(Self::on_disk(options()))
     }
 
-    fn disk_without_sync() -> Self {
-        Self::on_disk(Options {
+    async fn disk_without_sync() -> Option<Self> {
+        Some(Self::on_disk(Options {
             sync: false,
             ..options()
-        })
+        }))
     }
 
     fn on_disk(options: Options) -> Self {
         let directory = tempfile::tempdir().unwrap();
+        let store = Embedded::open(directory.path(), options).unwrap();
+        Self::embedded(store, Some(directory))
+    }
+
+    fn embedded(store: Embedded, directory: Option<tempfile::TempDir>) -> Self {
+        let store = Arc::new(store);
         Self {
-            store: Arc::new(Embedded::open(directory.path(), options).unwrap()),
-            _directory: Some(directory),
+            store: Arc::clone(&store) as Shared,
+            end: End::Embedded(store, directory),
+        }
+    }
+
+    /// Without progress that can be trusted.
+    async fn etcd_34() -> Option<Self> {
+        Self::etcd(harness::etcd::OLD, Proof::None).await
+    }
+
+    async fn etcd_35() -> Option<Self> {
+        Self::etcd(harness::etcd::NEW, Proof::Asked).await
+    }
+
+    async fn etcd(version: &str, proof: Proof) -> Option<Self> {
+        let server = harness::Etcd::start(version, 1)?;
+        let options = etcd::Options {
+            servers: vec![server.endpoints()],
+            history: None,
+            ..etcd::Options::default()
+        };
+        let store = Arc::new(Etcd::open(options).await.unwrap());
+        assert_eq!(store.proof(), proof);
+        Some(Self {
+            store: Arc::clone(&store) as Shared,
+            end: End::Etcd(store, server),
+        })
+    }
+
+    async fn close(self) {
+        match self.end {
+            End::Embedded(store, _) => store.close().await,
+            End::Etcd(store, _) => store.close().await,
         }
     }
 }
@@ -149,10 +196,12 @@ macro_rules! cases {
             $(
                 #[tokio::test]
                 async fn $case() {
-                    let engine = crate::Engine::$engine();
-                    let store: crate::Shared = engine.store.clone();
+                    let Some(engine) = crate::Engine::$engine().await else {
+                        return;
+                    };
+                    let store = engine.store.clone();
                     crate::$area::$case(&store).await;
-                    engine.store.close().await;
+                    engine.close().await;
                 }
             )+
         }
@@ -199,4 +248,4 @@ macro_rules! contract {
     };
 }
 
-contract! { memory disk disk_without_sync }
+contract! { memory disk disk_without_sync etcd_34 etcd_35 }

@@ -28,7 +28,7 @@ pub(crate) enum Command {
     /// Show what Flotilla does: a Deployment in three simulated clusters.
     Demo(demo::Arguments),
     /// Run the API server and its controllers with production flags.
-    Serve(serve::Arguments),
+    Serve(Box<serve::Arguments>),
     /// Run a simulated member cluster: an API server with hollow nodes.
     Member(member::Arguments),
     /// Register a cluster with the control plane.
@@ -46,7 +46,7 @@ impl Command {
         match self {
             Self::Up(arguments) => Box::pin(up::run(arguments)).await,
             Self::Demo(arguments) => Box::pin(demo::run(arguments)).await,
-            Self::Serve(arguments) => Box::pin(serve::run(arguments)).await,
+            Self::Serve(arguments) => Box::pin(serve::run(*arguments)).await,
             Self::Member(arguments) => Box::pin(member::run(arguments)).await,
             Self::Join(arguments) => Box::pin(join::run(arguments)).await,
             Self::Unjoin(arguments) => Box::pin(unjoin::run(arguments)).await,

@@ -1,13 +1,15 @@
 //! Where objects are kept: opens the engine that was chosen, and hands the rest of
 //! the binary a [`Store`] that does not say which one it is.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::anyhow;
+use anyhow::{Context, anyhow, bail};
+use clap::Args;
 use flotilla_http::Check;
 use metrics::{Figure, Shape};
-use storage::{Embedded, Store};
+use storage::etcd::{self, Etcd, Tls};
+use storage::{Embedded, Range, Store};
 
 /// Which engine, and how.
 #[derive(Clone, Debug)]
@@ -17,6 +19,57 @@ pub(crate) enum Choice {
         /// Whether writes wait for the disk.
         sync: bool,
     },
+    Etcd(etcd::Options),
+}
+
+/// The flags that choose etcd, named as kube-apiserver's.
+#[derive(Args)]
+#[group(id = "etcd")]
+pub(crate) struct Flags {
+    /// Keep everything in this etcd (3.4 or newer) instead of the data directory;
+    /// several replicas may share one.
+    #[arg(long, value_name = "URL,...", value_delimiter = ',')]
+    etcd_servers: Vec<String>,
+    /// Who signs the certificates of the etcd servers; by default whom the system
+    /// trusts.
+    #[arg(long, value_name = "FILE", requires = "etcd_servers")]
+    etcd_cafile: Option<PathBuf>,
+    /// The certificate to show to etcd.
+    #[arg(long, value_name = "FILE", requires_all = ["etcd_servers", "etcd_keyfile"])]
+    etcd_certfile: Option<PathBuf>,
+    /// The key of that certificate.
+    #[arg(long, value_name = "FILE", requires_all = ["etcd_servers", "etcd_certfile"])]
+    etcd_keyfile: Option<PathBuf>,
+    /// Below which all keys lie in etcd; never the prefix of a kube-apiserver.
+    #[arg(long, value_name = "PREFIX", default_value = "/registry")]
+    etcd_prefix: String,
+}
+
+impl Flags {
+    /// What was chosen.
+    pub(crate) fn choice(&self) -> anyhow::Result<Choice> {
+        if self.etcd_servers.is_empty() {
+            return Ok(Choice::Embedded { sync: true });
+        }
+        let read = |flag: &str, file: &Option<PathBuf>| {
+            let read = |file: &PathBuf| {
+                let text = std::fs::read(file);
+                text.with_context(|| format!("cannot read {flag} {}", file.display()))
+            };
+            file.as_ref().map(read).transpose()
+        };
+        let certificate = read("--etcd-certfile", &self.etcd_certfile)?;
+        let key = read("--etcd-keyfile", &self.etcd_keyfile)?;
+        Ok(Choice::Etcd(etcd::Options {
+            servers: self.etcd_servers.clone(),
+            tls: Some(Tls {
+                ca: read("--etcd-cafile", &self.etcd_cafile)?,
+                identity: certificate.zip(key),
+            }),
+            prefix: self.etcd_prefix.clone(),
+            ..etcd::Options::default()
+        }))
+    }
 }
 
 impl Choice {
@@ -24,6 +77,7 @@ impl Choice {
     pub(crate) fn is_shared(&self) -> bool {
         match self {
             Self::Embedded { .. } => false,
+            Self::Etcd(_) => true,
         }
     }
 }
@@ -36,6 +90,7 @@ pub(crate) struct Engine {
 
 enum Kind {
     Embedded(Arc<Embedded>),
+    Etcd(Arc<Etcd>),
 }
 
 impl Engine {
@@ -55,6 +110,15 @@ impl Engine {
                     kind: Kind::Embedded(embedded),
                 })
             }
+            Choice::Etcd(options) => {
+                let opened = Box::pin(Etcd::open(options.clone())).await;
+                let etcd = Arc::new(opened.context("cannot use etcd")?);
+                Box::pin(refuse_foreign(&*etcd, options)).await?;
+                Ok(Self {
+                    store: Arc::clone(&etcd) as Arc<dyn Store>,
+                    kind: Kind::Etcd(etcd),
+                })
+            }
         }
     }
 
@@ -72,6 +136,13 @@ impl Engine {
                         .upgrade()
                         .map(drop)
                         .ok_or_else(|| "the store is closed".into())
+                })
+            }
+            Kind::Etcd(etcd) => {
+                let etcd = Arc::downgrade(etcd);
+                Check::live("etcd", move || match etcd.upgrade() {
+                    Some(etcd) => etcd.health(),
+                    None => Err("the store is closed".into()),
                 })
             }
         }
@@ -95,6 +166,16 @@ impl Engine {
                     }
                 });
             }
+            Kind::Etcd(etcd) => {
+                let etcd = Arc::downgrade(etcd);
+                metrics.read(&[size], move |readings| {
+                    let sizes = etcd.upgrade().map_or_else(Vec::new, |etcd| etcd.sizes());
+                    for (n, bytes) in sizes.iter().enumerate() {
+                        let label = format!("etcd-{n}");
+                        readings.set("apiserver_storage_size_bytes", &[&label], *bytes as f64);
+                    }
+                });
+            }
         }
     }
 
@@ -102,6 +183,7 @@ impl Engine {
     pub(crate) async fn failed(&self) -> anyhow::Error {
         match &self.kind {
             Kind::Embedded(embedded) => anyhow!("{}", embedded.failed().await),
+            Kind::Etcd(etcd) => anyhow!("{}", etcd.failed().await),
         }
     }
 
@@ -109,6 +191,30 @@ impl Engine {
     pub(crate) async fn close(&self) {
         match &self.kind {
             Kind::Embedded(embedded) => embedded.close().await,
+            Kind::Etcd(etcd) => etcd.close().await,
         }
     }
+}
+
+/// Values that are no JSON were written by something else, most likely by a
+/// kube-apiserver, and its prefix must not be shared.
+async fn refuse_foreign(store: &dyn Store, options: &etcd::Options) -> anyhow::Result<()> {
+    const LOOKED_AT: usize = 100;
+    // The first exists in every cluster; the others are whatever comes first.
+    let mut found = Vec::from_iter(store.get("/registry/namespaces/default").await?);
+    let range = Range {
+        limit: LOOKED_AT,
+        ..Range::prefix("/registry/")
+    };
+    found.extend(store.range(&range).await?.entries);
+    let foreign = found.iter().find(|e| e.value.first() != Some(&b'{'));
+    if let Some(entry) = foreign {
+        bail!(
+            "the etcd prefix {} holds data of another program, such as a kube-apiserver ({} is \
+             not written by Flotilla); choose another with --etcd-prefix",
+            options.prefix,
+            entry.key
+        );
+    }
+    Ok(())
 }

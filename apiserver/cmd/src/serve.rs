@@ -12,7 +12,7 @@ use runtime::Election;
 
 use crate::aggregated::{self, Aggregated, Service};
 use crate::control::{self, Base};
-use crate::engine::Choice;
+use crate::engine;
 use crate::leadership;
 use crate::plane::Plane;
 use crate::signals::Signals;
@@ -33,7 +33,7 @@ const SERVICE: &str = "flotilla";
 /// the templates. Without, it serves the whole Kubernetes API itself.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  flotilla serve --data-dir /var/lib/flotilla --listen 0.0.0.0:6443\n  flotilla serve --data-dir /var/lib/flotilla --listen 0.0.0.0:6443 --in-cluster"
+    after_help = "Examples:\n  flotilla serve --data-dir /var/lib/flotilla --listen 0.0.0.0:6443\n  flotilla serve --data-dir /var/lib/flotilla --listen 0.0.0.0:6443 --in-cluster\n  flotilla serve --data-dir /var/lib/flotilla --etcd-servers https://10.0.0.1:2379,https://10.0.0.2:2379 \\\n    --etcd-cafile ca.crt --etcd-certfile client.crt --etcd-keyfile client.key"
 )]
 pub(crate) struct Arguments {
     /// Where the store, keys and certificates are kept; a kubeconfig is written there
@@ -51,6 +51,8 @@ pub(crate) struct Arguments {
     /// no: so long as load balancers need to notice.
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration::parse)]
     shutdown_delay_duration: Duration,
+    #[command(flatten)]
+    store: engine::Flags,
     #[command(flatten)]
     host: Host,
     #[command(flatten)]
@@ -110,7 +112,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
             let setup = aggregated::Setup {
                 dir: &arguments.data_dir,
                 listen: arguments.listen,
-                engine: Choice::Embedded { sync: true },
+                engine: arguments.store.choice()?,
                 host,
                 service: arguments.host.service(here),
                 delegated: auth::delegated::Options::default(),
@@ -140,7 +142,7 @@ async fn start(arguments: &Arguments) -> anyhow::Result<Standalone> {
     let setup = Setup {
         dir: &arguments.data_dir,
         listen: arguments.listen,
-        engine: Choice::Embedded { sync: true },
+        engine: arguments.store.choice()?,
         keep_port: false,
         federation: true,
         names: &arguments.tls_san,

@@ -5,13 +5,15 @@
 //! Invariants: no engine parses a value. Nothing is visible before it is durable.
 //! Revisions ascend and are never used twice.
 //!
-//! Entry points: [`Store`], and [`Embedded`], the engine in this process.
+//! Entry points: [`Store`]; [`Embedded`], the engine in this process; and
+//! [`etcd::Etcd`].
 
 mod embedded;
+pub mod etcd;
 pub mod store;
 
 pub use embedded::{Embedded, Options, Stats};
 pub use store::{
-    Batch, Entry, Error, Event, Feed, MAX_REQUEST_BYTES, Op, Outcome, Page, Range, Result, Store,
-    Txn, prefix_end,
+    Batch, Entry, Error, Event, Feed, MAX_REQUEST_BYTES, Op, Outcome, Page, Proof, Range, Result,
+    Store, Txn, prefix_end,
 };

@@ -10,8 +10,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-/// The largest transaction (etcd: `--max-request-bytes`).
-pub const MAX_REQUEST_BYTES: usize = 3 << 19;
+/// The largest key and value together: etcd's `--max-request-bytes` of 1.5 MiB, less
+/// what the transaction around them takes.
+pub const MAX_REQUEST_BYTES: usize = (3 << 19) - (4 << 10);
 
 /// Why an engine refused, by what the caller does next.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -150,13 +151,30 @@ pub trait Feed: Send {
     async fn next(&mut self) -> Result<Batch>;
 }
 
+/// How a state that was built from a feed is proven to be the newest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// [`Store::revision_of`] costs nothing, and feeds reach it by themselves.
+    Free,
+    /// It is a round trip, and so is the progress of a feed that it asks for.
+    Asked,
+    /// Not at all: the progress of feeds says nothing. What must be new is read from
+    /// the store.
+    None,
+}
+
 /// An engine. A write is visible to reads and feeds only when it is durable;
 /// revisions ascend by one per committed transaction and are never used twice.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
+    /// What a cache may do to be sure that it is new. It can change while the engine
+    /// runs.
+    fn proof(&self) -> Proof {
+        Proof::Free
+    }
     /// The newest revision, linearised (etcd: header of an empty range). Every feed
     /// soon reports a progress of at least this, without any further write (etcd:
-    /// progress request).
+    /// progress request), unless the proof is [`Proof::None`].
     async fn revision(&self) -> Result<u64>;
     /// The revision that a feed of exactly this prefix must have reached to know
     /// every change acknowledged so far. It may be older than [`Store::revision`]

@@ -1,11 +1,13 @@
 //! One cache: the answer to gets, and the door to lists and watches.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use machinery::Object;
 use parking_lot::Mutex;
+use storage::Proof;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -14,6 +16,9 @@ use crate::event::decode;
 use crate::fill;
 use crate::shared::{Counters, Phase, Shared};
 use crate::snapshot::Snapshot;
+
+/// How often the store is looked at for a revision that is not there yet.
+const STEP: Duration = Duration::from_millis(100);
 
 /// How new a read must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,7 +178,14 @@ impl Cache {
     /// One object, by its key below the prefix (`ns/name`, or `name`).
     pub async fn get(&self, suffix: &str, fresh: Freshness) -> Result<Option<Object>, Error> {
         let key = format!("{}{suffix}", self.prefix());
-        let snapshot = match self.state(fresh).await? {
+        // One round trip instead of the two that a proof takes.
+        let direct = fresh == Freshness::Newest && self.shared.store.proof() == Proof::Asked;
+        let state = if direct && !*self.stop.borrow() {
+            None
+        } else {
+            self.state(fresh).await?
+        };
+        let snapshot = match state {
             Some(snapshot) => snapshot,
             None => {
                 let read = self.shared.store.get(&key).await;
@@ -200,7 +212,18 @@ impl Cache {
         }
         match fresh {
             Freshness::Any => self.shared.reached(0).await?,
-            Freshness::AtLeast(revision) => self.shared.reached(revision).await?,
+            Freshness::AtLeast(revision) => {
+                if !self.known(revision).await? {
+                    return Ok(None);
+                }
+            }
+            Freshness::Newest if !self.provable() => {
+                if *self.stop.borrow() {
+                    return Err(Error::NotReady);
+                }
+                self.count(|c| &c.unproven, 1);
+                return Ok(None);
+            }
             Freshness::Newest => match self.newest().await {
                 // Not proven fresh in time: the store itself is.
                 Err(Error::TooLarge { .. } | Error::NotReady) if !*self.stop.borrow() => {
@@ -225,9 +248,43 @@ impl Cache {
         self.shared.reached(asked.map_err(Error::Storage)?).await
     }
 
+    /// Whether waiting for the progress of the feed makes sense.
+    pub(crate) fn provable(&self) -> bool {
+        self.shared.store.proof() != Proof::None
+    }
+
+    /// Waits until a revision is known here, or, where that cannot be waited for, to
+    /// the store: then the answer is no.
+    pub(crate) async fn known(&self, revision: u64) -> Result<bool, Error> {
+        if self.shared.is_at(revision) {
+            return Ok(true);
+        }
+        match self.shared.store.proof() {
+            Proof::Free => self.shared.reached(revision).await?,
+            Proof::Asked => tokio::select! {
+                reached = self.shared.reached(revision) => reached?,
+                never = self.ask() => match never {},
+            },
+            Proof::None => {
+                self.store_reached(revision).await?;
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Keeps the feed telling how far it is.
+    async fn ask(&self) -> Infallible {
+        loop {
+            if let Err(why) = self.shared.store.revision_of(self.prefix()).await {
+                tracing::debug!(prefix = self.prefix(), %why, "no progress");
+            }
+            tokio::time::sleep(STEP).await;
+        }
+    }
+
     /// Waits until the store itself has a revision.
     pub(crate) async fn store_reached(&self, revision: u64) -> Result<(), Error> {
-        const STEP: Duration = Duration::from_millis(100);
         let deadline = tokio::time::Instant::now() + self.shared.config.wait;
         loop {
             let current = self.shared.store.revision().await.map_err(Error::Storage)?;

@@ -18,6 +18,8 @@ const PAGE: usize = 500;
 pub(crate) struct Initial {
     /// `None`: from the store.
     map: Option<Map>,
+    /// Whether the ring goes on where this ends; else the engine's history does.
+    pub(crate) live: bool,
     start: String,
     end: String,
     /// 0 until the store told.
@@ -39,6 +41,7 @@ pub(crate) enum Found {
 impl Initial {
     pub(crate) fn new(map: Option<Map>, revision: u64, (start, end): (String, String)) -> Self {
         Self {
+            live: map.is_some(),
             map,
             start,
             end,

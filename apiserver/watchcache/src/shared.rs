@@ -35,6 +35,12 @@ pub(crate) struct Progress {
     pub(crate) revision: u64,
 }
 
+impl Progress {
+    fn is_at(&self, revision: u64) -> bool {
+        self.phase == Phase::Ready && self.revision >= revision
+    }
+}
+
 /// Watchers with the same keys wait together, so that an event wakes only those
 /// whom its key concerns.
 pub(crate) struct Scope {
@@ -286,14 +292,18 @@ impl Shared {
         }
     }
 
+    /// Whether the cache has seen a revision.
+    pub(crate) fn is_at(&self, revision: u64) -> bool {
+        self.progress.borrow().is_at(revision)
+    }
+
     /// Waits until the cache has seen a revision.
     pub(crate) async fn reached(&self, revision: u64) -> Result<(), Error> {
-        let there = |p: &Progress| p.phase == Phase::Ready && p.revision >= revision;
-        if there(&self.progress.borrow()) {
+        if self.is_at(revision) {
             return Ok(());
         }
         let mut progress = self.progress.subscribe();
-        let seen = progress.wait_for(|p| p.phase == Phase::Broken || there(p));
+        let seen = progress.wait_for(|p| p.phase == Phase::Broken || p.is_at(revision));
         let outcome = tokio::time::timeout(self.config.wait, seen)
             .await
             .map(|seen| seen.map(|p| p.phase));

@@ -95,32 +95,42 @@ impl Cache {
             Start::After(_) => Freshness::Any,
             Start::Initial(fresh) | Start::Now(fresh) => fresh,
         };
-        let mut watcher = if self.shared.uncached {
-            self.state(fresh).await?;
+        let mut watcher = if self.proven(fresh).await? {
+            Watcher::on_ring(&self.shared, request)?
+        } else {
             let now = match request.start {
                 Start::Now(_) => self.shared.store.revision().await.map_err(Error::Storage)?,
                 _ => 0,
             };
-            Watcher::on_store(&self.shared, request, now)
-        } else {
-            match fresh {
-                Freshness::Any => self.shared.reached(0).await?,
-                Freshness::AtLeast(revision) => self.shared.reached(revision).await?,
-                Freshness::Newest => self.newest().await?,
-            }
-            Watcher::on_ring(&self.shared, request)?
+            Watcher::on_store(&self.shared, request, now)?
         };
         // What the store refuses is better told before the stream opens.
         match &mut watcher.phase {
             Phase::History(history) => {
                 history.fetch(&self.shared, &watcher.keys.base).await?;
             }
-            Phase::Initial(initial) if self.shared.uncached => {
+            Phase::Initial(initial) if !initial.live => {
                 initial.fetch(&self.shared).await?;
             }
             _ => {}
         }
         Ok(watcher)
+    }
+
+    /// Waits until a watch can begin with the state that is known here, or, where that
+    /// is not known to be new enough, with the store's: then the answer is no.
+    async fn proven(&self, fresh: Freshness) -> Result<bool, Error> {
+        if self.shared.uncached {
+            self.state(fresh).await?;
+            return Ok(false);
+        }
+        self.shared.reached(0).await?;
+        match fresh {
+            Freshness::Any => Ok(true),
+            Freshness::AtLeast(revision) => self.known(revision).await,
+            Freshness::Newest if !self.provable() => Ok(false),
+            Freshness::Newest => self.newest().await.map(|()| true),
+        }
     }
 }
 
@@ -155,7 +165,7 @@ impl Watcher {
         ))
     }
 
-    fn on_store(shared: &Arc<Shared>, request: WatchRequest, now: u64) -> Self {
+    fn on_store(shared: &Arc<Shared>, request: WatchRequest, now: u64) -> Result<Self, Error> {
         let keys = Keys::new(&shared.prefix, &request.filter);
         let history = |after| Phase::History(Box::new(History::new(after, (0, 0))));
         let (after, phase) = match request.start {
@@ -168,9 +178,15 @@ impl Watcher {
         };
         let (epoch, scope) = {
             let mut state = shared.state.write();
+            // It goes over to the ring, so there must be one.
+            if state.phase != Filled::Ready {
+                return Err(Error::NotReady);
+            }
             (state.epoch, state.enter(&keys.scope))
         };
-        Self::assemble(shared, request, keys, scope, epoch, after, 0, phase)
+        Ok(Self::assemble(
+            shared, request, keys, scope, epoch, after, 0, phase,
+        ))
     }
 
     #[expect(clippy::too_many_arguments, reason = "the fields, once")]
@@ -349,7 +365,7 @@ impl Watcher {
         let revision = initial.revision;
         self.start = revision;
         self.cursor.reach(revision);
-        self.phase = if self.shared.uncached {
+        self.phase = if !initial.live {
             Phase::History(Box::new(History::new(revision, (0, 0))))
         } else {
             Phase::Live

@@ -1,6 +1,7 @@
 //! Tests over whole caches, on a store whose every delay and fault is chosen.
 
 mod engine;
+mod fresh;
 mod lists;
 mod model;
 mod watches;
@@ -12,7 +13,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
-use storage::{Batch, Entry, Error, Event, Feed, Outcome, Page, Range, Result, Store, Txn};
+use storage::{Batch, Entry, Error, Event, Feed, Outcome, Page, Proof, Range, Result, Store, Txn};
 use tokio::sync::watch;
 
 use crate::{Cache, Config, Filter, Hub, Item, Start, WatchRequest, Watcher};
@@ -38,6 +39,10 @@ struct Inner {
     /// Nothing answers.
     offline: bool,
     ranges: usize,
+    /// `None`: free.
+    proof: Option<Proof>,
+    /// Feeds tell progress up to here only, where it has to be asked for.
+    asked: u64,
 }
 
 impl Inner {
@@ -128,6 +133,14 @@ impl Fake {
         self.change(|inner| inner.withheld = after);
     }
 
+    /// Progress as from another engine.
+    pub(crate) fn prove(&self, proof: Proof) {
+        self.change(|inner| {
+            inner.proof = Some(proof);
+            inner.asked = inner.revision;
+        });
+    }
+
     pub(crate) fn compact_to(&self, revision: u64) {
         self.change(|inner| inner.compacted = inner.compacted.max(revision));
     }
@@ -173,12 +186,17 @@ impl Feed for FakeFeed {
                     let new = |e: &&Event| e.revision > self.reached && e.revision <= upto;
                     let events = inner.log.iter().filter(new);
                     let events = events.filter(|e| e.key.starts_with(&self.prefix));
-                    let batch = Batch {
-                        events: events.cloned().collect(),
-                        revision: upto,
+                    let events: Vec<Event> = events.cloned().collect();
+                    let last = events.last().map_or(self.reached, |e| e.revision);
+                    let revision = match inner.proof.unwrap_or(Proof::Free) {
+                        Proof::Free => upto,
+                        Proof::Asked => last.max(inner.asked.min(upto)),
+                        Proof::None => last,
                     };
-                    self.reached = upto;
-                    return Ok(batch);
+                    if revision > self.reached {
+                        self.reached = revision;
+                        return Ok(Batch { events, revision });
+                    }
                 }
             }
             let _ = self.changed.changed().await;
@@ -188,10 +206,16 @@ impl Feed for FakeFeed {
 
 #[async_trait]
 impl Store for Inside {
+    fn proof(&self) -> Proof {
+        self.0.inner.lock().proof.unwrap_or(Proof::Free)
+    }
+
     async fn revision(&self) -> Result<u64> {
-        let inner = self.0.inner.lock();
-        inner.online()?;
-        Ok(inner.revision)
+        self.0.change(|inner| {
+            inner.online()?;
+            inner.asked = inner.revision;
+            Ok(inner.revision)
+        })
     }
 
     async fn get(&self, key: &str) -> Result<Option<Entry>> {

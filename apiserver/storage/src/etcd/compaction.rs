@@ -1,0 +1,64 @@
+//! Compaction by one of several replicas: whoever finds the key as it left it forgets
+//! what is older than its last turn (`storage/etcd3/compact.go`; the same key, so that
+//! other API servers on the same etcd do not compact as well).
+
+use std::time::Duration;
+
+use etcd_client::{Compare, CompareOp, Txn, TxnOp};
+
+use super::Inner;
+use super::endpoints::Repeat;
+use super::keys::unsigned;
+use crate::store::Result;
+
+const KEY: &str = "compact_rev_key";
+
+/// What a turn leaves for the next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Turn {
+    /// Of the key, as it was seen.
+    version: i64,
+    /// The revision of that moment; 0 at first.
+    revision: u64,
+}
+
+/// Takes a turn each `every`, for ever.
+pub(super) async fn run(inner: &Inner, every: Duration) {
+    let mut last = Turn::default();
+    loop {
+        tokio::time::sleep(every).await;
+        match turn(inner, last).await {
+            Ok(next) => last = next,
+            Err(why) => tracing::warn!(%why, "etcd is not compacted"),
+        }
+    }
+}
+
+async fn turn(inner: &Inner, last: Turn) -> Result<Turn> {
+    let txn = Txn::new()
+        .when([Compare::version(KEY, CompareOp::Equal, last.version)])
+        .and_then([TxnOp::put(KEY, last.revision.to_string(), None)])
+        .or_else([TxnOp::get(KEY, None)]);
+    let answer = inner
+        .endpoints
+        .call(Repeat::Never, 0, |endpoint| {
+            let (mut kv, txn) = (endpoint.kv.clone(), txn.clone());
+            async move { kv.txn(txn).await }
+        })
+        .await?;
+    let answer = answer.0;
+    let revision = answer.header.map_or(0, |h| unsigned(h.revision));
+    if !answer.succeeded {
+        // Another replica was here since.
+        let version = super::found(answer.responses).map_or(0, |kv| kv.version);
+        return Ok(Turn { version, revision });
+    }
+    if last.revision > 0 {
+        inner.compact(last.revision).await?;
+        tracing::debug!(revision = last.revision, "etcd compacted");
+    }
+    Ok(Turn {
+        version: last.version + 1,
+        revision,
+    })
+}

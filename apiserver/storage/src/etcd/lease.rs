@@ -1,0 +1,82 @@
+//! Leases for keys with a time to live, shared by keys that are written at about the
+//! same time (`storage/etcd3/lease_manager.go`).
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use super::endpoints::{Endpoints, Repeat};
+use crate::store::Result;
+
+/// How long a lease is given to further keys, at most.
+const LONGEST_REUSE: Duration = Duration::from_secs(60);
+/// Keys on one lease: they are all deleted in one transaction.
+const MOST_KEYS: u32 = 1000;
+
+struct Lease {
+    id: i64,
+    keys: u32,
+    /// Given to further keys until then.
+    until: Instant,
+}
+
+/// The lease in use for each time to live, in seconds.
+#[derive(Default)]
+pub(super) struct Leases(Mutex<HashMap<u64, Lease>>);
+
+/// By how much a key may outlive its time: 5 % of it, a minute at most.
+fn reuse(ttl: Duration) -> Duration {
+    (ttl / 20).min(LONGEST_REUSE)
+}
+
+impl Leases {
+    /// A lease on which a key lives for `ttl`, or a little longer.
+    pub(super) async fn get(&self, endpoints: &Endpoints, ttl: Duration) -> Result<i64> {
+        let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
+        let mut leases = self.0.lock().await;
+        let now = Instant::now();
+        leases.retain(|_, lease| lease.until >= now);
+        if let Some(lease) = leases.get_mut(&seconds)
+            && lease.keys < MOST_KEYS
+        {
+            lease.keys += 1;
+            return Ok(lease.id);
+        }
+        let granted = Duration::from_secs(seconds) + reuse(ttl);
+        let granted = i64::try_from(granted.as_secs()).unwrap_or(i64::MAX).max(1);
+        // A lease that nobody heard of ends by itself.
+        let reply = endpoints
+            .call(Repeat::Freely, 0, move |endpoint| async move {
+                endpoint.lease.clone().grant(granted, None).await
+            })
+            .await?;
+        let lease = Lease {
+            id: reply.id(),
+            keys: 1,
+            until: now + reuse(ttl),
+        };
+        let id = lease.id;
+        leases.insert(seconds, lease);
+        Ok(id)
+    }
+
+    /// The lease has ended before its time.
+    pub(super) async fn forget(&self, id: i64) {
+        self.0.lock().await.retain(|_, lease| lease.id != id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reuse_is_bounded() {
+        for (ttl, expected) in [(3600, 60_000), (600, 30_000), (10, 500), (86_400, 60_000)] {
+            let window = reuse(Duration::from_secs(ttl));
+            assert_eq!(window, Duration::from_millis(expected), "{ttl}");
+        }
+    }
+}

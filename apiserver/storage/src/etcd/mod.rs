@@ -1,0 +1,569 @@
+//! The engine on etcd: 3.4 and newer, or what speaks like it. Enters: transactions.
+//! Leaves: durable entries and feeds. It touches the network only.
+//!
+//! commit ──one transaction──► etcd ──one watch per feed──► [`feed`] ──► batches
+//!
+//! What etcd does itself (durability, order, revisions, history) is not done again
+//! here. What is: requests go to a server that answers ([`endpoints`]), broken
+//! watches are opened again where they ended ([`feed`]), short-lived keys share leases
+//! ([`lease`]), and one of all replicas compacts ([`compaction`]).
+
+mod compaction;
+mod endpoints;
+mod failure;
+mod feed;
+mod keys;
+mod lease;
+mod stream;
+mod version;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use etcd_client::proto::{PbKeyValue, PbResponseOp, PbTxnOpResponse};
+use etcd_client::{CompactionOptions, Compare, CompareOp, GetOptions, PutOptions, TxnOp};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
+
+pub use self::endpoints::Tls;
+
+use self::endpoints::{Endpoints, Repeat};
+use self::failure::{Again, Failure};
+use self::feed::{Reader, Wanted};
+use self::keys::{Keys, signed, unsigned};
+use self::lease::Leases;
+use self::stream::{Step, Stream};
+use crate::store::{
+    Entry, Error, Feed, MAX_REQUEST_BYTES, Op, Outcome, Page, Proof, Range, Result, Store, Txn,
+};
+
+/// A key that is never written; asking for it tells the revision.
+const NOWHERE: &str = "/registry/health";
+/// The time between two probes, and the longest that one may take.
+const PROBE: Duration = Duration::from_secs(2);
+/// How often the versions of the servers are looked at.
+const LOOK: Duration = Duration::from_secs(60);
+const FIRST_LOOK: Duration = Duration::from_secs(5);
+/// How often a start that waits says so.
+const SAY: Duration = Duration::from_secs(5);
+
+/// How etcd is reached and used.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// URLs: `https://HOST:PORT`, or `http://` without TLS.
+    pub servers: Vec<String>,
+    pub tls: Option<Tls>,
+    /// Below which all keys lie.
+    pub prefix: String,
+    /// How long history stays readable at least; `None`: this replica compacts
+    /// nothing.
+    pub history: Option<Duration>,
+    /// How long [`Etcd::open`] waits for an answer.
+    pub patience: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            servers: Vec::new(),
+            tls: None,
+            prefix: keys::ROOT.into(),
+            history: Some(Duration::from_secs(300)),
+            patience: Duration::from_secs(30),
+        }
+    }
+}
+
+struct Inner {
+    endpoints: Endpoints,
+    keys: Keys,
+    leases: Leases,
+    wanted: Wanted,
+    /// Every server is known to tell the truth about progress.
+    progress: AtomicBool,
+    /// One has been caught at telling none; this does not pass.
+    distrusted: AtomicBool,
+    /// The newest revision seen.
+    seen: AtomicU64,
+    /// What the last probe said.
+    health: Mutex<std::result::Result<(), String>>,
+    failure: watch::Sender<Option<Error>>,
+    stop: watch::Sender<bool>,
+}
+
+/// The engine. [`Etcd::close`] ends its tasks and feeds, and so does dropping it.
+pub struct Etcd {
+    inner: Arc<Inner>,
+    tasks: Mutex<JoinSet<()>>,
+}
+
+impl std::fmt::Debug for Etcd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Etcd({})", self.inner.endpoints.urls())
+    }
+}
+
+impl Etcd {
+    /// Connects, and waits until the cluster answers.
+    ///
+    /// # Errors
+    /// [`Error::Fatal`] when a URL or key cannot be used; [`Error::Unavailable`] when
+    /// nothing answers in time, or when what answers will not talk to us.
+    pub async fn open(options: Options) -> Result<Self> {
+        let endpoints = Endpoints::new(&options.servers, options.tls.as_ref())
+            .await
+            .map_err(Error::Fatal)?;
+        let inner = Arc::new(Inner {
+            endpoints,
+            keys: Keys::new(&options.prefix),
+            leases: Leases::default(),
+            wanted: Wanted::default(),
+            progress: AtomicBool::new(false),
+            distrusted: AtomicBool::new(false),
+            seen: AtomicU64::new(0),
+            health: Mutex::new(Ok(())),
+            failure: watch::Sender::new(None),
+            stop: watch::Sender::new(false),
+        });
+        inner.answered(options.patience).await?;
+        let all_known = inner.look().await;
+        let mut tasks = JoinSet::new();
+        let looking = Arc::clone(&inner);
+        tasks.spawn(async move {
+            let mut known = all_known;
+            loop {
+                tokio::time::sleep(if known { LOOK } else { FIRST_LOOK }).await;
+                known = looking.look().await;
+            }
+        });
+        let probing = Arc::clone(&inner);
+        tasks.spawn(async move {
+            loop {
+                tokio::time::sleep(PROBE).await;
+                probing.probe().await;
+            }
+        });
+        if let Some(every) = options.history {
+            let compacting = Arc::clone(&inner);
+            tasks.spawn(async move { compaction::run(&compacting, every).await });
+        }
+        Ok(Self {
+            inner,
+            tasks: Mutex::new(tasks),
+        })
+    }
+
+    /// Ends all tasks and feeds. Further calls get [`Error::Unavailable`].
+    pub async fn close(&self) {
+        self.inner.stop.send_replace(true);
+        let mut tasks = std::mem::take(&mut *self.tasks.lock());
+        tasks.shutdown().await;
+    }
+
+    /// Bytes that the database of each server took lately; 0 where that is not known.
+    pub fn sizes(&self) -> Vec<u64> {
+        let all = self.inner.endpoints.all().iter();
+        all.map(|e| e.size.load(Ordering::Relaxed)).collect()
+    }
+
+    /// Resolves when the store cannot be trusted any more. Never resolves otherwise.
+    pub async fn failed(&self) -> Error {
+        let mut failure = self.inner.failure.subscribe();
+        if let Ok(failure) = failure.wait_for(Option::is_some).await
+            && let Some(error) = failure.clone()
+        {
+            return error;
+        }
+        std::future::pending().await
+    }
+
+    /// Whether the last linearised read, a moment ago, was answered within two seconds.
+    ///
+    /// # Errors
+    /// A text that says what is wrong.
+    pub fn health(&self) -> std::result::Result<(), String> {
+        self.inner.alive().map_err(|e| e.to_string())?;
+        self.inner.health.lock().clone()
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        self.inner.stop.send_replace(true);
+    }
+}
+
+impl Inner {
+    fn alive(&self) -> Result<()> {
+        if *self.stop.borrow() {
+            return Err(Error::Unavailable("the store is closed".into()));
+        }
+        self.failure.borrow().clone().map_or(Ok(()), Err)
+    }
+
+    async fn probe(&self) {
+        let health = match timeout(PROBE, self.newest()).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(failure)) => Err(failure.error.to_string()),
+            Err(_) => Err("etcd does not answer within 2 s".into()),
+        };
+        *self.health.lock() = health;
+    }
+
+    async fn answered(&self, patience: Duration) -> Result<()> {
+        let start = Instant::now();
+        let urls = self.endpoints.urls();
+        let mut said = None;
+        loop {
+            let failure = match self.newest().await {
+                Ok(_) => return Ok(()),
+                Err(failure) => failure,
+            };
+            let waited = start.elapsed();
+            if failure.hopeless || failure.again == Again::Never {
+                return Err(failure.error);
+            }
+            if waited >= patience {
+                return Err(Error::Unavailable(format!(
+                    "{urls} did not answer within {} s; the last error: {}",
+                    patience.as_secs(),
+                    failure.error
+                )));
+            }
+            if said.is_none_or(|at: Instant| at.elapsed() >= SAY) {
+                said = Some(Instant::now());
+                tracing::warn!(why = %failure.error, "waiting for etcd at {urls}");
+            }
+        }
+    }
+
+    /// The revision of the cluster, linearised.
+    async fn newest(&self) -> std::result::Result<u64, Failure> {
+        let before = self.seen.load(Ordering::Acquire);
+        let key = self.keys.outer(NOWHERE);
+        let answer = self
+            .endpoints
+            .attempt(Repeat::Freely, 0, |endpoint| {
+                let (mut kv, key) = (endpoint.kv.clone(), key.clone());
+                async move {
+                    let options = GetOptions::new().with_count_only();
+                    kv.get(key, Some(options)).await
+                }
+            })
+            .await?;
+        let revision = answer.0.header.map_or(0, |h| unsigned(h.revision));
+        if revision < before {
+            let why = format!(
+                "etcd went back from revision {before} to {revision}, as after a restore from a \
+                 backup; clients know later revisions already, so the history cannot go on here \
+                 (restore with a raised revision, or start all replicas anew)"
+            );
+            let error = Error::Fatal(why);
+            self.failure.send_replace(Some(error.clone()));
+            return Err(Failure {
+                error,
+                ..Failure::unavailable("", Again::Never)
+            });
+        }
+        self.see(revision);
+        Ok(revision)
+    }
+
+    fn see(&self, revision: u64) {
+        self.seen.fetch_max(revision, Ordering::AcqRel);
+    }
+
+    async fn open(&self, prefix: &str, after: u64) -> std::result::Result<Stream, Failure> {
+        let newest = after > 0 && after >= self.seen.load(Ordering::Acquire);
+        Stream::open(&self.endpoints, &self.keys, prefix, after, newest).await
+    }
+
+    /// Asks every server for its version; answers whether all are known.
+    async fn look(&self) -> bool {
+        let mut all_true = true;
+        let mut all_known = true;
+        for endpoint in self.endpoints.all() {
+            let mut client = endpoint.maintenance.clone();
+            match timeout(PROBE, client.status()).await {
+                Ok(Ok(status)) => {
+                    all_true &= version::progress_is_true(status.version());
+                    let size = unsigned(status.db_size());
+                    endpoint.size.store(size, Ordering::Relaxed);
+                }
+                // Known once is known until it answers otherwise.
+                _ => all_known = false,
+            }
+        }
+        if !all_true {
+            self.progress.store(false, Ordering::Release);
+        } else if all_known {
+            self.progress.store(true, Ordering::Release);
+        }
+        all_known
+    }
+
+    fn progress(&self) -> bool {
+        self.progress.load(Ordering::Acquire) && !self.distrusted.load(Ordering::Acquire)
+    }
+
+    fn distrust(&self) {
+        if !self.distrusted.swap(true, Ordering::AcqRel) {
+            tracing::info!("etcd tells no progress: lists go to the store");
+        }
+    }
+
+    /// Where history begins, which only a watch is told; 0 when it is not told.
+    async fn compacted(&self) -> u64 {
+        let told = async {
+            let opened = Stream::open(&self.endpoints, &self.keys, NOWHERE, 0, false).await;
+            let mut stream = match opened {
+                Ok(stream) => stream,
+                Err(failure) => return failure.error,
+            };
+            loop {
+                match stream.next().await {
+                    Ok(Step::Compacted(at)) => return Error::Compacted { at },
+                    Ok(_) => {}
+                    Err(why) => return Error::Unavailable(why),
+                }
+            }
+        };
+        match timeout(PROBE, told).await {
+            Ok(Error::Compacted { at }) => at,
+            _ => 0,
+        }
+    }
+
+    /// Fills in what etcd leaves out of its errors.
+    async fn told(&self, error: Error) -> Error {
+        match error {
+            Error::Compacted { at: 0 } => Error::Compacted {
+                at: self.compacted().await,
+            },
+            Error::Future { asked, .. } => match self.newest().await {
+                Ok(current) => Error::Future { asked, current },
+                Err(failure) => failure.error,
+            },
+            other => other,
+        }
+    }
+
+    async fn range(&self, range: &Range) -> Result<Page> {
+        let (start, end) = (self.keys.outer(&range.start), self.keys.outer(&range.end));
+        let limit = i64::try_from(range.limit).unwrap_or(i64::MAX);
+        let answer = self
+            .endpoints
+            .call(Repeat::Freely, range.at, |endpoint| {
+                let options = GetOptions::new()
+                    .with_range(end.clone())
+                    .with_limit(limit)
+                    .with_revision(signed(range.at));
+                let (mut kv, start) = (endpoint.kv.clone(), start.clone());
+                async move { kv.get(start, Some(options)).await }
+            })
+            .await;
+        let answer = match answer {
+            Ok(answer) => answer.0,
+            Err(error) => return Err(self.told(error).await),
+        };
+        let current = answer.header.map_or(0, |h| unsigned(h.revision));
+        self.see(current);
+        let count = answer.kvs.len() as u64;
+        Ok(Page {
+            remaining: unsigned(answer.count).saturating_sub(count),
+            entries: answer
+                .kvs
+                .into_iter()
+                .map(|kv| self.keys.entry(kv))
+                .collect(),
+            revision: if range.at == 0 { current } else { range.at },
+        })
+    }
+
+    /// Refuses a revision from which no watch can begin.
+    async fn readable(&self, revision: u64) -> Result<()> {
+        let key = self.keys.outer(NOWHERE);
+        let asked = signed(revision.max(1));
+        let answer = self
+            .endpoints
+            .call(Repeat::Freely, revision, |endpoint| {
+                let options = GetOptions::new().with_count_only().with_revision(asked);
+                let (mut kv, key) = (endpoint.kv.clone(), key.clone());
+                async move { kv.get(key, Some(options)).await }
+            })
+            .await;
+        match answer {
+            Ok(_) => Ok(()),
+            Err(error) => Err(self.told(error).await),
+        }
+    }
+
+    async fn write(&self, txn: &Txn, lease: Option<i64>) -> std::result::Result<Outcome, Failure> {
+        let key = self.keys.outer(&txn.key);
+        let answer = self
+            .endpoints
+            .attempt(Repeat::Never, 0, |endpoint| {
+                let write = match &txn.op {
+                    Op::Put { value, .. } => {
+                        let options = lease.map(|id| PutOptions::new().with_lease(id));
+                        TxnOp::put(key.clone(), value.to_vec(), options)
+                    }
+                    Op::Delete => TxnOp::delete(key.clone(), None),
+                };
+                let unchanged =
+                    Compare::mod_revision(key.clone(), CompareOp::Equal, signed(txn.expected));
+                let request = etcd_client::Txn::new()
+                    .when([unchanged])
+                    .and_then([write])
+                    .or_else([TxnOp::get(key.clone(), None)]);
+                let mut kv = endpoint.kv.clone();
+                async move { kv.txn(request).await }
+            })
+            .await?
+            .0;
+        if answer.succeeded {
+            let revision = answer.header.map_or(0, |h| unsigned(h.revision));
+            self.see(revision);
+            return Ok(Outcome::Committed { revision });
+        }
+        let current = found(answer.responses).map(|kv| self.keys.entry(kv));
+        Ok(Outcome::Conflict { current })
+    }
+
+    async fn put_for(&self, txn: &Txn, ttl: Duration) -> Result<Outcome> {
+        let mut tries = 0;
+        loop {
+            let lease = self.leases.get(&self.endpoints, ttl).await?;
+            match self.write(txn, Some(lease)).await {
+                Err(failure) if failure.lease_gone && tries < 2 => {
+                    tries += 1;
+                    self.leases.forget(lease).await;
+                }
+                other => return other.map_err(|failure| failure.error),
+            }
+        }
+    }
+
+    async fn compact(&self, revision: u64) -> Result<()> {
+        if revision == 0 {
+            return Ok(());
+        }
+        let answer = self
+            .endpoints
+            .call(Repeat::Freely, revision, |endpoint| {
+                let mut kv = endpoint.kv.clone();
+                async move {
+                    kv.compact(signed(revision), Some(CompactionOptions::new()))
+                        .await
+                }
+            })
+            .await;
+        match answer {
+            // Somebody was faster.
+            Ok(_) | Err(Error::Compacted { .. }) => Ok(()),
+            Err(error) => Err(self.told(error).await),
+        }
+    }
+}
+
+/// What a `get` within a transaction has found.
+fn found(responses: Vec<PbResponseOp>) -> Option<PbKeyValue> {
+    match responses.into_iter().next()?.response? {
+        PbTxnOpResponse::ResponseRange(range) => range.kvs.into_iter().next(),
+        _ => None,
+    }
+}
+
+#[async_trait]
+impl Store for Etcd {
+    fn proof(&self) -> Proof {
+        if self.inner.progress() {
+            Proof::Asked
+        } else {
+            Proof::None
+        }
+    }
+
+    async fn revision(&self) -> Result<u64> {
+        self.inner.alive()?;
+        let revision = self.inner.newest().await.map_err(|f| f.error)?;
+        self.inner.wanted.raise(None, revision);
+        Ok(revision)
+    }
+
+    async fn revision_of(&self, prefix: &str) -> Result<u64> {
+        self.inner.alive()?;
+        let revision = self.inner.newest().await.map_err(|f| f.error)?;
+        self.inner.wanted.raise(Some(prefix), revision);
+        Ok(revision)
+    }
+
+    async fn get(&self, key: &str) -> Result<Option<Entry>> {
+        self.inner.alive()?;
+        let outer = self.inner.keys.outer(key);
+        let answer = self
+            .inner
+            .endpoints
+            .call(Repeat::Freely, 0, |endpoint| {
+                let (mut kv, key) = (endpoint.kv.clone(), outer.clone());
+                async move { kv.get(key, None).await }
+            })
+            .await?
+            .0;
+        self.inner
+            .see(answer.header.map_or(0, |h| unsigned(h.revision)));
+        let kv = answer.kvs.into_iter().next();
+        Ok(kv.map(|kv| self.inner.keys.entry(kv)))
+    }
+
+    async fn range(&self, range: &Range) -> Result<Page> {
+        self.inner.alive()?;
+        self.inner.range(range).await
+    }
+
+    async fn commit(&self, txn: Txn) -> Result<Outcome> {
+        self.inner.alive()?;
+        let ttl = match &txn.op {
+            Op::Put { value, ttl } => {
+                if txn.key.len() + value.len() > MAX_REQUEST_BYTES {
+                    return Err(Error::TooLarge);
+                }
+                *ttl
+            }
+            // Nothing would be deleted, and the condition would hold.
+            Op::Delete if txn.expected == 0 => {
+                let current = self.get(&txn.key).await?;
+                return Ok(Outcome::Conflict { current });
+            }
+            Op::Delete => None,
+        };
+        match ttl {
+            Some(ttl) => self.inner.put_for(&txn, ttl).await,
+            None => self.inner.write(&txn, None).await.map_err(|f| f.error),
+        }
+    }
+
+    async fn watch(&self, prefix: &str, after: u64) -> Result<Box<dyn Feed>> {
+        self.inner.alive()?;
+        // Both: etcd would wait for a revision that does not exist yet, and what is
+        // compacted it refuses later, within the watch.
+        let (readable, opened) =
+            tokio::join!(self.inner.readable(after), self.inner.open(prefix, after),);
+        readable?;
+        let stream = match opened {
+            Ok(stream) => stream,
+            Err(failure) => return Err(self.inner.told(failure.error).await),
+        };
+        let inner = Arc::clone(&self.inner);
+        Ok(Box::new(Reader::new(inner, prefix, after, stream)))
+    }
+
+    async fn compact(&self, revision: u64) -> Result<()> {
+        self.inner.alive()?;
+        self.inner.compact(revision).await
+    }
+}

@@ -1,0 +1,286 @@
+//! One watch at one server. Enters: a prefix and a revision. Leaves: steps, in which
+//! no revision is split and every event has what was there before.
+
+use std::time::Duration;
+
+use etcd_client::proto::{PbEvent, PbWatchResponse};
+use etcd_client::{WatchOptions, WatchRequestSender, WatchResponseStream};
+use tokio::time::timeout;
+
+use super::endpoints::Endpoints;
+use super::failure::{Again, Failure};
+use super::keys::{Keys, signed, unsigned};
+use crate::store::{Error, Event, prefix_end};
+
+/// The longest wait until a watch is taken.
+const TAKEN: Duration = Duration::from_secs(10);
+
+/// What an answer of the server says.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// Events of whole revisions; none when the answer goes on.
+    Events(Vec<Event>),
+    /// Everything up to here was told before; 0 from a server that does not know.
+    Progress(u64),
+    /// History is gone; before which revision, where it is told.
+    Compacted(u64),
+    /// The server gives the watch up.
+    Canceled(String),
+    Nothing,
+}
+
+/// Puts the pieces of an answer together. Pure.
+pub(super) struct Decoder {
+    keys: Keys,
+    /// Events up to here are known, and what was before them may be compacted away.
+    after: u64,
+    /// Events of a revision of which more is to come.
+    open: Vec<Event>,
+}
+
+impl Decoder {
+    pub(super) fn new(keys: Keys, after: u64) -> Self {
+        Self {
+            keys,
+            after,
+            open: Vec::new(),
+        }
+    }
+
+    pub(super) fn step(&mut self, answer: PbWatchResponse) -> Step {
+        if answer.compact_revision > 0 {
+            return Step::Compacted(unsigned(answer.compact_revision));
+        }
+        if answer.canceled {
+            return Step::Canceled(answer.cancel_reason);
+        }
+        if answer.created {
+            return Step::Nothing;
+        }
+        if answer.events.is_empty() && !answer.fragment && self.open.is_empty() {
+            return Step::Progress(answer.header.map_or(0, |h| unsigned(h.revision)));
+        }
+        let after = signed(self.after);
+        let new = |e: &PbEvent| e.kv.as_ref().is_none_or(|kv| kv.mod_revision > after);
+        for event in answer.events.into_iter().filter(new) {
+            match self.event(event) {
+                Some(event) => self.open.push(event),
+                // What was there before is compacted away.
+                None => return Step::Compacted(0),
+            }
+        }
+        let whole = match self.open.last() {
+            Some(last) if answer.fragment => {
+                self.open.partition_point(|e| e.revision < last.revision)
+            }
+            _ => self.open.len(),
+        };
+        let rest = self.open.split_off(whole);
+        Step::Events(std::mem::replace(&mut self.open, rest))
+    }
+
+    /// `None` when a previous value should be there and is not.
+    fn event(&self, event: PbEvent) -> Option<Event> {
+        const DELETE: i32 = 1;
+        let kv = event.kv?;
+        let deleted = event.r#type == DELETE;
+        let created = !deleted && kv.create_revision == kv.mod_revision;
+        let previous = event.prev_kv.map(|kv| self.keys.entry(kv));
+        if previous.is_none() && !created {
+            return None;
+        }
+        Some(Event {
+            key: self.keys.inner(&kv.key),
+            revision: unsigned(kv.mod_revision),
+            value: (!deleted).then(|| kv.value.into()),
+            previous,
+        })
+    }
+}
+
+/// A watch that the server has taken.
+pub(super) struct Stream {
+    pub(super) url: String,
+    sender: WatchRequestSender,
+    answers: WatchResponseStream,
+    decoder: Decoder,
+}
+
+impl Stream {
+    /// Opens a watch of `prefix` that tells what follows `after`. `newest` says that
+    /// nothing is known to follow yet, and the watch is live at once. Otherwise it
+    /// begins with that revision itself, though that is known: only so does etcd always
+    /// refuse when it is compacted.
+    pub(super) async fn open(
+        endpoints: &Endpoints,
+        keys: &Keys,
+        prefix: &str,
+        after: u64,
+        newest: bool,
+    ) -> Result<Self, Failure> {
+        let from = if newest { after + 1 } else { after.max(1) };
+        let endpoint = endpoints.spread();
+        let options = WatchOptions::new()
+            .with_range(keys.outer(&prefix_end(prefix)))
+            .with_start_revision(signed(from))
+            .with_progress_notify()
+            .with_prev_key()
+            .with_fragment();
+        let mut client = endpoint.watch.clone();
+        let opened = async {
+            let stream = client.watch(keys.outer(prefix), Some(options)).await?;
+            let (sender, mut answers) = stream.split();
+            let first = answers.message().await?;
+            Ok::<_, etcd_client::Error>((sender, answers, first))
+        };
+        let (sender, answers, first) = match timeout(TAKEN, opened).await {
+            Ok(Ok(opened)) => opened,
+            Ok(Err(error)) => {
+                endpoint.failed();
+                return Err(Failure::new(&error, after));
+            }
+            Err(_) => {
+                endpoint.failed();
+                let why = format!("etcd at {}: the watch is not taken", endpoint.url);
+                return Err(Failure::unavailable(why, Again::Unsent));
+            }
+        };
+        let mut stream = Self {
+            url: endpoint.url.clone(),
+            sender,
+            answers,
+            decoder: Decoder::new(keys.clone(), after),
+        };
+        let refused = |why: String| {
+            let why = format!("etcd at {}: {why}", endpoint.url);
+            Failure::unavailable(why, Again::Unsent)
+        };
+        match first.map(|answer| stream.decoder.step(answer.0)) {
+            Some(Step::Nothing) => Ok(stream),
+            Some(Step::Compacted(at)) => Err(Failure {
+                error: Error::Compacted { at },
+                again: Again::Never,
+                ..refused(String::new())
+            }),
+            Some(Step::Canceled(why)) => Err(refused(why)),
+            _ => Err(refused("the watch ended".into())),
+        }
+    }
+
+    /// The next answer. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Result<Step, String> {
+        match self.answers.message().await {
+            Ok(Some(answer)) => Ok(self.decoder.step(answer.0)),
+            Ok(None) => Err("the watch ended".into()),
+            Err(error) => Err(Failure::new(&error, 0).error.to_string()),
+        }
+    }
+
+    /// Asks how far this watch is; the answer is a step.
+    pub(super) async fn ask(&mut self) -> Result<(), String> {
+        self.sender
+            .request_progress()
+            .await
+            .map_err(|e| e.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use etcd_client::proto::{PbKeyValue, PbResponseHeader};
+
+    use super::*;
+
+    fn kv(key: &str, created: i64, modified: i64) -> PbKeyValue {
+        PbKeyValue {
+            key: key.as_bytes().to_vec(),
+            create_revision: created,
+            mod_revision: modified,
+            value: b"x".to_vec(),
+            ..PbKeyValue::default()
+        }
+    }
+
+    /// `+3` a creation at 3, `*3` an update, `-3` a deletion, `!3` one without what
+    /// was there before.
+    fn event(text: &str) -> PbEvent {
+        let (kind, revision) = text.split_at(1);
+        let revision: i64 = revision.parse().unwrap();
+        let created = if kind == "+" { revision } else { 1 };
+        PbEvent {
+            r#type: i32::from(matches!(kind, "-" | "!")),
+            kv: Some(kv("/a", created, revision)),
+            prev_kv: matches!(kind, "*" | "-").then(|| kv("/a", 1, revision - 1)),
+        }
+    }
+
+    fn answer(events: &[&str], fragment: bool) -> PbWatchResponse {
+        PbWatchResponse {
+            header: Some(PbResponseHeader {
+                revision: 99,
+                ..PbResponseHeader::default()
+            }),
+            events: events.iter().map(|e| event(e)).collect(),
+            fragment,
+            ..PbWatchResponse::default()
+        }
+    }
+
+    fn show(step: &Step) -> String {
+        match step {
+            Step::Events(events) => {
+                let revisions = events.iter().map(|e| e.revision.to_string());
+                revisions.collect::<Vec<_>>().join(" ")
+            }
+            other => format!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn revisions_are_never_split() {
+        let mut decoder = Decoder::new(Keys::new("/registry"), 2);
+        for (events, fragment, shown) in [
+            (&["!2", "+3", "*4"] as &[_], false, "3 4"),
+            (&[], false, "Progress(99)"),
+            (&["+5", "+6"], true, "5"),
+            (&["+6"], true, ""),
+            (&[], true, ""),
+            (&["+6", "-7"], true, "6 6 6"),
+            (&["-7"], false, "7 7"),
+            (&["+8"], true, ""),
+            // The last piece may be empty.
+            (&[], false, "8"),
+            (&["!9"], false, "Compacted(0)"),
+        ] {
+            let step = decoder.step(answer(events, fragment));
+            assert_eq!(show(&step), shown, "{events:?} {fragment}");
+        }
+    }
+
+    #[test]
+    fn endings_are_told_apart() {
+        let mut decoder = Decoder::new(Keys::new("/registry"), 0);
+        let mut check = |change: fn(&mut PbWatchResponse), shown: &str| {
+            let mut told = answer(&[], false);
+            change(&mut told);
+            assert_eq!(show(&decoder.step(told)), shown);
+        };
+        check(|a| a.created = true, "Nothing");
+        check(|a| a.header = None, "Progress(0)");
+        check(
+            |a| {
+                a.canceled = true;
+                a.compact_revision = 7;
+            },
+            "Compacted(7)",
+        );
+        check(
+            |a| {
+                a.created = true;
+                a.canceled = true;
+                a.cancel_reason = "why".into();
+            },
+            "Canceled(\"why\")",
+        );
+    }
+}

@@ -1,0 +1,136 @@
+//! Reads that must be new, on engines that prove it in different ways. The clock is
+//! paused: what waits for nothing takes no time.
+
+use tokio::time::Instant;
+
+use super::*;
+use crate::{At, Error, Freshness, ListReply, ListRequest};
+
+async fn list(bed: &Bed, at: At) -> std::result::Result<ListReply, Error> {
+    let request = ListRequest {
+        filter: Filter::default(),
+        at,
+        limit: 0,
+    };
+    bed.cache.list(request).await
+}
+
+fn names(reply: &ListReply) -> String {
+    let names = reply.items.iter().map(|o| o.head().key());
+    names.collect::<Vec<_>>().join(" ")
+}
+
+/// A filled cache with `a/x` at 1, whose feed has not heard of `a/y` at 2 and of
+/// something else at 3.
+async fn behind(proof: Proof) -> Bed {
+    let bed = Bed::new();
+    bed.store.put("a/x", "1");
+    list(&bed, At::Newest).await.unwrap();
+    bed.store.prove(proof);
+    bed.store.withhold(Some(1));
+    bed.store.put("a/y", "1");
+    bed.store.elsewhere();
+    bed
+}
+
+#[tokio::test(start_paused = true)]
+async fn progress_that_says_nothing_is_not_waited_for() {
+    let bed = behind(Proof::None).await;
+    let start = Instant::now();
+    let newest = list(&bed, At::Newest).await.unwrap();
+    assert_eq!((names(&newest).as_str(), newest.revision), ("a/x a/y", 3));
+    for at in [At::AtLeast(3), At::Exact(3)] {
+        let reply = list(&bed, at).await.unwrap();
+        assert_eq!((names(&reply).as_str(), reply.revision), ("a/x a/y", 3));
+    }
+    let any = list(&bed, At::Any).await.unwrap();
+    assert_eq!((names(&any).as_str(), any.revision), ("a/x", 1));
+    assert!(
+        bed.cache
+            .get("a/y", Freshness::Newest)
+            .await
+            .unwrap()
+            .is_some()
+    );
+    let least = bed.cache.get("a/y", Freshness::AtLeast(3)).await.unwrap();
+    assert!(least.is_some());
+    assert_eq!(start.elapsed(), Duration::ZERO);
+
+    // What does not exist yet is waited for, and told.
+    let early = list(&bed, At::AtLeast(9)).await;
+    assert!(matches!(
+        early,
+        Err(Error::TooLarge {
+            asked: 9,
+            current: 3
+        })
+    ));
+    bed.hub.shutdown().await;
+    assert!(matches!(list(&bed, At::Newest).await, Err(Error::NotReady)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_begin_in_the_store_and_go_on_in_the_cache() {
+    let bed = behind(Proof::None).await;
+    let initial = Start::Initial(Freshness::Newest);
+    let mut watcher = bed.watch(Filter::default(), initial).await;
+    let mut live = bed
+        .watch(Filter::default(), Start::Now(Freshness::Newest))
+        .await;
+    let mut least = bed
+        .watch(Filter::default(), Start::Initial(Freshness::AtLeast(3)))
+        .await;
+    let all = ["ADDED a/x@1 1", "ADDED a/y@2 1", "BOOKMARK 3 end"];
+    assert_eq!(drain(&mut watcher).await, all);
+    assert_eq!(drain(&mut least).await, all);
+    assert!(drain(&mut live).await.is_empty());
+    // The cache hears of what they have seen, and of more.
+    bed.store.withhold(None);
+    bed.store.put("a/y", "2");
+    bed.store.delete("a/x");
+    for watcher in [&mut watcher, &mut least, &mut live] {
+        let seen = drain(watcher).await;
+        assert_eq!(seen, ["MODIFIED a/y@4 2", "DELETED a/x@5 1"]);
+    }
+    assert_eq!(bed.cache.stats().terminated, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn progress_is_asked_for() {
+    let bed = behind(Proof::Asked).await;
+    bed.store.withhold(None);
+    let start = Instant::now();
+    let ranges = bed.store.ranges();
+    for at in [At::AtLeast(3), At::Newest] {
+        let reply = list(&bed, at).await.unwrap();
+        assert_eq!((names(&reply).as_str(), reply.revision), ("a/x a/y", 3));
+    }
+    bed.store.elsewhere();
+    let mut watcher = bed
+        .watch(Filter::default(), Start::Initial(Freshness::AtLeast(4)))
+        .await;
+    let all = ["ADDED a/x@1 1", "ADDED a/y@2 1", "BOOKMARK 4 end"];
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    assert_eq!(drain(&mut watcher).await, all);
+    assert_eq!(bed.store.ranges(), ranges, "answered from the cache");
+
+    // A get is one question to the store, however far the feed is.
+    bed.store.withhold(Some(4));
+    bed.store.put("a/z", "1");
+    let start = Instant::now();
+    assert!(
+        bed.cache
+            .get("a/z", Freshness::Newest)
+            .await
+            .unwrap()
+            .is_some()
+    );
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    // A list waits, and goes to the store at last.
+    let newest = list(&bed, At::Newest).await.unwrap();
+    assert_eq!(
+        (names(&newest).as_str(), newest.revision),
+        ("a/x a/y a/z", 5)
+    );
+    assert_eq!(bed.store.ranges(), ranges + 1);
+}
