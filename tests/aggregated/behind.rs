@@ -32,7 +32,7 @@ pub(crate) struct Behind {
     pub(crate) port: u16,
     arguments: Vec<String>,
     dir: Kept,
-    _etcd: Etcd,
+    pub(crate) etcd: Etcd,
 }
 
 impl Behind {
@@ -83,7 +83,7 @@ impl Behind {
             port,
             arguments: arguments.map(str::to_owned).to_vec(),
             dir,
-            _etcd: etcd,
+            etcd,
         })
     }
 
@@ -97,6 +97,11 @@ impl Behind {
     /// `kill -9`
     pub(crate) fn kill(&mut self) {
         self.process = None;
+    }
+
+    /// SIGTERM; it must end in peace.
+    pub(crate) fn stop(&mut self) {
+        self.process.take().unwrap().stop();
     }
 
     /// The registrations of our groups.

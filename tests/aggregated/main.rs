@@ -24,5 +24,17 @@ mod wire;
 /// Who is believed, and who may.
 mod auth;
 
+/// kubectl at the host, for what Flotilla serves.
+mod kubectl;
+
+/// Owners, namespaces, and a garbage collector that must not be misled.
+mod collection;
+
+/// Failures in turn, under load.
+mod restarts;
+
+/// All of it together, in the order of an operator's days.
+mod whole;
+
 /// Registered, available, discovered; also while certificates change.
 mod registration;

@@ -93,7 +93,10 @@ fn every_refusal_has_its_body() {
                         "message": "Required value: name or generateName is required"}]
         }),
     );
-    let reply = plane.ask("GET", "/api/v1/secrets").anonymous().reply();
+    let reply = plane
+        .ask("GET", "/api/v1/secrets")
+        .with(&plane.stranger)
+        .reply();
     check(
         &reply,
         403,
@@ -104,7 +107,7 @@ fn every_refusal_has_its_body() {
     let reply = plane
         .ask("GET", "/api/v1/secrets")
         .header("Authorization", "Bearer nonsense")
-        .anonymous()
+        .with(&plane.stranger)
         .reply();
     check(&reply, 401, "Unauthorized", "Unauthorized", Value::Null);
     let reply = plane.get("/api/v1/pods?resourceVersion=999999999");

@@ -94,7 +94,7 @@ fn documents_are_tagged_and_in_two_encodings() {
 fn health_needs_no_name() {
     let plane = Plane::shared();
     for path in ["/healthz", "/livez", "/readyz", "/livez/ping"] {
-        let reply = plane.ask("GET", path).anonymous().reply();
+        let reply = plane.ask("GET", path).with(&plane.stranger).reply();
         assert_eq!((reply.code, reply.text().as_str()), (200, "ok"), "{path}");
     }
     assert!(
@@ -103,14 +103,25 @@ fn health_needs_no_name() {
             .text()
             .contains("[+]etcd excluded: ok")
     );
-    assert_eq!(plane.ask("GET", "/metrics").anonymous().reply().code, 403);
+    assert_eq!(
+        plane
+            .ask("GET", "/metrics")
+            .with(&plane.stranger)
+            .reply()
+            .code,
+        403
+    );
     assert!(
         plane
             .get("/metrics")
             .text()
             .contains("apiserver_request_total")
     );
-    let version = plane.ask("GET", "/version").anonymous().reply().json();
+    let version = plane
+        .ask("GET", "/version")
+        .with(&plane.stranger)
+        .reply()
+        .json();
     assert!(
         version["gitVersion"]
             .as_str()

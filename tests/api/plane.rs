@@ -18,6 +18,8 @@ pub(crate) struct Plane {
     pub(crate) address: String,
     /// Who may do everything.
     pub(crate) admin: Identity,
+    /// Who shows nothing.
+    pub(crate) stranger: Identity,
     dir: TempDir,
 }
 
@@ -38,11 +40,15 @@ impl Plane {
         let arguments = [command, &[&data, "--listen", "127.0.0.1:0"]].concat();
         let log = dir.path().join("data.log");
         let (process, address) = Process::start(BINARY, &arguments, &log);
-        let admin = Identity::read(&dir.path().join("data/pki"));
+        let read = |name| std::fs::read_to_string(dir.path().join("data/pki").join(name)).unwrap();
+        let ca = read("ca.crt");
+        let admin = Identity::new(&ca, Some((&read("admin.crt"), &read("admin.key"))));
+        let stranger = Identity::new(&ca, None);
         Self {
             _process: process,
             address,
             admin,
+            stranger,
             dir,
         }
     }

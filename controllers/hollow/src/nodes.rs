@@ -1,6 +1,6 @@
 //! The nodes: written once, and again only when their size has changed.
 
-use client::{Api, At, Error, WriteOptions};
+use client::{Api, At, Error, Patch, WriteOptions};
 use machinery::Gvr;
 use machinery::time::rfc3339_seconds;
 use serde_json::{Value, json};
@@ -25,14 +25,15 @@ pub(crate) async fn provide(
             "spec": {},
         });
         let all = At::all(&NODES, "");
-        let mut node = match api.create(all, node, &WriteOptions::default()).await {
+        let node = match api.create(all, node, &WriteOptions::default()).await {
             Ok(created) => created.value()?,
             Err(e) if e.is_already_exists() => api.get(at).await?.value()?,
             Err(e) => return Err(e),
         };
         if node["status"]["allocatable"] != status["allocatable"] {
-            node["status"] = status.clone();
-            api.update(at.sub("status"), node, &WriteOptions::default())
+            // Where others write to nodes too, a whole one would meet conflicts.
+            let patch = Patch::Merge(json!({"status": status}));
+            api.patch(at.sub("status"), patch, &WriteOptions::default())
                 .await?;
         }
     }

@@ -194,16 +194,25 @@ impl Scheduler {
         });
         let before = change.old.and_then(|c| Member::new(c.clone()));
         let after = Member::new(new.clone());
-        // A kind that is served at last may free what found no cluster before.
-        let serves = |m: &Option<Member>| {
+        // A kind that is served at last is for what found no cluster before, and for
+        // what wants all clusters that serve it.
+        let enablements = |m: &Option<Member>| {
             let enablements = m.as_ref().map(|m| &m.cluster.status.api_enablements);
             enablements.cloned().unwrap_or_default()
         };
-        let serves_more = serves(&before) != serves(&after);
-        if !moved && !serves_more {
+        let serves_other = enablements(&before) != enablements(&after);
+        if !moved && !serves_other {
             return;
         }
-        let versions: Vec<Member> = before.into_iter().chain(after).collect();
+        let newly_served = |binding: &Binding| {
+            let of = &binding.spec.resource;
+            let serves = |m: &Option<Member>| {
+                m.as_ref()
+                    .is_some_and(|m| m.serves(&of.api_version, &of.kind))
+            };
+            serves_other && serves(&after) && !serves(&before)
+        };
+        let versions: Vec<&Member> = before.iter().chain(&after).collect();
         for (informer, cluster_scoped) in [(&self.bindings, false), (&self.cluster_bindings, true)]
         {
             for object in informer.list_where(|o| self.is_ours(o)) {
@@ -214,8 +223,8 @@ impl Scheduler {
                     && versions
                         .iter()
                         .any(|m| concerns(&binding, object.head().generation, m));
-                let waiting = serves_more && !is_scheduled(&binding);
-                if affected || waiting {
+                let waiting = serves_other && !is_scheduled(&binding);
+                if affected || waiting || newly_served(&binding) {
                     figures::came(Incoming::Cluster);
                     self.queue.add_low(Key {
                         cluster_scoped,

@@ -9,7 +9,8 @@
 //! panics with what was seen, as an assertion would.
 //!
 //! Entry points: [`tools::tools`], [`Process`], [`Etcd`], [`Cluster`], [`Relay`],
-//! and to ask whatever was started: [`Server`].
+//! and to ask whatever was started: [`Server`], [`kubectl::with_each`],
+//! [`wire::Ask`].
 
 #![expect(
     clippy::unwrap_used,
@@ -20,12 +21,14 @@
 pub mod cluster;
 pub mod daemon;
 pub mod etcd;
+pub mod kubectl;
 pub mod objects;
 pub mod port;
 pub mod process;
 pub mod relay;
 pub mod server;
 pub mod tools;
+pub mod wire;
 
 pub use cluster::Cluster;
 pub use daemon::Daemon;

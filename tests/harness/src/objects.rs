@@ -30,6 +30,8 @@ resources! {
     DAEMON_SETS "apps" "v1" "daemonsets" "DaemonSet";
     JOBS "batch" "v1" "jobs" "Job";
     INGRESSES "networking.k8s.io" "v1" "ingresses" "Ingress";
+    ROLES "rbac.authorization.k8s.io" "v1" "roles" "Role";
+    ROLE_BINDINGS "rbac.authorization.k8s.io" "v1" "rolebindings" "RoleBinding";
     CLUSTER_ROLES "rbac.authorization.k8s.io" "v1" "clusterroles" "ClusterRole";
     PODS "" "v1" "pods" "Pod";
     DEFINITIONS "apiextensions.k8s.io" "v1" "customresourcedefinitions" "CustomResourceDefinition";

@@ -7,7 +7,7 @@
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -44,6 +44,15 @@ impl Process {
             panic!("{arguments:?} did not get ready: {line:?}\n{log}");
         };
         (process, address.to_owned())
+    }
+
+    /// SIGTERM, and waits for its end, which must be a success.
+    pub fn stop(mut self) {
+        let id = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-TERM", &id]).status().unwrap();
+        assert!(sent.success(), "kill -TERM {id}");
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "ended with {status}");
     }
 
     /// Empty when there was none in time. The lines that follow are read too, so

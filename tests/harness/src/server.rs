@@ -143,3 +143,12 @@ pub fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
     let mut all = all.into_iter().flatten();
     all.find(|c| c["type"] == kind).unwrap_or(&Value::Null)
 }
+
+/// Until something holds.
+pub async fn until(what: &str, holds: impl AsyncFn() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !holds().await {
+        assert!(Instant::now() < end, "not in time: {what}");
+        tokio::time::sleep(PAUSE).await;
+    }
+}

@@ -131,6 +131,27 @@ async fn a_cluster_that_serves_the_kind_at_last_is_taken() {
 }
 
 #[tokio::test]
+async fn all_clusters_that_serve_the_kind_are_taken_the_late_ones_too() {
+    let placement = json!({"clusterAffinity": {"clusterNames": ["m1", "m2"]}});
+    let plane = Plane::start(&["m1"], binding(placement)).await;
+    let names = |b: &Value| {
+        let all = b["spec"]["clusters"].as_array().into_iter().flatten();
+        let names = all.filter_map(|c| c["name"].as_str().map(str::to_owned));
+        names.collect::<Vec<_>>()
+    };
+    plane.until(|b| condition(b).0 == "True").await;
+    let mut late = crate::core::tests::cluster("m2", 10, json!({}))
+        .value()
+        .unwrap();
+    let enablements = std::mem::replace(&mut late["status"]["apiEnablements"], json!([]));
+    plane.fake.seed(&CLUSTERS, late.clone());
+    late["status"]["apiEnablements"] = enablements;
+    plane.fake.seed(&CLUSTERS, late);
+    plane.until(|b| names(b) == ["m1", "m2"]).await;
+    plane.tasks.stop().await;
+}
+
+#[tokio::test]
 async fn a_binding_without_a_claim_is_left_alone() {
     let mut foreign = binding(json!({}));
     foreign["metadata"]["labels"] = json!({});

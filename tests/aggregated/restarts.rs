@@ -1,0 +1,117 @@
+//! Everything is restarted in turn under load, and nothing is lost.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use client::{At, ListOptions, WriteOptions};
+use harness::Server;
+use harness::objects::{CONFIG_MAPS, POLICIES, config_map, policy};
+use harness::server::until;
+use machinery::Gvr;
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::task::JoinHandle;
+
+use crate::behind::Behind;
+use crate::world::{Members, NAMES};
+
+const NS: &str = "restarts";
+const WRITERS: usize = 4;
+/// How much is written between two failures.
+const ROUND: usize = 12;
+/// A call that got lost with its connection is made again.
+const GIVE_UP: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// What the server has acknowledged.
+#[derive(Default)]
+struct Written {
+    names: Mutex<BTreeSet<String>>,
+    enough: AtomicBool,
+}
+
+pub(crate) async fn story(behind: &mut Behind, members: &Members) {
+    behind.control.namespace(NS).await;
+    let written = Arc::new(Written::default());
+    let writers: Vec<JoinHandle<()>> = (0..WRITERS)
+        .map(|n| {
+            let control = Server::connect("writer", &behind.host.kubeconfig);
+            tokio::spawn(write(control, n, Arc::clone(&written)))
+        })
+        .collect();
+    more(&written).await;
+    behind.host.apiserver.kill();
+    behind.host.apiserver.again();
+    behind.host.wait();
+    more(&written).await;
+    behind.kill();
+    behind.run();
+    more(&written).await;
+    behind.etcd.nodes[0].daemon.kill();
+    behind.etcd.nodes[0].daemon.again();
+    behind.etcd.wait();
+    more(&written).await;
+    written.enough.store(true, Ordering::Relaxed);
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    nothing_lost(behind, members, &written).await;
+}
+
+async fn more(written: &Written) {
+    let goal = written.names.lock().len() + ROUND;
+    until("writes go on", async || written.names.lock().len() >= goal).await;
+}
+
+/// Templates with their policies, one after the other: the first through the host,
+/// the second through it to Flotilla.
+async fn write(control: Server, writer: usize, written: Arc<Written>) {
+    for n in 0.. {
+        if written.enough.load(Ordering::Relaxed) {
+            return;
+        }
+        let name = format!("w{writer}-{n}");
+        let template = config_map(NS, &name, "1");
+        let policy = policy(NS, &name, &template, &NAMES);
+        acknowledged(&control, &CONFIG_MAPS, template).await;
+        acknowledged(&control, &POLICIES, policy).await;
+        written.names.lock().insert(name);
+    }
+}
+
+async fn acknowledged(control: &Server, resource: &Gvr, object: Value) {
+    loop {
+        let at = At::all(resource, NS);
+        let options = WriteOptions::default();
+        let made = control.api.create(at, object.clone(), &options);
+        match tokio::time::timeout(GIVE_UP, made).await {
+            Ok(Ok(_)) => return,
+            Ok(Err(why)) if why.is_already_exists() => return,
+            Ok(Err(_)) | Err(_) => tokio::time::sleep(PAUSE).await,
+        }
+    }
+}
+
+/// Each acknowledged object is there once, and each template in each member.
+async fn nothing_lost(behind: &Behind, members: &Members, written: &Written) {
+    let wanted = written.names.lock().clone();
+    assert_eq!(names(&behind.control, &CONFIG_MAPS).await, wanted);
+    assert_eq!(names(&behind.control, &POLICIES).await, wanted);
+    for member in &members.all {
+        until("every template is in the member", async || {
+            names(&member.server, &CONFIG_MAPS).await == wanted
+        })
+        .await;
+    }
+}
+
+/// Of those that a writer made.
+async fn names(server: &Server, resource: &Gvr) -> BTreeSet<String> {
+    let options = ListOptions::default();
+    let listed = server.api.list(At::all(resource, NS), &options);
+    let listed = listed.await.unwrap();
+    let names = listed.items.iter().map(|o| o.name().to_owned());
+    names.filter(|n| n.starts_with('w')).collect()
+}

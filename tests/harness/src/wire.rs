@@ -1,0 +1,216 @@
+//! HTTP/1.1 by hand over TLS: tests see, and may send, every byte.
+//!
+//! Enters: an address, certificates, requests. Leaves: replies, whole or as they
+//! come. Opens a connection for each request.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use serde_json::Value;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+pub const JSON: &str = "application/json";
+
+/// Whom a client trusts, and how it shows who it is.
+#[derive(Clone)]
+pub struct Identity(Arc<ClientConfig>);
+
+impl Identity {
+    /// With a certificate of its own and its key, both as PEM, or a stranger.
+    pub fn new(ca_pem: &str, own: Option<(&str, &str)>) -> Self {
+        let mut roots = RootCertStore::empty();
+        for ca in CertificateDer::pem_slice_iter(ca_pem.as_bytes()) {
+            roots.add(ca.unwrap()).unwrap();
+        }
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots);
+        let config = match own {
+            None => builder.with_no_client_auth(),
+            Some((certificate, key)) => {
+                let certificate = CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap();
+                let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+                let chain = vec![certificate];
+                builder.with_client_auth_cert(chain, key).unwrap()
+            }
+        };
+        Self(Arc::new(config))
+    }
+}
+
+/// One exchange.
+pub struct Ask<'a> {
+    address: &'a str,
+    identity: &'a Identity,
+    name: &'a str,
+    method: &'a str,
+    path: String,
+    headers: Vec<(String, String)>,
+    body: Vec<u8>,
+}
+
+/// A reply, with its body put together.
+#[derive(Debug)]
+pub struct Reply {
+    pub code: u16,
+    pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+impl<'a> Ask<'a> {
+    /// Of the server at `host:port`.
+    pub fn new(address: &'a str, identity: &'a Identity, method: &'a str, path: &str) -> Self {
+        Self {
+            address,
+            identity,
+            name: "127.0.0.1",
+            method,
+            path: path.to_owned(),
+            headers: Vec::new(),
+            body: Vec::new(),
+        }
+    }
+
+    pub fn header(mut self, name: &str, value: &str) -> Self {
+        self.headers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    pub fn body(self, kind: &str, body: impl Into<Vec<u8>>) -> Self {
+        self.content(body).header("Content-Type", kind)
+    }
+
+    pub fn json(self, body: &Value) -> Self {
+        self.body(JSON, body.to_string())
+    }
+
+    /// The name that must stand in the server's certificate; else its address.
+    pub fn name(mut self, name: &'a str) -> Self {
+        self.name = name;
+        self
+    }
+
+    /// A body that does not say what it is.
+    pub fn content(mut self, body: impl Into<Vec<u8>>) -> Self {
+        self.body = body.into();
+        self
+    }
+
+    /// As somebody else.
+    pub fn with(mut self, identity: &'a Identity) -> Self {
+        self.identity = identity;
+        self
+    }
+
+    pub fn reply(self) -> Reply {
+        let mut stream = self.open();
+        let mut body = Vec::new();
+        if stream.chunked {
+            while let Some(chunk) = stream.chunk() {
+                body.extend(chunk);
+            }
+        } else if let Some(length) = stream.header("content-length") {
+            body.resize(length.parse().unwrap(), 0);
+            stream.reader.read_exact(&mut body).unwrap();
+        }
+        Reply {
+            code: stream.code,
+            headers: stream.headers,
+            body,
+        }
+    }
+
+    /// Sends the request and reads the head of the reply.
+    pub fn open(self) -> Stream {
+        let name = ServerName::try_from(self.name.to_owned()).unwrap();
+        let connection = ClientConnection::new(Arc::clone(&self.identity.0), name).unwrap();
+        let socket = TcpStream::connect(self.address).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut tls = StreamOwned::new(connection, socket);
+        let mut head = format!("{} {} HTTP/1.1\r\nHost: plane\r\n", self.method, self.path);
+        for (name, value) in &self.headers {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        head.push_str(&format!("Content-Length: {}\r\n\r\n", self.body.len()));
+        tls.write_all(head.as_bytes()).unwrap();
+        tls.write_all(&self.body).unwrap();
+        tls.flush().unwrap();
+        Stream::read(BufReader::new(tls))
+    }
+}
+
+/// A reply whose body is still coming.
+pub struct Stream {
+    reader: BufReader<StreamOwned<ClientConnection, TcpStream>>,
+    pub code: u16,
+    headers: Vec<(String, String)>,
+    pub chunked: bool,
+}
+
+impl Stream {
+    fn read(mut reader: BufReader<StreamOwned<ClientConnection, TcpStream>>) -> Self {
+        let mut line = || {
+            let mut line = String::new();
+            reader.read_line(&mut line).unwrap();
+            line.trim_end().to_owned()
+        };
+        let first = line();
+        let code = first.split(' ').nth(1).and_then(|c| c.parse().ok());
+        let headers: Vec<(String, String)> = std::iter::from_fn(|| {
+            let line = line();
+            let (name, value) = line.split_once(':')?;
+            Some((name.to_ascii_lowercase(), value.trim().to_owned()))
+        })
+        .collect();
+        let mut stream = Self {
+            reader,
+            code: code.unwrap_or_else(|| panic!("not HTTP: {first:?}")),
+            headers,
+            chunked: false,
+        };
+        stream.chunked = stream.header("transfer-encoding").as_deref() == Some("chunked");
+        stream
+    }
+
+    pub fn header(&self, name: &str) -> Option<String> {
+        header(&self.headers, name)
+    }
+
+    /// The next chunk. `None`: the body ended as it should.
+    pub fn chunk(&mut self) -> Option<Vec<u8>> {
+        let mut size = String::new();
+        self.reader.read_line(&mut size).unwrap();
+        let size = usize::from_str_radix(size.trim(), 16)
+            .unwrap_or_else(|_| panic!("no chunk size: {size:?}"));
+        let mut chunk = vec![0; size + 2];
+        self.reader.read_exact(&mut chunk).unwrap();
+        chunk.truncate(size);
+        (size > 0).then_some(chunk)
+    }
+}
+
+fn header(headers: &[(String, String)], name: &str) -> Option<String> {
+    let found = headers.iter().find(|(n, _)| n == name);
+    found.map(|(_, value)| value.clone())
+}
+
+impl Reply {
+    pub fn header(&self, name: &str) -> String {
+        header(&self.headers, name).unwrap_or_default()
+    }
+
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {}", self.text()))
+    }
+}
