@@ -144,6 +144,32 @@ async fn a_host_may_be_told_to_propagate_what_it_runs() {
     plane.tasks.stop().await;
 }
 
+/// No garbage collector runs here.
+#[tokio::test]
+async fn a_binding_goes_with_its_template_unless_it_was_orphaned() {
+    let plane = Plane::new().started().await;
+    plane.control.seed(&POLICIES, policy(json!({})));
+    for name in ["web", "orphaned"] {
+        let mut template = deployment(name);
+        template["metadata"]["uid"] = name.into();
+        plane.control.seed(&DEPLOYMENTS, template);
+        plane.applied(name).await;
+    }
+    let mut orphan = plane.binding("orphaned-deployment").unwrap();
+    orphan["metadata"]["ownerReferences"] = json!([]);
+    plane.control.seed(&BINDINGS, orphan);
+    plane.control.remove(&DEPLOYMENTS, "n", "orphaned");
+    plane.control.remove(&DEPLOYMENTS, "n", "web");
+    until("the binding's end", || {
+        plane.binding("web-deployment").is_none()
+    })
+    .await;
+    assert!(plane.in_member(0, "orphaned").is_some());
+    let orphan = plane.binding("orphaned-deployment").unwrap();
+    assert!(orphan["metadata"].get("deletionTimestamp").is_none());
+    plane.tasks.stop().await;
+}
+
 fn definition(established: bool) -> Value {
     let status = if established { "True" } else { "False" };
     json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",

@@ -213,7 +213,8 @@ impl Templates {
             let change = Change {
                 old: Some(&object),
                 new: None,
-                initial: false,
+                // Nobody has deleted it.
+                initial: true,
             };
             handler(&served, &change);
         }

@@ -8,6 +8,7 @@
 mod apply;
 mod claim;
 mod desired;
+mod gone;
 mod matching;
 mod policies;
 mod refuse;

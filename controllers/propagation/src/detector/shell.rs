@@ -81,6 +81,8 @@ pub(crate) struct Detector {
     pub(super) carried: Mutex<HashMap<Key, Carried>>,
     /// Templates that no policy wants.
     pub(super) waiting: Mutex<HashMap<Gvr, HashSet<String>>>,
+    /// Templates whose deletion was seen: their kind and uid.
+    gone: Mutex<HashMap<Key, (String, String)>>,
     pub(super) host: HostWorkloads,
     /// Templates that a policy wants and the host keeps.
     pub(super) refused: Mutex<HashSet<Key>>,
@@ -108,6 +110,7 @@ impl Detector {
             causes: Mutex::default(),
             carried: Mutex::default(),
             waiting: Mutex::default(),
+            gone: Mutex::default(),
             host: deps.host.clone(),
             refused: Mutex::default(),
             clock: Arc::clone(&deps.clock),
@@ -188,6 +191,10 @@ impl Detector {
         if served.gvr.resource == "configmaps" && key.name == EXTENSION_AUTH {
             return;
         }
+        if let (Some(old), None, false) = (change.old, change.new, change.initial) {
+            let told = (served.kind().to_owned(), old.uid().to_owned());
+            self.gone.lock().insert(key.clone(), told);
+        }
         let ours = match (change.old, change.new) {
             (Some(old), Some(new)) if same_but_status(old, new) => return,
             (Some(old), Some(new)) => {
@@ -250,6 +257,13 @@ impl Detector {
     }
 
     async fn reconcile(&self, key: &Key, cause: Cause) -> Result<Action, Error> {
+        let gone = self.gone.lock().remove(key);
+        if let Some((kind, uid)) = gone
+            && let Err(error) = self.bury(&kind, key, &uid).await
+        {
+            self.gone.lock().entry(key.clone()).or_insert((kind, uid));
+            return Err(error);
+        }
         let Some((served, template)) = self.templates.get(key) else {
             self.forget_waiting(key);
             self.carried.lock().remove(key);

@@ -1,0 +1,41 @@
+//! Templates that are gone: their bindings go at once.
+//!
+//! Enters: the uid of a template whose deletion was seen. Leaves: the deletion of the
+//! binding that it still owns. A garbage collector would do the same, later, and not
+//! at all once the template's kind is gone too. Dependents that were orphaned have no
+//! owner by then and stay.
+
+use client::{At, DeleteOptions, Error};
+use openapi::karmada::names;
+
+use super::shell::Detector;
+use crate::templates::Key;
+
+impl Detector {
+    /// `kind` and `key` name the template that had this uid.
+    pub(super) async fn bury(&self, kind: &str, key: &Key, uid: &str) -> Result<(), Error> {
+        let (namespace, name) = key.name.split_once('/').unwrap_or(("", &key.name));
+        let name = names::binding(kind, name);
+        let (resource, informer) = self.binding_resource(namespace);
+        let owned = |o: &machinery::Object| o.head().controller().is_some_and(|c| *c.uid == *uid);
+        if !informer.get(namespace, &name).is_some_and(|b| owned(&b)) {
+            return Ok(());
+        }
+        let at = At::one(resource, namespace, &name);
+        // The copy may be from before it was orphaned.
+        let binding = match self.api.get(at).await {
+            Ok(binding) if owned(&binding) && !binding.head().deleting => binding,
+            Err(error) if !error.is_not_found() => return Err(error),
+            _ => return Ok(()),
+        };
+        let options = DeleteOptions {
+            uid: Some(binding.uid().to_owned()),
+            resource_version: Some(binding.revision().to_string()),
+            ..DeleteOptions::default()
+        };
+        match self.api.delete(at, &options).await {
+            Err(error) if !error.is_not_found() => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
