@@ -89,7 +89,13 @@ impl Behind {
 
     /// Starts Flotilla; it is ready when this returns.
     pub(crate) fn run(&mut self) {
-        let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
+        self.run_with(&[]);
+    }
+
+    /// With further flags.
+    pub(crate) fn run_with(&mut self, flags: &[&str]) {
+        let mut arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
+        arguments.extend(flags);
         let log = self.dir.path().join("flotilla.log");
         self.process = Some(Process::start(BINARY, &arguments, &log).0);
     }

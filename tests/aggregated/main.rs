@@ -38,3 +38,9 @@ mod whole;
 
 /// Registered, available, discovered; also while certificates change.
 mod registration;
+
+/// Templates that a host keeps.
+mod templates;
+
+/// Templates that a host runs itself.
+mod workloads;

@@ -1,0 +1,199 @@
+//! What is particular about templates that a host keeps: kinds that come and go,
+//! old versions, somebody else's writes, and who may delete them.
+
+use client::{At, DeleteOptions, ListOptions, WriteOptions};
+use harness::Server;
+use harness::objects::{
+    BINDINGS, CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, cluster_wide, config_map, deployment, policy,
+};
+use harness::server::until;
+use machinery::Gvr;
+use serde_json::{Value, json};
+
+use crate::behind::Behind;
+use crate::workloads;
+use crate::world::{Members, NAMES, join};
+
+const NS: &str = "templates";
+const PROTECTED: &str = "resourcetemplate.karmada.io/deletion-protected";
+
+static EVENTS: Gvr = Gvr::constant("", "v1", "events");
+static DEFINITIONS: Gvr = Gvr::constant("apiextensions.k8s.io", "v1", "customresourcedefinitions");
+static KARMADAS: Gvr = Gvr::constant("operator.karmada.io", "v1alpha1", "karmadas");
+
+#[tokio::test(flavor = "multi_thread")]
+async fn templates_of_a_host() {
+    let (Some(mut behind), Some(members)) = tokio::join!(Behind::start(), Members::start()) else {
+        return;
+    };
+    behind.until_available().await;
+    for member in &members.all {
+        join(&behind.control, &behind.host.kubeconfig, member).await;
+    }
+    story(&behind.control, &members).await;
+    workloads::story(&mut behind, &members).await;
+}
+
+async fn story(host: &Server, members: &Members) {
+    host.namespace(NS).await;
+    tokio::join!(
+        versions(host, members),
+        writers(host, members),
+        protection(host),
+        kinds(host, members),
+    );
+    host.delete(&NAMESPACES, "", NS).await;
+    host.until_gone(&NAMESPACES, "", NS).await;
+}
+
+/// Resources in the version that this host serves, as discovery tells.
+async fn served(host: &Server, group: &str, resource: &str) -> Gvr {
+    let found = host.api.resources().await.unwrap().resources;
+    let mut all = found.into_iter().map(|r| r.resource);
+    all.find(|r| r.group == group && r.resource == resource)
+        .unwrap_or_else(|| panic!("{resource}.{group} is not served"))
+}
+
+/// Kinds that were moved to other versions since are templates in the version that
+/// is served, here and in members.
+async fn versions(host: &Server, members: &Members) {
+    let pod = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "busybox:1"}]}});
+    let table = [
+        (
+            ("batch", "cronjobs", "CronJob"),
+            json!({"schedule": "0 0 1 1 *", "jobTemplate": {"spec": {"template": pod}}}),
+        ),
+        (
+            ("policy", "poddisruptionbudgets", "PodDisruptionBudget"),
+            json!({"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}),
+        ),
+        (
+            (
+                "autoscaling",
+                "horizontalpodautoscalers",
+                "HorizontalPodAutoscaler",
+            ),
+            json!({"maxReplicas": 2, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}}),
+        ),
+    ];
+    for ((group, resource, kind), spec) in table {
+        let resource = served(host, group, resource).await;
+        let template = json!({"apiVersion": resource.api_version(), "kind": kind,
+            "metadata": {"name": "old", "namespace": NS}, "spec": spec});
+        let name = kind.to_lowercase();
+        host.create(policy(NS, &name, &template, &NAMES)).await;
+        let at = At::all(&resource, NS);
+        let options = WriteOptions::default();
+        host.api.create(at, template, &options).await.unwrap();
+        for member in &members.all {
+            member.server.until_there(&resource, NS, "old").await;
+        }
+    }
+}
+
+/// Others write the template all the while: no write of theirs is lost, and ours
+/// get through.
+async fn writers(host: &Server, members: &Members) {
+    let template = deployment(NS, "web", 2);
+    host.create(policy(NS, "web", &template, &NAMES)).await;
+    host.create(template).await;
+    for n in 0..60 {
+        let note = json!({"metadata": {"annotations": {format!("example.org/n{n}"): "x"}}});
+        host.merge(&DEPLOYMENTS, NS, "web", note).await;
+    }
+    let told = |d: &Value| d["status"]["readyReplicas"] == 4;
+    let web = host.until(&DEPLOYMENTS, NS, "web", "4 ready", told).await;
+    let notes = web["metadata"]["annotations"].as_object().unwrap();
+    let theirs = notes.keys().filter(|k| k.starts_with("example.org/"));
+    assert_eq!(theirs.count(), 60);
+    let written = web["metadata"]["managedFields"].as_array();
+    assert!(written.is_some_and(|all| !all.is_empty()), "{web:#}");
+    let binding = host.until_there(&BINDINGS, NS, "web-deployment").await;
+    let owner = &binding["metadata"]["ownerReferences"][0];
+    assert_eq!(owner["uid"], web["metadata"]["uid"]);
+    assert!(binding["metadata"].get("managedFields").is_none());
+
+    let reasons = [
+        "ApplyPolicySucceed",
+        "SyncWorkSucceed",
+        "AggregateStatusSucceed",
+    ];
+    until("events of the template are with it", async || {
+        let all = host.list(&EVENTS, NS).await;
+        let about = |e: &&Value| e["involvedObject"]["name"] == "web";
+        let told: Vec<&str> = all
+            .iter()
+            .filter(about)
+            .filter_map(|e| e["reason"].as_str())
+            .collect();
+        reasons.iter().all(|r| told.contains(r))
+    })
+    .await;
+    for member in &members.all {
+        let space = harness::objects::works_of(member.name);
+        host.until_there(&NAMESPACES, "", &space).await;
+    }
+}
+
+/// The host asks us before it deletes what is protected.
+async fn protection(host: &Server) {
+    let mut kept = config_map(NS, "kept", "1");
+    kept["metadata"]["labels"] = json!({PROTECTED: "Always"});
+    host.create(kept).await;
+    let mut free = config_map(NS, "free", "1");
+    free["metadata"]["labels"] = json!({PROTECTED: "sometimes"});
+    host.create(free).await;
+    host.delete(&CONFIG_MAPS, NS, "free").await;
+    let options = DeleteOptions::default();
+    let at = At::one(&CONFIG_MAPS, NS, "kept");
+    let refused = host.api.delete(at, &options).await.unwrap_err();
+    let status = refused.status().unwrap();
+    assert_eq!(status.code, 403, "{status:?}");
+    assert!(status.message.contains(PROTECTED), "{status:?}");
+    let (all, everything) = (At::all(&CONFIG_MAPS, NS), ListOptions::default());
+    let many = host.api.delete_collection(all, &options, &everything);
+    assert!(many.await.is_err());
+    host.until_there(&CONFIG_MAPS, NS, "kept").await;
+    let unlock = json!({"metadata": {"labels": {PROTECTED: null}}});
+    host.merge(&CONFIG_MAPS, NS, "kept", unlock).await;
+    host.delete(&CONFIG_MAPS, NS, "kept").await;
+}
+
+/// A definition in Karmada's domain that is not ours: its instances are templates,
+/// soon after it came, again after it went and came back.
+async fn kinds(host: &Server, members: &Members) {
+    let definition = || {
+        let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "karmadas.operator.karmada.io"},
+            "spec": {"group": "operator.karmada.io", "scope": "Namespaced",
+                "names": {"plural": "karmadas", "singular": "karmada", "kind": "Karmada", "listKind": "KarmadaList"},
+                "versions": [{"name": "v1alpha1", "served": true, "storage": true,
+                    "schema": {"openAPIV3Schema": schema}}]}})
+    };
+    let everywhere = cluster_wide(policy("", "karmadas", &definition(), &NAMES));
+    host.create(everywhere).await;
+    let template = json!({"apiVersion": "operator.karmada.io/v1alpha1", "kind": "Karmada",
+        "metadata": {"name": "k", "namespace": NS}});
+    host.create(policy(NS, "k", &template, &NAMES)).await;
+    for _ in 0..2 {
+        host.create(definition()).await;
+        until("the instance is taken", async || {
+            let at = At::all(&KARMADAS, NS);
+            let options = WriteOptions::default();
+            let made = host.api.create(at, template.clone(), &options).await;
+            made.is_ok()
+        })
+        .await;
+        for member in &members.all {
+            member.server.until_there(&KARMADAS, NS, "k").await;
+        }
+        host.delete(&DEFINITIONS, "", "karmadas.operator.karmada.io")
+            .await;
+        host.until_gone(&BINDINGS, NS, "k-karmada").await;
+        for member in &members.all {
+            let name = "karmadas.operator.karmada.io";
+            member.server.until_gone(&DEFINITIONS, "", name).await;
+        }
+    }
+}
