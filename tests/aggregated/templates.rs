@@ -51,7 +51,7 @@ async fn served(host: &Server, group: &str, resource: &str) -> Gvr {
     let found = host.api.resources().await.unwrap().resources;
     let mut all = found.into_iter().map(|r| r.resource);
     all.find(|r| r.group == group && r.resource == resource)
-        .unwrap_or_else(|| panic!("{resource}.{group} is not served"))
+        .unwrap()
 }
 
 /// Kinds that were moved to other versions since are templates in the version that

@@ -2,7 +2,7 @@
 //! document per group and version.
 //!
 //! Enters: replies to `/api` and `/apis`. Leaves: [`Discovered`], with a group that
-//! cannot be read named beside what could be.
+//! cannot be read named beside what could be; one that is not found is not served.
 
 use std::collections::BTreeMap;
 
@@ -175,6 +175,8 @@ pub(super) async fn discover(remote: &Remote, wanted: Groups<'_>) -> Result<Disc
     for (version, document) in documents {
         match document {
             Ok(document) => take_version(&version, document, &mut found),
+            // Gone between the two questions, or not there yet.
+            Err(error) if error.is_not_found() => {}
             Err(error) => found.failed.push((version, error.to_string())),
         }
     }

@@ -470,7 +470,8 @@ async fn both_forms_of_discovery_are_read() {
         ("/api", r#"{"kind":"APIVersions","versions":["v1"]}"#),
         (
             "/apis",
-            r#"{"kind":"APIGroupList","groups":[{"name":"x.io","versions":[{"groupVersion":"x.io/v1"}],"preferredVersion":{"groupVersion":"x.io/v1"}}]}"#,
+            r#"{"kind":"APIGroupList","groups":[{"name":"x.io","versions":[{"groupVersion":"x.io/v1"}],"preferredVersion":{"groupVersion":"x.io/v1"}},
+            {"name":"gone.io","versions":[{"groupVersion":"gone.io/v1"}]}]}"#,
         ),
         (
             "/api/v1",
@@ -482,6 +483,7 @@ async fn both_forms_of_discovery_are_read() {
     let old = client.resources().await.unwrap();
     assert_eq!(new.resources, old.resources);
     assert_eq!((new.resources.len(), &*new.resources[0].kind), (1, "Pod"));
+    assert_eq!(old.failed.len(), 1, "what is not found is not served");
     assert_eq!(
         (&*new.failed[0].0, &*old.failed[0].0),
         ("x.io/v1", "x.io/v1")
