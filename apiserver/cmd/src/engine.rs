@@ -9,7 +9,7 @@ use clap::Args;
 use flotilla_http::Check;
 use metrics::{Figure, Shape};
 use storage::etcd::{self, Etcd, Tls};
-use storage::{Embedded, Range, Store};
+use storage::{Embedded, Error, Range, Store};
 
 /// Which engine, and how.
 #[derive(Clone, Debug)]
@@ -112,7 +112,12 @@ impl Engine {
             }
             Choice::Etcd(options) => {
                 let opened = Box::pin(Etcd::open(options.clone())).await;
-                let etcd = Arc::new(opened.context("cannot use etcd")?);
+                let etcd = Arc::new(opened.map_err(|error| match error {
+                    Error::Unavailable(why) | Error::Fatal(why) => {
+                        anyhow!("cannot use etcd: {why}")
+                    }
+                    other => anyhow!("cannot use etcd: {other}"),
+                })?);
                 Box::pin(refuse_foreign(&*etcd, options)).await?;
                 Ok(Self {
                     store: Arc::clone(&etcd) as Arc<dyn Store>,

@@ -1,0 +1,57 @@
+//! Promises that must hold while parts fail, each over real etcd and the real binary.
+//!
+//! | module | what fails |
+//! |---|---|
+//! | `nodes` | members of an etcd cluster, and the network to them |
+//! | `refused` | the start: what etcd is not there or not ours |
+//! | `fresh` | nothing: what one replica wrote, the other lists |
+//!
+//! `history` holds what was recorded against what etcd remembers. What takes longer
+//! than half a minute runs with FLOTILLA_SLOW=1.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod fresh;
+mod history;
+mod nodes;
+mod refused;
+
+use std::path::{Path, PathBuf};
+
+use harness::{Process, Server};
+use tempfile::TempDir;
+
+fn slow() -> bool {
+    std::env::var_os("FLOTILLA_SLOW").is_some_and(|v| v == "1")
+}
+
+/// `flotilla serve` on an etcd.
+struct Replica {
+    server: Server,
+    /// Killed when this is dropped.
+    _process: Process,
+    _dir: TempDir,
+}
+
+impl Replica {
+    /// Must be called where tokio runs.
+    fn start(name: &str, servers: &str, more: &[&str]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("data").display().to_string();
+        let mut arguments = vec!["serve", "--data-dir", &data, "--listen", "127.0.0.1:0"];
+        arguments.extend(["--etcd-servers", servers]);
+        arguments.extend(more);
+        let log = dir.path().join("log");
+        let (process, _) = Process::start(env!("CARGO_BIN_EXE_flotilla"), &arguments, &log);
+        let kubeconfig: PathBuf = Path::new(&data).join("kubeconfig");
+        Self {
+            server: Server::connect(name, &kubeconfig),
+            _process: process,
+            _dir: dir,
+        }
+    }
+}

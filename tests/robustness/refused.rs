@@ -1,0 +1,126 @@
+//! Starts that cannot be: each ends with one line that says why.
+
+use std::path::Path;
+use std::process::Command;
+
+use harness::{Etcd, etcd};
+
+use crate::{Replica, slow};
+
+/// Runs `flotilla serve` to its end; what it says.
+fn refused(servers: &str, more: &[&str]) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let out = Command::new(env!("CARGO_BIN_EXE_flotilla"))
+        .args(["serve", "--listen", "127.0.0.1:0", "--data-dir"])
+        .arg(dir.path())
+        .args(["--etcd-servers", servers])
+        .args(more)
+        .output()
+        .unwrap();
+    assert!(!out.status.success());
+    assert!(out.stdout.is_empty(), "nothing is ready");
+    let said = String::from_utf8(out.stderr).unwrap();
+    let errors: Vec<&str> = said.lines().filter(|l| l.starts_with("error: ")).collect();
+    assert_eq!(errors.len(), 1, "{said}");
+    assert!(said.ends_with(&format!("{}\n", errors[0])), "{said}");
+    errors[0].to_owned()
+}
+
+fn check(said: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(said.contains(part), "{part:?} is not in: {said}");
+    }
+}
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}
+
+#[tokio::test]
+async fn certificates_must_fit() {
+    let Some(etcd) = Etcd::start_tls(etcd::NEW, 1) else {
+        return;
+    };
+    let tls = etcd.tls().unwrap();
+    let servers = etcd.endpoints();
+    let (ca, certificate, key) = (text(&tls.ca), text(&tls.certificate), text(&tls.key));
+    let right = [
+        "--etcd-cafile",
+        &ca,
+        "--etcd-certfile",
+        &certificate,
+        "--etcd-keyfile",
+        &key,
+    ];
+    let replica = Replica::start("tls", &servers, &right);
+    replica.server.api.raw("/readyz").await.unwrap();
+
+    // Nobody we trust has signed the server's certificate.
+    let said = refused(&servers, &right[2..]);
+    let parts = [
+        "error: cannot use etcd: etcd at ",
+        &servers,
+        "invalid peer certificate",
+    ];
+    check(&said, &parts);
+    // The server wants ours.
+    let said = refused(&servers, &right[..2]);
+    check(&said, &["cannot use etcd", &servers, "CertificateRequired"]);
+    if slow() {
+        // It speaks TLS, and says nothing to who does not.
+        let plain = servers.replace("https://", "http://");
+        check(&refused(&plain, &[]), &["cannot use etcd", &plain]);
+    }
+    let said = refused(&servers, &["--etcd-cafile", "/nowhere/ca.crt"]);
+    check(&said, &["--etcd-cafile", "/nowhere/ca.crt", "No such file"]);
+    let said = refused(&servers, &["--etcd-cafile", &key]);
+    check(&said, &["cannot use etcd"]);
+}
+
+#[test]
+fn another_programs_data_is_left_alone() {
+    let Some(etcd) = Etcd::start(etcd::OLD, 1) else {
+        return;
+    };
+    etcd.ctl(&["put", "/registry/namespaces/default", "k8s\u{1}protobuf"]);
+    let said = refused(&etcd.endpoints(), &[]);
+    check(&said, &["/registry", "another program", "--etcd-prefix"]);
+    let keys = etcd.ctl(&["get", "/", "--prefix", "--keys-only"]);
+    assert_eq!(keys.trim(), "/registry/namespaces/default");
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let replica = Replica::start("beside", &etcd.endpoints(), &["--etcd-prefix", "/flotilla"]);
+        replica.server.api.raw("/readyz").await.unwrap();
+    });
+    let keys = etcd.ctl(&["get", "/", "--prefix", "--keys-only"]);
+    let ours = |key: &&str| key.starts_with("/flotilla/");
+    let keys: Vec<&str> = keys.lines().filter(|k| !k.is_empty()).collect();
+    assert!(keys.iter().filter(|k| ours(k)).count() > 10);
+    assert_eq!(keys.iter().filter(|k| !ours(k)).count(), 1, "{keys:?}");
+}
+
+#[test]
+fn urls_must_be_urls() {
+    let said = refused("127.0.0.1:2379", &[]);
+    check(
+        &said,
+        &["cannot use etcd", "127.0.0.1:2379", "https://HOST:PORT"],
+    );
+}
+
+/// It may be starting just now: half a minute is waited, and said.
+#[test]
+fn nobody_there() {
+    if !slow() {
+        return;
+    }
+    let nobody = format!("http://127.0.0.1:{}", harness::port::free());
+    let said = refused(&nobody, &[]);
+    check(
+        &said,
+        &["cannot use etcd", &nobody, "did not answer within 30 s"],
+    );
+}
