@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{completion, demo, join, member, serve, unjoin, up, version};
+use crate::{completion, demo, install, join, member, serve, unjoin, up, version};
 
 /// A multi-cluster Kubernetes control plane in one process.
 #[derive(Parser)]
@@ -31,6 +31,10 @@ pub(crate) enum Command {
     Serve(Box<serve::Arguments>),
     /// Run a simulated member cluster: an API server with hollow nodes.
     Member(member::Arguments),
+    /// Install Flotilla into a cluster, or print what would do so.
+    Install(install::InstallArguments),
+    /// Take Flotilla out of a cluster.
+    Uninstall(install::UninstallArguments),
     /// Register a cluster with the control plane.
     Join(join::Arguments),
     /// Remove a cluster from the control plane.
@@ -48,6 +52,8 @@ impl Command {
             Self::Demo(arguments) => Box::pin(demo::run(arguments)).await,
             Self::Serve(arguments) => Box::pin(serve::run(*arguments)).await,
             Self::Member(arguments) => Box::pin(member::run(arguments)).await,
+            Self::Install(arguments) => Box::pin(install::install(arguments)).await,
+            Self::Uninstall(arguments) => Box::pin(install::uninstall(arguments)).await,
             Self::Join(arguments) => Box::pin(join::run(arguments)).await,
             Self::Unjoin(arguments) => Box::pin(unjoin::run(arguments)).await,
             Self::Version(arguments) => version::run(&arguments),

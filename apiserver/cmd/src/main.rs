@@ -14,6 +14,7 @@ mod demo;
 mod duration;
 mod engine;
 mod figures;
+mod install;
 mod join;
 mod keys;
 mod leadership;

@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::fence::Fence;
+use crate::figures;
 
 static LEASES: Gvr = Gvr::constant("coordination.k8s.io", "v1", "leases");
 
@@ -106,6 +107,7 @@ impl Election {
         F: Fn(Term) -> Fut,
         Fut: Future<Output = ()>,
     {
+        figures::competes(&self.name);
         let mut candidate = Candidate {
             election: self,
             api: &**api,
@@ -116,6 +118,7 @@ impl Election {
             let won = shutdown.unless(candidate.acquire()).await;
             let Some(since) = won else { return };
             tracing::info!(lease = self.name, identity = self.identity, "leading");
+            let _told = figures::leads(&self.name);
             let token = shutdown.child();
             let fence = Fence::until(since + self.told());
             let leading = lead(Term {

@@ -110,6 +110,40 @@ static FAMILIES: LazyLock<Families> = LazyLock::new(|| {
     }
 });
 
+static LEADS: LazyLock<Family<Gauge, 1>> = LazyLock::new(|| {
+    metrics::process().gauges(
+        "leader_election_master_status",
+        "Whether this process holds the lease.",
+        NAME,
+    )
+});
+
+/// Tells that this process would hold a lease.
+pub(crate) fn competes(lease: &str) {
+    LEADS.with([lease]).set(0);
+}
+
+/// Tells that this process holds a lease, until the guard is dropped.
+pub(crate) fn leads(lease: &str) -> Counted {
+    Counted::new(&LEADS.with([lease]))
+}
+
+/// Counts one while it lives.
+pub(crate) struct Counted(Gauge);
+
+impl Counted {
+    fn new(gauge: &Gauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
 /// A queue's.
 pub(crate) struct OfQueue {
     pub(crate) depth: Gauge,
@@ -143,8 +177,8 @@ pub(crate) struct OfWorkers {
     worked: Histogram,
     time: Histogram,
     results: [Counter; 3],
-    pub(crate) active: Gauge,
-    pub(crate) workers: Gauge,
+    active: Gauge,
+    workers: Gauge,
     lag: Option<Histogram>,
 }
 
@@ -160,6 +194,16 @@ impl OfWorkers {
             workers: FAMILIES.workers.with(labels),
             lag: name.stage.map(|stage| FAMILIES.lags.with([stage])),
         })
+    }
+
+    /// A worker, as long as it is there.
+    pub(crate) fn worker(&self) -> Counted {
+        Counted::new(&self.workers)
+    }
+
+    /// A worker that has a key, as long as it does.
+    pub(crate) fn busy(&self) -> Counted {
+        Counted::new(&self.active)
     }
 
     /// Whether it is a step of propagation, whose lag is told.

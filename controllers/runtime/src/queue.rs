@@ -222,6 +222,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Queue<K> {
     /// Tells of this queue under a name from now on.
     pub(crate) fn measure(&self, name: Name) {
         let mut state = self.0.state.lock();
+        state.tell_no_more();
         let figures = OfQueue::new(name);
         figures.depth.add(state.ready as i64);
         state.figures = Some(figures);
@@ -317,6 +318,21 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Queue<K> {
     }
 }
 
+impl<K> State<K> {
+    fn tell_no_more(&mut self) {
+        if let Some(figures) = self.figures.take() {
+            figures.depth.sub(self.ready as i64);
+        }
+    }
+}
+
+/// Workers that are cut off close nothing.
+impl<K> Drop for State<K> {
+    fn drop(&mut self) {
+        self.tell_no_more();
+    }
+}
+
 impl<K: Clone + Eq + Hash> State<K> {
     /// Whether a waiting worker has something new to take.
     fn enter(&mut self, key: K, wait: Wait) -> bool {
@@ -398,9 +414,7 @@ impl<K: Clone + Eq + Hash> State<K> {
 
     fn close(&mut self) {
         self.closed = true;
-        if let Some(figures) = self.figures.take() {
-            figures.depth.sub(self.ready as i64);
-        }
+        self.tell_no_more();
     }
 
     fn take_from(&mut self, lane: Lane) -> Option<K> {

@@ -46,13 +46,13 @@ pub fn run_workers<K, E, F, Fut>(
         let figures = Arc::clone(&figures);
         let shutdown = tasks.shutdown().clone();
         tasks.spawn(async move {
-            figures.workers.inc();
+            let _worker = figures.worker();
             while let Some(Some(key)) = shutdown.unless(queue.get()).await {
                 let began = Instant::now();
-                figures.active.inc();
+                let busy = figures.busy();
                 let work = async { reconcile(key.clone()).await };
                 let outcome = AssertUnwindSafe(work).catch_unwind().await;
-                figures.active.dec();
+                drop(busy);
                 let ended = Instant::now();
                 let took = ended - began;
                 let failure = match outcome {
@@ -81,7 +81,6 @@ pub fn run_workers<K, E, F, Fut>(
                 }
                 queue.done(&key);
             }
-            figures.workers.dec();
             queue.close();
         });
     }

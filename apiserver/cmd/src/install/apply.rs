@@ -1,0 +1,119 @@
+//! Brings the manifests into a cluster.
+
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use client::{Api, At, Error, Patch, WriteOptions};
+use machinery::{Gvr, Object};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::manifests::{NAME, resource};
+use crate::output;
+
+pub(super) static DEPLOYMENTS: Gvr = Gvr::constant("apps", "v1", "deployments");
+const LOOK: Duration = Duration::from_millis(500);
+
+fn text<'a>(object: &'a Value, field: &str) -> &'a str {
+    object["metadata"][field].as_str().unwrap_or_default()
+}
+
+/// Applies objects in their order; says of each what became of it.
+pub(super) async fn all(host: &dyn Api, objects: Vec<Value>, dry_run: bool) -> anyhow::Result<()> {
+    for mut object in objects {
+        if object["kind"] == "PodDisruptionBudget" {
+            object["apiVersion"] = budgets(host).await?.into();
+        }
+        let resource = resource(&object)?;
+        let (namespace, name) = (text(&object, "namespace"), text(&object, "name"));
+        let shown = format!("{} {name}", object["kind"].as_str().unwrap_or_default());
+        let at = At::one(&resource, namespace, name);
+        let outcome = one(host, at, &object, dry_run).await;
+        match outcome {
+            // Where nothing is really made, its namespace is not there either.
+            Err(Error::Status(status)) if dry_run && status.code == 404 => {
+                output::progress(format!("{shown} not checked: {status}"));
+            }
+            outcome => {
+                let done = outcome.with_context(|| shown.clone())?;
+                output::progress(format!("{shown} {done}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Before Kubernetes 1.21 budgets were served in a version of their own.
+async fn budgets(host: &dyn Api) -> anyhow::Result<&'static str> {
+    match host.raw("/apis/policy/v1").await {
+        Ok(_) => Ok("policy/v1"),
+        Err(e) if e.is_not_found() => Ok("policy/v1beta1"),
+        Err(e) => Err(e).context("the versions of policy"),
+    }
+}
+
+async fn one(
+    host: &dyn Api,
+    at: At<'_>,
+    object: &Value,
+    dry_run: bool,
+) -> Result<&'static str, Error> {
+    let options = WriteOptions {
+        dry_run,
+        field_manager: "flotilla-install".into(),
+    };
+    let found = match host.get(at).await {
+        Ok(found) => found,
+        Err(e) if e.is_not_found() => {
+            let all = At::all(at.resource, at.namespace);
+            host.create(all, object.clone(), &options).await?;
+            return Ok("created");
+        }
+        Err(e) => return Err(e),
+    };
+    let patch = Patch::Merge(object.clone());
+    let patched = host.patch(at, patch, &options).await?;
+    Ok(if patched.revision() == found.revision() {
+        "unchanged"
+    } else {
+        "configured"
+    })
+}
+
+/// Waits until the Deployment has all its replicas.
+pub(super) async fn available(
+    host: &dyn Api,
+    namespace: &str,
+    wait: Duration,
+) -> anyhow::Result<()> {
+    output::progress(format!(
+        "waiting up to {} s for Deployment {NAME}",
+        wait.as_secs()
+    ));
+    let until = Instant::now() + wait;
+    loop {
+        let found = host.get(At::one(&DEPLOYMENTS, namespace, NAME)).await?;
+        let [wanted, ready] = replicas(&found)?;
+        if ready >= wanted {
+            return Ok(());
+        }
+        if Instant::now() >= until {
+            bail!(
+                "{ready} of {wanted} replicas are available after {} s; look at kubectl -n {namespace} describe pods",
+                wait.as_secs()
+            );
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Wanted, and available in the present form.
+fn replicas(deployment: &Object) -> anyhow::Result<[i64; 2]> {
+    let value = deployment.value()?;
+    let status = &value["status"];
+    let seen = status["observedGeneration"] == value["metadata"]["generation"];
+    let number = |field: &str| status[field].as_i64().unwrap_or(0);
+    let ready = number("availableReplicas").min(number("updatedReplicas"));
+    let wanted = value["spec"]["replicas"].as_i64().unwrap_or(1);
+    Ok([wanted, if seen { ready } else { 0 }])
+}

@@ -1,0 +1,188 @@
+//! Takes Flotilla out of a cluster.
+//!
+//! The order matters: as long as a process of ours runs it would take the end of a
+//! member's namespace for the end of what was propagated there, and an API that
+//! nobody answers for would keep every namespace from ending.
+
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use client::{Api, At, DeleteOptions, Error, ListOptions, Propagation};
+use machinery::{Gvr, Object};
+use openapi::karmada::labels::SYSTEM;
+use openapi::karmada::names::cluster_of_space;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::apply::DEPLOYMENTS;
+use super::manifests::NAME;
+use crate::output;
+
+static PODS: Gvr = Gvr::constant("", "v1", "pods");
+static NAMESPACES: Gvr = Gvr::constant("", "v1", "namespaces");
+static API_SERVICES: Gvr = Gvr::constant("apiregistration.k8s.io", "v1", "apiservices");
+static ROLE_BINDINGS: Gvr = Gvr::constant("rbac.authorization.k8s.io", "v1", "rolebindings");
+static CLUSTER_ROLE_BINDINGS: Gvr =
+    Gvr::constant("rbac.authorization.k8s.io", "v1", "clusterrolebindings");
+static CLUSTER_ROLES: Gvr = Gvr::constant("rbac.authorization.k8s.io", "v1", "clusterroles");
+const ADMISSION: &str = "admissionregistration.k8s.io";
+/// The namespace where `flotilla join` keeps the credentials of members.
+const MEMBERS: &str = "karmada-cluster";
+const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+const LOOK: Duration = Duration::from_millis(250);
+
+struct Removal<'a> {
+    host: &'a dyn Api,
+    namespace: &'a str,
+    until: Instant,
+}
+
+/// Removes everything; what is gone already is no error.
+pub(super) async fn all(host: &dyn Api, namespace: &str, wait: Duration) -> anyhow::Result<()> {
+    let removal = Removal {
+        host,
+        namespace,
+        until: Instant::now() + wait,
+    };
+    removal.stop().await?;
+    removal.unregister().await?;
+    removal.namespaces().await?;
+    removal
+        .delete(At::one(
+            &ROLE_BINDINGS,
+            "kube-system",
+            "flotilla-auth-reader",
+        ))
+        .await?;
+    for name in [NAME, "flotilla-auth-delegator"] {
+        let at = At::one(&CLUSTER_ROLE_BINDINGS, "", name);
+        removal.delete(at).await?;
+    }
+    removal.delete(At::one(&CLUSTER_ROLES, "", NAME)).await
+}
+
+impl Removal<'_> {
+    /// Ends the processes.
+    async fn stop(&self) -> anyhow::Result<()> {
+        self.delete(At::one(&DEPLOYMENTS, self.namespace, NAME))
+            .await?;
+        let select = ListOptions {
+            label_selector: "app.kubernetes.io/name=flotilla,app.kubernetes.io/component=apiserver"
+                .into(),
+            ..ListOptions::default()
+        };
+        let at = At::all(&PODS, self.namespace);
+        loop {
+            let left = self.host.list(at, &select).await.context("pods")?.items;
+            if left.is_empty() {
+                return Ok(());
+            }
+            let names: Vec<&str> = left.iter().map(Object::name).collect();
+            let names = names.join(", ");
+            self.wait(|| format!("pods {names} still run; nothing else was removed"))
+                .await?;
+        }
+    }
+
+    /// Removes what leads requests of the cluster to us.
+    async fn unregister(&self) -> anyhow::Result<()> {
+        let ours = |object: &Object| {
+            let value = object.value().unwrap_or_default();
+            leads_to(&value["spec"]["service"], self.namespace)
+        };
+        self.delete_where(&API_SERVICES, ours).await?;
+        for resource in [
+            "validatingwebhookconfigurations",
+            "mutatingwebhookconfigurations",
+            "validatingadmissionpolicybindings",
+            "validatingadmissionpolicies",
+        ] {
+            let resource = Gvr::new(ADMISSION, "v1", resource);
+            let ours = |object: &Object| {
+                let value = object.value().unwrap_or_default();
+                let hooks = value["webhooks"].as_array().into_iter().flatten();
+                let mut services = hooks.map(|hook| &hook["clientConfig"]["service"]);
+                object.head().label(MANAGED_BY) == Some(NAME)
+                    || services.any(|service| leads_to(service, self.namespace))
+            };
+            self.delete_where(&resource, ours).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes the namespaces of members, and ours with everything in it.
+    async fn namespaces(&self) -> anyhow::Result<()> {
+        let ours = |object: &Object| {
+            let name = object.name();
+            let made = object.head().label(SYSTEM) == Some("true");
+            name == self.namespace || made && (name == MEMBERS || cluster_of_space(name).is_some())
+        };
+        self.delete_where(&NAMESPACES, ours).await?;
+        loop {
+            let all = self.list(&NAMESPACES).await?;
+            let left: Vec<&str> = all.iter().filter(|o| ours(o)).map(Object::name).collect();
+            if left.is_empty() {
+                return Ok(());
+            }
+            let names = left.join(", ");
+            self.wait(|| {
+                format!(
+                    "namespaces {names} are still there; look at their status, then run this again"
+                )
+            })
+            .await?;
+        }
+    }
+
+    async fn list(&self, resource: &Gvr) -> anyhow::Result<Vec<Object>> {
+        let listed = self
+            .host
+            .list(At::all(resource, ""), &ListOptions::default())
+            .await;
+        match listed {
+            Ok(list) => Ok(list.items),
+            // A kind that this cluster does not have.
+            Err(e) if e.is_not_found() => Ok(Vec::new()),
+            Err(e) => Err(e).with_context(|| resource.resource.to_string()),
+        }
+    }
+
+    async fn delete_where(
+        &self,
+        resource: &Gvr,
+        which: impl Fn(&Object) -> bool,
+    ) -> anyhow::Result<()> {
+        for object in self.list(resource).await?.iter().filter(|o| which(o)) {
+            self.delete(At::of(resource, object)).await?;
+        }
+        Ok(())
+    }
+
+    async fn delete(&self, at: At<'_>) -> anyhow::Result<()> {
+        let options = DeleteOptions {
+            propagation: Some(Propagation::Background),
+            ..DeleteOptions::default()
+        };
+        let shown = format!("{} {}", at.resource.resource, at.name);
+        match self.host.delete(at, &options).await {
+            Ok(_) => output::progress(format!("{shown} deleted")),
+            Err(Error::Status(status)) if status.code == 404 => {}
+            Err(e) => return Err(e).context(shown),
+        }
+        Ok(())
+    }
+
+    /// A moment; an error with these words when the time is over.
+    async fn wait(&self, why: impl Fn() -> String) -> anyhow::Result<()> {
+        if Instant::now() >= self.until {
+            bail!(why());
+        }
+        tokio::time::sleep(LOOK).await;
+        Ok(())
+    }
+}
+
+/// Whether a reference to a Service means ours.
+fn leads_to(service: &Value, namespace: &str) -> bool {
+    service["name"] == NAME && service["namespace"] == *namespace
+}

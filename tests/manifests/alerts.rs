@@ -1,0 +1,153 @@
+//! The rules as `promtool` sees them: they are well formed, and each alert fires on
+//! series made for it and keeps still otherwise.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use harness::tools;
+use serde_json::{Value, json};
+
+use crate::rules;
+
+/// An alert, series that it is about, and when it must fire.
+struct Case {
+    alert: &'static str,
+    /// Series with their values, in promtool's notation, one value a minute.
+    series: &'static [(&'static str, &'static str)],
+    at: &'static str,
+    /// Labels of the alert beside its severity.
+    labels: &'static [(&'static str, &'static str)],
+    severity: &'static str,
+}
+
+const fn case(
+    alert: &'static str,
+    series: &'static [(&'static str, &'static str)],
+    at: &'static str,
+    labels: &'static [(&'static str, &'static str)],
+    severity: &'static str,
+) -> Case {
+    Case {
+        alert,
+        series,
+        at,
+        labels,
+        severity,
+    }
+}
+
+const WARNING: &str = "warning";
+const CRITICAL: &str = "critical";
+const JOB: (&str, &str) = ("job", "flotilla");
+const M1: (&str, &str) = ("member_cluster", "m1");
+
+#[rustfmt::skip]
+const CASES: &[Case] = &[
+    case("FlotillaDown", &[("up{job='flotilla',instance='a'}", "0x10")], "5m", &[], CRITICAL),
+    case("FlotillaReplicaDown", &[("up{job='flotilla',instance='a'}", "0x10"), ("up{job='flotilla',instance='b'}", "1x10")], "8m", &[JOB, ("instance", "a")], WARNING),
+    case("FlotillaNoLeader", &[("leader_election_master_status{job='flotilla',name='flotilla',instance='a'}", "0x10")], "5m", &[], CRITICAL),
+    case("FlotillaErrorBudgetBurn", &[("apiserver_request_total{job='flotilla',code='500',verb='GET'}", "0+30x90"), ("apiserver_request_total{job='flotilla',code='200',verb='GET'}", "0+70x90")], "10m", &[], CRITICAL),
+    case("FlotillaRequestsSlow", &[("apiserver_request_sli_duration_seconds_bucket{job='flotilla',verb='PUT',le='1'}", "0+0x30"), ("apiserver_request_sli_duration_seconds_bucket{job='flotilla',verb='PUT',le='2'}", "0+60x30"), ("apiserver_request_sli_duration_seconds_bucket{job='flotilla',verb='PUT',le='+Inf'}", "0+60x30")], "20m", &[("verb", "PUT")], WARNING),
+    case("FlotillaRequestsTerminated", &[("apiserver_request_terminations_total{job='flotilla',code='429'}", "0+30x30"), ("apiserver_request_total{job='flotilla',code='429'}", "0+60x30")], "20m", &[], WARNING),
+    case("FlotillaRequestPanics", &[("apiserver_request_aborts_total{job='flotilla',instance='a'}", "0x5 1x5")], "8m", &[JOB, ("instance", "a")], WARNING),
+    case("FlotillaHealthcheckFailing", &[("kubernetes_healthcheck{job='flotilla',type='readyz',name='etcd',instance='a'}", "0x20")], "10m", &[("instance", "a"), ("name", "etcd")], WARNING),
+    case("FlotillaClientCertificateExpiration", &[("apiserver_client_certificate_expiration_seconds_count{job='flotilla'}", "0+10x30"), ("apiserver_client_certificate_expiration_seconds_bucket{job='flotilla',le='86400'}", "0+10x30"), ("apiserver_client_certificate_expiration_seconds_bucket{job='flotilla',le='+Inf'}", "0+10x30")], "20m", &[JOB], WARNING),
+    case("FlotillaVersionMismatch", &[("kubernetes_build_info{job='flotilla',git_version='a'}", "1x90"), ("kubernetes_build_info{job='flotilla',git_version='b'}", "1x90")], "80m", &[], WARNING),
+    case("FlotillaMemoryHigh", &[("process_resident_memory_bytes{job='flotilla',instance='a'}", "900000000x30")], "20m", &[JOB, ("instance", "a")], WARNING),
+    case("FlotillaStoreSlow", &[("etcd_request_duration_seconds_bucket{job='flotilla',operation='update',le='0.6'}", "0+0x30"), ("etcd_request_duration_seconds_bucket{job='flotilla',operation='update',le='1'}", "0+60x30"), ("etcd_request_duration_seconds_bucket{job='flotilla',operation='update',le='+Inf'}", "0+60x30")], "20m", &[("operation", "update")], WARNING),
+    case("FlotillaStoreErrors", &[("etcd_request_errors_total{job='flotilla',operation='create'}", "0+1x30")], "15m", &[("operation", "create")], CRITICAL),
+    case("FlotillaStoreLarge", &[("apiserver_storage_size_bytes{job='flotilla'}", "7000000000x30")], "20m", &[], WARNING),
+    case("FlotillaWatchersTerminated", &[("apiserver_terminated_watchers_total{job='flotilla',group='apps',resource='deployments'}", "0+120x30")], "20m", &[("group", "apps"), ("resource", "deployments")], WARNING),
+    case("FlotillaClusterNotReady", &[("cluster_ready_state{job='flotilla',member_cluster='m1'}", "0x20")], "10m", &[M1], CRITICAL),
+    case("FlotillaClusterNodesNotReady", &[("cluster_ready_node_number{job='flotilla',member_cluster='m1'}", "1x30"), ("cluster_node_number{job='flotilla',member_cluster='m1'}", "2x30")], "20m", &[M1], WARNING),
+    case("FlotillaClusterCallsFail", &[("flotilla_member_request_errors_total{job='flotilla',member_cluster='m1',reason='transport'}", "0+60x30")], "20m", &[M1, ("reason", "transport")], WARNING),
+    case("FlotillaClusterSlow", &[("flotilla_member_requests_in_flight{job='flotilla',member_cluster='m1'}", "2x30"), ("flotilla_member_requests_limit{job='flotilla',member_cluster='m1'}", "2x30")], "15m", &[M1], WARNING),
+    case("FlotillaPropagationSlow", &[("flotilla_propagation_lag_seconds_bucket{job='flotilla',stage='applied',le='10'}", "0+0x30"), ("flotilla_propagation_lag_seconds_bucket{job='flotilla',stage='applied',le='60'}", "0+60x30"), ("flotilla_propagation_lag_seconds_bucket{job='flotilla',stage='applied',le='+Inf'}", "0+60x30")], "20m", &[("stage", "applied")], WARNING),
+    case("FlotillaReconcileErrors", &[("controller_runtime_reconcile_total{job='flotilla',controller='execution',result='error'}", "0+60x60"), ("controller_runtime_reconcile_total{job='flotilla',controller='execution',result='success'}", "0+1x60")], "30m", &[("controller", "execution")], WARNING),
+    case("FlotillaQueueDeep", &[("workqueue_depth{job='flotilla',name='execution'}", "2000x30")], "20m", &[("name", "execution")], WARNING),
+    case("FlotillaBindingsUnschedulable", &[("scheduler_pending_bindings{job='flotilla',queue='unschedulable'}", "3x60")], "40m", &[], WARNING),
+    case("FlotillaSchedulingErrors", &[("karmada_scheduler_schedule_attempts_total{job='flotilla',result='error'}", "0+60x60"), ("karmada_scheduler_schedule_attempts_total{job='flotilla',result='scheduled'}", "0+1x60")], "30m", &[], WARNING),
+    case("FlotillaApplyErrors", &[("create_resource_to_cluster{job='flotilla',result='error',member_cluster='m1'}", "0+1x60")], "30m", &[M1], WARNING),
+];
+
+/// Everything that a rule says, so that promtool compares what fires and not how
+/// it is put.
+fn annotations(alert: &Value) -> bool {
+    let all = alert["annotations"].as_object();
+    ["summary", "description"].iter().all(|name| {
+        all.is_some_and(|a| {
+            a.get(*name)
+                .is_some_and(|t| !t.as_str().unwrap().is_empty())
+        })
+    })
+}
+
+fn alerts() -> Vec<Value> {
+    let rules = rules();
+    let groups = rules["groups"].as_array().unwrap().iter();
+    let all = groups.flat_map(|g| g["rules"].as_array().unwrap().clone());
+    all.filter(|r| r["alert"].is_string()).collect()
+}
+
+#[test]
+fn every_alert_fires_on_what_it_is_there_for() {
+    let Some([promtool]) = tools(["promtool"]) else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let mut plain = rules();
+    let groups = plain["groups"].as_array_mut().unwrap().iter_mut();
+    for rule in groups.flat_map(|g| g["rules"].as_array_mut().unwrap()) {
+        rule.as_object_mut().unwrap().remove("annotations");
+    }
+    std::fs::write(dir.path().join("rules.yaml"), plain.to_string()).unwrap();
+    let tests: Vec<Value> = CASES.iter().map(unit).collect();
+    let file = json!({"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests});
+    let tests = dir.path().join("tests.yaml");
+    std::fs::write(&tests, file.to_string()).unwrap();
+    let run = |arguments: &[&str]| {
+        let out = Command::new(&promtool).args(arguments).output().unwrap();
+        let said = [out.stdout, out.stderr].concat();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&said));
+    };
+    let rules = dir.path().join("rules.yaml").display().to_string();
+    run(&["check", "rules", &rules]);
+    run(&["test", "rules", &tests.display().to_string()]);
+}
+
+/// A test of promtool: nothing fires at the start, the alert does at its time.
+fn unit(case: &Case) -> Value {
+    let quoted = |text: &str| text.replace('\'', "\"");
+    let series: Vec<Value> = case
+        .series
+        .iter()
+        .map(|(series, values)| json!({"series": quoted(series), "values": values}))
+        .collect();
+    let mut labels = json!({"severity": case.severity});
+    for (name, value) in case.labels {
+        labels[*name] = json!(value);
+    }
+    json!({
+        "interval": "1m",
+        "name": case.alert,
+        "input_series": series,
+        "alert_rule_test": [
+            {"eval_time": "0m", "alertname": case.alert, "exp_alerts": []},
+            {"eval_time": case.at, "alertname": case.alert, "exp_alerts": [{"exp_labels": labels}]},
+        ],
+    })
+}
+
+#[test]
+fn every_alert_has_words_and_a_case() {
+    let cases: BTreeSet<&str> = CASES.iter().map(|c| c.alert).collect();
+    for alert in alerts() {
+        let name = alert["alert"].as_str().unwrap();
+        assert!(cases.contains(name), "no case for {name}");
+        assert!(annotations(&alert), "{name} does not say what it means");
+        let severity = alert["labels"]["severity"].as_str();
+        assert!(matches!(severity, Some("warning" | "critical")), "{name}");
+    }
+    // Behind a kube-apiserver its objectives must not be mixed with ours.
+    assert!(!rules().to_string().contains("kube-apiserver"));
+}

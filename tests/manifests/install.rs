@@ -1,0 +1,400 @@
+//! The manifests and a real Kubernetes: kubectl takes them, what they allow is
+//! enough for Flotilla, and `flotilla uninstall` leaves nothing of it all.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use client::{At, Informers, ListOptions, Shutdown, Tasks};
+use harness::cluster::{FULL, Options};
+use harness::daemon::Kept;
+use harness::objects::{API_SERVICES, CLUSTERS, CONFIG_MAPS, NAMESPACES, config_map, policy};
+use harness::{Cluster, Daemon, Etcd, Process, Server, etcd, port, tools};
+use hollow::Hollow;
+use machinery::Gvr;
+use machinery::time::SystemClock;
+use serde_json::{Value, json};
+
+use crate::{BINARY, manifest};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const PAUSE: Duration = Duration::from_millis(50);
+const ACCOUNT: &str = "system:serviceaccount:flotilla-system:flotilla";
+/// Where things may be left behind.
+static PLACES: [Gvr; 8] = [
+    Gvr::constant("", "v1", "namespaces"),
+    Gvr::constant("apiregistration.k8s.io", "v1", "apiservices"),
+    Gvr::constant("rbac.authorization.k8s.io", "v1", "clusterroles"),
+    Gvr::constant("rbac.authorization.k8s.io", "v1", "clusterrolebindings"),
+    Gvr::constant("rbac.authorization.k8s.io", "v1", "roles"),
+    Gvr::constant("rbac.authorization.k8s.io", "v1", "rolebindings"),
+    Gvr::constant(
+        "admissionregistration.k8s.io",
+        "v1",
+        "validatingwebhookconfigurations",
+    ),
+    Gvr::constant(
+        "admissionregistration.k8s.io",
+        "v1",
+        "mutatingwebhookconfigurations",
+    ),
+];
+
+/// A cluster that Flotilla is installed into. Pods run on paper, so that
+/// Deployments become available.
+struct Host {
+    cluster: Cluster,
+    server: Server,
+    kubectl: PathBuf,
+    _kubelet: (Arc<Hollow>, Informers, Tasks),
+    _etcd: Etcd,
+}
+
+impl Host {
+    async fn start() -> Option<Self> {
+        let started = tokio::task::spawn_blocking(|| {
+            let [kubectl] = tools(["kubectl-new"])?;
+            let etcd = Etcd::start(etcd::NEW, 1)?;
+            let options = Options {
+                name: "host",
+                controllers: FULL,
+                flags: &[],
+            };
+            Some((Cluster::start(&options, &etcd)?, etcd, kubectl))
+        });
+        let (cluster, etcd, kubectl) = started.await.unwrap()?;
+        let tasks = Tasks::new(Shutdown::new());
+        let informers = Informers::new(&tasks);
+        let options = hollow::Options {
+            nodes: 1,
+            ready_after: Duration::from_millis(10),
+            controllers: false,
+            ..hollow::Options::default()
+        };
+        let clock = Arc::new(SystemClock);
+        let hollow = Hollow::start(cluster.api(), clock, options, &informers, &tasks);
+        let server = Server::connect("host", &cluster.kubeconfig);
+        server.until_there(&NAMESPACES, "", "default").await;
+        Some(Self {
+            _kubelet: (hollow.await.unwrap(), informers, tasks),
+            server,
+            cluster,
+            kubectl,
+            _etcd: etcd,
+        })
+    }
+
+    fn kubeconfig(&self) -> String {
+        self.cluster.kubeconfig.display().to_string()
+    }
+
+    /// `kubectl ARGUMENTS` with `input`, which must succeed; what it prints.
+    async fn kubectl(&self, arguments: &[&str], input: &str) -> String {
+        let mut command = Command::new(&self.kubectl);
+        let config = self.kubeconfig();
+        command.args(["--kubeconfig", &config]).args(arguments);
+        run(command, input.to_owned()).await
+    }
+
+    /// Kinds and names of what is there.
+    async fn inventory(&self) -> BTreeSet<String> {
+        let mut all = BTreeSet::new();
+        for place in &PLACES {
+            for object in self.server.list(place, "").await {
+                let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+                let (namespace, name) = (text("namespace"), text("name"));
+                all.insert(format!("{} {namespace}/{name}", place.resource));
+            }
+        }
+        all
+    }
+}
+
+async fn run(mut command: Command, input: String) -> String {
+    let done = tokio::task::spawn_blocking(move || {
+        let shown = format!("{command:?}");
+        let started = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        let mut child = started.unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let writing = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
+        let out = child.wait_with_output().unwrap();
+        let _ = writing.join();
+        let errors = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(out.status.success(), "{shown}: {errors}");
+        format!("{}{errors}", String::from_utf8_lossy(&out.stdout))
+    });
+    done.await.unwrap()
+}
+
+async fn flotilla(arguments: &[&str]) -> String {
+    let mut command = Command::new(BINARY);
+    command.args(arguments);
+    run(command, String::new()).await
+}
+
+/// Shows what is different alone.
+fn same(found: &BTreeSet<String>, wanted: &BTreeSet<String>) {
+    let more: Vec<&String> = found.difference(wanted).collect();
+    let less: Vec<&String> = wanted.difference(found).collect();
+    assert!(more.is_empty() && less.is_empty(), "+ {more:?}\n- {less:?}");
+}
+
+/// Objects by kind and name.
+fn objects(text: &str) -> BTreeMap<String, Value> {
+    let documents = text.split("\n---\n").map(|d| {
+        let object: Value = serde_saphyr::from_str(d).unwrap();
+        let namespace = object["metadata"]["namespace"].as_str().unwrap_or("");
+        let key = format!(
+            "{} {namespace}/{}",
+            object["kind"], object["metadata"]["name"]
+        );
+        (key, object)
+    });
+    documents.collect()
+}
+
+/// What a Kubernetes before 1.21 calls budgets.
+fn for_old(text: &str) -> String {
+    text.replace("apiVersion: policy/v1\n", "apiVersion: policy/v1beta1\n")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kustomize_builds_what_install_prints() {
+    let Some([kubectl]) = tools(["kubectl-new"]) else {
+        return;
+    };
+    let mut command = Command::new(kubectl);
+    command.arg("kustomize").arg(manifest("install"));
+    let built = objects(&run(command, String::new()).await);
+    let printed = objects(&flotilla(&["install"]).await);
+    assert_eq!(built, printed);
+    let listed = flotilla(&["install", "--output", "json"]).await;
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    assert_eq!(listed["items"].as_array().unwrap().len(), printed.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_monitoring_manifests_are_built() {
+    let Some([kubectl]) = tools(["kubectl-new"]) else {
+        return;
+    };
+    let mut command = Command::new(kubectl);
+    command.arg("kustomize").arg(manifest("monitoring"));
+    let built = objects(&run(command, String::new()).await);
+    let kinds: BTreeSet<&str> = built
+        .values()
+        .map(|o| o["kind"].as_str().unwrap())
+        .collect();
+    for kind in [
+        "ServiceMonitor",
+        "PrometheusRule",
+        "ConfigMap",
+        "ClusterRole",
+    ] {
+        assert!(kinds.contains(kind), "{kinds:?}");
+    }
+    // The monitor finds the Service, and no other one.
+    let monitor = built
+        .values()
+        .find(|o| o["kind"] == "ServiceMonitor")
+        .unwrap();
+    let wanted = &monitor["spec"]["selector"]["matchLabels"];
+    let installed = objects(&flotilla(&["install"]).await);
+    let services = installed.values().filter(|o| o["kind"] == "Service");
+    let found: Vec<&Value> = services
+        .filter(|s| {
+            let labels = &s["metadata"]["labels"];
+            labels["app.kubernetes.io/name"] == wanted["app.kubernetes.io/name"]
+                && labels["app.kubernetes.io/component"].is_null()
+        })
+        .collect();
+    assert_eq!(found.len(), 1);
+    let port = &monitor["spec"]["endpoints"][0]["port"];
+    assert_eq!(found[0]["spec"]["ports"][0]["name"], *port);
+}
+
+/// Two stories on one host: with kubectl, and with the program alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_installed_is_enough_and_goes_without_a_trace() {
+    let Some(host) = Host::start().await else {
+        return;
+    };
+    let before = host.inventory().await;
+    let config = host.kubeconfig();
+
+    let printed = for_old(&flotilla(&["install"]).await);
+    host.kubectl(&["create", "namespace", "flotilla-system"], "")
+        .await;
+    let checked = host
+        .kubectl(&["apply", "--dry-run=server", "-f", "-"], &printed)
+        .await;
+    let count = checked.matches("(server dry run)").count();
+    assert_eq!(count, objects(&printed).len(), "{checked}");
+    host.kubectl(&["apply", "-f", "-"], &printed).await;
+    host.kubectl(
+        &[
+            "-n",
+            "flotilla-system",
+            "rollout",
+            "status",
+            "deployment/flotilla",
+        ],
+        "",
+    )
+    .await;
+    propagates(&host).await;
+    let said = flotilla(&["uninstall", "--kubeconfig", &config]).await;
+    assert!(
+        said.contains("apiservices v1alpha1.cluster.karmada.io deleted"),
+        "{said}"
+    );
+    assert!(
+        said.contains("namespaces karmada-es-member1 deleted"),
+        "{said}"
+    );
+    same(&host.inventory().await, &before);
+
+    let checked = flotilla(&["install", "--apply", "--dry-run", "--kubeconfig", &config]).await;
+    assert!(checked.contains("can be installed (dry run)"), "{checked}");
+    same(&host.inventory().await, &before);
+    let apply = [
+        "install",
+        "--apply",
+        "--kubeconfig",
+        &config,
+        "--namespace",
+        "fleet",
+    ];
+    let said = flotilla(&[&apply[..], &["--replicas", "3"]].concat()).await;
+    assert!(said.contains("Deployment flotilla created"), "{said}");
+    assert!(
+        said.contains("Flotilla is installed in namespace fleet"),
+        "{said}"
+    );
+    let again = flotilla(&[&apply[..], &["--replicas", "3"]].concat()).await;
+    assert!(
+        !again.contains("created") && !again.contains("configured"),
+        "{again}"
+    );
+    // What only looks like ours is somebody else's.
+    host.server.namespace("karmada-es-other").await;
+    let mut wanted = before.clone();
+    wanted.insert("namespaces /karmada-es-other".into());
+    let gone = flotilla(&["uninstall", "--kubeconfig", &config, "--namespace", "fleet"]).await;
+    assert!(gone.contains("namespaces fleet deleted"), "{gone}");
+    same(&host.inventory().await, &wanted);
+    let gone = flotilla(&["uninstall", "--kubeconfig", &config, "--namespace", "fleet"]).await;
+    assert!(
+        !gone.contains("deleted"),
+        "nothing is left to delete: {gone}"
+    );
+}
+
+/// Flotilla as the account that was installed, beside the pods on paper: it serves
+/// through the host and propagates, and nothing that it needs is refused.
+async fn propagates(host: &Host) {
+    let dir = Kept::new();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let groups = [
+        "system:serviceaccounts",
+        "system:serviceaccounts:flotilla-system",
+        "system:authenticated",
+    ];
+    let account = host.cluster.user(ACCOUNT, &groups);
+    let port = port::free();
+    lead_here(host, port).await;
+    let program = Path::new(BINARY);
+    let arguments = [
+        "-v=1".into(),
+        "serve".into(),
+        format!("--kubeconfig={}", account.display()),
+        "--service-namespace=flotilla-system".into(),
+        format!("--service-port={port}"),
+        format!("--listen=127.0.0.1:{port}"),
+        format!("--data-dir={}", path("data")),
+        "--leader-elect=true".into(),
+    ];
+    let log = dir.path().join("flotilla.log");
+    let served = Daemon::start(program, arguments.into(), &log);
+    for name in ["v1alpha1.cluster.karmada.io", "v1alpha1.policy.karmada.io"] {
+        host.server
+            .until(&API_SERVICES, "", name, "available", |s| {
+                harness::server::condition(s, "Available")["status"] == "True"
+            })
+            .await;
+    }
+    // The host routes a moment after it has said so.
+    let end = Instant::now() + PATIENCE;
+    while !routes(host).await {
+        assert!(Instant::now() < end, "the host does not route");
+        tokio::time::sleep(PAUSE).await;
+    }
+    let member = [
+        "member",
+        "--listen",
+        "127.0.0.1:0",
+        "--dir",
+        &path("member"),
+    ];
+    let (_member, _) = Process::start(BINARY, &member, &dir.path().join("member.log"));
+    let kubeconfig = dir.path().join("member/kubeconfig");
+    let of_member = kubeconfig.display().to_string();
+    let config = host.kubeconfig();
+    let join = ["join", "member1", "--kubeconfig", &config];
+    flotilla(&[&join[..], &["--cluster-kubeconfig", &of_member]].concat()).await;
+    host.server.until_ready("member1").await;
+    let map = config_map("default", "settings", "v");
+    let policy = policy("default", "settings", &map, &["member1"]);
+    host.server.create(policy).await;
+    host.server.create(map).await;
+    let member = Server::connect("member1", &kubeconfig);
+    member
+        .until_there(&CONFIG_MAPS, "default", "settings")
+        .await;
+    let told = std::fs::read_to_string(&log).unwrap();
+    assert!(!told.contains("forbidden"), "{told}");
+    drop(served);
+    host.kubectl(
+        &[
+            "-n",
+            "default",
+            "delete",
+            "configmap",
+            "settings",
+            "--ignore-not-found",
+        ],
+        "",
+    )
+    .await;
+    // What is in a member stays there, whatever becomes of its control plane.
+    member
+        .until_there(&CONFIG_MAPS, "default", "settings")
+        .await;
+}
+
+/// Whether the host passes requests on.
+async fn routes(host: &Host) -> bool {
+    let options = ListOptions::default();
+    let listed = host.server.api.list(At::all(&CLUSTERS, ""), &options);
+    listed.await.is_ok()
+}
+
+/// Has the installed Service lead to a port of this machine: there is no network of
+/// pods.
+async fn lead_here(host: &Host, port: u16) {
+    let here = json!({"apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": "flotilla", "namespace": "flotilla-system",
+                     "labels": {"app.kubernetes.io/name": "flotilla"}},
+        "spec": {"type": "ExternalName", "externalName": "localhost",
+                 "ports": [{"port": port, "name": "https"}]}});
+    let delete = ["-n", "flotilla-system", "delete", "service", "flotilla"];
+    host.kubectl(&delete, "").await;
+    host.server.create(here).await;
+}

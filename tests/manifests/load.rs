@@ -1,0 +1,106 @@
+//! What a fleet of two members is given to do, so that everything that can be told
+//! of it has something to tell: changes that succeed, changes that cannot, clients
+//! that may and clients that may not.
+
+use std::path::Path;
+use std::time::Duration;
+
+use client::{At, ListOptions, WatchOptions};
+use futures_util::StreamExt;
+use harness::Server;
+use harness::objects::{
+    BINDINGS, CONFIG_MAPS, DEPLOYMENTS, PODS, config_map, deployment, divided, policy,
+};
+use serde_json::json;
+
+const NAMESPACE: &str = "load";
+const DEPLOYS: usize = 8;
+const ROUND: Duration = Duration::from_millis(300);
+
+/// Makes the first objects.
+pub(crate) async fn begin(control: &Server) {
+    control.namespace(NAMESPACE).await;
+    for n in 0..DEPLOYS {
+        let name = format!("web{n}");
+        let object = deployment(NAMESPACE, &name, 2);
+        let weights = [("member1", 1), ("member2", 1)];
+        control
+            .create(divided(NAMESPACE, &name, &object, &weights))
+            .await;
+        control.create(object).await;
+    }
+    let lost = deployment(NAMESPACE, "lost", 1);
+    control
+        .create(policy(NAMESPACE, "lost", &lost, &["nowhere"]))
+        .await;
+    control.create(lost).await;
+}
+
+/// One round of changes; `n` tells rounds apart.
+pub(crate) async fn round(control: &Server, n: i64) {
+    let one = format!("web{}", n as usize % DEPLOYS);
+    let replicas = json!({"spec": {"replicas": 2 + n % 3}});
+    control.merge(&DEPLOYMENTS, NAMESPACE, &one, replicas).await;
+    // A placement that nothing fits is looked at again when it changes.
+    let annotated = json!({"spec": {"replicas": 1 + n % 2}});
+    control
+        .merge(&DEPLOYMENTS, NAMESPACE, "lost", annotated)
+        .await;
+    let name = format!("map{n}");
+    let map = config_map(NAMESPACE, &name, "v");
+    control
+        .create(policy(NAMESPACE, &name, &map, &["member1", "member2"]))
+        .await;
+    control.create(map).await;
+    control.list(&PODS, "").await;
+    control.list(&BINDINGS, NAMESPACE).await;
+    control.list(&DEPLOYMENTS, NAMESPACE).await;
+    let fresh = ListOptions {
+        limit: 2,
+        ..ListOptions::default()
+    };
+    let _ = control
+        .api
+        .list(At::all(&DEPLOYMENTS, NAMESPACE), &fresh)
+        .await;
+    if n > 2 {
+        let old = format!("map{}", n - 2);
+        control.delete(&CONFIG_MAPS, NAMESPACE, &old).await;
+        let replaced = control.get(&DEPLOYMENTS, NAMESPACE, &one).await.unwrap();
+        let at = At::one(&DEPLOYMENTS, NAMESPACE, &one);
+        let options = client::WriteOptions::default();
+        // Somebody else may have changed it: that is load, too.
+        let _ = control.api.update(at, replaced, &options).await;
+    }
+    tokio::time::sleep(ROUND).await;
+}
+
+/// Watches as a client does, until dropped.
+pub(crate) fn watch(control: &Server) -> tokio::task::JoinHandle<()> {
+    let api = control.api.clone();
+    tokio::spawn(async move {
+        let options = WatchOptions::default();
+        let watch = api.watch(At::all(&DEPLOYMENTS, ""), &options);
+        if let Ok(mut events) = watch.await {
+            while events.next().await.is_some() {}
+        }
+    })
+}
+
+/// Requests without credentials, and with ones that nobody knows.
+pub(crate) async fn strangers(kubeconfig: &Path, dir: &Path) {
+    let text = std::fs::read_to_string(kubeconfig).unwrap();
+    let mut file: serde_json::Value = serde_saphyr::from_str(&text).unwrap();
+    for (n, user) in [json!({}), json!({"token": "nobody"})]
+        .into_iter()
+        .enumerate()
+    {
+        file["users"][0]["user"] = user;
+        let path = dir.join(format!("stranger{n}"));
+        std::fs::write(&path, file.to_string()).unwrap();
+        let stranger = Server::connect("a stranger", &path);
+        let options = ListOptions::default();
+        let refused = stranger.api.list(At::all(&PODS, ""), &options);
+        assert!(refused.await.is_err());
+    }
+}
