@@ -4,6 +4,7 @@
 //! more than their status. Pure.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use machinery::Object;
@@ -63,6 +64,21 @@ pub(crate) fn same_but_status(old: &Object, new: &Object) -> bool {
     }
 }
 
+/// What [`same_but_status`] compares, and whose it is, as one number.
+pub(crate) fn fingerprint(object: &Object) -> u64 {
+    let head = object.head();
+    let mut hasher = DefaultHasher::new();
+    (&head.uid, head.deleting, &head.labels, head.generation).hash(&mut hasher);
+    if head.generation > 0 {
+        Extra::of(object)
+            .annotations()
+            .for_each(|entry| entry.hash(&mut hasher));
+    } else if let Ok(value) = object.value() {
+        content(value).to_string().hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
 fn content(mut object: Value) -> Value {
     if let Some(fields) = object.as_object_mut() {
         fields.remove("status");
@@ -115,6 +131,11 @@ mod tests {
         );
         assert_eq!(same_but_status(&a, &b), status_only, "{old} {new}");
         assert_eq!(changed_by_us(&a, &b), ours, "{old} {new}");
+        assert_eq!(
+            fingerprint(&a) == fingerprint(&b),
+            status_only,
+            "{old} {new}"
+        );
     }
 
     #[test]

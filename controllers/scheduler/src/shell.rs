@@ -511,7 +511,14 @@ fn binding_differs(
     targets: &[TargetCluster],
 ) -> Result<bool, Error> {
     let applied = binding.metadata.annotations.get(labels::APPLIED_PLACEMENT);
-    Ok(binding.spec.clusters != targets || applied != Some(&placement_text(placement)?))
+    Ok(!same_targets(&binding.spec.clusters, targets)
+        || applied != Some(&placement_text(placement)?))
+}
+
+/// The order tells how the clusters ranked when they were chosen; that it would be
+/// another one today moves nothing.
+fn same_targets(old: &[TargetCluster], new: &[TargetCluster]) -> bool {
+    old.len() == new.len() && new.iter().all(|t| old.contains(t))
 }
 
 fn scheduled_condition(binding: &Binding) -> Option<&Condition> {

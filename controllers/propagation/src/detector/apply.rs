@@ -16,6 +16,7 @@ use super::matching::Policy;
 use super::shell::{Carried, Cause, Detector};
 use crate::figures::FIGURES;
 use crate::kinds::Served;
+use crate::meta::fingerprint;
 use crate::templates::Key;
 use crate::works::{BINDINGS, CLUSTER_BINDINGS};
 
@@ -44,7 +45,7 @@ impl Detector {
             return Ok(Action::Done);
         }
         let carried = Carried {
-            template: template.revision(),
+            template: fingerprint(&template),
             policy: policy.object.uid().to_owned(),
             generation: policy.object.head().generation,
         };

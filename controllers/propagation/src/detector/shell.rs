@@ -39,7 +39,8 @@ static CLUSTER_OVERRIDES: Gvr =
 
 const BY_KIND: &str = "kind";
 const BY_CLAIM: &str = "claim";
-const TEMPLATE_WORKERS: usize = 5;
+/// A worker mostly waits for its two writes, and stores commit in groups.
+const TEMPLATE_WORKERS: usize = 8;
 const RETRY_LEAVING: Duration = Duration::from_secs(1);
 const EXTENSION_AUTH: &str = "kube-system/extension-apiserver-authentication";
 
@@ -52,10 +53,11 @@ pub(super) struct Cause {
     pub(super) ours: bool,
 }
 
-/// What a template was carried over from last, so that hearing of an own claim
-/// costs nothing.
+/// What a template was carried over from last, so that hearing of an own claim, or of
+/// a status that came meanwhile, costs nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Carried {
+    /// All but the status.
     pub(super) template: u64,
     pub(super) policy: String,
     pub(super) generation: i64,

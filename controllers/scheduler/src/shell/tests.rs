@@ -109,6 +109,23 @@ async fn a_binding_is_placed_and_told_so_once() {
 }
 
 #[tokio::test]
+async fn a_result_in_another_order_is_no_other_result() {
+    let plane = Plane::start(&["m1", "m2"], binding(json!({}))).await;
+    let mut done = plane.until(|b| condition(b).0 == "True").await;
+    let writes = plane.fake.writes().len();
+    done["metadata"]["generation"] = json!(9);
+    let clusters = done["spec"]["clusters"].as_array_mut().unwrap();
+    clusters.reverse();
+    let reversed = clusters.clone();
+    plane.fake.seed(&BINDINGS, done);
+    let seen = |b: &Value| b["status"]["schedulerObservedGeneration"] == 9;
+    let after = plane.until(seen).await;
+    assert_eq!(after["spec"]["clusters"], json!(reversed));
+    assert_eq!(plane.fake.writes().len(), writes + 1, "of the status alone");
+    plane.tasks.stop().await;
+}
+
+#[tokio::test]
 async fn a_cluster_that_serves_the_kind_at_last_is_taken() {
     let plane = Plane::start(
         &["m1"],
