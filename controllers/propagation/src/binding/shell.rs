@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::{Api, At, Error, Patch, WriteOptions};
+use futures_util::StreamExt;
 use interpreter::Interpreter;
 use machinery::{Gvr, Object};
 use openapi::karmada::labels::{
@@ -27,7 +28,9 @@ use crate::templates::Templates;
 use crate::works::{BINDINGS, CLUSTER_BINDINGS, Draft, Works};
 
 const BY_BINDING: &str = "binding";
-const WORKERS: usize = 5;
+const WORKERS: usize = 8;
+/// Works of one binding that are written at once.
+const PUTS_AT_ONCE: usize = 16;
 const RETRY_PURGE: Duration = Duration::from_secs(5);
 
 /// `namespace/name`, or the name of a cluster-scoped binding.
@@ -348,16 +351,25 @@ impl BindingController {
             targets,
         );
         let (mut written, mut failed) = (false, Vec::new());
+        let mut drafts = Vec::with_capacity(targets.len());
         for (at, target) in targets.iter().enumerate() {
             let copy = if at + 1 == targets.len() {
                 tree.take()
             } else {
                 tree.clone()
             };
-            let outcome = match self.draft(&common, template, copy, target) {
-                Ok(draft) => self.works.put(draft, common.uid).await,
-                Err(text) => Err(Error::Protocol(text)),
-            };
+            match self.draft(&common, template, copy, target) {
+                Ok(draft) => drafts.push(draft),
+                Err(text) => failed.push(Error::Protocol(text)),
+            }
+        }
+        let puts = drafts
+            .into_iter()
+            .map(|draft| self.works.put(draft, common.uid));
+        // Together, so that the store commits them in one go.
+        let puts = futures_util::stream::iter(puts.collect::<Vec<_>>());
+        let mut puts = puts.buffered(PUTS_AT_ONCE);
+        while let Some(outcome) = puts.next().await {
             match outcome {
                 Ok(wrote) => written |= wrote,
                 Err(e) => failed.push(e),
