@@ -183,10 +183,13 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Queue<K> {
             return;
         }
         state.due.insert(key.clone(), due);
+        let sooner = state.heap.peek().is_none_or(|Reverse(d)| due < d.due);
         state.heap.push(Reverse(Delayed { due, key }));
         drop(state);
-        // Someone who waits must learn of the new due time.
-        self.0.wake.notify_one();
+        // Someone who waits must learn of it, unless an earlier time wakes them.
+        if sooner {
+            self.0.wake.notify_one();
+        }
     }
 
     /// Puts a key in after a delay that doubles with each call until

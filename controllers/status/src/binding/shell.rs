@@ -26,6 +26,9 @@ use crate::written::{Turn, Written};
 
 /// Many, since a worker mostly waits for its write, and stores commit in groups.
 const WORKERS: usize = 16;
+/// What the clusters of a binding report comes within moments of each other, and
+/// would be a write of the binding and of the template each.
+const GATHER: Duration = Duration::from_millis(50);
 /// After a conflict the newer object is about to arrive.
 const RETRY_CONFLICT: Duration = Duration::from_millis(5);
 /// Index of Works and of bindings by permanent id.
@@ -197,7 +200,11 @@ impl Shell {
                         cluster_scoped,
                         name,
                     };
-                    self.queue.add_lane(key, change.initial);
+                    if change.initial {
+                        self.queue.add_low(key);
+                    } else {
+                        self.queue.add_after(key, GATHER);
+                    }
                 }
             }
         }
