@@ -139,6 +139,26 @@ impl Registry {
             .await
     }
 
+    /// Writes a new object of which nobody wants to see more than that it is there.
+    pub(crate) async fn put_unseen(
+        &self,
+        row: &Row,
+        key: Arc<str>,
+        value: Bytes,
+    ) -> Result<Option<u64>, Status> {
+        let ttl = row.stored.strategy.ttl;
+        let txn = Txn {
+            key,
+            expected: 0,
+            op: Op::Put { value, ttl },
+        };
+        let outcome = self.store.commit(txn).await;
+        match outcome.map_err(|e| store_failed(&e, &row.kind.gvr, "create"))? {
+            Outcome::Committed { revision } => Ok(Some(revision)),
+            Outcome::Conflict { .. } => Ok(None),
+        }
+    }
+
     async fn commit(
         &self,
         row: &Row,
@@ -158,8 +178,8 @@ impl Registry {
         self.timed(row, operation, began, outcome.is_ok());
         match outcome.map_err(|e| store_failed(&e, &row.kind.gvr, operation.as_str()))? {
             Outcome::Committed { revision } => {
-                let object = Object::from_stored(bytes, revision).map_err(Status::internal)?;
-                Ok(Committed::Done(object))
+                let decoded = row.stored.cache.written(key, bytes, revision);
+                Ok(Committed::Done(decoded.map_err(|e| e.status())?))
             }
             Outcome::Conflict { current } => {
                 Ok(Committed::Lost(current.as_ref().map(decode).transpose()?))

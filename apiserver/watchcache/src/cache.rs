@@ -140,6 +140,19 @@ impl Cache {
         self.shared.state.read().now.revision
     }
 
+    /// The object of an own write that the store has acknowledged. Shared with the cache
+    /// in memory: whichever of the two is first decodes it.
+    pub fn written(&self, key: &Arc<str>, value: &[u8], revision: u64) -> Result<Object, Error> {
+        if let Some(known) = self.shared.present(key, revision) {
+            return Ok(known);
+        }
+        let object = decode(key, value, revision).map_err(|corrupt| Error::from(&*corrupt))?;
+        if !self.shared.uncached {
+            self.shared.ahead.put(key, &object);
+        }
+        Ok(object)
+    }
+
     /// The number of objects; `None` when it is not known.
     pub fn len(&self) -> Option<usize> {
         let state = self.shared.state.read();

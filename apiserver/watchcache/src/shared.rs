@@ -5,7 +5,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use parking_lot::RwLock;
+use machinery::Object;
+use parking_lot::{Mutex, RwLock};
 use storage::{Batch, Store};
 use tokio::sync::{Notify, watch};
 
@@ -77,6 +78,36 @@ pub(crate) struct State {
     pub(crate) scopes: HashMap<Box<str>, Arc<Scope>>,
 }
 
+/// Own writes that the feed has not brought yet, as their writers decoded them. Few:
+/// what the feed brings first is left over here until others push it out.
+#[derive(Default)]
+pub(crate) struct Ahead(Mutex<VecDeque<(Arc<str>, Object)>>);
+
+impl Ahead {
+    const MOST: usize = 32;
+
+    pub(crate) fn put(&self, key: &Arc<str>, object: &Object) {
+        let mut all = self.0.lock();
+        if all.len() == Self::MOST {
+            all.pop_front();
+        }
+        all.push_back((Arc::clone(key), object.clone()));
+    }
+
+    fn take(&self, key: &str, revision: u64) -> Option<Object> {
+        let mut all = self.0.lock();
+        let at = all
+            .iter()
+            .position(|(k, o)| o.revision() == revision && **k == *key)?;
+        all.remove(at).map(|(_, object)| object)
+    }
+
+    /// The feed is another one from now on.
+    fn clear(&self) {
+        self.0.lock().clear();
+    }
+}
+
 pub(crate) struct Shared {
     pub(crate) prefix: Box<str>,
     pub(crate) store: Arc<dyn Store>,
@@ -87,6 +118,7 @@ pub(crate) struct Shared {
     pub(crate) state: RwLock<State>,
     pub(crate) progress: watch::Sender<Progress>,
     pub(crate) ring_bytes: AtomicUsize,
+    pub(crate) ahead: Ahead,
     budget: Arc<Budget>,
 }
 
@@ -122,6 +154,7 @@ impl Shared {
             }),
             progress: watch::Sender::new(Progress { phase, revision: 0 }),
             ring_bytes: AtomicUsize::new(0),
+            ahead: Ahead::default(),
             budget,
         })
     }
@@ -156,6 +189,7 @@ impl Shared {
         let scopes: Vec<Arc<Scope>> = state.scopes.values().cloned().collect();
         self.budget.release(&self.ring_bytes, None);
         drop(state);
+        self.ahead.clear();
         drop((old, kept, ring));
         self.progress.send_replace(Progress {
             phase: Phase::Broken,
@@ -166,13 +200,29 @@ impl Shared {
         }
     }
 
+    /// A value of the feed, decoded unless its writer has done that already.
+    fn decoded(&self, key: &Arc<str>, value: &[u8], revision: u64) -> Slot {
+        let ahead = self.ahead.take(key, revision);
+        ahead.map_or_else(|| decode(key, value, revision), Ok)
+    }
+
+    /// The object at a key if it is there in exactly this revision.
+    pub(crate) fn present(&self, key: &str, revision: u64) -> Option<Object> {
+        let state = self.state.read();
+        let found = state.now.map.get(key)?.as_ref().ok()?;
+        (found.revision() == revision).then(|| found.clone())
+    }
+
     /// Takes a batch of the feed in and wakes whom it concerns.
     pub(crate) fn apply(&self, batch: Batch) {
         let decoded: Vec<(storage::Event, Option<Slot>)> = batch
             .events
             .into_iter()
             .map(|e| {
-                let now = e.value.as_deref().map(|v| decode(&e.key, v, e.revision));
+                let now = e
+                    .value
+                    .as_deref()
+                    .map(|v| self.decoded(&e.key, v, e.revision));
                 (e, now)
             })
             .collect();

@@ -106,6 +106,30 @@ async fn what_cannot_be_had_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_own_write_is_decoded_once() {
+    let bed = bed(32 << 20, false).await;
+    bed.cache.get("a/x", Freshness::AtLeast(5)).await.unwrap();
+    let written = |suffix: &str, revision| {
+        let key = format!("{PREFIX}{suffix}").into();
+        let value = json(suffix, "red");
+        bed.cache.written(&key, value.as_bytes(), revision).unwrap()
+    };
+    // The writer is first.
+    bed.store.withhold(Some(5));
+    let revision = bed.store.put("c/x", "red");
+    let own = written("c/x", revision);
+    bed.store.withhold(None);
+    let cached = bed.cache.get("c/x", Freshness::AtLeast(revision)).await;
+    assert!(cached.unwrap().unwrap().same(&own));
+    // The feed is first.
+    let revision = bed.store.put("c/x", "red");
+    let cached = bed.cache.get("c/x", Freshness::AtLeast(revision)).await;
+    assert!(cached.unwrap().unwrap().same(&written("c/x", revision)));
+    assert_eq!(written("c/y", revision).name(), "y", "not there: decoded");
+    bed.hub.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_unset_revision_is_never_answered_stale() {
     let bed = bed(32 << 20, false).await;
     bed.cache.get("a/x", Freshness::AtLeast(5)).await.unwrap();
