@@ -8,10 +8,15 @@ use std::pin::Pin;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::Stream;
+use futures_util::{Stream, StreamExt};
 use machinery::names::split_api_version;
 use machinery::{Gvr, Object, Status};
 use serde_json::Value;
+
+use crate::event::{EVENTS, Event};
+
+/// Events under way at once where each is a call of its own.
+const EVENTS_AT_ONCE: usize = 8;
 
 /// Why a call gave no result, by what the caller does next.
 #[derive(Debug, thiserror::Error)]
@@ -264,6 +269,18 @@ pub trait Api: Send + Sync + 'static {
     async fn watch(&self, at: At<'_>, options: &WatchOptions) -> Result<WatchStream>;
     /// POST to a collection, or to a named subresource.
     async fn create(&self, at: At<'_>, body: Value, options: &WriteOptions) -> Result<Object>;
+    /// Creates events, each for itself; the outcomes are in the order of the events. A
+    /// server in this process has a shorter way than one [`Api::create`] for each.
+    async fn record(&self, events: Vec<Event>) -> Vec<Result<()>> {
+        let writes = events.into_iter().map(|event| async move {
+            let body = serde_json::to_value(&event).map_err(|e| Error::Protocol(e.to_string()))?;
+            let at = At::all(&EVENTS, &event.metadata.namespace);
+            let created = self.create(at, body, &WriteOptions::default()).await;
+            created.map(drop)
+        });
+        let writes = futures_util::stream::iter(writes.collect::<Vec<_>>());
+        writes.buffered(EVENTS_AT_ONCE).collect().await
+    }
     /// PUT.
     async fn update(&self, at: At<'_>, body: Value, options: &WriteOptions) -> Result<Object>;
     /// PATCH.

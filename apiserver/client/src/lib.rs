@@ -11,6 +11,7 @@
 //! [`Tasks`].
 
 pub mod api;
+pub mod event;
 #[cfg(feature = "fake")]
 pub mod fake;
 pub mod informer;
@@ -23,6 +24,7 @@ pub use api::{
     Api, ApiResource, At, DeleteOptions, Discovered, Error, Groups, List, ListOptions, Match,
     Patch, Propagation, Result, WatchEvent, WatchOptions, WatchStream, WriteOptions,
 };
+pub use event::{Event, EventMeta, ObjectRef};
 pub use informer::{Change, Informer, Informers};
 pub use reflect::{Select, Sink, reflect};
 pub use remote::Remote;

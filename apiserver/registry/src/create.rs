@@ -85,7 +85,12 @@ impl Registry {
     }
 
     /// 404 without the namespace, 403 while it is being emptied (B2.8).
-    async fn check_lifecycle(&self, row: &Row, namespace: &str, name: &str) -> Result<(), Status> {
+    pub(crate) async fn check_lifecycle(
+        &self,
+        row: &Row,
+        namespace: &str,
+        name: &str,
+    ) -> Result<(), Status> {
         if !row.kind.namespaced {
             return Ok(());
         }

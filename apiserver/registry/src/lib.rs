@@ -27,6 +27,7 @@ mod meta;
 mod modify;
 pub mod options;
 mod read;
+mod record;
 mod registry;
 mod request;
 mod scale;

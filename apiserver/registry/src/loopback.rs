@@ -10,8 +10,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use client::{
-    Api, ApiResource, At, DeleteOptions, Discovered, List, ListOptions, Match, Patch, Result,
-    WatchEvent, WatchStream,
+    Api, ApiResource, At, DeleteOptions, Discovered, Event, List, ListOptions, Match, Patch,
+    Result, WatchEvent, WatchStream,
 };
 use machinery::{Object, Status, UserInfo};
 use serde_json::Value;
@@ -123,6 +123,12 @@ impl Api for Loopback {
             .create(&self.ctx, at, body, &writing(options))
             .await?;
         Ok(written.object)
+    }
+
+    async fn record(&self, events: Vec<Event>) -> Vec<Result<()>> {
+        let outcomes = self.registry.record(&self.ctx, events).await;
+        let outcomes = outcomes.into_iter().map(|o| o.map_err(Into::into));
+        outcomes.collect()
     }
 
     async fn update(

@@ -10,89 +10,31 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ahash::{AHashMap, RandomState};
-use client::{Api, At, Patch, Tasks, WriteOptions};
+use client::event::EVENTS;
+use client::{Api, At, Event, ObjectRef, Patch, Tasks, WriteOptions};
 use futures_util::StreamExt;
 use machinery::time::{Clock, rfc3339_seconds};
-use machinery::{Gvr, Object};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::bucket::Buckets;
 
-static EVENTS: Gvr = Gvr::constant("", "v1", "events");
-/// Events waiting to be written.
-const WAITING: usize = 1024;
+/// Events waiting to be written: those of some 350 new Deployments in three clusters.
+const WAITING: usize = 8192;
 /// Known events whose count can be raised.
 const KNOWN: usize = 4096;
 /// How long equal events are collected before they are written.
 const LINGER: Duration = Duration::from_millis(100);
-/// Writes under way at once, so that a store with group commit can batch them.
-const AT_ONCE: usize = 8;
+/// Events that the server is told at once: few enough that no other write waits long
+/// behind them.
+const AT_ONCE: usize = 128;
+/// Counts raised at once.
+const RAISED_AT_ONCE: usize = 8;
 /// Bytes of a message (`events.k8s.io` allows no more in `note`).
 const LONGEST: usize = 1024;
 /// How long the last events may take at shutdown.
 const FAREWELL: Duration = Duration::from_secs(1);
-
-/// The object that an event is about (`ObjectReference`).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct ObjectRef {
-    pub api_version: String,
-    pub kind: String,
-    /// Empty in cluster scope; the event then goes to `default`.
-    pub namespace: String,
-    pub name: String,
-    pub uid: String,
-    pub resource_version: String,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct TypeMeta {
-    #[serde(default)]
-    api_version: String,
-    #[serde(default)]
-    kind: String,
-}
-
-impl ObjectRef {
-    pub fn new(api_version: &str, kind: &str, object: &Object) -> Self {
-        let resource_version = match object.revision() {
-            0 => String::new(),
-            n => n.to_string(),
-        };
-        Self {
-            api_version: api_version.to_owned(),
-            kind: kind.to_owned(),
-            namespace: object.namespace().to_owned(),
-            name: object.name().to_owned(),
-            uid: object.uid().to_owned(),
-            resource_version,
-        }
-    }
-
-    /// Takes `apiVersion` and `kind` from the object's own bytes.
-    pub fn of(object: &Object) -> Self {
-        match serde_json::from_slice::<TypeMeta>(object.bytes()) {
-            Ok(t) => Self::new(&t.api_version, &t.kind, object),
-            Err(_) => Self::new("", "", object),
-        }
-    }
-
-    fn value(&self) -> Value {
-        let fields = [
-            ("apiVersion", &self.api_version),
-            ("kind", &self.kind),
-            ("namespace", &self.namespace),
-            ("name", &self.name),
-            ("uid", &self.uid),
-            ("resourceVersion", &self.resource_version),
-        ];
-        let told = fields.into_iter().filter(|(_, v)| !v.is_empty());
-        told.map(|(k, v)| (k.to_owned(), json!(v))).collect()
-    }
-}
 
 struct Told {
     component: Arc<str>,
@@ -210,12 +152,6 @@ struct Pending {
     times: u64,
 }
 
-enum Outcome {
-    Written(Id, Known),
-    Gone(Id),
-    Failed,
-}
-
 struct Writer {
     api: Arc<dyn Api>,
     clock: Arc<dyn Clock>,
@@ -287,42 +223,81 @@ impl Writer {
 
     async fn write(&mut self, told: &mut Vec<Told>) {
         self.round += 1;
-        let now = self.clock.now();
-        let text = rfc3339_seconds(now);
-        let mut writes = Vec::new();
+        let now = rfc3339_seconds(self.clock.now());
+        let (mut new, mut known) = (Vec::new(), Vec::new());
         for event in self.coalesce(told) {
-            self.last_nanos = now.as_nanosecond().max(self.last_nanos + 1);
-            let known = self.known.remove(&event.id);
-            let (api, text) = (Arc::clone(&self.api), &text);
-            let (nanos, round) = (self.last_nanos, self.round);
-            writes.push(async move {
-                let id = event.id;
-                let written = record(&*api, text, nanos, event, known).await;
-                match written {
-                    Ok(mut known) => {
-                        known.round = round;
-                        Outcome::Written(id, known)
-                    }
-                    Err(error) if error.is_namespace_terminating() => Outcome::Gone(id),
-                    Err(error) => {
-                        tracing::debug!(%error, "event not written");
-                        Outcome::Failed
-                    }
-                }
-            });
-        }
-        let outcomes: Vec<Outcome> = futures_util::stream::iter(writes)
-            .buffer_unordered(AT_ONCE)
-            .collect()
-            .await;
-        for outcome in outcomes {
-            match outcome {
-                Outcome::Written(id, known) => drop(self.known.insert(id, known)),
-                Outcome::Gone(id) => drop(self.known.remove(&id)),
-                Outcome::Failed => drop(self.dropped.fetch_add(1, Ordering::Relaxed)),
+            match self.known.remove(&event.id) {
+                Some(before) => known.push((event, before)),
+                None => new.push(event),
             }
         }
+        new.extend(self.raise(known, &now).await);
+        while !new.is_empty() {
+            let rest = new.split_off(new.len().min(AT_ONCE));
+            self.create(std::mem::replace(&mut new, rest), &now).await;
+        }
         self.forget();
+    }
+
+    /// Raises the counts of known events; answers those that are gone, since events
+    /// expire: then each is a new one.
+    async fn raise(&mut self, known: Vec<(Pending, Known)>, now: &str) -> Vec<Pending> {
+        let (api, round) = (Arc::clone(&self.api), self.round);
+        let api = &*api;
+        let writes = known.into_iter().map(|(event, mut known)| async move {
+            known.count += event.times;
+            known.round = round;
+            let at = At::one(&EVENTS, &known.namespace, &known.name);
+            let body = json!({"count": known.count, "lastTimestamp": now});
+            let options = WriteOptions::default();
+            let written = api.patch(at, Patch::Merge(body), &options).await;
+            (event, known, written)
+        });
+        let writes = futures_util::stream::iter(writes.collect::<Vec<_>>());
+        let outcomes: Vec<_> = writes.buffer_unordered(RAISED_AT_ONCE).collect().await;
+        let mut gone = Vec::new();
+        for (event, known, written) in outcomes {
+            match written {
+                Ok(_) => drop(self.known.insert(event.id, known)),
+                Err(error) if error.is_not_found() => gone.push(event),
+                Err(error) => self.failed(&error),
+            }
+        }
+        gone
+    }
+
+    async fn create(&mut self, pending: Vec<Pending>, now: &str) {
+        let (mut known, mut events) = (Vec::new(), Vec::new());
+        for Pending { id, told, times } in pending {
+            let nanos = self.clock.now().as_nanosecond();
+            self.last_nanos = nanos.max(self.last_nanos + 1);
+            let mut event = Event::new(&told.component, told.about, told.warning, now);
+            event.metadata.name = format!("{}.{:x}", event.involved_object.name, self.last_nanos);
+            (event.count, event.reason, event.message) = (times, told.reason, told.message);
+            let told = Known {
+                namespace: event.metadata.namespace.clone(),
+                name: event.metadata.name.clone(),
+                count: times,
+                round: self.round,
+            };
+            known.push((id, told));
+            events.push(event);
+        }
+        let outcomes = self.api.record(events).await;
+        for ((id, known), outcome) in known.into_iter().zip(outcomes) {
+            match outcome {
+                Ok(()) => drop(self.known.insert(id, known)),
+                Err(error) => self.failed(&error),
+            }
+        }
+    }
+
+    /// What happens in a namespace that is going is not worth a word.
+    fn failed(&self, error: &client::Error) {
+        if !error.is_namespace_terminating() {
+            tracing::debug!(%error, "event not written");
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Keeps the most recently told half when there are too many.
@@ -338,63 +313,12 @@ impl Writer {
     }
 }
 
-async fn record(
-    api: &dyn Api,
-    now: &str,
-    nanos: i128,
-    event: Pending,
-    known: Option<Known>,
-) -> client::Result<Known> {
-    let options = WriteOptions::default();
-    if let Some(mut known) = known {
-        known.count += event.times;
-        let at = At::one(&EVENTS, &known.namespace, &known.name);
-        let body = json!({"count": known.count, "lastTimestamp": now});
-        match api.patch(at, Patch::Merge(body), &options).await {
-            Ok(_) => return Ok(known),
-            // Events expire; then it is a new one.
-            Err(error) if error.is_not_found() => {}
-            Err(error) => return Err(error),
-        }
-    }
-    let about = &event.told.about;
-    let component = &*event.told.component;
-    let namespace = match about.namespace.as_str() {
-        "" => "default",
-        own => own,
-    };
-    let name = format!("{}.{nanos:x}", about.name);
-    let body = json!({
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"name": name, "namespace": namespace},
-        "involvedObject": about.value(),
-        "reason": event.told.reason,
-        "message": event.told.message,
-        "source": {"component": component},
-        "firstTimestamp": now,
-        "lastTimestamp": now,
-        "count": event.times,
-        "type": if event.told.warning { "Warning" } else { "Normal" },
-        "eventTime": null,
-        "reportingComponent": component,
-        "reportingInstance": "",
-    });
-    api.create(At::all(&EVENTS, namespace), body, &options)
-        .await?;
-    Ok(Known {
-        namespace: namespace.to_owned(),
-        name,
-        count: event.times,
-        round: 0,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use client::Shutdown;
     use client::fake::FakeApi;
+    use machinery::Object;
     use machinery::time::FakeClock;
 
     fn about(name: &str) -> ObjectRef {

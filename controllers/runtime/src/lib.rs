@@ -19,9 +19,9 @@ mod host;
 mod queue;
 mod workers;
 
-pub use client::{Change, Informer, Informers, Select, Shutdown, Tasks};
+pub use client::{Change, Informer, Informers, ObjectRef, Select, Shutdown, Tasks};
 pub use election::{Election, Term};
-pub use events::{ObjectRef, Recorder};
+pub use events::Recorder;
 pub use fence::Fence;
 pub use figures::Name;
 pub use host::HostWorkloads;

@@ -1,5 +1,8 @@
 //! POST: what the server sets, and what it refuses.
 
+use client::event::EVENTS;
+use client::{Event, ObjectRef};
+
 use super::*;
 
 #[tokio::test]
@@ -183,4 +186,64 @@ async fn bootstrap_is_idempotent() {
     let before = lab.revision().await;
     lab.registry.bootstrap().await.unwrap();
     assert_eq!(lab.revision().await, before);
+}
+
+#[tokio::test]
+async fn events_of_this_process_are_stored_as_if_posted() {
+    let lab = lab().await;
+    let about = ObjectRef {
+        api_version: "apps/v1".into(),
+        kind: "Deployment".into(),
+        namespace: "default".into(),
+        name: "web".into(),
+        uid: "u".into(),
+        resource_version: "7".into(),
+    };
+    let event = |name: &str, about: &ObjectRef| {
+        let time = "2026-01-02T03:04:05Z";
+        let mut event = Event::new(&"me".into(), about.clone(), true, time);
+        event.metadata.name = name.to_owned();
+        (event.count, event.reason, event.message) = (3, "R".into(), "\"m\" \n".into());
+        event
+    };
+    let gone = ObjectRef {
+        namespace: "gone".into(),
+        ..about.clone()
+    };
+    let events = vec![
+        event("web.1", &about),
+        event("web.1", &about),
+        event("Odd:2", &about),
+        event("web.3", &gone),
+    ];
+    let outcomes = lab.registry.record(&lab.ctx, events).await;
+    let codes: Vec<_> = outcomes
+        .iter()
+        .map(|o| o.as_ref().map_or_else(|status| status.code, |()| 0))
+        .collect();
+    assert_eq!(codes[0..2], [0, 409]);
+    assert_eq!(codes[3], 404);
+
+    let mut posted = serde_json::to_value(event("web.4", &about)).unwrap();
+    posted["eventTime"] = json!(null);
+    lab.create(&EVENTS, posted).await.unwrap();
+    let bytes = |name: &'static str| {
+        let registry = &lab.registry;
+        async move {
+            let row = registry.row(&EVENTS).unwrap();
+            let key = registry.key(&row, "default", name);
+            let stored = registry.store.get(&key).await.unwrap().unwrap();
+            let value: Value = serde_json::from_slice(&stored.value).unwrap();
+            let uid = value["metadata"]["uid"].as_str().unwrap();
+            let text = String::from_utf8(stored.value.to_vec()).unwrap();
+            text.replace(uid, "UID").replace(name, "NAME")
+        }
+    };
+    assert_eq!(bytes("web.1").await, bytes("web.4").await);
+    let odd = At::one(&EVENTS, "default", "Odd:2");
+    let there = lab
+        .registry
+        .get(&lab.ctx, odd, &GetOptions::default())
+        .await;
+    assert_eq!(there.is_ok(), codes[2] == 0, "judged as any other");
 }

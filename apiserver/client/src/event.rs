@@ -1,0 +1,136 @@
+//! Events (core v1) about objects, in the form in which they are stored.
+//!
+//! Enters: what a recorder knows. Leaves: its encoding, fields in order, as every
+//! object has them. What the server adds (identity, time of creation) is left open.
+
+use std::sync::Arc;
+
+use machinery::{Gvr, Object};
+use serde::{Deserialize, Serialize};
+
+/// The resource of [`Event`].
+pub static EVENTS: Gvr = Gvr::constant("", "v1", "events");
+
+/// The object that an event is about (`ObjectReference`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectRef {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub api_version: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub kind: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Empty in cluster scope; the event then goes to `default`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub resource_version: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct TypeMeta {
+    #[serde(default)]
+    api_version: String,
+    #[serde(default)]
+    kind: String,
+}
+
+impl ObjectRef {
+    pub fn new(api_version: &str, kind: &str, object: &Object) -> Self {
+        let resource_version = match object.revision() {
+            0 => String::new(),
+            n => n.to_string(),
+        };
+        Self {
+            api_version: api_version.to_owned(),
+            kind: kind.to_owned(),
+            namespace: object.namespace().to_owned(),
+            name: object.name().to_owned(),
+            uid: object.uid().to_owned(),
+            resource_version,
+        }
+    }
+
+    /// Takes `apiVersion` and `kind` from the object's own bytes.
+    pub fn of(object: &Object) -> Self {
+        match serde_json::from_slice::<TypeMeta>(object.bytes()) {
+            Ok(t) => Self::new(&t.api_version, &t.kind, object),
+            Err(_) => Self::new("", "", object),
+        }
+    }
+}
+
+/// A new event. The fields are in the order of their names, since that is how
+/// objects are stored.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Event {
+    api_version: &'static str,
+    pub count: u64,
+    /// RFC 3339 in seconds.
+    pub first_timestamp: String,
+    pub involved_object: ObjectRef,
+    kind: &'static str,
+    pub last_timestamp: String,
+    pub message: String,
+    pub metadata: EventMeta,
+    pub reason: String,
+    pub reporting_component: Arc<str>,
+    /// Empty, but always there.
+    reporting_instance: &'static str,
+    source: Source,
+    /// `Normal` or `Warning`.
+    r#type: &'static str,
+}
+
+/// The metadata of an event; the first and the last are the server's.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EventMeta {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub creation_timestamp: String,
+    pub name: String,
+    pub namespace: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Source {
+    component: Arc<str>,
+}
+
+impl Event {
+    /// An event told `count` times at `now`.
+    pub fn new(component: &Arc<str>, about: ObjectRef, warning: bool, now: &str) -> Self {
+        let namespace = match about.namespace.as_str() {
+            "" => "default",
+            own => own,
+        };
+        let metadata = EventMeta {
+            namespace: namespace.to_owned(),
+            ..EventMeta::default()
+        };
+        Self {
+            api_version: "v1",
+            count: 1,
+            first_timestamp: now.to_owned(),
+            involved_object: about,
+            kind: "Event",
+            last_timestamp: now.to_owned(),
+            message: String::new(),
+            metadata,
+            reason: String::new(),
+            reporting_component: Arc::clone(component),
+            reporting_instance: "",
+            source: Source {
+                component: Arc::clone(component),
+            },
+            r#type: if warning { "Warning" } else { "Normal" },
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Events of the controllers in this process, by a way of their own: there are more of
+//! them than of anything else, and they are right by construction.
+//!
+//! Enters: events without identity. Leaves: stored objects, byte for byte what a POST
+//! would have made of them. No tree, no schema, no reply.
+
+use bytes::Bytes;
+use client::Event;
+use client::event::EVENTS;
+use futures_util::future::join_all;
+use machinery::Status;
+use machinery::names::dns1123_subdomain;
+use serde_json::Value;
+
+use crate::registry::Registry;
+use crate::request::{Body, Ctx, WriteOptions};
+use crate::table::Row;
+
+impl Registry {
+    /// Creates events; the outcomes are in their order.
+    pub(crate) async fn record(&self, ctx: &Ctx, events: Vec<Event>) -> Vec<Result<(), Status>> {
+        let row = match self.row(&EVENTS) {
+            Ok(row) => row,
+            Err(status) => return events.iter().map(|_| Err(status.clone())).collect(),
+        };
+        let now = self.now();
+        let writes = events
+            .into_iter()
+            .map(|event| self.record_one(ctx, &row, event, &now));
+        // One commit of the store takes all of them.
+        join_all(writes).await
+    }
+
+    async fn record_one(
+        &self,
+        ctx: &Ctx,
+        row: &Row,
+        mut event: Event,
+        now: &str,
+    ) -> Result<(), Status> {
+        if dns1123_subdomain(&event.metadata.name).is_err() {
+            // What is special about it is judged where everything is.
+            return self.record_by_post(ctx, &event).await;
+        }
+        let (namespace, name) = (&event.metadata.namespace, &event.metadata.name);
+        self.check_lifecycle(row, namespace, name).await?;
+        let key = self.key(row, namespace, name);
+        event.metadata.creation_timestamp = now.to_owned();
+        event.metadata.uid = uuid::Uuid::new_v4().to_string();
+        let bytes = Bytes::from(serde_json::to_vec(&event).map_err(Status::internal)?);
+        match self.put_unseen(row, key, bytes).await? {
+            Some(_) => Ok(()),
+            None => Err(Status::already_exists(&row.kind.gvr, &event.metadata.name)),
+        }
+    }
+
+    async fn record_by_post(&self, ctx: &Ctx, event: &Event) -> Result<(), Status> {
+        let body: Value = serde_json::to_value(event).map_err(Status::internal)?;
+        let at = client::At::all(&EVENTS, &event.metadata.namespace);
+        let options = WriteOptions::default();
+        let written = self.create(ctx, at, Body::from(body), &options).await;
+        written.map(drop)
+    }
+}
