@@ -24,17 +24,39 @@ struct Index {
 impl Index {
     fn put(&mut self, key: &Arc<str>, object: &Object) {
         for at in (self.keys)(object) {
-            self.found.entry(at).or_default().insert(Arc::clone(key));
+            self.enter(at, key);
         }
     }
 
     fn remove(&mut self, key: &str, object: &Object) {
         for at in (self.keys)(object) {
-            if let Some(set) = self.found.get_mut(&at) {
-                set.remove(key);
-                if set.is_empty() {
-                    self.found.remove(&at);
-                }
+            self.leave(&at, key);
+        }
+    }
+
+    /// Most changes of an object leave it where it is.
+    fn replace(&mut self, key: &Arc<str>, old: &Object, new: &Object) {
+        let (before, after) = ((self.keys)(old), (self.keys)(new));
+        if before == after {
+            return;
+        }
+        for at in before {
+            self.leave(&at, key);
+        }
+        for at in after {
+            self.enter(at, key);
+        }
+    }
+
+    fn enter(&mut self, at: String, key: &Arc<str>) {
+        self.found.entry(at).or_default().insert(Arc::clone(key));
+    }
+
+    fn leave(&mut self, at: &str, key: &str) {
+        if let Some(set) = self.found.get_mut(at) {
+            set.remove(key);
+            if set.is_empty() {
+                self.found.remove(at);
             }
         }
     }
@@ -84,20 +106,21 @@ impl Store {
 
     /// Puts an object in and returns the one it replaces.
     pub(super) fn put(&mut self, object: Object) -> Option<Object> {
-        let key: Arc<str> = object.head().key().into();
-        let entry = Entry {
-            object,
-            epoch: self.epoch,
-        };
-        let old = self.objects.remove(&key).map(|e| e.object);
-        for (_, index) in &mut self.indexes {
-            if let Some(old) = &old {
-                index.remove(&key, old);
+        let key = object.head().key();
+        let epoch = self.epoch;
+        if let Some((key, entry)) = self.objects.remove_entry(&*key) {
+            for (_, index) in &mut self.indexes {
+                index.replace(&key, &entry.object, &object);
             }
-            index.put(&key, &entry.object);
+            self.objects.insert(key, Entry { object, epoch });
+            return Some(entry.object);
         }
-        self.objects.insert(key, entry);
-        old
+        let key: Arc<str> = key.into();
+        for (_, index) in &mut self.indexes {
+            index.put(&key, &object);
+        }
+        self.objects.insert(key, Entry { object, epoch });
+        None
     }
 
     pub(super) fn remove(&mut self, key: &str) -> Option<Object> {
