@@ -14,6 +14,7 @@ use crate::api::{
     Api, At, DeleteOptions, Discovered, List, ListOptions, Patch, Result, WatchOptions,
     WatchStream, WriteOptions,
 };
+use crate::event::{EVENTS, Event};
 
 /// The groups of one server over those of a host. What the host tells of the own
 /// groups is not taken, and not asked for: it would ask us.
@@ -54,6 +55,10 @@ impl Api for Split {
 
     async fn create(&self, at: At<'_>, body: Value, options: &WriteOptions) -> Result<Object> {
         self.to(at).create(at, body, options).await
+    }
+
+    async fn record(&self, events: Vec<Event>) -> Vec<Result<()>> {
+        self.to(At::all(&EVENTS, "")).record(events).await
     }
 
     async fn update(&self, at: At<'_>, body: Value, options: &WriteOptions) -> Result<Object> {

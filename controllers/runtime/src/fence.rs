@@ -11,8 +11,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use client::{
-    Api, At, DeleteOptions, Discovered, Error, List, ListOptions, Patch, Result, WatchOptions,
-    WatchStream, WriteOptions,
+    Api, At, DeleteOptions, Discovered, Error, Event, List, ListOptions, Patch, Result,
+    WatchOptions, WatchStream, WriteOptions,
 };
 use machinery::Object;
 use parking_lot::Mutex;
@@ -52,12 +52,16 @@ impl Fence {
 
     fn pass(&self) -> Result<()> {
         if self.remaining().is_zero() {
-            return Err(Error::Transport {
-                host: "this process".into(),
-                message: "does not lead any longer; not written".into(),
-            });
+            return Err(closed());
         }
         Ok(())
+    }
+}
+
+fn closed() -> Error {
+    Error::Transport {
+        host: "this process".into(),
+        message: "does not lead any longer; not written".into(),
     }
 }
 
@@ -83,6 +87,13 @@ impl Api for Fenced {
     async fn create(&self, at: At<'_>, body: Value, options: &WriteOptions) -> Result<Object> {
         self.fence.pass()?;
         self.api.create(at, body, options).await
+    }
+
+    async fn record(&self, events: Vec<Event>) -> Vec<Result<()>> {
+        if self.fence.pass().is_ok() {
+            return self.api.record(events).await;
+        }
+        events.iter().map(|_| Err(closed())).collect()
     }
 
     async fn update(&self, at: At<'_>, body: Value, options: &WriteOptions) -> Result<Object> {
@@ -122,6 +133,7 @@ impl Api for Fenced {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use client::ObjectRef;
     use client::fake::FakeApi;
     use machinery::Gvr;
     use serde_json::json;
@@ -148,6 +160,8 @@ mod tests {
         create("b").await.unwrap();
         fence.close();
         assert!(create("c").await.is_err());
+        let event = Event::new(&"me".into(), ObjectRef::default(), false, "");
+        assert!(api.record(vec![event]).await[0].is_err());
         let options = ListOptions::default();
         let all = api.list(At::all(&MAPS, "n"), &options).await.unwrap();
         assert_eq!(all.items.len(), 2);
