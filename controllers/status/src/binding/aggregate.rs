@@ -126,6 +126,19 @@ fn is_fully_applied(spec: &BindingSpec, items: &[AggregatedItem]) -> bool {
     !expected.is_empty() && expected.len() == items.len() && items.iter().all(applied)
 }
 
+/// Whether more is about to come: copies that are not applied yet, or not healthy yet.
+/// Trouble is no such case, nor that all are applied at last.
+pub(crate) fn is_settling(spec: &BindingSpec, old: &[Condition], items: &[AggregatedItem]) -> bool {
+    if items.iter().any(|i| !i.applied_message.is_empty()) {
+        return false;
+    }
+    if !is_fully_applied(spec, items) {
+        return true;
+    }
+    let known = |c: &Condition| c.kind == FULLY_APPLIED && c.status == "True";
+    old.iter().any(known) && items.iter().any(|i| i.health != "Healthy")
+}
+
 /// All conditions with FullyApplied brought up to date; `None` when it is. `now` is
 /// in RFC 3339; a verdict that stays keeps its time.
 pub(crate) fn conditions(
@@ -300,6 +313,40 @@ mod tests {
                 })
                 .collect();
             assert_eq!(is_fully_applied(&parsed, &items), full, "{spec}");
+        }
+    }
+
+    #[test]
+    fn copies_settle_until_they_are_applied_and_then_until_they_are_healthy() {
+        let spec = serde_json::from_value(json!({"clusters": [{"name": "a"}, {"name": "b"}]}));
+        let spec: BindingSpec = spec.unwrap();
+        let item = |cluster: &str, applied, health: &str, why: &str| AggregatedItem {
+            cluster_name: cluster.into(),
+            applied,
+            health: health.into(),
+            applied_message: why.into(),
+            ..AggregatedItem::default()
+        };
+        let (healthy, starting) = (item("a", true, "Healthy", ""), item("b", true, "", ""));
+        let table = [
+            (vec![healthy.clone()], false, true),
+            (vec![healthy.clone(), item("b", false, "", "")], true, true),
+            (
+                vec![healthy.clone(), item("b", false, "", "no")],
+                true,
+                false,
+            ),
+            (vec![healthy.clone(), starting.clone()], false, false),
+            (vec![healthy.clone(), starting], true, true),
+            (vec![healthy, item("b", true, "Healthy", "")], true, false),
+        ];
+        for (items, told, settling) in table {
+            let old = Condition {
+                kind: FULLY_APPLIED.into(),
+                status: if told { "True" } else { "False" }.into(),
+                ..Condition::default()
+            };
+            assert_eq!(is_settling(&spec, &[old], &items), settling, "{items:?}");
         }
     }
 

@@ -3,6 +3,7 @@
 //! Enters: Works, bindings, templates. Leaves: `status.aggregatedStatus` and the
 //! FullyApplied condition of bindings, the status of templates, events about both.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,14 +13,16 @@ use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{Gvk, Gvr, Object};
 use openapi::karmada::binding::{AggregatedItem, ObjectReference};
 use openapi::karmada::{Binding, labels};
+use parking_lot::Mutex;
 use runtime::{
     Action, Change, HostWorkloads, Informer, Informers, Name, ObjectRef, Queue, Recorder, Select,
     run_workers,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use tokio::time::Instant;
 
-use super::aggregate::{aggregate, conditions, expected, is_told};
+use super::aggregate::{aggregate, conditions, expected, is_settling, is_told};
 use crate::deps::{BINDINGS, CLUSTER_BINDINGS, Deps, WORKS};
 use crate::mapper::Mapper;
 use crate::written::{Turn, Written};
@@ -29,6 +32,8 @@ const WORKERS: usize = 16;
 /// What the clusters of a binding report comes within moments of each other, and
 /// would be a write of the binding and of the template each.
 const GATHER: Duration = Duration::from_millis(50);
+/// How long a word waits at most while copies are being made or becoming healthy.
+const HOLD: Duration = Duration::from_millis(250);
 /// After a conflict the newer object is about to arrive.
 const RETRY_CONFLICT: Duration = Duration::from_millis(5);
 /// Index of Works and of bindings by permanent id.
@@ -78,6 +83,8 @@ struct Shell {
     written: Written<Key>,
     /// The same of their templates.
     templates: Written<Key>,
+    /// Until when a binding's clusters are given time to settle.
+    held: Mutex<HashMap<Key, Instant>>,
 }
 
 /// Starts the controller of bindings alone; it ends with the tasks.
@@ -101,6 +108,7 @@ pub(crate) fn start(deps: &Deps, mapper: &Arc<Mapper>) {
         queue: Queue::new(),
         written: Written::default(),
         templates: Written::default(),
+        held: Mutex::default(),
     });
     shell.listen();
     let tasks = deps.tasks.clone();
@@ -219,6 +227,7 @@ impl Shell {
             None => {
                 self.written.forget(&key);
                 self.templates.forget(&key);
+                self.held.lock().remove(&key);
             }
             Some(new) => {
                 if self.written.is_news(&key, new) || is_due(change.old, new) {
@@ -248,6 +257,9 @@ impl Shell {
                 return Ok(Action::Done);
             }
         };
+        if let Some(rest) = self.hold(key, &binding, &items) {
+            return Ok(Action::After(rest));
+        }
         let (on_binding, on_template) = tokio::join!(
             self.write_binding(key, &object, &binding, &items),
             self.write_template(key, &binding.spec.resource, &items),
@@ -260,6 +272,23 @@ impl Shell {
             Err(_) if conflict => Ok(Action::After(RETRY_CONFLICT)),
             Err(error) => Err(error),
         }
+    }
+
+    /// How much longer to wait for what is about to come.
+    fn hold(&self, key: &Key, binding: &Binding, items: &[AggregatedItem]) -> Option<Duration> {
+        let old = &binding.status;
+        let settling =
+            old.aggregated_status != items && is_settling(&binding.spec, &old.conditions, items);
+        let mut held = self.held.lock();
+        if settling {
+            let now = Instant::now();
+            let until = *held.entry(key.clone()).or_insert(now + HOLD);
+            if now < until {
+                return Some(until - now);
+            }
+        }
+        held.remove(key);
+        None
     }
 
     fn recorder_for(&self, key: &Key) -> Recorder {
