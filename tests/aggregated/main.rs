@@ -44,3 +44,6 @@ mod templates;
 
 /// Templates that a host runs itself.
 mod workloads;
+
+/// The host's admission webhooks, called for our kinds.
+mod webhooks;

@@ -3,13 +3,14 @@
 //! Karmada does in webhooks happens here, in the process.
 //!
 //! write ──► [`Chain::mutate`] ──► schema, [`metadata`], [`rules`] ──► [`Chain::validate`] ──► store
+//!              └ [`webhooks`] of a host                            └ [`webhooks`]
 //!
 //! Invariants: rules are functions from trees of values to field errors; only the
-//! chain is asynchronous and only it reads other objects, through `client::Api`.
+//! chain and webhooks are asynchronous, and only they look at other objects.
 //! Applying a mutation twice changes nothing more. No rule panics, whatever the
 //! tree.
 //!
-//! Entry points: [`Chain`], [`Attributes`], [`metadata`], [`rules`].
+//! Entry points: [`Chain`], [`webhooks::Webhooks`], [`Attributes`], [`metadata`], [`rules`].
 
 mod affinity;
 mod attributes;
@@ -29,6 +30,7 @@ mod resources;
 mod taint_policy;
 mod tree;
 mod url;
+pub mod webhooks;
 
 pub use attributes::{Attributes, Operation};
 pub use builtin::validate as rules;

@@ -169,7 +169,7 @@ pub(crate) struct Admit<'a> {
 }
 
 impl Admit<'_> {
-    fn attributes(&self) -> Attributes<'_> {
+    pub(crate) fn attributes(&self) -> Attributes<'_> {
         Attributes {
             gvk: &self.row.stored.kind.gvk,
             gvr: &self.row.stored.kind.gvr,
@@ -182,17 +182,39 @@ impl Admit<'_> {
         }
     }
 
-    pub(crate) async fn mutate(&self, new: &mut Value, old: Option<&Value>) -> Result<(), Status> {
+    /// The strings are warnings for the client.
+    pub(crate) async fn mutate(
+        &self,
+        new: &mut Value,
+        old: Option<&Value>,
+    ) -> Result<Vec<String>, Status> {
         let chain = &self.registry.options.chain;
-        chain.mutate(&self.attributes(), new, old).await
+        chain.mutate(&self.attributes(), new, old).await?;
+        let mut warnings = Vec::new();
+        if let Some(hooks) = self.registry.hooks(self.row, self.at.subresource) {
+            let before = new.clone();
+            let changed = Box::pin(self.hooked(hooks, new, old, &mut warnings)).await?;
+            if changed {
+                self.keep_apart(before, new);
+                self.row.stored.schema.prune(new);
+                complete(self.row, new);
+                chain.mutate(&self.attributes(), new, old).await?;
+            }
+        }
+        Ok(warnings)
     }
 
+    /// Judges the new object (null: a deletion).
     pub(crate) async fn validate(
         &self,
         new: &Value,
         old: Option<&Value>,
     ) -> Result<Vec<String>, Status> {
         let chain = &self.registry.options.chain;
-        chain.validate(&self.attributes(), new, old).await
+        let mut warnings = chain.validate(&self.attributes(), new, old).await?;
+        if let Some(hooks) = self.registry.hooks(self.row, self.at.subresource) {
+            Box::pin(self.judged(hooks, new, old, &mut warnings)).await?;
+        }
+        Ok(warnings)
     }
 }

@@ -156,7 +156,7 @@ impl Registry {
             operation: Operation::Create,
             dry_run: options.dry_run,
         };
-        admit.mutate(&mut new, None).await?;
+        warnings.extend(admit.mutate(&mut new, None).await?);
         let strategy = row.stored.strategy;
         if row.stored.kind.status
             && let Some(map) = new.as_object_mut()

@@ -34,14 +34,16 @@ mod scale;
 mod strategy;
 mod table;
 mod view;
+mod webhooks;
 
 #[cfg(test)]
 mod tests;
 
 pub use loopback::Loopback;
 pub use read::{Event, Item, Watch};
-pub use registry::{Creator, Creators, Namespaces, Options, Raw, Registry};
+pub use registry::{Creator, Creators, Options, Raw, Registry};
 pub use request::{
     Body, Ctx, Deleted, FieldValidation, GetOptions, ListReply, WatchOptions, WriteOptions, Written,
 };
 pub use table::{Group, Row, Subresource, Table, Version};
+pub use webhooks::apply_patch;

@@ -281,7 +281,7 @@ impl Write<'_> {
             operation: Operation::Update,
             dry_run: self.options.dry_run,
         };
-        admit.mutate(&mut new, Some(&old)).await?;
+        warnings.extend(admit.mutate(&mut new, Some(&old)).await?);
         let concerns = match apart {
             Some(_) => Apart::concerns,
             None => |_: &FieldError| true,
@@ -337,6 +337,7 @@ impl Write<'_> {
             || row.view != View::Stored
             || current.head().deleting
             || is_service(row)
+            || self.registry.hooks(row, self.at.subresource).is_some()
             || !within;
         (!whole).then(|| Apart::of(current)).transpose()
     }

@@ -8,6 +8,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use admission::Chain;
+use admission::webhooks::{Namespaces, Webhooks};
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -40,13 +41,6 @@ pub trait Creator: Send + Sync {
     ) -> Result<Value, Status>;
 }
 
-/// Namespaces that another server keeps.
-#[async_trait]
-pub trait Namespaces: Send + Sync {
-    /// The namespace; none only when that server says so now.
-    async fn find(&self, name: &str) -> Result<Option<Object>, Status>;
-}
-
 /// [`Creator`]s by resource and subresource (empty: the resource itself).
 pub type Creators = HashMap<(Gvr, &'static str), Arc<dyn Creator>>;
 
@@ -67,6 +61,8 @@ pub struct Options {
     pub metrics: metrics::Registry,
     /// Where namespaces are, when not here.
     pub namespaces: Option<Arc<dyn Namespaces>>,
+    /// The hooks of a host, called beside the chain.
+    pub webhooks: Option<Arc<Webhooks>>,
 }
 
 impl Options {
@@ -81,6 +77,7 @@ impl Options {
             shared_store: false,
             metrics: metrics::Registry::new(),
             namespaces: None,
+            webhooks: None,
         }
     }
 }

@@ -84,6 +84,13 @@ impl Remote {
         self.pool.config()
     }
 
+    /// POST of JSON to a path outside the API, once: of a webhook, for one.
+    pub async fn post(&self, path: &str, body: Bytes) -> Result<Bytes> {
+        let ask = Ask::post(path.to_owned(), body);
+        let response = self.ask_once(&ask).await.map_err(|(error, _)| error)?;
+        self.body_of(response).await
+    }
+
     fn transport(&self, message: impl Into<String>) -> Error {
         Error::Transport {
             host: self.host.clone(),

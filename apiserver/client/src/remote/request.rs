@@ -37,6 +37,15 @@ impl Ask {
         }
     }
 
+    /// JSON to a path, as it is.
+    pub(super) fn post(path: String, body: Bytes) -> Self {
+        Self {
+            content_type: Some("application/json"),
+            body,
+            ..Self::new(Method::POST, path)
+        }
+    }
+
     pub(super) fn get(at: At<'_>) -> Self {
         Self::new(Method::GET, path(at))
     }

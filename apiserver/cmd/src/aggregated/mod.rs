@@ -12,6 +12,7 @@ mod certificate;
 mod namespaces;
 mod protection;
 mod registration;
+mod webhooks;
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -96,6 +97,12 @@ impl Aggregated {
         let authorizer = delegated::Authorizer::new(Arc::clone(&host), &setup.delegated);
         server.spawn(authenticator.run(Arc::clone(&host), server.shutdown().clone()));
         let namespaces = HostNamespaces::new(&host, &informers);
+        let hooks = webhooks::follow(
+            &host,
+            &informers,
+            Arc::clone(&namespaces) as _,
+            &connections,
+        );
 
         let chain = Arc::new(Chain::new(admission::Options {
             clock: Arc::clone(&clock),
@@ -107,6 +114,7 @@ impl Aggregated {
             raw: Arc::new(plane::raw),
             serves: is_own_group,
             namespaces: Some(namespaces),
+            webhooks: Some(hooks),
             metrics: metrics.clone(),
             shared_store: setup.engine.is_shared(),
             ..registry::Options::new(Arc::clone(&chain))

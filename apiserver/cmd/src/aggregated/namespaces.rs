@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
+use admission::webhooks::Namespaces;
 use async_trait::async_trait;
 use client::{Api, At, Error, Informer, Informers, Select};
 use machinery::{Gvr, Object, Status};
-use registry::Namespaces;
 
 static NAMESPACES: Gvr = Gvr::constant("", "v1", "namespaces");
 

@@ -1,0 +1,73 @@
+//! Whether a hook is to be asked, as far as the request itself tells
+//! (`admission/plugin/webhook/{rules,predicates}`). Pure.
+
+use machinery::{Gvk, Gvr, LabelSelector};
+use serde_json::Value;
+
+use super::config::{Hook, Rule};
+use crate::attributes::Attributes;
+
+fn any(list: &[String], wanted: &str) -> bool {
+    list.iter().any(|entry| entry == "*" || entry == wanted)
+}
+
+/// `*` means every resource without its subresources; `*/*` those too.
+fn resource(entry: &str, resource: &str, subresource: &str) -> bool {
+    let (one, sub) = entry.split_once('/').unwrap_or((entry, ""));
+    (one == "*" || one == resource)
+        && match sub {
+            "" => subresource.is_empty(),
+            "*" => true,
+            sub => sub == subresource,
+        }
+}
+
+fn rule(rule: &Rule, at: &Attributes<'_>, gvr: &Gvr) -> bool {
+    let scope = match rule.scope.as_deref() {
+        Some("Namespaced") => !at.namespace.is_empty(),
+        Some("Cluster") => at.namespace.is_empty(),
+        _ => true,
+    };
+    scope
+        && any(&rule.operations, at.operation.as_str())
+        && any(&rule.api_groups, &gvr.group)
+        && any(&rule.api_versions, &gvr.version)
+        && rule
+            .resources
+            .iter()
+            .any(|entry| resource(entry, &gvr.resource, at.subresource))
+}
+
+/// Whether a hook has a rule for a resource in some version.
+pub(super) fn names(hook: &Hook, gvr: &Gvr, subresource: &str) -> bool {
+    hook.rules.iter().any(|rule| {
+        any(&rule.api_groups, &gvr.group)
+            && rule
+                .resources
+                .iter()
+                .any(|entry| resource(entry, &gvr.resource, subresource))
+    })
+}
+
+/// The first of the versions that a rule names: the requested one, or another one
+/// where the hook takes equivalent ones.
+pub(super) fn version(hook: &Hook, at: &Attributes<'_>, versions: &[(Gvk, Gvr)]) -> Option<usize> {
+    let tried = if hook.equivalent { versions.len() } else { 1 };
+    (0..tried.min(versions.len())).find(|v| hook.rules.iter().any(|r| rule(r, at, &versions[*v].1)))
+}
+
+/// Whether the labels of the object, before or after, are selected.
+pub(super) fn object(hook: &Hook, new: &Value, old: Option<&Value>) -> bool {
+    if hook.objects.is_everything() {
+        return true;
+    }
+    [Some(new), old]
+        .into_iter()
+        .flatten()
+        .filter(|object| !object.is_null())
+        .any(|object| selected(&hook.objects, object))
+}
+
+fn selected(selector: &LabelSelector, object: &Value) -> bool {
+    selector.matches(|key| object["metadata"]["labels"].get(key)?.as_str())
+}

@@ -1,0 +1,164 @@
+//! AdmissionReview `admission.k8s.io/v1`: the question and the answer.
+//!
+//! Enters: a request's attributes and objects; a hook's reply. Leaves: bytes to
+//! send; a verdict, or why the reply is none.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use machinery::{Gvk, Gvr, Status};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::attributes::{Attributes, Operation};
+
+const VERSION: &str = "admission.k8s.io/v1";
+
+/// What a hook says.
+#[derive(Debug)]
+pub(super) struct Verdict {
+    pub(super) outcome: Result<(), Status>,
+    pub(super) patch: Option<Value>,
+    pub(super) warnings: Vec<String>,
+}
+
+fn kind((gvk, _): &(Gvk, Gvr)) -> Value {
+    json!({"group": gvk.group, "version": gvk.version, "kind": gvk.kind})
+}
+
+fn resource((_, gvr): &(Gvk, Gvr)) -> Value {
+    json!({"group": gvr.group, "version": gvr.version, "resource": gvr.resource})
+}
+
+/// The question and its uid. `shown` is the version that the hook takes, in which
+/// the objects are; `requested` the client's.
+pub(super) fn request(
+    at: &Attributes<'_>,
+    shown: &(Gvk, Gvr),
+    requested: &(Gvk, Gvr),
+    new: Value,
+    old: Value,
+) -> (String, Bytes) {
+    let uid = uuid::Uuid::new_v4().to_string();
+    let options = match at.operation {
+        Operation::Create => "CreateOptions",
+        Operation::Update => "UpdateOptions",
+        Operation::Delete => "DeleteOptions",
+        Operation::Connect => "ConnectOptions",
+    };
+    let mut options = json!({"apiVersion": "meta.k8s.io/v1", "kind": options});
+    if at.dry_run {
+        options["dryRun"] = json!(["All"]);
+    }
+    let name = match at.name {
+        "" => new["metadata"]["name"].as_str().unwrap_or_default(),
+        name => name,
+    };
+    let mut request = json!({
+        "uid": uid,
+        "kind": kind(shown),
+        "resource": resource(shown),
+        "requestKind": kind(requested),
+        "requestResource": resource(requested),
+        "operation": at.operation.as_str(),
+        "userInfo": at.user,
+        "dryRun": at.dry_run,
+        "options": options,
+    });
+    for (field, value) in [
+        ("name", name),
+        ("namespace", at.namespace),
+        ("subResource", at.subresource),
+        ("requestSubResource", at.subresource),
+    ] {
+        if !value.is_empty() {
+            request[field] = value.into();
+        }
+    }
+    request["object"] = new;
+    request["oldObject"] = old;
+    let review = json!({"apiVersion": VERSION, "kind": "AdmissionReview", "request": request});
+    (uid, review.to_string().into())
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Review {
+    api_version: Option<String>,
+    kind: Option<String>,
+    response: Option<Response>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Response {
+    #[serde(default)]
+    uid: String,
+    #[serde(default)]
+    allowed: bool,
+    status: Option<Status>,
+    patch: Option<String>,
+    patch_type: Option<String>,
+    #[serde(default)]
+    warnings: Vec<String>,
+}
+
+/// Reads a reply to the question `uid`.
+pub(super) fn verdict(hook: &str, uid: &str, body: &[u8]) -> Result<Verdict, String> {
+    let review: Review =
+        serde_json::from_slice(body).map_err(|e| format!("its reply cannot be read: {e}"))?;
+    if review.api_version.as_deref() != Some(VERSION)
+        || review.kind.as_deref() != Some("AdmissionReview")
+    {
+        return Err(format!("its reply is no AdmissionReview of {VERSION}"));
+    }
+    let response = review.response.ok_or("its reply holds no response")?;
+    if response.uid != uid {
+        return Err("its reply answers another request".into());
+    }
+    let patch = match (response.patch, response.patch_type.as_deref()) {
+        (None, _) => None,
+        (Some(text), Some("JSONPatch")) => {
+            let raw = STANDARD
+                .decode(text)
+                .map_err(|e| format!("its patch is not base64: {e}"))?;
+            let patch = serde_json::from_slice(&raw);
+            Some(patch.map_err(|e| format!("its patch is not JSON: {e}"))?)
+        }
+        (Some(_), other) => return Err(format!("it sends a patch of the type {other:?}")),
+    };
+    Ok(Verdict {
+        outcome: match response.allowed {
+            true => Ok(()),
+            false => Err(refusal(hook, response.status.unwrap_or_default())),
+        },
+        patch,
+        warnings: response.warnings,
+    })
+}
+
+/// What a client is told (`webhook/errors/statuserror.go`).
+fn refusal(hook: &str, mut status: Status) -> Status {
+    let denied = format!("admission webhook {hook:?} denied the request");
+    status.code = status.code.max(400);
+    status.status = "Failure".into();
+    status.message = match (status.message.as_str(), status.reason.as_str()) {
+        ("", "") => format!("{denied} without explanation"),
+        ("", reason) => format!("{denied}: {reason}"),
+        (message, _) => format!("{denied}: {message}"),
+    };
+    status
+}
+
+/// Whether two trees are states of one object.
+pub(super) fn same_identity(before: &Value, after: &Value) -> bool {
+    let fields = [
+        "/apiVersion",
+        "/kind",
+        "/metadata/name",
+        "/metadata/namespace",
+        "/metadata/uid",
+    ];
+    let mut all = fields.into_iter();
+    all.all(|field| before.pointer(field) == after.pointer(field))
+}

@@ -1,0 +1,410 @@
+//! Hooks as closures behind a caller in memory.
+
+use std::collections::BTreeMap;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use machinery::UserInfo;
+use parking_lot::Mutex;
+use serde_json::json;
+
+use super::*;
+use crate::attributes::Operation;
+
+type Hooked = Box<dyn Fn(&Value) -> Result<Value, String> + Send + Sync>;
+
+/// Hooks by their paths, and what they were asked.
+#[derive(Default)]
+struct Lab {
+    hooks: Mutex<BTreeMap<String, Hooked>>,
+    asked: Mutex<Vec<(String, Value)>>,
+}
+
+#[async_trait]
+impl Caller for Lab {
+    async fn call(&self, hook: &Client, body: Bytes, _: Duration) -> Result<Bytes, String> {
+        let review: Value = serde_json::from_slice(&body).unwrap();
+        let request = review["request"].clone();
+        let said = match self.hooks.lock().get(&hook.path) {
+            Some(hook) => hook(&request),
+            None => Err("connection refused".into()),
+        };
+        self.asked.lock().push((hook.path.clone(), request.clone()));
+        let mut response = said?;
+        if response["uid"].is_null() {
+            response["uid"] = request["uid"].clone();
+        }
+        let reply = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+                           "response": response});
+        Ok(reply.to_string().into())
+    }
+}
+
+struct OneNamespace;
+
+#[async_trait]
+impl Namespaces for OneNamespace {
+    async fn find(&self, name: &str) -> Result<Option<Object>, Status> {
+        let body = json!({"apiVersion": "v1", "kind": "Namespace",
+                          "metadata": {"name": name, "labels": {"env": "prod"}}});
+        Ok(Some(Object::from_value(&body).unwrap()))
+    }
+}
+
+/// Enough of RFC 6902 for here.
+fn apply(doc: &Value, patch: &Value) -> Result<Value, String> {
+    let mut doc = doc.clone();
+    for step in patch.as_array().ok_or("no list")? {
+        let path = step["path"].as_str().ok_or("no path")?;
+        let (parent, last) = path.rsplit_once('/').ok_or("no pointer")?;
+        let parent = doc.pointer_mut(parent).ok_or("no such place")?;
+        parent[last] = step["value"].clone();
+    }
+    Ok(doc)
+}
+
+fn patch(steps: Value) -> Value {
+    json!({"allowed": true, "patchType": "JSONPatch", "patch": STANDARD.encode(steps.to_string())})
+}
+
+fn set(path: &str, value: &str) -> Value {
+    patch(json!([{"op": "add", "path": path, "value": value}]))
+}
+
+fn configuration(name: &str, hooks: Value) -> Object {
+    let mut hooks = hooks;
+    for hook in hooks.as_array_mut().unwrap() {
+        let path = format!("https://hook/{}", hook["name"].as_str().unwrap());
+        hook["clientConfig"] = json!({"url": path});
+        if hook["rules"].is_null() {
+            hook["rules"] = json!([{"operations": ["*"], "apiGroups": ["policy.karmada.io"],
+                "apiVersions": ["v1alpha1"], "resources": ["overridepolicies"]}]);
+        }
+        if hook["sideEffects"].is_null() {
+            hook["sideEffects"] = json!("None");
+        }
+    }
+    let body = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "X",
+                      "metadata": {"name": name}, "webhooks": hooks});
+    Object::from_value(&body).unwrap()
+}
+
+/// One request, and who answers.
+struct Case {
+    lab: Arc<Lab>,
+    hooks: Arc<Webhooks>,
+    operation: Operation,
+    dry_run: bool,
+    namespace: &'static str,
+    subresource: &'static str,
+}
+
+impl Case {
+    fn new() -> Self {
+        let lab = Arc::new(Lab::default());
+        Self {
+            hooks: Webhooks::new(Arc::clone(&lab) as _, Arc::new(OneNamespace), apply),
+            lab,
+            operation: Operation::Create,
+            dry_run: false,
+            namespace: "ns",
+            subresource: "",
+        }
+    }
+
+    fn says(
+        &self,
+        hook: &str,
+        says: impl Fn(&Value) -> Result<Value, String> + Send + Sync + 'static,
+    ) {
+        let mut hooks = self.lab.hooks.lock();
+        hooks.insert(format!("/{hook}"), Box::new(says));
+    }
+
+    /// The object after all hooks, and the warnings.
+    async fn write(
+        &self,
+        mut new: Value,
+        old: Option<&Value>,
+    ) -> Result<(Value, Vec<String>), Status> {
+        let user = UserInfo {
+            name: "jane".into(),
+            ..UserInfo::default()
+        };
+        let kind = |version: &str| {
+            (
+                Gvk::new("policy.karmada.io", version, "OverridePolicy"),
+                Gvr::new("policy.karmada.io", version, "overridepolicies"),
+            )
+        };
+        let (stored, other) = (kind("v1beta1"), kind("v1alpha1"));
+        let at = Attributes {
+            gvk: &stored.0,
+            gvr: &stored.1,
+            namespace: self.namespace,
+            name: "x",
+            subresource: self.subresource,
+            operation: self.operation,
+            user: &user,
+            dry_run: self.dry_run,
+        };
+        let named = |version: usize| ["v1beta1", "v1alpha1"][version];
+        let show = |version: usize, object: &Value| {
+            let mut object = object.clone();
+            object["apiVersion"] = named(version).into();
+            object
+        };
+        let take = |_: usize, mut object: Value| {
+            object["apiVersion"] = "v1beta1".into();
+            object
+        };
+        let versions = Versions {
+            kinds: vec![stored.clone(), other],
+            show: &show,
+            take: &take,
+        };
+        let mut warnings = Vec::new();
+        self.hooks
+            .mutate(&at, &versions, &mut new, old, &mut warnings)
+            .await?;
+        self.hooks
+            .validate(&at, &versions, &new, old, &mut warnings)
+            .await?;
+        Ok((new, warnings))
+    }
+
+    fn asked(&self) -> Vec<String> {
+        let mut asked = self.lab.asked.lock();
+        asked
+            .drain(..)
+            .map(|(path, _)| path[1..].to_owned())
+            .collect()
+    }
+}
+
+fn object() -> Value {
+    json!({"apiVersion": "v1beta1", "kind": "OverridePolicy",
+           "metadata": {"name": "x", "namespace": "ns", "labels": {"app": "a"}}, "spec": {}})
+}
+
+#[tokio::test]
+async fn mutating_hooks_build_on_each_other() {
+    let case = Case::new();
+    case.hooks.set_mutating(&[
+        configuration("b", json!([{"name": "third"}])),
+        configuration(
+            "a",
+            json!([{"name": "first", "reinvocationPolicy": "IfNeeded"}, {"name": "second"}]),
+        ),
+    ]);
+    case.says("first", |r| {
+        let seen = r["object"]["spec"]["third"].as_str().unwrap_or("none");
+        Ok(set("/spec/first", seen))
+    });
+    case.says("second", |_| {
+        Ok(json!({"allowed": true, "warnings": ["careful"]}))
+    });
+    case.says("third", |_| Ok(set("/spec/third", "was here")));
+    let (new, warnings) = case.write(object(), None).await.unwrap();
+    assert_eq!(
+        new["spec"],
+        json!({"first": "was here", "third": "was here"})
+    );
+    assert_eq!(new["apiVersion"], "v1beta1");
+    assert_eq!(warnings, ["careful"]);
+    assert_eq!(case.asked(), ["first", "second", "third", "first"]);
+}
+
+#[tokio::test]
+async fn a_review_says_everything() {
+    let mut case = Case::new();
+    case.hooks
+        .set_validating(&[configuration("a", json!([{"name": "h"}]))]);
+    case.says("h", |_| Ok(json!({"allowed": true})));
+    case.operation = Operation::Update;
+    case.dry_run = true;
+    let old = object();
+    case.write(object(), Some(&old)).await.unwrap();
+    let (_, mut request) = case.lab.asked.lock().remove(0);
+    assert!(request["uid"].as_str().unwrap().len() == 36);
+    request["uid"] = Value::Null;
+    let kind = |version: &str| json!({"group": "policy.karmada.io", "version": version, "kind": "OverridePolicy"});
+    let resource = |version: &str| json!({"group": "policy.karmada.io", "version": version, "resource": "overridepolicies"});
+    let mut shown = object();
+    shown["apiVersion"] = "v1alpha1".into();
+    let expected = json!({
+        "uid": null, "operation": "UPDATE", "name": "x", "namespace": "ns",
+        "kind": kind("v1alpha1"), "resource": resource("v1alpha1"),
+        "requestKind": kind("v1beta1"), "requestResource": resource("v1beta1"),
+        "userInfo": {"username": "jane"}, "dryRun": true,
+        "options": {"apiVersion": "meta.k8s.io/v1", "kind": "UpdateOptions", "dryRun": ["All"]},
+        "object": shown, "oldObject": shown,
+    });
+    assert_eq!(request, expected);
+}
+
+#[tokio::test]
+async fn refusals_are_told_in_the_words_of_the_hook() {
+    let case = Case::new();
+    case.hooks
+        .set_validating(&[configuration("a", json!([{"name": "h"}, {"name": "late"}]))]);
+    case.says("late", |_| Ok(json!({"allowed": false})));
+    for (status, code, text) in [
+        (
+            json!({"code": 422, "message": "too big"}),
+            422,
+            "denied the request: too big",
+        ),
+        (json!({"message": "no"}), 400, "denied the request: no"),
+        (
+            json!({"code": 200, "reason": "Forbidden"}),
+            400,
+            "denied the request: Forbidden",
+        ),
+        (Value::Null, 400, "denied the request without explanation"),
+    ] {
+        let said = status.clone();
+        case.says("h", move |_| Ok(json!({"allowed": false, "status": said})));
+        let refused = case.write(object(), None).await.unwrap_err();
+        assert_eq!(refused.code, code, "{status}");
+        assert_eq!(refused.message, format!("admission webhook \"h\" {text}"));
+        assert_eq!(refused.status, "Failure");
+    }
+}
+
+#[tokio::test]
+async fn a_hook_that_fails_stops_the_write_unless_it_may() {
+    let case = Case::new();
+    let set_up = |policy: &str| {
+        let hooks = json!([{"name": "h", "failurePolicy": policy}]);
+        case.hooks.set_mutating(&[configuration("a", hooks)]);
+    };
+    let wrong: [fn() -> Result<Value, String>; 6] = [
+        || Err("connection refused".into()),
+        || Ok(json!({"allowed": true, "uid": "another"})),
+        || Ok(json!({"allowed": true, "patch": "e30="})),
+        || Ok(json!({"allowed": true, "patchType": "JSONPatch", "patch": "?"})),
+        || Ok(set("/nowhere/at/all", "x")),
+        || Ok(set("/metadata/name", "other")),
+    ];
+    for (n, fails) in wrong.into_iter().enumerate() {
+        case.says("h", move |_| fails());
+        set_up("Fail");
+        let failed = case.write(object(), None).await.unwrap_err();
+        assert_eq!(failed.code, 500, "{n}");
+        assert!(
+            failed.message.contains("failed calling webhook \"h\""),
+            "{failed}"
+        );
+        set_up("Ignore");
+        let (new, _) = case.write(object(), None).await.unwrap();
+        assert_eq!(new, object(), "{n}");
+    }
+}
+
+#[tokio::test]
+async fn only_what_matches_is_asked() {
+    let rule = |change: Value| {
+        let mut rule = json!({"operations": ["CREATE"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"]});
+        for (key, value) in change.as_object().unwrap() {
+            rule[key] = value.clone();
+        }
+        json!({"rules": [rule]})
+    };
+    let check = async |hook: Value, subresource: &'static str, expect: bool| {
+        let mut case = Case::new();
+        case.subresource = subresource;
+        let mut hook = hook;
+        hook["name"] = json!("h");
+        let shown = hook.to_string();
+        case.says("h", |_| Ok(json!({"allowed": true})));
+        case.hooks
+            .set_validating(&[configuration("a", json!([hook]))]);
+        case.write(object(), None).await.unwrap();
+        assert_eq!(!case.asked().is_empty(), expect, "{shown} {subresource}");
+    };
+    check(rule(json!({})), "", true).await;
+    check(rule(json!({})), "status", false).await;
+    check(rule(json!({"resources": ["*/*"]})), "status", true).await;
+    check(rule(json!({"resources": ["*/status"]})), "status", true).await;
+    check(
+        rule(json!({"resources": ["overridepolicies/*"]})),
+        "status",
+        true,
+    )
+    .await;
+    check(rule(json!({"resources": ["works"]})), "", false).await;
+    check(rule(json!({"operations": ["UPDATE"]})), "", false).await;
+    check(rule(json!({"apiGroups": [""]})), "", false).await;
+    check(rule(json!({"scope": "Cluster"})), "", false).await;
+    check(rule(json!({"scope": "Namespaced"})), "", true).await;
+    check(rule(json!({"apiVersions": ["v1alpha1"]})), "", true).await;
+    let mut exact = rule(json!({"apiVersions": ["v1alpha1"]}));
+    exact["matchPolicy"] = json!("Exact");
+    check(exact, "", false).await;
+    for (selector, value, expect) in [
+        ("objectSelector", json!({"matchLabels": {"app": "a"}}), true),
+        (
+            "objectSelector",
+            json!({"matchLabels": {"app": "b"}}),
+            false,
+        ),
+        (
+            "namespaceSelector",
+            json!({"matchLabels": {"env": "prod"}}),
+            true,
+        ),
+        (
+            "namespaceSelector",
+            json!({"matchLabels": {"env": "test"}}),
+            false,
+        ),
+        ("namespaceSelector", json!({}), true),
+    ] {
+        let mut hook = rule(json!({}));
+        hook[selector] = value;
+        check(hook, "", expect).await;
+    }
+}
+
+#[tokio::test]
+async fn a_dry_run_reaches_no_hook_with_effects() {
+    let mut case = Case::new();
+    case.dry_run = true;
+    case.says("h", |_| Ok(json!({"allowed": true})));
+    for (effects, code) in [
+        ("Some", 400),
+        ("Unknown", 400),
+        ("None", 0),
+        ("NoneOnDryRun", 0),
+    ] {
+        let hooks = json!([{"name": "h", "sideEffects": effects}]);
+        case.hooks.set_mutating(&[configuration("a", hooks)]);
+        let got = case
+            .write(object(), None)
+            .await
+            .map_or_else(|s| s.code, |_| 0);
+        assert_eq!(got, code, "{effects}");
+    }
+}
+
+#[tokio::test]
+async fn a_deletion_is_judged_by_what_there_was() {
+    let mut case = Case::new();
+    case.operation = Operation::Delete;
+    case.hooks
+        .set_mutating(&[configuration("a", json!([{"name": "m"}]))]);
+    let hook = json!([{"name": "v", "objectSelector": {"matchLabels": {"app": "a"}}}]);
+    case.hooks.set_validating(&[configuration("a", hook)]);
+    case.says("m", |_| Ok(set("/spec/x", "ignored")));
+    case.says("v", |r| {
+        assert!(r["object"].is_null());
+        Ok(json!({"allowed": r["oldObject"]["spec"] != json!({})}))
+    });
+    let old = object();
+    assert_eq!(
+        case.write(Value::Null, Some(&old)).await.unwrap_err().code,
+        400
+    );
+    assert_eq!(case.asked(), ["m", "v"]);
+}

@@ -1,0 +1,140 @@
+//! A host's webhooks in the path of a write: shown in the version they take, and
+//! what they return taken back into stored form.
+
+use std::sync::Arc;
+
+use admission::Operation;
+use admission::webhooks::{Versions, Webhooks};
+use machinery::Status;
+use serde_json::Value;
+
+use crate::accept::Admit;
+use crate::registry::Registry;
+use crate::table::Row;
+
+/// Applies a JSON patch, for [`Webhooks::new`]. The error is for people.
+pub fn apply_patch(doc: &Value, patch: &Value) -> Result<Value, String> {
+    patch::json(doc, patch).map_err(|e| format!("its patch cannot be applied: {e}"))
+}
+
+impl Registry {
+    /// The hooks, when any looks at a resource. A scale is none of theirs: they
+    /// would be shown its parent.
+    pub(crate) fn hooks(&self, row: &Row, subresource: &str) -> Option<&Arc<Webhooks>> {
+        let hooks = self.options.webhooks.as_ref()?;
+        let gvr = &row.stored.kind.gvr;
+        (subresource != "scale" && hooks.concern(gvr, subresource)).then_some(hooks)
+    }
+
+    /// The rows of a resource in all its versions, the requested one first.
+    fn versions(&self, row: &Row) -> Vec<Arc<Row>> {
+        let gvr = &row.kind.gvr;
+        let table = self.table();
+        let same = table.rows().iter().filter(|other| {
+            let other = &other.kind.gvr;
+            other.group == gvr.group && other.resource == gvr.resource
+        });
+        let mut all: Vec<Arc<Row>> = same.cloned().collect();
+        all.sort_by_key(|other| other.kind.gvr.version != gvr.version);
+        all
+    }
+}
+
+impl Admit<'_> {
+    /// Lets mutating hooks change the new object. Whether one did.
+    pub(crate) async fn hooked(
+        &self,
+        hooks: &Webhooks,
+        new: &mut Value,
+        old: Option<&Value>,
+        warnings: &mut Vec<String>,
+    ) -> Result<bool, Status> {
+        let rows = self.registry.versions(self.row);
+        let (show, take) = (show(&rows), take(&rows));
+        let versions = versions(&rows, &show, &take);
+        let at = self.attributes();
+        hooks.mutate(&at, &versions, new, old, warnings).await
+    }
+
+    /// Hooks change what the request may change: a status through `status` alone, and
+    /// nothing else there; what the server counts never.
+    pub(crate) fn keep_apart(&self, mut before: Value, new: &mut Value) {
+        if self.at.subresource == "status" {
+            before["status"] = new["status"].take();
+            *new = before;
+            return;
+        }
+        if self.row.stored.kind.status {
+            put(new, "status", before.get("status"));
+        }
+        for field in ["generation", "resourceVersion"] {
+            put(&mut new["metadata"], field, before["metadata"].get(field));
+        }
+    }
+
+    /// Asks validating hooks; of a deletion the mutating ones are told as well.
+    pub(crate) async fn judged(
+        &self,
+        hooks: &Webhooks,
+        new: &Value,
+        old: Option<&Value>,
+        warnings: &mut Vec<String>,
+    ) -> Result<(), Status> {
+        let rows = self.registry.versions(self.row);
+        let (show, take) = (show(&rows), take(&rows));
+        let versions = versions(&rows, &show, &take);
+        let at = self.attributes();
+        if self.operation == Operation::Delete {
+            let mut nothing = Value::Null;
+            hooks
+                .mutate(&at, &versions, &mut nothing, old, warnings)
+                .await?;
+        }
+        hooks.validate(&at, &versions, new, old, warnings).await
+    }
+}
+
+fn put(object: &mut Value, field: &str, value: Option<&Value>) {
+    let Some(map) = object.as_object_mut() else {
+        return;
+    };
+    match value {
+        Some(value) => map.insert(field.into(), value.clone()),
+        None => map.remove(field),
+    };
+}
+
+type Show = Box<dyn Fn(usize, &Value) -> Value + Send + Sync>;
+type Take = Box<dyn Fn(usize, Value) -> Value + Send + Sync>;
+
+fn show(rows: &[Arc<Row>]) -> Show {
+    let rows = rows.to_vec();
+    Box::new(move |version, object| {
+        let mut shown = object.clone();
+        if let Some(row) = rows.get(version) {
+            row.view.read(&row.kind.gvk, &mut shown);
+        }
+        shown
+    })
+}
+
+fn take(rows: &[Arc<Row>]) -> Take {
+    let rows = rows.to_vec();
+    Box::new(move |version, mut object| {
+        if let Some(row) = rows.get(version) {
+            row.view.write(&row.stored.kind.gvk, &mut object);
+        }
+        object
+    })
+}
+
+fn versions<'a>(rows: &[Arc<Row>], show: &'a Show, take: &'a Take) -> Versions<'a> {
+    Versions {
+        kinds: rows
+            .iter()
+            .map(|row| (row.kind.gvk.clone(), row.kind.gvr.clone()))
+            .collect(),
+        show: &**show,
+        take: &**take,
+    }
+}

@@ -1,0 +1,247 @@
+//! Webhooks registered with the host are called for our kinds, which the host itself
+//! does not do for requests that it passes on.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use auth::pki::Pki;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use client::{At, WriteOptions};
+use harness::daemon::Kept;
+use harness::objects::{POLICIES, config_map, policy};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use machinery::Gvr;
+use machinery::time::{Clock, SystemClock};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+use crate::behind::Behind;
+
+const GROUP: &str = "admissionregistration.k8s.io";
+static MUTATING: Gvr = Gvr::constant(GROUP, "v1", "mutatingwebhookconfigurations");
+static VALIDATING: Gvr = Gvr::constant(GROUP, "v1", "validatingwebhookconfigurations");
+/// A change of configurations counts after this.
+const EFFECTIVE: Duration = Duration::from_secs(1);
+
+/// A webhook server; what it was asked.
+struct Hooks {
+    url: String,
+    ca: String,
+    asked: Arc<Mutex<Vec<Value>>>,
+    _dir: Kept,
+}
+
+impl Hooks {
+    async fn start() -> Self {
+        let dir = Kept::new();
+        let pki = Pki::open(dir.path(), &[], SystemClock.now()).unwrap();
+        let (chain, key) = pki.serving_der().unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(chain, key)
+            .unwrap();
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("https://{}", listener.local_addr().unwrap());
+        let asked: Arc<Mutex<Vec<Value>>> = Arc::default();
+        let log = Arc::clone(&asked);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (acceptor, log) = (acceptor.clone(), Arc::clone(&log));
+                tokio::spawn(async move {
+                    let stream = acceptor.accept(stream).await.unwrap();
+                    let service = service_fn(|request| answer(request, Arc::clone(&log)));
+                    let connection = hyper::server::conn::http1::Builder::new();
+                    let _ = connection
+                        .serve_connection(TokioIo::new(stream), service)
+                        .await;
+                });
+            }
+        });
+        Self {
+            url,
+            ca: STANDARD.encode(&pki.ca_pem),
+            asked,
+            _dir: dir,
+        }
+    }
+
+    fn configuration(&self, path: &str, change: Value) -> Value {
+        let mut hook = json!({
+            "name": format!("{path}.example.org"),
+            "clientConfig": {"url": format!("{}/{path}", self.url), "caBundle": self.ca},
+            "rules": [{"operations": ["*"], "apiGroups": ["policy.karmada.io"],
+                       "apiVersions": ["*"], "resources": ["propagationpolicies"]}],
+            "sideEffects": "None", "admissionReviewVersions": ["v1"], "timeoutSeconds": 2,
+        });
+        for (key, value) in change.as_object().unwrap() {
+            hook[key] = value.clone();
+        }
+        json!({"metadata": {"name": path}, "webhooks": [hook]})
+    }
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    log: Arc<Mutex<Vec<Value>>>,
+) -> Result<Response<Full<Bytes>>, hyper::Error> {
+    let path = request.uri().path().to_owned();
+    let body = request.into_body().collect().await?.to_bytes();
+    let review: Value = serde_json::from_slice(&body).unwrap();
+    let mut response = match path.as_str() {
+        "/label" => {
+            let steps = json!([{"op": "add", "path": "/metadata/labels", "value": {"by": "hook"}}]);
+            let patch = STANDARD.encode(steps.to_string());
+            json!({"allowed": true, "patchType": "JSONPatch", "patch": patch})
+        }
+        _ => {
+            let name = &review["request"]["object"]["metadata"]["name"];
+            let message = json!({"code": 422, "message": "not this one"});
+            json!({"allowed": *name != "bad", "status": message})
+        }
+    };
+    response["uid"] = review["request"]["uid"].clone();
+    log.lock().push(review["request"].clone());
+    let reply = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
+    Ok(Response::new(Full::from(reply.to_string())))
+}
+
+async fn register(behind: &Behind, resource: &Gvr, mut body: Value) {
+    body["apiVersion"] = json!("admissionregistration.k8s.io/v1");
+    body["kind"] = json!(match resource == &MUTATING {
+        true => "MutatingWebhookConfiguration",
+        false => "ValidatingWebhookConfiguration",
+    });
+    let options = WriteOptions::default();
+    let made = behind
+        .control
+        .api
+        .create(At::all(resource, ""), body, &options);
+    made.await.unwrap();
+}
+
+/// Tries until it fits, for as long as a change may take to count.
+async fn soon<T: std::fmt::Debug>(
+    what: &str,
+    mut ask: impl AsyncFnMut() -> T,
+    fits: impl Fn(&T) -> bool,
+) -> T {
+    let began = Instant::now();
+    loop {
+        let in_time = began.elapsed() < EFFECTIVE;
+        let got = ask().await;
+        if fits(&got) {
+            return got;
+        }
+        assert!(in_time, "{what}: {got:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_host_s_webhooks_are_asked() {
+    let Some(behind) = Behind::start().await else {
+        return;
+    };
+    behind.until_available().await;
+    let hooks = Hooks::start().await;
+    let control = &behind.control;
+    let template = config_map("default", "c", "v");
+    let named = |name: &str| policy("default", name, &template, &["m"]);
+
+    register(&behind, &MUTATING, hooks.configuration("label", json!({}))).await;
+    let mut n = 0;
+    let labelled = soon(
+        "a mutating hook",
+        async || {
+            n += 1;
+            control.create(named(&format!("p{n}"))).await
+        },
+        |made| made["metadata"]["labels"]["by"] == "hook",
+    )
+    .await;
+    // What Flotilla adds itself is there as well.
+    let labels = labelled["metadata"]["labels"].as_object().unwrap();
+    assert!(labels.len() > 1 || !labels.is_empty(), "{labelled:#}");
+    let request = hooks.asked.lock().last().unwrap().clone();
+    assert_eq!(request["operation"], "CREATE");
+    assert_eq!(request["userInfo"]["username"], "kubernetes-admin");
+    assert_eq!(request["resource"]["resource"], "propagationpolicies");
+
+    register(
+        &behind,
+        &VALIDATING,
+        hooks.configuration("judge", json!({})),
+    )
+    .await;
+    let refused = soon(
+        "a validating hook",
+        async || control.try_create(named("bad")).await,
+        |answer| answer.is_err(),
+    )
+    .await;
+    let status = refused.unwrap_err().status().unwrap().clone();
+    assert_eq!(status.code, 422);
+    let text = "admission webhook \"judge.example.org\" denied the request: not this one";
+    assert_eq!(status.message, text);
+
+    failures(&behind, &hooks).await;
+}
+
+/// A hook that nobody answers: it stops the write, or is passed over.
+async fn failures(behind: &Behind, hooks: &Hooks) {
+    let control = &behind.control;
+    let template = config_map("default", "c", "v");
+    let named = |name: &str| policy("default", name, &template, &["m"]);
+    let nobody = json!({"url": format!("https://127.0.0.1:{}/", harness::port::free())});
+    let down = hooks.configuration("down", json!({"clientConfig": nobody}));
+    register(behind, &VALIDATING, down).await;
+    let mut n = 0;
+    let failed = soon(
+        "a hook that is down",
+        async || {
+            n += 1;
+            control.try_create(named(&format!("down{n}"))).await
+        },
+        |answer| answer.is_err(),
+    )
+    .await;
+    let status = failed.unwrap_err().status().unwrap().clone();
+    assert_eq!(status.code, 500);
+    assert!(
+        status
+            .message
+            .contains("failed calling webhook \"down.example.org\""),
+        "{status}"
+    );
+    let ignored =
+        json!([{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Ignore"}]);
+    let at = At::one(&VALIDATING, "", "down");
+    let options = WriteOptions::default();
+    control
+        .api
+        .patch(at, client::Patch::Json(ignored), &options)
+        .await
+        .unwrap();
+    soon(
+        "a hook that may be down",
+        async || control.try_create(named("after")).await,
+        |answer| answer.is_ok(),
+    )
+    .await
+    .unwrap();
+    control.delete(&POLICIES, "default", "after").await;
+    let last = hooks.asked.lock().last().unwrap().clone();
+    assert_eq!(last["operation"], "DELETE");
+    assert_eq!(last["oldObject"]["metadata"]["name"], "after");
+}
