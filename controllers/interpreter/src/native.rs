@@ -94,15 +94,17 @@ struct Unknown;
 
 impl Rules for Unknown {}
 
+/// In whichever version of its group a kind is served: the fields that are read are
+/// the same in all.
 fn rules(kind: &Gvk) -> &'static dyn Rules {
-    match (&*kind.group, &*kind.version, &*kind.kind) {
-        ("apps", "v1", "Deployment") => &DEPLOYMENT,
-        ("apps", "v1", "ReplicaSet") => &REPLICA_SET,
-        ("apps", "v1", "StatefulSet") => &STATEFUL_SET,
-        ("apps", "v1", "DaemonSet") => &DAEMON_SET,
-        ("batch", "v1", "Job") => &Job,
-        ("", "v1", "Service") => &Service,
-        ("networking.k8s.io", "v1", "Ingress") => &Ingress,
+    match (&*kind.group, &*kind.kind) {
+        ("apps", "Deployment") => &DEPLOYMENT,
+        ("apps", "ReplicaSet") => &REPLICA_SET,
+        ("apps", "StatefulSet") => &STATEFUL_SET,
+        ("apps", "DaemonSet") => &DAEMON_SET,
+        ("batch", "Job") => &Job,
+        ("", "Service") => &Service,
+        ("networking.k8s.io", "Ingress") => &Ingress,
         _ => &Unknown,
     }
 }
