@@ -80,6 +80,23 @@ struct Host {
     /// The port of that Service.
     #[arg(long, value_name = "PORT", default_value_t = 443)]
     service_port: u16,
+    /// Whether requests without credentials have the anonymous user of that API
+    /// server; without it they are refused.
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    anonymous_auth: bool,
+    /// Audiences, one of which a token must be for; by default those of that API
+    /// server.
+    #[arg(long, value_name = "AUDIENCE", value_delimiter = ',')]
+    api_audiences: Vec<String>,
+    /// How long the verdict on a token is believed.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
+    authentication_token_webhook_cache_ttl: Duration,
+    /// How long a right is believed to be given.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
+    authorization_webhook_cache_authorized_ttl: Duration,
+    /// How long a right is believed to be missing.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
+    authorization_webhook_cache_unauthorized_ttl: Duration,
 }
 
 impl Host {
@@ -93,6 +110,16 @@ impl Host {
         }
         let pod = Pod::environment()?;
         Ok(Some((pod.load()?, pod.namespace())))
+    }
+
+    fn delegated(&self) -> auth::delegated::Options {
+        auth::delegated::Options {
+            anonymous: self.anonymous_auth,
+            audiences: self.api_audiences.clone(),
+            token_ttl: self.authentication_token_webhook_cache_ttl,
+            allowed_ttl: self.authorization_webhook_cache_authorized_ttl,
+            refused_ttl: self.authorization_webhook_cache_unauthorized_ttl,
+        }
     }
 
     fn service(&self, here: Option<String>) -> Service {
@@ -115,7 +142,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
                 engine: arguments.store.choice()?,
                 host,
                 service: arguments.host.service(here),
-                delegated: auth::delegated::Options::default(),
+                delegated: arguments.host.delegated(),
                 shutdown_delay: arguments.shutdown_delay_duration,
             };
             let templates = arguments.templates.behind();
