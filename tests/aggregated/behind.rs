@@ -43,6 +43,15 @@ impl Behind {
         Some(behind)
     }
 
+    /// The same, with Flotilla's own objects beside the host's in its etcd.
+    pub(crate) async fn start_on_etcd() -> Option<Self> {
+        let mut behind = Self::prepare().await?;
+        let servers = ["--etcd-servers".to_owned(), behind.etcd.endpoints()];
+        behind.arguments.extend(servers);
+        behind.run();
+        Some(behind)
+    }
+
     /// Everything but Flotilla itself.
     pub(crate) async fn prepare() -> Option<Self> {
         let started = tokio::task::spawn_blocking(|| {

@@ -7,7 +7,8 @@ use crate::{collection, kubectl, propagation, restarts};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn everything_behind_a_kube_apiserver() {
-    let (Some(mut behind), Some(members)) = tokio::join!(Behind::start(), Members::start()) else {
+    let (Some(mut behind), Some(members)) = tokio::join!(Behind::start_on_etcd(), Members::start())
+    else {
         return;
     };
     behind.until_available().await;

@@ -179,6 +179,17 @@ impl Etcd {
     }
 }
 
+/// What is kept of a test that failed are the logs: data is large, and of no use
+/// without its test.
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        for (n, node) in self.nodes.iter_mut().enumerate() {
+            node.daemon.kill();
+            let _ = std::fs::remove_dir_all(self.dir.path().join(format!("n{n}")));
+        }
+    }
+}
+
 impl Tls {
     fn make(dir: &Path) -> Self {
         let dir = dir.join("pki");
