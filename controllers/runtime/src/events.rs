@@ -19,6 +19,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::bucket::Buckets;
+use crate::figures;
 
 /// Events waiting to be written: those of some 350 new Deployments in three clusters.
 const WAITING: usize = 8192;
@@ -61,6 +62,7 @@ impl Recorder {
     pub fn new(api: Arc<dyn Api>, component: &str, clock: Arc<dyn Clock>, tasks: &Tasks) -> Self {
         let (told, inbox) = mpsc::channel(WAITING);
         let dropped = Arc::new(AtomicU64::new(0));
+        figures::dropped_events(&dropped);
         let writer = Writer {
             api,
             clock,

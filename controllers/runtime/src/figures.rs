@@ -4,10 +4,12 @@
 //!
 //! The handles of a controller are resolved when its workers start.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Once};
 use std::time::Duration;
 
-use metrics::{Counter, Family, Gauge, Histogram, exponential};
+use metrics::{Counter, Family, Figure, Gauge, Histogram, Shape, exponential};
+use parking_lot::Mutex;
 
 const NAME: [&str; 1] = ["name"];
 const CONTROLLER: [&str; 1] = ["controller"];
@@ -126,6 +128,28 @@ pub(crate) fn competes(lease: &str) {
 /// Tells that this process holds a lease, until the guard is dropped.
 pub(crate) fn leads(lease: &str) -> Counted {
     Counted::new(&LEADS.with([lease]))
+}
+
+/// Events that recorders dropped, one count for each of them.
+static DROPPED: Mutex<Vec<Arc<AtomicU64>>> = Mutex::new(Vec::new());
+
+/// Tells of the events that a recorder drops, in sum with those of the others.
+pub(crate) fn dropped_events(count: &Arc<AtomicU64>) {
+    static TOLD: Once = Once::new();
+    TOLD.call_once(|| {
+        let sum = Figure::new(
+            "flotilla_events_dropped_total",
+            "Events (the kind) that were told too fast, or could not be written.",
+            Shape::Counter,
+            &[],
+        );
+        metrics::process().read(&[sum], |readings| {
+            let all = DROPPED.lock();
+            let sum: u64 = all.iter().map(|c| c.load(Ordering::Relaxed)).sum();
+            readings.set("flotilla_events_dropped_total", &[], sum as f64);
+        });
+    });
+    DROPPED.lock().push(Arc::clone(count));
 }
 
 /// Counts one while it lives.

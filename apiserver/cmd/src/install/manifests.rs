@@ -148,7 +148,10 @@ pub(super) fn text(objects: &[Value], json: bool) -> anyhow::Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+    use crate::cli::Cli;
 
     fn choices() -> Choices {
         Choices {
@@ -213,6 +216,23 @@ mod tests {
         assert_eq!(pod["volumes"][1]["secret"]["secretName"], "etcd-client");
         let mounts = &pod["containers"][0]["volumeMounts"];
         assert_eq!(mounts[1]["mountPath"], CREDENTIALS);
+    }
+
+    #[test]
+    fn serve_takes_what_the_deployment_gives_it() {
+        let all = Choices {
+            etcd_servers: vec!["https://a:2379".into()],
+            etcd_prefix: Some("/fleet".into()),
+            etcd_secret: Some("etcd-client".into()),
+            host_workloads: Some("refuse".into()),
+            ..choices()
+        };
+        for choices in [choices(), all] {
+            let all = objects(&choices).unwrap();
+            let line = [&["flotilla"], &*arguments(&all)].concat();
+            let taken = Cli::try_parse_from(&line);
+            assert!(taken.is_ok(), "{line:?}: {}", taken.err().unwrap());
+        }
     }
 
     #[test]
