@@ -6,36 +6,22 @@
 //! acknowledged write and for nothing else. Ten rounds normally, 200 with
 //! FLOTILLA_SLOW=1.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "a test"
-)]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher, RandomState};
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use storage::{Embedded, Event, Op, Options, Outcome, Range, Store, Txn};
+use storage::{Embedded, Event, Options, Range, Store};
 
+#[path = "record.rs"]
+mod record;
+
+use record::{History, KEYS, WRITERS, Write, digest, run_and_kill, seen, write_once};
+
+const TEST: &str = "survives_sigkill_at_any_moment";
 const DIRECTORY: &str = "FLOTILLA_CRASH_DIRECTORY";
-const WRITERS: u64 = 16;
-const KEYS: u64 = 6;
-
-/// What a key was set to (`None`: deleted) at a revision.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Write {
-    key: String,
-    value: Option<String>,
-}
-
-type History = BTreeMap<u64, Write>;
 
 #[test]
 fn survives_sigkill_at_any_moment() {
@@ -49,7 +35,7 @@ fn survives_sigkill_at_any_moment() {
     let mut known = History::new();
     for _ in 0..rounds {
         runtime().block_on(async {
-            let acknowledged = run_and_kill(directory.path()).await;
+            let acknowledged = run_and_kill(TEST, DIRECTORY, directory.path().as_os_str()).await;
             check(directory.path(), &acknowledged, &mut known).await;
         });
     }
@@ -81,102 +67,14 @@ async fn write_until_killed(directory: &Path) {
         tokio::spawn(async move {
             for turn in 0_u64.. {
                 let key = format!("/crash/{writer}/{}", turn % KEYS);
-                write_once(&store, &key, turn).await;
+                let written = write_once(&*store, &key, turn).await.unwrap();
+                assert!(written, "{key} has another writer");
             }
         })
     });
     for writer in writers.collect::<Vec<_>>() {
         writer.await.unwrap();
     }
-}
-
-async fn write_once(store: &Embedded, key: &str, turn: u64) {
-    let current = store.get(key).await.unwrap();
-    let expected = current.map_or(0, |e| e.revision);
-    let delete = expected > 0 && turn % 7 == 3;
-    // Sizes from nothing to several pages; unique by key and turn.
-    let padding = usize::try_from(turn * 997 % 20_000).unwrap();
-    let value = format!("{turn}-{}-{}", std::process::id(), "x".repeat(padding));
-    let op = if delete {
-        Op::Delete
-    } else {
-        Op::Put {
-            value: Bytes::from(value.clone()),
-            ttl: None,
-        }
-    };
-    let txn = Txn {
-        key: key.into(),
-        expected,
-        op,
-    };
-    let Outcome::Committed { revision } = store.commit(txn).await.unwrap() else {
-        panic!("{key} has another writer");
-    };
-    let value = if delete {
-        "-".to_owned()
-    } else {
-        digest(value.as_bytes())
-    };
-    // In one piece; the full stop tells that it is whole.
-    println!("\nacknowledged {revision} {key} {value} .");
-}
-
-/// A short text that differs for different values.
-fn digest(value: &[u8]) -> String {
-    let text = String::from_utf8_lossy(value);
-    format!("{}{}", text.trim_end_matches('x'), value.len())
-}
-
-fn parse(line: &str) -> Option<(u64, Write)> {
-    let words: Vec<_> = line.split(' ').collect();
-    let ["acknowledged", revision, key, value, "."] = words[..] else {
-        return None;
-    };
-    let write = Write {
-        key: key.into(),
-        value: (value != "-").then(|| value.to_owned()),
-    };
-    Some((revision.parse().unwrap(), write))
-}
-
-fn random(below: u64) -> u64 {
-    RandomState::new().hash_one(0) % below
-}
-
-/// Starts the child, lets it write, kills it; returns what it had acknowledged.
-async fn run_and_kill(directory: &Path) -> History {
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["survives_sigkill_at_any_moment", "--exact", "--nocapture"])
-        .env(DIRECTORY, directory)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mut acknowledged = History::new();
-    // Sometimes while it opens the store, else after some writes.
-    let enough = random(5) * random(200);
-    let mut count = 0;
-    while count < enough {
-        let Some(line) = lines.next() else {
-            panic!("the child ended by itself: {:?}", child.wait());
-        };
-        if let Some((revision, write)) = parse(&line.unwrap()) {
-            acknowledged.insert(revision, write);
-            count += 1;
-        }
-    }
-    let pause = if enough == 0 {
-        random(60_000)
-    } else {
-        random(3_000)
-    };
-    tokio::time::sleep(Duration::from_micros(pause)).await;
-    child.kill().unwrap();
-    child.wait().unwrap();
-    // What it said before it died counts.
-    acknowledged.extend(lines.map_while(Result::ok).filter_map(|line| parse(&line)));
-    acknowledged
 }
 
 /// Opens what the child left behind. `known` is what the rounds before have seen.
@@ -295,14 +193,6 @@ async fn watch(store: &Embedded, after: u64, upto: u64) -> Vec<Event> {
         "after {after} to {upto}"
     );
     events
-}
-
-fn seen(event: &Event) -> (u64, Write) {
-    let write = Write {
-        key: event.key.to_string(),
-        value: event.value.as_deref().map(digest),
-    };
-    (event.revision, write)
 }
 
 fn clone((at, write): (&u64, &Write)) -> (u64, Write) {

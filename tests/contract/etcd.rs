@@ -1,0 +1,295 @@
+//! What the engine on etcd promises beyond the contract of every engine: leases are
+//! shared, one of several replicas compacts, an etcd that is full or gone is told as
+//! such, and answers may be large.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use harness::Daemon;
+use storage::etcd::{Etcd, Options};
+use storage::{Batch, Error, Feed, Op, Outcome, Range, Store, Txn};
+use tokio::time::{Instant, sleep, timeout};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(20);
+
+fn options(servers: &str) -> Options {
+    Options {
+        servers: vec![servers.to_owned()],
+        history: None,
+        ..Options::default()
+    }
+}
+
+async fn open(options: Options) -> Arc<Etcd> {
+    Arc::new(Etcd::open(options).await.unwrap())
+}
+
+async fn put(
+    store: &dyn Store,
+    key: &str,
+    expected: u64,
+    bytes: usize,
+    ttl: Option<Duration>,
+) -> storage::Result<u64> {
+    let value = Bytes::from(vec![b'x'; bytes]);
+    let op = Op::Put { value, ttl };
+    let key = key.into();
+    match store.commit(Txn { key, expected, op }).await? {
+        Outcome::Committed { revision } => Ok(revision),
+        Outcome::Conflict { current } => panic!("found {current:?}"),
+    }
+}
+
+async fn next(feed: &mut Box<dyn Feed>) -> storage::Result<Batch> {
+    timeout(PATIENCE, feed.next()).await.unwrap()
+}
+
+/// What a call to a server that is gone gives, which must not take for ever.
+fn unavailable<T>(answer: storage::Result<T>) {
+    match answer {
+        Err(Error::Unavailable(_)) => {}
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("answered by nobody"),
+    }
+}
+
+#[tokio::test]
+async fn leases_are_shared() {
+    const KEYS: usize = 1500;
+    for version in [harness::etcd::OLD, harness::etcd::NEW] {
+        let Some(server) = harness::Etcd::start(version, 1) else {
+            return;
+        };
+        let store = open(options(&server.endpoints())).await;
+        let hour = Duration::from_secs(3600);
+        for n in 0..KEYS {
+            put(&*store, &format!("/e/{n}"), 0, 1, Some(hour))
+                .await
+                .unwrap();
+        }
+        put(&*store, "/e/other", 0, 1, Some(hour * 2))
+            .await
+            .unwrap();
+        let said = server.ctl(&["lease", "list"]);
+        let leases: Vec<&str> = said.lines().skip(1).collect();
+        // A thousand keys, the other five hundred, and another time to live.
+        assert_eq!(leases.len(), 3, "{said}");
+        for lease in leases {
+            let said = server.ctl(&["lease", "timetolive", lease]);
+            let granted = said.split("granted with TTL(").nth(1).unwrap();
+            let granted = granted.split('s').next().unwrap();
+            assert!(["3660", "7260"].contains(&granted), "{said}");
+        }
+        store.close().await;
+    }
+}
+
+#[tokio::test]
+async fn keys_that_expire_together_are_one_revision() {
+    const KEYS: usize = 40;
+    for version in [harness::etcd::OLD, harness::etcd::NEW] {
+        let Some(server) = harness::Etcd::start(version, 1) else {
+            return;
+        };
+        let store = open(options(&server.endpoints())).await;
+        // Together with what was there before it is more than one message may hold.
+        let ttl = Duration::from_secs(20);
+        let mut last = 0;
+        for n in 0..KEYS {
+            let key = format!("/e/{n}");
+            last = put(&*store, &key, 0, 100 << 10, Some(ttl)).await.unwrap();
+        }
+        let mut feed = store.watch("/e/", last).await.unwrap();
+        let said = server.ctl(&["lease", "list"]);
+        server.ctl(&["lease", "revoke", said.lines().nth(1).unwrap()]);
+        let batch = next(&mut feed).await.unwrap();
+        let gone: BTreeSet<_> = batch.events.iter().map(|e| e.key.clone()).collect();
+        assert_eq!(gone.len(), KEYS);
+        assert!(batch.events.iter().all(|e| e.revision == last + 1));
+        let before = |e: &storage::Event| e.previous.as_ref().map(|p| p.value.len());
+        assert!(batch.events.iter().all(|e| before(e) == Some(100 << 10)));
+        // The lease has ended before its time; the next key gets another.
+        put(&*store, "/e/next", 0, 1, Some(ttl)).await.unwrap();
+        store.close().await;
+    }
+}
+
+#[tokio::test]
+async fn large_answers_are_taken() {
+    let Some(server) = harness::Etcd::start(harness::etcd::OLD, 1) else {
+        return;
+    };
+    let store = open(options(&server.endpoints())).await;
+    for n in 0..20 {
+        put(&*store, &format!("/a/{n}"), 0, 1 << 20, None)
+            .await
+            .unwrap();
+    }
+    let page = store.range(&Range::prefix("/a/")).await.unwrap();
+    assert_eq!(page.entries.len(), 20);
+    let mut feed = store.watch("/a/", 0).await.unwrap();
+    let mut seen = 0;
+    while seen < 20 {
+        seen += next(&mut feed).await.unwrap().events.len();
+    }
+    store.close().await;
+}
+
+#[tokio::test]
+async fn one_of_two_compacts() {
+    const EVERY: Duration = Duration::from_millis(700);
+    let Some(server) = harness::Etcd::start(harness::etcd::NEW, 1) else {
+        return;
+    };
+    let began = Instant::now();
+    let compacting = Options {
+        history: Some(EVERY),
+        ..options(&server.endpoints())
+    };
+    let replicas = [open(compacting.clone()).await, open(compacting).await];
+    let mut last = 0;
+    let end = Instant::now() + PATIENCE;
+    // Until what was written at first is forgotten.
+    let first = put(&*replicas[0], "/a/1", 0, 1, None).await.unwrap();
+    loop {
+        assert!(Instant::now() < end, "nobody compacts");
+        let expected = if last == 0 { first } else { last };
+        last = put(&*replicas[1], "/a/1", expected, 1, None).await.unwrap();
+        match replicas[0].watch("/a/", first).await {
+            Ok(_) => sleep(PAUSE).await,
+            Err(Error::Compacted { at }) => {
+                assert!(at > first && at < last);
+                break;
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+    let said = server.ctl(&["get", "compact_rev_key", "-w", "fields"]);
+    let version = said.lines().find(|l| l.starts_with("\"Version\"")).unwrap();
+    let turns: u32 = version.split(':').nth(1).unwrap().trim().parse().unwrap();
+    let most = began.elapsed().as_millis() / EVERY.as_millis() + 1;
+    assert!(u128::from(turns) <= most, "{turns} turns instead of {most}");
+    for replica in replicas {
+        replica.close().await;
+    }
+}
+
+#[tokio::test]
+async fn full_is_told_and_reads_go_on() {
+    let Some([program]) = harness::tools(["etcd-3.5"]) else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let urls = [(); 2].map(|()| format!("http://127.0.0.1:{}", harness::port::free()));
+    let flags = [
+        ("data-dir", dir.path().join("data").display().to_string()),
+        ("listen-client-urls", urls[0].clone()),
+        ("advertise-client-urls", urls[0].clone()),
+        ("listen-peer-urls", urls[1].clone()),
+        ("initial-advertise-peer-urls", urls[1].clone()),
+        ("initial-cluster", format!("default={}", urls[1])),
+        ("quota-backend-bytes", (8 << 20).to_string()),
+        ("log-level", "warn".to_owned()),
+    ];
+    let flags = flags.map(|(name, value)| format!("--{name}={value}"));
+    let _server = Daemon::start(&program, flags.into(), &dir.path().join("log"));
+    let store = open(options(&urls[0])).await;
+    let mut written = 0;
+    let why = loop {
+        match put(&*store, &format!("/a/{written}"), 0, 1 << 20, None).await {
+            Ok(_) => written += 1,
+            Err(why) => break why,
+        }
+        assert!(written < 100);
+    };
+    assert!(matches!(why, Error::NoSpace(_)), "{why}");
+    assert!(written > 2);
+    let page = store.range(&Range::prefix("/a/")).await.unwrap();
+    assert_eq!(page.entries.len(), written);
+    assert!(store.get("/a/0").await.unwrap().is_some());
+    store.revision().await.unwrap();
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn gone_is_told_and_forgiven() {
+    let Some(mut server) = harness::Etcd::start(harness::etcd::OLD, 1) else {
+        return;
+    };
+    let store = open(options(&server.endpoints())).await;
+    let one = put(&*store, "/a/1", 0, 1, None).await.unwrap();
+    let mut feed = store.watch("/a/", 0).await.unwrap();
+    assert_eq!(next(&mut feed).await.unwrap().events.len(), 1);
+    store.health().unwrap();
+    server.nodes[0].daemon.kill();
+    let range = Range::prefix("/a/");
+    timeout(PATIENCE, async {
+        let all = tokio::join!(
+            store.revision(),
+            store.get("/a/1"),
+            store.range(&range),
+            store.watch("/a/", one),
+            put(&*store, "/a/1", one, 1, None),
+        );
+        unavailable(all.0);
+        unavailable(all.1);
+        unavailable(all.2);
+        unavailable(all.3);
+        unavailable(all.4);
+    })
+    .await
+    .unwrap();
+    let until = async |healthy: bool| {
+        let end = Instant::now() + PATIENCE;
+        while store.health().is_ok() != healthy {
+            assert!(Instant::now() < end, "{:?}", store.health());
+            sleep(PAUSE).await;
+        }
+    };
+    until(false).await;
+    server.nodes[0].daemon.again();
+    server.wait();
+    until(true).await;
+    let two = put(&*store, "/a/1", one, 1, None).await.unwrap();
+    let batch = next(&mut feed).await.unwrap();
+    let revisions: Vec<u64> = batch.events.iter().map(|e| e.revision).collect();
+    assert_eq!(revisions, [two], "the same feed goes on");
+
+    store.close().await;
+    unavailable(next(&mut feed).await);
+    unavailable(store.get("/a/1").await);
+    assert!(store.health().is_err());
+}
+
+/// Clients hold revisions that this etcd will give out a second time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_etcd_that_went_back_is_not_trusted() {
+    let Some(mut server) = harness::Etcd::start(harness::etcd::NEW, 1) else {
+        return;
+    };
+    let store = open(options(&server.endpoints())).await;
+    for n in 0..10 {
+        put(&*store, &format!("/a/{n}"), 0, 1, None).await.unwrap();
+    }
+    server.nodes[0].daemon.kill();
+    std::fs::remove_dir_all(server.dir().join("n0")).unwrap();
+    server.nodes[0].daemon.again();
+    server.wait();
+    let why = timeout(PATIENCE, store.failed()).await.unwrap();
+    assert!(
+        why.to_string().contains("went back from revision 11 to 1"),
+        "{why}"
+    );
+    let refused = put(&*store, "/a/x", 0, 1, None).await;
+    assert!(matches!(refused, Err(Error::Fatal(_))), "{refused:?}");
+    store.close().await;
+}
