@@ -4,10 +4,31 @@
 //! Stories take the control plane they are told at: alone, or behind its host.
 //! Nothing sleeps: a story waits until what it wants to see is there, and shows
 //! the last it saw when it is not.
-#![expect(clippy::unwrap_used, reason = "a test ends where its machine fails it")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test ends where its machine fails it"
+)]
 
 /// Clusters of real components.
 mod world;
+
+/// HTTP/1.1, HTTP/2 and bare TLS to an API server.
+#[path = "../compat/target.rs"]
+#[allow(dead_code, reason = "there are more ways to ask than are needed here")]
+mod target;
+
+/// A server of the test.
+#[path = "../compat/peer.rs"]
+#[allow(dead_code, reason = "a certificate nobody looks at here")]
+mod peer;
+
+/// What karmadactl sends.
+#[path = "../compat/karmadactl.rs"]
+mod karmadactl;
+
+/// Clusters through the proxy of a control plane behind its host.
+mod proxy;
 
 /// Policy in, objects in members, status back on the template.
 mod propagation;

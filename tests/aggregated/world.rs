@@ -26,6 +26,32 @@ pub(crate) struct Member {
     _kubelet: (Arc<Hollow>, Informers, Tasks),
 }
 
+impl Member {
+    /// A cluster of its own; `None`: something cannot be had here, which was said.
+    pub(crate) async fn alone(name: &'static str) -> Option<(Self, Etcd)> {
+        let started = tokio::task::spawn_blocking(move || {
+            let etcd = Etcd::start(etcd::NEW, 1)?;
+            let options = Options {
+                name,
+                controllers: FULL,
+                flags: &[],
+            };
+            Some((Cluster::start(&options, &etcd)?, etcd))
+        });
+        let (cluster, etcd) = started.await.unwrap()?;
+        Some((Self::of(name, cluster).await, etcd))
+    }
+
+    async fn of(name: &'static str, cluster: Cluster) -> Self {
+        Self {
+            name,
+            server: Server::connect(name, &cluster.kubeconfig),
+            _kubelet: kubelet(&cluster).await,
+            cluster,
+        }
+    }
+}
+
 /// All members and the etcd below them.
 pub(crate) struct Members {
     pub(crate) all: Vec<Member>,
@@ -53,12 +79,7 @@ impl Members {
         let (clusters, etcd) = started.await.unwrap()?;
         let mut all = Vec::new();
         for (name, cluster) in NAMES.into_iter().zip(clusters) {
-            all.push(Member {
-                name,
-                server: Server::connect(name, &cluster.kubeconfig),
-                _kubelet: kubelet(&cluster).await,
-                cluster,
-            });
+            all.push(Member::of(name, cluster).await);
         }
         Some(Self { all, _etcd: etcd })
     }

@@ -45,6 +45,12 @@ impl Shutdown {
     }
 }
 
+impl From<CancellationToken> for Shutdown {
+    fn from(token: CancellationToken) -> Self {
+        Self(token)
+    }
+}
+
 #[derive(Default)]
 struct Owned {
     running: JoinSet<()>,

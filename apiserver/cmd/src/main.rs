@@ -9,6 +9,7 @@
 mod aggregated;
 mod cli;
 mod completion;
+mod containers;
 mod control;
 mod demo;
 mod duration;
@@ -18,6 +19,7 @@ mod install;
 mod join;
 mod keys;
 mod leadership;
+mod links;
 mod listen;
 mod logs;
 mod member;

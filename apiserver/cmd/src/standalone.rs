@@ -26,7 +26,7 @@ use watchcache::Hub;
 use crate::control::Identity;
 use crate::engine::{Choice, Engine};
 use crate::plane::{self, Plane};
-use crate::{keys, listen};
+use crate::{keys, links, listen};
 
 const STORE: &str = "store";
 const KEYS: &str = "pki";
@@ -136,7 +136,12 @@ impl Standalone {
         authorizer.wait_synced().await;
         let controllers = Tasks::new(Shutdown::new());
         let informers = Informers::new(&controllers);
+        let connectors = match setup.federation {
+            true => links::to_clusters(&api, &server, &metrics),
+            false => links::to_containers(&api, &clock, &server),
+        };
         let options = flotilla_http::Options {
+            connectors,
             metrics,
             // What a fleet of simulated members does in one process is told by its
             // control plane, once.

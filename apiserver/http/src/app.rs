@@ -11,7 +11,7 @@ use auth::rbac::Target;
 use auth::{Authentication, Authorization, Credentials, Denied, Peer, impersonation};
 use futures_util::FutureExt;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, Method, Request, Response};
 use hyper::body::Incoming;
 use jiff::Timestamp;
 use machinery::time::Clock;
@@ -34,6 +34,10 @@ use crate::{Options, decode, reply, review};
 
 /// Short requests that are counted at once; more than connections have streams.
 const SHORT: u32 = 1 << 24;
+
+/// Subresources behind a proxy whose requests last (kube-apiserver's
+/// `--long-running-request-regexp` as Karmada sets it).
+const LASTING: [&str; 5] = ["attach", "exec", "proxy", "log", "portforward"];
 
 /// The server behind the listener.
 pub(crate) struct App {
@@ -133,7 +137,7 @@ impl App {
         let info = requestinfo::parse(request.method(), request.uri().path(), &query);
         let (route, mut response) = match info {
             Ok(info) => {
-                let long = self.long_running(&info, &query);
+                let long = self.long_running(request.method(), &info, &query);
                 let route = self.route(&info, &query, long);
                 let handled = self.filtered(&peer, info, query, request, &route, long);
                 let response = match AssertUnwindSafe(handled).catch_unwind().await {
@@ -168,12 +172,24 @@ impl App {
         response
     }
 
-    fn long_running(&self, info: &RequestInfo, query: &Query) -> bool {
+    /// Whether a request lasts as long as it likes. What goes through a proxy is
+    /// judged by the path behind it.
+    fn long_running(&self, method: &Method, info: &RequestInfo, query: &Query) -> bool {
         let Some(r) = &info.resource else {
             return false;
         };
-        info.verb == "watch"
-            || (self.connector(r).is_some() && (r.subresource != "log" || query.flag("follow")))
+        if info.verb == "watch" {
+            return true;
+        }
+        match (self.connector(r), r.subresource.as_str()) {
+            (None, _) => false,
+            (_, "log") => query.flag("follow"),
+            (_, "proxy") => requestinfo::parse(method, &r.tail, query).is_ok_and(|inner| {
+                let lasts = |i: &Resource| LASTING.contains(&i.subresource.as_str());
+                inner.verb == "watch" || inner.resource.as_ref().is_some_and(lasts)
+            }),
+            _ => true,
+        }
     }
 
     fn route(&self, info: &RequestInfo, query: &Query, long: bool) -> Route {

@@ -6,11 +6,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use client::Shutdown;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use machinery::{Status, UserInfo};
+use tokio::time::Instant;
 
 use crate::body::Body;
+use crate::requestinfo::Query;
 
 /// A request to pass on. It was authorised already.
 pub struct Connection {
@@ -21,8 +24,33 @@ pub struct Connection {
     /// What follows the subresource in the path, as it came, with its slash;
     /// without the query.
     pub tail: String,
+    /// When the reply has to be over; `None`: it may last.
+    pub deadline: Option<Instant>,
+    /// Triggered when what lasts is to end, as the server stops.
+    pub closing: Shutdown,
     /// The request itself; an upgrade can be taken from it.
     pub request: Request<Incoming>,
+}
+
+impl Connection {
+    /// The first value of a parameter.
+    pub fn param(&self, name: &str) -> Option<String> {
+        self.query().get(name).map(str::to_owned)
+    }
+
+    /// All values of a parameter.
+    pub fn params(&self, name: &str) -> Vec<String> {
+        self.query().all(name).map(str::to_owned).collect()
+    }
+
+    /// A boolean parameter: there, and neither `0` nor `false`.
+    pub fn flag(&self, name: &str) -> bool {
+        self.query().flag(name)
+    }
+
+    fn query(&self) -> Query {
+        Query::parse(self.request.uri().query())
+    }
 }
 
 /// Answers the requests of one subresource.

@@ -33,6 +33,11 @@ impl Ending {
         self.0.begun.cancel();
     }
 
+    /// Cancelled when it begins: for streams that end at once.
+    pub(crate) fn begun(&self) -> CancellationToken {
+        self.0.begun.clone()
+    }
+
     /// One more open watch.
     pub(crate) fn join(&self) -> Leaving {
         self.0.open.fetch_add(1, Ordering::Relaxed);

@@ -8,7 +8,8 @@
 //! bytes. Every connection is a task that is joined. Bodies, headers, requests in
 //! flight and time are bounded.
 //!
-//! Entry points: [`Server`], [`Options`], [`creators()`], [`Connect`], [`Check`].
+//! Entry points: [`Server`], [`Options`], [`creators()`], [`Connect`],
+//! [`ClusterProxy`], [`Check`].
 
 mod app;
 mod body;
@@ -23,6 +24,7 @@ mod layers;
 mod metrics;
 mod negotiation;
 mod options;
+mod proxy;
 mod reply;
 mod requestinfo;
 mod resource;
@@ -40,5 +42,6 @@ pub use connect::{Connect, Connection, Connectors};
 pub use creators::creators;
 pub use health::{Check, Probe};
 pub use options::{Options, Server};
+pub use proxy::{CLUSTER_PROXY, ClusterProxy};
 pub use review::{Webhook, Webhooks};
 pub use version::Version;

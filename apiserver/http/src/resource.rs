@@ -54,6 +54,8 @@ impl App {
                 namespace: r.namespace.clone(),
                 name: r.name.clone(),
                 tail: r.tail.clone(),
+                deadline: call.deadline,
+                closing: self.ending.begun().into(),
                 request,
             };
             return connector.connect(connection).await;

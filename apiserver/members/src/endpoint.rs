@@ -34,6 +34,9 @@ impl fmt::Debug for Endpoint {
     }
 }
 
+const TOKEN: &str = "token";
+const CA: &str = "caBundle";
+
 #[derive(Deserialize)]
 struct SecretView {
     #[serde(default)]
@@ -43,33 +46,35 @@ struct SecretView {
 impl Endpoint {
     /// The endpoint of a cluster, or what is missing.
     pub(crate) fn new(name: &str, spec: &ClusterSpec, secret: &Object) -> Result<Self, String> {
+        let ca = match spec.insecure_skip_tls_verification {
+            true => Vec::new(),
+            false => read(name, secret, CA)?,
+        };
+        Self::with(name, spec, ca, secret)
+    }
+
+    /// The same for requests in the name of users: the token is the impersonator's.
+    /// Without `access` (a cluster in pull mode may have no such secret) the system's
+    /// roots are trusted.
+    pub(crate) fn for_users(
+        name: &str,
+        spec: &ClusterSpec,
+        access: Option<&Object>,
+        impersonator: &Object,
+    ) -> Result<Self, String> {
+        let ca = match access {
+            Some(secret) if !spec.insecure_skip_tls_verification => read(name, secret, CA)?,
+            _ => Vec::new(),
+        };
+        Self::with(name, spec, ca, impersonator)
+    }
+
+    fn with(name: &str, spec: &ClusterSpec, ca: Vec<u8>, secret: &Object) -> Result<Self, String> {
         if spec.api_endpoint.is_empty() {
             return Err(format!("cluster {name:?} has no apiEndpoint"));
         }
-        let view: SecretView = serde_json::from_slice(secret.bytes())
-            .map_err(|_| format!("the secret of cluster {name:?} cannot be read"))?;
-        let data = view.data.unwrap_or_default();
-        let read = |key: &str| -> Result<Option<Vec<u8>>, String> {
-            let Some(text) = data.get(key).filter(|t| !t.is_empty()) else {
-                return Ok(None);
-            };
-            let bytes = STANDARD.decode(text);
-            bytes
-                .map(Some)
-                .map_err(|_| format!("the secret of cluster {name:?}: {key:?} is not base64"))
-        };
-        let missing = |key: &str| {
-            let at = secret.head().key();
-            format!("the secret {at:?} of cluster {name:?} has no {key:?}")
-        };
-        let token = read("token")?.ok_or_else(|| missing("token"))?;
-        let token = String::from_utf8(token)
+        let token = String::from_utf8(read(name, secret, TOKEN)?)
             .map_err(|_| format!("the token of cluster {name:?} is not text"))?;
-        let insecure = spec.insecure_skip_tls_verification;
-        let ca = match insecure {
-            true => Vec::new(),
-            false => read("caBundle")?.ok_or_else(|| missing("caBundle"))?,
-        };
         let headers = spec.proxy_header.iter().flat_map(|(header, values)| {
             values
                 .split(',')
@@ -80,11 +85,40 @@ impl Endpoint {
             server: spec.api_endpoint.clone(),
             ca,
             token: token.trim().to_owned(),
-            insecure,
+            insecure: spec.insecure_skip_tls_verification,
             proxy: spec.proxy_url.clone(),
             proxy_headers: headers.collect(),
         })
     }
+
+    /// The same as a client's configuration, or what cannot be used.
+    pub(crate) fn config(&self) -> Result<Config, String> {
+        let told = |e: &dyn fmt::Display| format!("cluster {:?}: {e}", self.cluster);
+        let mut config = Config::new(&self.server).map_err(|e| told(&e))?;
+        config.insecure = self.insecure;
+        config.ca = Some(self.ca.clone()).filter(|ca| !ca.is_empty());
+        config.auth.token = Some(Secret(self.token.clone()));
+        if !self.proxy.is_empty() {
+            config.set_proxy(&self.proxy).map_err(|e| told(&e))?;
+            config.proxy_headers.clone_from(&self.proxy_headers);
+        }
+        Ok(config)
+    }
+}
+
+/// The value of a key in a cluster's secret.
+fn read(cluster: &str, secret: &Object, key: &str) -> Result<Vec<u8>, String> {
+    let view: SecretView = serde_json::from_slice(secret.bytes())
+        .map_err(|_| format!("the secret of cluster {cluster:?} cannot be read"))?;
+    let data = view.data.unwrap_or_default();
+    let Some(text) = data.get(key).filter(|t| !t.is_empty()) else {
+        let at = secret.head().key();
+        return Err(format!(
+            "the secret {at:?} of cluster {cluster:?} has no {key:?}"
+        ));
+    };
+    let bytes = STANDARD.decode(text);
+    bytes.map_err(|_| format!("the secret of cluster {cluster:?}: {key:?} is not base64"))
 }
 
 /// Makes clients. Connections belong to the tasks given.
@@ -108,16 +142,8 @@ pub struct RemoteConnector;
 
 impl Connector for RemoteConnector {
     fn connect(&self, to: &Endpoint, tasks: &Tasks) -> Result<Arc<dyn Api>, String> {
-        let told = |e: &dyn fmt::Display| format!("cluster {:?}: {e}", to.cluster);
-        let mut config = Config::new(&to.server).map_err(|e| told(&e))?;
-        config.insecure = to.insecure;
-        config.ca = Some(to.ca.clone()).filter(|ca| !ca.is_empty());
-        config.auth.token = Some(Secret(to.token.clone()));
-        if !to.proxy.is_empty() {
-            config.set_proxy(&to.proxy).map_err(|e| told(&e))?;
-            config.proxy_headers.clone_from(&to.proxy_headers);
-        }
-        let remote = Remote::new(config, tasks).map_err(|e| told(&e))?;
+        let remote = Remote::new(to.config()?, tasks)
+            .map_err(|e| format!("cluster {:?}: {e}", to.cluster))?;
         Ok(Arc::new(remote))
     }
 }

@@ -22,6 +22,9 @@ const NAMES: [&str; 6] = [
     "karmada-cluster",
 ];
 
+/// Karmada's administrator, and ours.
+const PROXY_ADMINS: [&str; 2] = ["system:admin", "kubernetes-admin"];
+
 const DISCOVERY_PATHS: [&str; 9] = [
     "/api",
     "/api/*",
@@ -59,6 +62,18 @@ fn binding(name: &str, groups: &[&str]) -> (Gvr, Value) {
         "metadata": metadata(name), "subjects": subjects,
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}});
     (BINDINGS, body)
+}
+
+/// The administrator's name, so that clusters know whom to expect: impersonation
+/// is granted there to the subjects of roles that have `clusters/proxy`.
+fn proxy_admin() -> [(Gvr, Value); 2] {
+    let name = "cluster-proxy-admin";
+    let rules = json!([{"apiGroups": ["cluster.karmada.io"], "resources": ["clusters/proxy"], "verbs": ["*"]}]);
+    let (gvr, mut body) = binding(name, &[]);
+    body["subjects"] = json!(PROXY_ADMINS.map(|user| {
+        json!({"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user})
+    }));
+    [role(name, &rules), (gvr, body)]
 }
 
 fn defaults() -> Vec<(Gvr, Value)> {
@@ -112,7 +127,11 @@ impl Registry {
     /// Creates what is missing. Safe to repeat, and from several processes.
     pub async fn bootstrap(&self) -> Result<(), Status> {
         let ctx = Ctx::internal();
-        for (gvr, body) in defaults() {
+        let mut all = defaults();
+        if (self.options.serves)("cluster.karmada.io") {
+            all.extend(proxy_admin());
+        }
+        for (gvr, body) in all {
             let name = body["metadata"]["name"].as_str().unwrap_or("").to_owned();
             let there = self
                 .get(&ctx, At::one(&gvr, "", &name), &GetOptions::default())

@@ -20,6 +20,7 @@ mod figures;
 mod flow_tests;
 #[cfg(test)]
 mod host_tests;
+mod impersonation;
 mod kinds;
 mod meta;
 mod namespaces;

@@ -12,6 +12,7 @@ use crate::access::MemberAccess;
 use crate::binding::BindingController;
 use crate::detector::Detector;
 use crate::execution::Execution;
+use crate::impersonation::Impersonation;
 use crate::kinds::{Kinds, Scope, Skips};
 use crate::namespaces::Namespaces;
 use crate::overrides::Overrides;
@@ -120,6 +121,7 @@ pub async fn start(deps: Deps, tasks: &Tasks) -> Result<(), String> {
     BindingController::start(&deps, &templates, &works, &overrides, tasks).await;
     Execution::start(&deps, &kinds, &works, tasks).await;
     Namespaces::start(&deps, &works, &overrides, &scope, tasks).await;
+    Impersonation::start(&deps, &works, tasks).await;
     Ok(())
 }
 

@@ -32,6 +32,35 @@ pub struct Config {
     pub impersonate: Option<Impersonate>,
     /// The namespace of commands that name none.
     pub namespace: String,
+    pub flow: Flow,
+}
+
+/// Flow control of HTTP/2, in bytes that may be under way unread, and how many
+/// streams a connection carries at most, whatever the peer allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flow {
+    pub stream: u32,
+    pub connection: u32,
+    pub streams: usize,
+}
+
+impl Flow {
+    /// Streams of one reader, who reads them all: a list is large, a watch is not;
+    /// the connection's window is what they share.
+    pub const OWN: Self = Self {
+        stream: 1 << 20,
+        connection: 4 << 20,
+        streams: usize::MAX,
+    };
+
+    /// Streams of readers who know nothing of each other: one that reads nothing
+    /// must not take the others' share, so the connection's window holds what all
+    /// streams together may have.
+    pub const SHARED: Self = Self {
+        stream: 256 << 10,
+        connection: 16 << 20,
+        streams: 64,
+    };
 }
 
 impl Config {
@@ -47,6 +76,7 @@ impl Config {
             auth: Auth::default(),
             impersonate: None,
             namespace: "default".into(),
+            flow: Flow::OWN,
         })
     }
 

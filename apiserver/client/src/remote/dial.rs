@@ -3,6 +3,8 @@
 //!
 //! Enters: a [`Config`]. Leaves: handshaken connections whose driving tasks belong
 //! to a [`Tasks`]. Every step has a time limit.
+//!
+//! An upgrade needs HTTP/1.1 and a connection of its own: [`dial_upgradable`].
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -13,10 +15,8 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
 use futures_util::task::AtomicWaker;
 use http::Uri;
-use http_body_util::Full;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls_pki_types::ServerName;
@@ -24,8 +24,10 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
-use super::config::{Config, Identity};
+use super::body::Body;
+use super::config::{Config, Flow, Identity};
 use super::tls;
 use crate::tasks::Tasks;
 
@@ -35,12 +37,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const PING: Duration = Duration::from_secs(15);
 /// A reply of a proxy, headers included.
 const PROXY_REPLY: usize = 8 << 10;
-/// Flow control of HTTP/2: a list is large, a watch is not; the connection's window
-/// is what many streams share.
-const STREAM_WINDOW: u32 = 1 << 20;
-const CONNECTION_WINDOW: u32 = 4 << 20;
-
-pub(super) type Body = Full<Bytes>;
 
 /// A connection ready for requests.
 pub(super) enum Connection {
@@ -64,26 +60,57 @@ pub(super) async fn dial(
     let work = async {
         let tcp = transport(config).await?;
         if config.server.scheme_str() == Some("http") {
-            return http1_over(tcp, tasks).await;
+            return Ok(Connection::Http1(http1_over(tcp, tasks).await?));
         }
-        let connector = TlsConnector::from(Arc::new(tls::client(config, identity)?));
-        let host = config
-            .tls_server_name
-            .as_deref()
-            .unwrap_or(host(&config.server));
-        let name = ServerName::try_from(host.to_owned());
-        let name = name.map_err(|_| format!("{host:?} is no server name"))?;
-        let stream = connector.connect(name, tcp).await;
-        let stream = stream.map_err(|e| format!("TLS: {e}"))?;
+        let stream = encrypted(config, identity, tcp, tls::ANY).await?;
         match stream.get_ref().1.alpn_protocol() {
-            Some(b"h2") => http2_over(stream, tasks).await,
-            _ => http1_over(stream, tasks).await,
+            Some(b"h2") => http2_over(stream, config.flow, tasks).await,
+            _ => Ok(Connection::Http1(http1_over(stream, tasks).await?)),
         }
     };
+    in_time(work).await
+}
+
+/// An HTTP/1.1 connection for one request, which may leave HTTP behind.
+pub(super) async fn dial_upgradable(
+    config: &Config,
+    identity: Option<&Identity>,
+    tasks: &Tasks,
+) -> Result<http1::SendRequest<Body>, String> {
+    let work = async {
+        let tcp = transport(config).await?;
+        if config.server.scheme_str() == Some("http") {
+            return http1_over(tcp, tasks).await;
+        }
+        let stream = encrypted(config, identity, tcp, tls::HTTP1).await?;
+        http1_over(stream, tasks).await
+    };
+    in_time(work).await
+}
+
+async fn in_time<T>(work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
     match tokio::time::timeout(PATIENCE, work).await {
         Ok(done) => done,
         Err(_) => Err(format!("no connection within {} s", PATIENCE.as_secs())),
     }
+}
+
+async fn encrypted(
+    config: &Config,
+    identity: Option<&Identity>,
+    tcp: TcpStream,
+    protocols: &[&[u8]],
+) -> Result<TlsStream<TcpStream>, String> {
+    let tls = tls::client(config, identity, protocols)?;
+    let connector = TlsConnector::from(Arc::new(tls));
+    let host = config
+        .tls_server_name
+        .as_deref()
+        .unwrap_or(host(&config.server));
+    let name = ServerName::try_from(host.to_owned());
+    let name = name.map_err(|_| format!("{host:?} is no server name"))?;
+    let stream = connector.connect(name, tcp).await;
+    stream.map_err(|e| format!("TLS: {e}"))
 }
 
 /// Without the brackets of an IPv6 address.
@@ -143,17 +170,20 @@ async fn transport(config: &Config) -> Result<TcpStream, String> {
     Ok(stream)
 }
 
-async fn http1_over(stream: impl Stream + 'static, tasks: &Tasks) -> Result<Connection, String> {
+async fn http1_over(
+    stream: impl Stream + 'static,
+    tasks: &Tasks,
+) -> Result<http1::SendRequest<Body>, String> {
     let (sender, connection) = http1::handshake(TokioIo::new(stream))
         .await
         .map_err(|e| e.to_string())?;
     let shutdown = tasks.shutdown().clone();
     tasks.spawn(async move {
-        if let Some(Err(error)) = shutdown.unless(connection).await {
+        if let Some(Err(error)) = shutdown.unless(connection.with_upgrades()).await {
             tracing::debug!(%error, "connection ended");
         }
     });
-    Ok(Connection::Http1(sender))
+    Ok(sender)
 }
 
 /// Runs hyper's own tasks, and wakes whoever waits for the peer's settings.
@@ -178,7 +208,11 @@ impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Spawner
     }
 }
 
-async fn http2_over(stream: impl Stream + 'static, tasks: &Tasks) -> Result<Connection, String> {
+async fn http2_over(
+    stream: impl Stream + 'static,
+    flow: Flow,
+    tasks: &Tasks,
+) -> Result<Connection, String> {
     let spawner = Spawner {
         tasks: tasks.clone(),
         activity: Arc::default(),
@@ -189,8 +223,8 @@ async fn http2_over(stream: impl Stream + 'static, tasks: &Tasks) -> Result<Conn
         .keep_alive_interval(PING)
         .keep_alive_timeout(PING)
         .keep_alive_while_idle(true)
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
+        .initial_stream_window_size(flow.stream)
+        .initial_connection_window_size(flow.connection)
         // 0 until the peer's settings are there: only then is its limit known.
         .initial_max_send_streams(0)
         .handshake(TokioIo::new(stream))

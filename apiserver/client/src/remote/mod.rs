@@ -4,12 +4,14 @@
 //! Touches the network, and the files and programs that the config names. All
 //! calls have a time limit but the stream of a watch, whose connection is pinged.
 
+mod body;
 mod config;
 mod credentials;
 mod decode;
 mod dial;
 mod discovery;
 mod figures;
+mod forward;
 pub mod incluster;
 pub mod kubeconfig;
 mod pool;
@@ -38,10 +40,13 @@ use crate::api::{
     WatchEvent, WatchOptions, WatchStream, WriteOptions,
 };
 use crate::tasks::Tasks;
-pub use config::{Auth, Config, ConfigError, Exec, Identity, Impersonate, Secret};
+pub use body::Body;
+pub use config::{Auth, Config, ConfigError, Exec, Flow, Identity, Impersonate, Secret};
 use decode::Events;
 use figures::Figures;
-use pool::{Pool, Reply};
+pub use forward::{Forwarder, Unreachable};
+use pool::Pool;
+pub use pool::Reply;
 use request::Ask;
 
 /// All of a call but the stream of a watch.
@@ -70,7 +75,7 @@ impl Remote {
         let host = host.map_or_else(String::new, ToString::to_string);
         let as_user = request::as_user(config.impersonate.as_ref()).map_err(ConfigError)?;
         // What can be seen to be unusable is told before the first call.
-        tls::client(&config, config.auth.identity.as_ref())
+        tls::client(&config, config.auth.identity.as_ref(), tls::ANY)
             .map_err(|e| ConfigError(format!("{host}: {e}")))?;
         Ok(Self {
             pool: Pool::new(config, tasks.child()),
@@ -143,7 +148,7 @@ impl Remote {
             .and_then(|header| ask.request(&self.config().server, header, &self.as_user))
             .map_err(|e| (self.transport(e), true))?;
         let began = Instant::now();
-        let sent = self.pool.send(request).await;
+        let sent = self.pool.send(request.map(Body::whole)).await;
         let code = sent.as_ref().ok().map(|response| response.status());
         self.figures.asked(&ask.method, code, began.elapsed());
         sent.map_err(|failure| (self.transport(failure.message), failure.unsent))

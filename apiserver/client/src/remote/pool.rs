@@ -25,9 +25,10 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::body::Body;
 use super::config::Config;
 use super::credentials::Credentials;
-use super::dial::{Body, Connection, dial};
+use super::dial::{Connection, dial, dial_upgradable};
 use crate::tasks::Tasks;
 
 /// HTTP/1.1 connections kept for the next request.
@@ -49,6 +50,8 @@ pub(super) struct Failure {
 struct Http2 {
     sender: http2::SendRequest<Body>,
     limit: watch::Receiver<usize>,
+    /// What we allow ourselves.
+    own_limit: usize,
     open: Arc<AtomicUsize>,
 }
 
@@ -56,7 +59,7 @@ impl Http2 {
     /// The next connection is opened at about 90 % of the peer's limit.
     fn most(&self) -> usize {
         let limit = *self.limit.borrow();
-        (limit - limit / 10).max(1)
+        (limit - limit / 10).min(self.own_limit).max(1)
     }
 
     fn has_room(&self) -> bool {
@@ -116,16 +119,18 @@ impl Pool {
     }
 
     /// Sends a request as soon as a connection has room.
-    pub(super) async fn send(&self, request: Request<Bytes>) -> Result<Response<Reply>, Failure> {
+    pub(super) async fn send(
+        &self,
+        mut request: Request<Body>,
+    ) -> Result<Response<Reply>, Failure> {
         let mut tries = 0;
         loop {
             let lent = self.lend().await.map_err(|message| Failure {
                 message,
                 unsent: true,
             })?;
-            let copy = request.clone().map(Body::new);
-            let failed = match lent {
-                Lent::Http2(mut sender, place) => match sender.try_send_request(copy).await {
+            let (failure, back) = match lent {
+                Lent::Http2(mut sender, place) => match sender.try_send_request(request).await {
                     Ok(response) => {
                         return Ok(response.map(|body| Reply {
                             body,
@@ -136,7 +141,7 @@ impl Pool {
                     }
                     Err(failed) => explain(failed),
                 },
-                Lent::Http1(mut sender) => match send_http1(&mut sender, copy).await {
+                Lent::Http1(mut sender) => match send_http1(&mut sender, request).await {
                     Ok(response) => {
                         return Ok(response.map(|body| Reply {
                             body,
@@ -149,10 +154,35 @@ impl Pool {
                 },
             };
             tries += 1;
-            if !failed.unsent || tries > RESENDS {
-                return Err(failed);
+            match back {
+                Some(back) if tries <= RESENDS => request = back,
+                _ => return Err(failure),
             }
         }
+    }
+
+    /// Sends a request that asks to leave HTTP, on a connection of its own. Whether
+    /// the server agreed is in the reply; the reply's body or its upgrade holds the
+    /// connection.
+    pub(super) async fn send_alone(
+        &self,
+        request: Request<Body>,
+    ) -> Result<Response<Incoming>, Failure> {
+        let shared = &*self.0;
+        let unsent = |message| Failure {
+            message,
+            unsent: true,
+        };
+        let identity = shared.credentials.identity().await.map_err(unsent)?;
+        let dialled = Box::pin(dial_upgradable(
+            &shared.config,
+            identity.as_ref(),
+            &shared.tasks,
+        ));
+        let mut sender = dialled.await.map_err(unsent)?;
+        send_http1(&mut sender, request)
+            .await
+            .map_err(|(failure, _)| failure)
     }
 
     /// New requests get new connections, such as after other credentials came.
@@ -217,6 +247,7 @@ impl Pool {
                         state.http2.push(Http2 {
                             sender,
                             limit,
+                            own_limit: shared.config.flow.streams,
                             open: Arc::default(),
                         });
                         None
@@ -268,22 +299,26 @@ impl Pool {
 async fn send_http1(
     sender: &mut http1::SendRequest<Body>,
     request: Request<Body>,
-) -> Result<Response<Incoming>, Failure> {
+) -> Result<Response<Incoming>, (Failure, Option<Request<Body>>)> {
     // A connection taken from the pool may just have been closed by the server.
-    sender.ready().await.map_err(|e| Failure {
-        message: chain(&e),
-        unsent: true,
-    })?;
+    if let Err(e) = sender.ready().await {
+        let failure = Failure {
+            message: chain(&e),
+            unsent: true,
+        };
+        return Err((failure, Some(request)));
+    }
     sender.try_send_request(request).await.map_err(explain)
 }
 
 /// Whether the message came back says that it was never sent.
-fn explain(mut failed: TrySendError<Request<Body>>) -> Failure {
-    let unsent = failed.take_message().is_some();
-    Failure {
+fn explain(mut failed: TrySendError<Request<Body>>) -> (Failure, Option<Request<Body>>) {
+    let back = failed.take_message();
+    let failure = Failure {
         message: chain(&failed.into_error()),
-        unsent,
-    }
+        unsent: back.is_some(),
+    };
+    (failure, back)
 }
 
 /// An error and its sources in one line.
@@ -312,7 +347,7 @@ impl Drop for Place {
 
 /// A response's body. While it lives, it holds its place; read to the end, an
 /// HTTP/1.1 connection returns to the pool.
-pub(super) struct Reply {
+pub struct Reply {
     body: Incoming,
     ended: bool,
     _place: Option<Place>,

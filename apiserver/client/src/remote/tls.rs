@@ -10,9 +10,18 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 
 use super::config::{Config, Identity};
 
-/// The client's side of TLS; HTTP/2 is asked for before HTTP/1.1. The error says
-/// which part cannot be used.
-pub(super) fn client(config: &Config, identity: Option<&Identity>) -> Result<ClientConfig, String> {
+/// HTTP/2 before HTTP/1.1.
+pub(super) const ANY: &[&[u8]] = &[b"h2", b"http/1.1"];
+/// For a connection that is to be upgraded.
+pub(super) const HTTP1: &[&[u8]] = &[b"http/1.1"];
+
+/// The client's side of TLS, asking for one of `protocols`. The error says which
+/// part cannot be used.
+pub(super) fn client(
+    config: &Config,
+    identity: Option<&Identity>,
+    protocols: &[&[u8]],
+) -> Result<ClientConfig, String> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
@@ -40,7 +49,7 @@ pub(super) fn client(config: &Config, identity: Option<&Identity>) -> Result<Cli
                 .map_err(|e| format!("client certificate and key: {e}"))?
         }
     };
-    tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    tls.alpn_protocols = protocols.iter().map(|p| p.to_vec()).collect();
     Ok(tls)
 }
 

@@ -33,8 +33,8 @@ use runtime::{Informers, Shutdown, Tasks};
 use watchcache::Hub;
 
 use crate::engine::{Choice, Engine};
-use crate::listen;
 use crate::plane::{self, Plane};
+use crate::{links, listen};
 use certificate::Serving;
 use namespaces::HostNamespaces;
 use registration::Registration;
@@ -136,6 +136,7 @@ impl Aggregated {
         options
             .checks
             .push(Check::ready("host-sync", move || plane::synced(&followed)));
+        options.connectors = links::to_clusters(&api, &server, &metrics);
         options.metrics = metrics;
         options.webhooks = Webhooks::from([(protection::PATH, protection::REVIEW)]);
         options.whole = Some(Arc::clone(&whole));

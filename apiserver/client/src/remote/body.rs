@@ -1,0 +1,65 @@
+//! Bodies of requests: one piece of ours, or whatever somebody else sends.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+enum Inner {
+    Whole(Full<Bytes>),
+    Passed(UnsyncBoxBody<Bytes, Error>),
+}
+
+/// The body of a request.
+pub struct Body(Inner);
+
+impl Body {
+    pub fn whole(bytes: Bytes) -> Self {
+        Self(Inner::Whole(Full::new(bytes)))
+    }
+
+    /// A body that is passed on as it comes.
+    pub fn passed<B>(body: B) -> Self
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Error>,
+    {
+        Self(Inner::Passed(body.map_err(Into::into).boxed_unsync()))
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        match &mut self.0 {
+            Inner::Whole(body) => Pin::new(body)
+                .poll_frame(cx)
+                .map_err(|never| match never {}),
+            Inner::Passed(body) => Pin::new(body).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            Inner::Whole(body) => body.is_end_stream(),
+            Inner::Passed(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Inner::Whole(body) => body.size_hint(),
+            Inner::Passed(body) => body.size_hint(),
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Containers of a simulated cluster, for who listens or talks to them: `pods/log`,
+//! `pods/exec`, `pods/attach`.
+//!
+//! request ──► pod and container ──► [`log`]: lines made of the time
+//!                              └──► [`exec`]: a session over [`spdy`] that echoes
+//!
+//! No process runs: a container says a line each second, and a command says again
+//! what it is told. What a kubelet refuses is refused in its words.
+
+mod exec;
+mod log;
+mod spdy;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use client::{Api, At, Tasks};
+use flotilla_http::{Body, Connect, Connection, Connectors};
+use http::Response;
+use jiff::Timestamp;
+use machinery::time::Clock;
+use machinery::{Gvr, Status};
+use serde_json::Value;
+
+static PODS: Gvr = Gvr::constant("", "v1", "pods");
+
+/// What all of them need.
+struct Containers {
+    api: Arc<dyn Api>,
+    clock: Arc<dyn Clock>,
+    /// The sessions.
+    tasks: Tasks,
+}
+
+/// A container that has been started.
+#[derive(Clone, Debug)]
+struct Container {
+    namespace: String,
+    pod: String,
+    uid: String,
+    name: String,
+    started: Timestamp,
+    finished: Option<Timestamp>,
+}
+
+/// The subresources of pods that lead into containers.
+pub(crate) fn connectors(api: &Arc<dyn Api>, clock: &Arc<dyn Clock>, tasks: &Tasks) -> Connectors {
+    let containers = Arc::new(Containers {
+        api: Arc::clone(api),
+        clock: Arc::clone(clock),
+        tasks: tasks.child(),
+    });
+    let key = |subresource: &str| (String::new(), "pods".to_owned(), subresource.to_owned());
+    let talk = |attach| Talk {
+        containers: Arc::clone(&containers),
+        attach,
+    };
+    Connectors::from([
+        (key("log"), Arc::new(Listen(Arc::clone(&containers))) as _),
+        (key("exec"), Arc::new(talk(false)) as _),
+        (key("attach"), Arc::new(talk(true)) as _),
+    ])
+}
+
+struct Listen(Arc<Containers>);
+
+#[async_trait]
+impl Connect for Listen {
+    async fn connect(&self, connection: Connection) -> Result<Response<Body>, Status> {
+        let container = self.0.find(&connection).await?;
+        log::reply(&self.0, container, &connection)
+    }
+}
+
+struct Talk {
+    containers: Arc<Containers>,
+    attach: bool,
+}
+
+#[async_trait]
+impl Connect for Talk {
+    async fn connect(&self, connection: Connection) -> Result<Response<Body>, Status> {
+        let container = self.containers.find(&connection).await?;
+        if container.finished.is_some() {
+            let text = format!("container {} is not running", container.name);
+            return Err(Status::bad_request(text));
+        }
+        exec::reply(&self.containers, connection, self.attach)
+    }
+}
+
+impl Containers {
+    /// The container that a request means.
+    async fn find(&self, connection: &Connection) -> Result<Container, Status> {
+        let (namespace, name) = (&connection.namespace, &connection.name);
+        let pod = self.api.get(At::one(&PODS, namespace, name)).await;
+        let pod = pod.map_err(|e| match e.status() {
+            Some(status) => status.clone(),
+            None => Status::internal(e),
+        })?;
+        let pod = pod.value().map_err(Status::internal)?;
+        choose(
+            &pod,
+            namespace,
+            name,
+            connection.param("container").as_deref(),
+        )
+    }
+}
+
+/// Refuses as kube-apiserver and kubelet do (`registry/core/pod/strategy.go`,
+/// `kubelet_pods.go`).
+fn choose(
+    pod: &Value,
+    namespace: &str,
+    name: &str,
+    asked: Option<&str>,
+) -> Result<Container, Status> {
+    let names = |of: &str| -> Vec<String> {
+        let all = pod["spec"][of].as_array();
+        let names = all.into_iter().flatten().filter_map(|c| c["name"].as_str());
+        names.map(str::to_owned).collect()
+    };
+    let (main, initial) = (names("containers"), names("initContainers"));
+    let container = match (asked.filter(|a| !a.is_empty()), main.as_slice()) {
+        (Some(asked), _) if main.iter().chain(&initial).any(|n| n == asked) => asked.to_owned(),
+        (Some(asked), _) => {
+            let text = format!("container {asked} is not valid for pod {name}");
+            return Err(Status::bad_request(text));
+        }
+        (None, [one]) => one.clone(),
+        (None, many) => {
+            let text = format!(
+                "a container name must be specified for pod {name}, choose one of: [{}]",
+                many.join(" ")
+            );
+            return Err(Status::bad_request(text));
+        }
+    };
+    let states =
+        ["containerStatuses", "initContainerStatuses"].map(|f| pod["status"][f].as_array());
+    let mut states = states.into_iter().flatten().flatten();
+    let state = states
+        .find(|s| s["name"] == *container)
+        .map(|s| &s["state"]);
+    let time = |state: &str, field: &str, of: &Value| of[state][field].as_str()?.parse().ok();
+    let running = state.and_then(|s| time("running", "startedAt", s));
+    let ended = state.and_then(|s| {
+        Some((
+            time("terminated", "startedAt", s)?,
+            time("terminated", "finishedAt", s)?,
+        ))
+    });
+    let (started, finished): (Timestamp, Option<Timestamp>) = match (running, ended) {
+        (Some(started), _) => (started, None),
+        (None, Some((started, finished))) => (started, Some(finished)),
+        (None, None) => {
+            let why = state.and_then(|s| s["waiting"]["reason"].as_str());
+            let text = format!(
+                "container {container:?} in pod {name:?} is waiting to start: {}",
+                why.unwrap_or("ContainerCreating")
+            );
+            return Err(Status::bad_request(text));
+        }
+    };
+    Ok(Container {
+        namespace: namespace.to_owned(),
+        pod: name.to_owned(),
+        uid: pod["metadata"]["uid"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned(),
+        name: container,
+        started,
+        finished,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_container_meant_is_found_or_refused() {
+        let state = |name: &str, state: Value| json!({"name": name, "state": state});
+        let time = "2026-01-01T00:00:00Z";
+        let pod = |containers: &[&str], states: Value| {
+            let containers: Vec<Value> = containers.iter().map(|c| json!({"name": c})).collect();
+            json!({"metadata": {"uid": "u"}, "spec": {"containers": containers}, "status": {"containerStatuses": states}})
+        };
+        let running = json!({"running": {"startedAt": time}});
+        let two = pod(
+            &["a", "b"],
+            json!([
+                state("a", running),
+                state("b", json!({"waiting": {"reason": "ErrImagePull"}}))
+            ]),
+        );
+        let one = pod(
+            &["a"],
+            json!([state(
+                "a",
+                json!({"terminated": {"startedAt": time, "finishedAt": time}})
+            )]),
+        );
+        let table = [
+            (&two, Some("a"), Ok(("a", false))),
+            (&one, None, Ok(("a", true))),
+            (
+                &two,
+                None,
+                Err("a container name must be specified for pod p, choose one of: [a b]"),
+            ),
+            (&two, Some("c"), Err("container c is not valid for pod p")),
+            (
+                &two,
+                Some("b"),
+                Err("container \"b\" in pod \"p\" is waiting to start: ErrImagePull"),
+            ),
+        ];
+        for (pod, asked, expected) in table {
+            let got = choose(pod, "n", "p", asked);
+            let got = got
+                .as_ref()
+                .map(|c| (c.name.as_str(), c.finished.is_some()));
+            assert_eq!(got.map_err(|s| s.message.as_str()), expected);
+        }
+    }
+}

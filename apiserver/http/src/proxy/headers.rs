@@ -1,0 +1,245 @@
+//! Headers: what goes on to the member, in whose name, and what comes back. Pure.
+
+use http::header::{
+    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderName, HeaderValue, LOCATION,
+    SEC_WEBSOCKET_PROTOCOL, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+};
+use http::{HeaderMap, Request, StatusCode, Version};
+use machinery::user::{AUTHENTICATED, UNAUTHENTICATED};
+use machinery::{Status, UserInfo};
+
+/// The protocols by which browsers hand over a token: it is for us alone.
+const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
+
+/// The protocol that a request wants to change to.
+pub(super) fn upgrade<B>(request: &Request<B>) -> Option<HeaderValue> {
+    let wanted = request.headers().get(UPGRADE)?;
+    let asked = named(request.headers()).any(|name| name.eq_ignore_ascii_case("upgrade"));
+    (request.version() == Version::HTTP_11 && asked).then(|| wanted.clone())
+}
+
+/// What the `Connection` headers name.
+fn named(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let values = headers.get_all(CONNECTION).into_iter();
+    values
+        .filter_map(|v| v.to_str().ok())
+        .flat_map(|v| v.split(','))
+        .map(str::trim)
+}
+
+/// Of one connection, not of what is said over it.
+fn is_hop(name: &HeaderName) -> bool {
+    [CONNECTION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE].contains(name)
+        || name.as_str() == "keep-alive"
+        || name.as_str().starts_with("proxy-")
+}
+
+fn is_ours(name: &HeaderName) -> bool {
+    [AUTHORIZATION, HOST, EXPECT].contains(name)
+        || name.as_str().starts_with("impersonate-")
+        || name.as_str().starts_with("x-remote-")
+}
+
+/// The headers of a request on its way to a member, where it is made in the name of
+/// the user and of his groups, but for those that everybody is in; uid and extras stay
+/// here, as an impersonator is not given the right to them.
+pub(super) fn request(
+    headers: &HeaderMap,
+    user: &UserInfo,
+    upgrade: Option<&HeaderValue>,
+) -> Result<HeaderMap, Status> {
+    let named: Vec<String> = named(headers).map(str::to_ascii_lowercase).collect();
+    let mut out = HeaderMap::with_capacity(headers.len() + 4);
+    for (name, value) in headers {
+        let spent = is_hop(name) || is_ours(name) || named.iter().any(|n| n == name.as_str());
+        if spent || (upgrade.is_some() && name == CONTENT_LENGTH) {
+            continue;
+        }
+        if name == SEC_WEBSOCKET_PROTOCOL {
+            if let Some(value) = without_token(value) {
+                out.append(name, value);
+            }
+            continue;
+        }
+        out.append(name, value.clone());
+    }
+    let value = |text: &str| {
+        HeaderValue::from_bytes(text.as_bytes())
+            .map_err(|_| Status::bad_request(format!("{text:?} cannot be told to a cluster")))
+    };
+    out.insert("impersonate-user", value(&user.name)?);
+    for group in &user.groups {
+        if group != AUTHENTICATED && group != UNAUTHENTICATED {
+            out.append("impersonate-group", value(group)?);
+        }
+    }
+    if let Some(protocol) = upgrade {
+        out.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+        out.insert(UPGRADE, protocol.clone());
+    }
+    Ok(out)
+}
+
+fn without_token(value: &HeaderValue) -> Option<HeaderValue> {
+    let text = value.to_str().ok()?;
+    let kept: Vec<&str> = text
+        .split(',')
+        .map(str::trim)
+        .filter(|p| !p.starts_with(TOKEN_PROTOCOL))
+        .collect();
+    HeaderValue::from_str(&kept.join(", "))
+        .ok()
+        .filter(|v| !v.is_empty())
+}
+
+/// Makes a member's headers fit for our connection. `moved` tells where a redirect
+/// leads as seen from here.
+pub(super) fn response(
+    code: StatusCode,
+    headers: &mut HeaderMap,
+    moved: &dyn Fn(&str) -> Option<String>,
+) {
+    let switching = code == StatusCode::SWITCHING_PROTOCOLS;
+    let named: Vec<String> = named(headers).map(str::to_ascii_lowercase).collect();
+    let spent: Vec<HeaderName> = headers
+        .keys()
+        .filter(|name| is_hop(name) || named.iter().any(|n| n == name.as_str()))
+        .filter(|name| !(switching && [CONNECTION, UPGRADE].contains(name)))
+        .cloned()
+        .collect();
+    for name in spent {
+        headers.remove(name);
+    }
+    let location = headers.get(LOCATION).and_then(|l| l.to_str().ok());
+    if let Some(here) = location.and_then(moved)
+        && let Ok(here) = HeaderValue::from_str(&here)
+    {
+        headers.insert(LOCATION, here);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(pairs: &[(&str, &str)]) -> HeaderMap {
+        let mut map = HeaderMap::new();
+        for (name, value) in pairs {
+            let name: HeaderName = name.parse().unwrap();
+            map.append(name, value.parse().unwrap());
+        }
+        map
+    }
+
+    fn show(map: &HeaderMap) -> Vec<String> {
+        let mut all: Vec<String> = map
+            .iter()
+            .map(|(n, v)| format!("{n}={}", String::from_utf8_lossy(v.as_bytes())))
+            .collect();
+        all.sort();
+        all
+    }
+
+    #[test]
+    fn the_user_is_told_and_nothing_that_was_forged() {
+        let user = UserInfo {
+            name: "ann".into(),
+            uid: "7".into(),
+            groups: vec!["dev".into(), "ops".into(), AUTHENTICATED.into()],
+            extra: [("k".to_owned(), vec!["v".to_owned()])].into(),
+        };
+        let given = map(&[
+            ("host", "here"),
+            ("authorization", "Bearer mine"),
+            ("impersonate-group", "system:masters"),
+            ("impersonate-extra-x", "y"),
+            ("x-remote-user", "root"),
+            ("connection", "x-hop, keep-alive"),
+            ("x-hop", "1"),
+            ("keep-alive", "3"),
+            ("te", "trailers"),
+            ("expect", "100-continue"),
+            ("accept", "a"),
+            ("accept", "b"),
+            ("content-length", "3"),
+        ]);
+        let out = request(&given, &user, None).unwrap();
+        assert_eq!(
+            show(&out),
+            [
+                "accept=a",
+                "accept=b",
+                "content-length=3",
+                "impersonate-group=dev",
+                "impersonate-group=ops",
+                "impersonate-user=ann",
+            ]
+        );
+        let odd = UserInfo {
+            name: "a\r\nb".into(),
+            ..user
+        };
+        assert_eq!(request(&given, &odd, None).unwrap_err().code, 400);
+    }
+
+    #[test]
+    fn an_upgrade_is_asked_for_without_the_token() {
+        let asked = |pairs: &[(&str, &str)], version| {
+            let mut request = Request::new(());
+            *request.headers_mut() = map(pairs);
+            *request.version_mut() = version;
+            upgrade(&request)
+        };
+        let pairs = [
+            ("connection", "keep-alive, Upgrade"),
+            ("upgrade", "SPDY/3.1"),
+        ];
+        assert_eq!(asked(&pairs, Version::HTTP_11).unwrap(), "SPDY/3.1");
+        assert_eq!(asked(&pairs, Version::HTTP_2), None);
+        assert_eq!(asked(&pairs[1..], Version::HTTP_11), None);
+        let secret = format!("v5.channel.k8s.io, {TOKEN_PROTOCOL}c2VjcmV0");
+        let given = map(&[
+            ("connection", "Upgrade"),
+            ("upgrade", "websocket"),
+            ("sec-websocket-protocol", &secret),
+            (
+                "sec-websocket-protocol",
+                &format!("{TOKEN_PROTOCOL}c2VjcmV0"),
+            ),
+            ("content-length", "0"),
+        ]);
+        let out = request(
+            &given,
+            &UserInfo::default(),
+            Some(&HeaderValue::from_static("websocket")),
+        );
+        assert_eq!(
+            show(&out.unwrap()),
+            [
+                "connection=Upgrade",
+                "impersonate-user=",
+                "sec-websocket-protocol=v5.channel.k8s.io",
+                "upgrade=websocket",
+            ]
+        );
+    }
+
+    #[test]
+    fn replies_lose_what_belongs_to_their_connection() {
+        let pairs = [
+            ("connection", "Upgrade, X-Hop"),
+            ("upgrade", "SPDY/3.1"),
+            ("x-hop", "1"),
+            ("transfer-encoding", "chunked"),
+            ("location", "/x"),
+            ("warning", "299 - w"),
+        ];
+        let moved = |l: &str| Some(format!("/p{l}"));
+        let mut usual = map(&pairs);
+        response(StatusCode::OK, &mut usual, &moved);
+        assert_eq!(show(&usual), ["location=/p/x", "warning=299 - w"]);
+        let mut switching = map(&pairs[..2]);
+        response(StatusCode::SWITCHING_PROTOCOLS, &mut switching, &moved);
+        assert_eq!(switching.len(), 2);
+    }
+}

@@ -1,0 +1,257 @@
+//! `clusters/{name}/proxy/{path}`: requests of users to a member cluster, passed on
+//! in their own names.
+//!
+//! request ──► place at the cluster's gateway ──► path, headers ──► member
+//!         ◄── body as it comes, or a tunnel after 101 ◄──
+//!
+//! Enters: a request that was authorised on `clusters/proxy`. Leaves: what the
+//! member answers; a `Status` where it cannot be asked. Nothing is buffered: bodies
+//! pass frame by frame in both directions, tunnels byte by byte. Karmada:
+//! `pkg/registry/cluster/storage/proxy.go`, `pkg/util/proxy`.
+
+mod figures;
+mod headers;
+mod path;
+mod stream;
+mod tunnel;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use client::Tasks;
+use client::remote::{Body as Passed, Unreachable};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
+use http_body::Body as _;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
+use machinery::{Gvr, Status};
+use members::{Gateways, Place, Refused};
+
+use crate::body::Body;
+use crate::connect::{Connect, Connection};
+use figures::{Figures, Metrics};
+use stream::{End, Passing};
+
+static CLUSTERS: Gvr = Gvr::constant("cluster.karmada.io", "v1alpha1", "clusters");
+
+/// The key under which this is a connector.
+pub const CLUSTER_PROXY: (&str, &str, &str) = ("cluster.karmada.io", "clusters", "proxy");
+
+/// Passes requests on to member clusters.
+pub struct ClusterProxy {
+    gateways: Gateways,
+    metrics: Metrics,
+    /// The tunnels.
+    tasks: Tasks,
+}
+
+/// What is under way, and counted until it is over.
+struct Held {
+    place: Place,
+    figures: Figures,
+}
+
+/// What came of a request; with both ends of a tunnel where the member agreed to one.
+struct Answer {
+    response: Response<Body>,
+    tunnel: Option<Ends>,
+}
+
+/// The client's and the member's connection, once both have left HTTP.
+struct Ends {
+    client: OnUpgrade,
+    member: OnUpgrade,
+}
+
+/// A request, taken apart.
+struct Outgoing {
+    method: Method,
+    path: PathAndQuery,
+    headers: HeaderMap,
+    body: Incoming,
+}
+
+impl ClusterProxy {
+    /// `tasks` own the tunnels; figures are told with those of a server.
+    pub fn new(gateways: Gateways, tasks: &Tasks, registry: &metrics::Registry) -> Arc<Self> {
+        Arc::new(Self {
+            gateways,
+            metrics: Metrics::new(registry),
+            tasks: tasks.child(),
+        })
+    }
+
+    async fn enter(&self, cluster: &str) -> Result<Held, Status> {
+        let place = self.gateways.enter(cluster).await.map_err(refused)?;
+        let figures = self.metrics.begin(place.cluster());
+        Ok(Held { place, figures })
+    }
+
+    async fn forward(&self, connection: Connection) -> Result<Response<Body>, Status> {
+        let path = path::below(&connection.tail, connection.request.uri().query())?;
+        let held = self.enter(&connection.name).await?;
+        let began = Instant::now();
+        let closing = connection.closing.clone();
+        let answered = self.ask(connection, path, &held).await;
+        let code = match &answered {
+            Ok(answer) => answer.response.status().as_u16(),
+            Err(status) => status.code,
+        };
+        held.figures.answered(code, began.elapsed());
+        let Answer {
+            mut response,
+            tunnel,
+        } = answered?;
+        match tunnel {
+            Some(ends) => {
+                let gone = held.place.gone().clone();
+                self.tasks.spawn(async move {
+                    closing.unless(gone.unless(tunnel::run(ends, held))).await;
+                });
+            }
+            None => response.body_mut().keep(held),
+        }
+        Ok(response)
+    }
+
+    async fn ask(
+        &self,
+        connection: Connection,
+        path: PathAndQuery,
+        held: &Held,
+    ) -> Result<Answer, Status> {
+        let user = connection.user;
+        let end = End {
+            deadline: connection.deadline,
+            closing: connection.closing,
+        };
+        let mut request = connection.request;
+        let wanted = headers::upgrade(&request);
+        let client = wanted.is_some().then(|| hyper::upgrade::on(&mut request));
+        let (parts, body) = request.into_parts();
+        let outgoing = Outgoing {
+            headers: headers::request(&parts.headers, &user, wanted.as_ref())?,
+            method: parts.method,
+            path,
+            body,
+        };
+        let cluster = held.place.cluster().to_owned();
+        let answered = match client {
+            Some(client) => self.upgraded(outgoing, client, end, held).await,
+            None => self.streamed(outgoing, end, held).await,
+        };
+        let mut answer = answered.map_err(|why| self.unreachable(&cluster, &why))?;
+        let response = &mut answer.response;
+        if response.status() == StatusCode::UNAUTHORIZED {
+            // Not the user's credentials were refused, but ours.
+            let why = format!("cluster {cluster:?} refused the token of its impersonator");
+            return Err(unavailable(why, "ImpersonatorRefused"));
+        }
+        let forwarder = held.place.forwarder();
+        let prefix = format!(
+            "/apis/{}/{}/{}/{cluster}/proxy",
+            CLUSTERS.group, CLUSTERS.version, CLUSTERS.resource
+        );
+        headers::response(response.status(), response.headers_mut(), &|location| {
+            path::moved(location, forwarder.authority(), forwarder.base(), &prefix)
+        });
+        Ok(answer)
+    }
+
+    /// An ordinary request: the reply's body follows when it comes.
+    async fn streamed(
+        &self,
+        outgoing: Outgoing,
+        end: End,
+        held: &Held,
+    ) -> Result<Answer, Unreachable> {
+        let body = if outgoing.body.is_end_stream() {
+            Passed::whole(Bytes::new())
+        } else {
+            let sent = held.figures.sent.clone();
+            Passed::passed(outgoing.body.map_frame(move |frame| {
+                sent.inc_by(frame.data_ref().map_or(0, |d| d.len() as u64));
+                frame
+            }))
+        };
+        let mut request = Request::new(body);
+        *request.method_mut() = outgoing.method;
+        *request.uri_mut() = Uri::from(outgoing.path);
+        *request.headers_mut() = outgoing.headers;
+        let response = held.place.forwarder().send(request).await?;
+        let received = held.figures.received.clone();
+        Ok(Answer {
+            response: response.map(|body| Body::foreign(Passing::new(body, received, end))),
+            tunnel: None,
+        })
+    }
+
+    /// A request that asks to leave HTTP. Where the member agrees, the answer
+    /// holds both ends of the tunnel.
+    async fn upgraded(
+        &self,
+        outgoing: Outgoing,
+        client: OnUpgrade,
+        end: End,
+        held: &Held,
+    ) -> Result<Answer, Unreachable> {
+        let mut request = Request::new(Passed::whole(Bytes::new()));
+        *request.method_mut() = outgoing.method;
+        *request.uri_mut() = Uri::from(outgoing.path);
+        *request.headers_mut() = outgoing.headers;
+        let mut response = held.place.forwarder().upgrade(request).await?;
+        let tunnel = (response.status() == StatusCode::SWITCHING_PROTOCOLS).then(|| Ends {
+            client,
+            member: hyper::upgrade::on(&mut response),
+        });
+        let received = held.figures.received.clone();
+        let pass = |body| match tunnel {
+            Some(_) => Body::empty(),
+            None => Body::foreign(Passing::new(body, received, end)),
+        };
+        Ok(Answer {
+            response: response.map(pass),
+            tunnel,
+        })
+    }
+
+    fn unreachable(&self, cluster: &str, why: &Unreachable) -> Status {
+        let trouble = self.gateways.trouble(cluster);
+        let seen = match trouble.as_str() {
+            "" => String::new(),
+            trouble => format!(" (last seen as {trouble})"),
+        };
+        let text = match why.unsent {
+            true => format!("cluster {cluster:?} cannot be reached: {why}{seen}"),
+            false => format!("cluster {cluster:?} gave no answer: {why}{seen}"),
+        };
+        unavailable(text, "ClusterNotReachable")
+    }
+}
+
+/// 503 without a time to come back: whoever asks decides that.
+fn unavailable(text: String, reason: &str) -> Status {
+    Status::failure(503, "ServiceUnavailable", text.clone()).cause(reason, text, "")
+}
+
+fn refused(why: Refused) -> Status {
+    match why {
+        Refused::Unknown(name) => Status::not_found(&CLUSTERS, &name),
+        Refused::Unusable(text) => Status::internal(text),
+        Refused::Host(error) => {
+            Status::unavailable(format!("the cluster cannot be looked up: {error}"))
+        }
+        Refused::Full(_) => Status::too_many_requests(why.to_string(), 1),
+    }
+}
+
+#[async_trait]
+impl Connect for ClusterProxy {
+    async fn connect(&self, connection: Connection) -> Result<Response<Body>, Status> {
+        Box::pin(self.forward(connection)).await
+    }
+}

@@ -1,0 +1,114 @@
+//! Paths: from what follows `proxy` to what the member is asked, and back in
+//! redirects. Pure.
+
+use http::Uri;
+use http::uri::PathAndQuery;
+use machinery::Status;
+
+use crate::requestinfo::percent_decode;
+
+/// The path to ask for, below the member's address: without empty segments and
+/// dots, with the query. A segment that leads upwards is refused, escaped or not: it
+/// could leave the member's address.
+pub(super) fn below(tail: &str, query: Option<&str>) -> Result<PathAndQuery, Status> {
+    let mut path = String::with_capacity(tail.len() + query.map_or(0, str::len) + 2);
+    for segment in tail.split('/').filter(|s| !matches!(*s, "" | ".")) {
+        let decoded = percent_decode(segment, false);
+        let upwards = decoded
+            .as_ref()
+            .is_some_and(|d| d.split('/').any(|s| s == ".."));
+        if upwards || decoded.is_none() {
+            let text = format!("the path segment {segment:?} cannot be passed on");
+            return Err(Status::bad_request(text));
+        }
+        path.push('/');
+        path.push_str(segment);
+    }
+    if path.is_empty() || tail.ends_with('/') {
+        path.push('/');
+    }
+    if let Some(query) = query {
+        path.push('?');
+        path.push_str(query);
+    }
+    path.parse()
+        .map_err(|_| Status::bad_request("the path cannot be passed on"))
+}
+
+/// Where a redirect of a member leads as seen from here, when it leads to the member
+/// itself; `None`: it stays as it is.
+pub(super) fn moved(location: &str, authority: &str, base: &str, prefix: &str) -> Option<String> {
+    let uri: Uri = location.parse().ok()?;
+    if let Some(other) = uri.authority()
+        && other.as_str() != authority
+    {
+        return None;
+    }
+    let path = uri.path();
+    if uri.authority().is_none() && !location.starts_with('/') {
+        return None;
+    }
+    let inner = path.strip_prefix(base)?;
+    if !inner.is_empty() && !inner.starts_with('/') {
+        return None;
+    }
+    let query = uri.query().map(|q| format!("?{q}")).unwrap_or_default();
+    Some(format!("{prefix}{inner}{query}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn paths_stay_below_the_member() {
+        let table: &[(&str, Option<&str>, Option<&str>)] = &[
+            ("", None, Some("/")),
+            ("/", None, Some("/")),
+            (
+                "/api/v1/pods",
+                Some("watch=1&x=%2F"),
+                Some("/api/v1/pods?watch=1&x=%2F"),
+            ),
+            ("//api/./v1//", None, Some("/api/v1/")),
+            ("/a/b%2Fc", None, Some("/a/b%2Fc")),
+            ("/a/...", None, Some("/a/...")),
+            ("/a/../b", None, None),
+            ("/a/%2e%2E/b", None, None),
+            ("/a/x%2f..%2fb", None, None),
+            ("/a/%zz", None, None),
+        ];
+        for (tail, query, expected) in table {
+            let got = below(tail, *query).ok();
+            assert_eq!(got.as_ref().map(|p| p.as_str()), *expected, "{tail}");
+        }
+    }
+
+    #[test]
+    fn redirects_of_a_member_lead_through_the_proxy() {
+        let table = [
+            ("/base/x?y=1", Some("/p/x?y=1")),
+            ("https://m:6443/base/x/", Some("/p/x/")),
+            ("/base", Some("/p")),
+            ("/basement", None),
+            ("/elsewhere", None),
+            ("https://other/base/x", None),
+            ("x/y", None),
+        ];
+        for (location, expected) in table {
+            let got = moved(location, "m:6443", "/base", "/p");
+            assert_eq!(got.as_deref(), expected, "{location}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_path_leads_upwards(tail in "(/[a-z.%0-9]{0,7}){0,6}") {
+            if let Ok(path) = below(&tail, None) {
+                let decoded = percent_decode(path.path(), false).unwrap();
+                prop_assert!(decoded.split('/').all(|s| s != ".."));
+            }
+        }
+    }
+}

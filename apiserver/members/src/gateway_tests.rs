@@ -1,0 +1,131 @@
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use client::fake::FakeApi;
+use serde_json::{Value, json};
+
+use super::*;
+
+fn cluster(spec: Value) -> Value {
+    json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
+           "metadata": {"name": "m"}, "spec": spec})
+}
+
+fn whole() -> Value {
+    json!({"syncMode": "Push", "apiEndpoint": "https://m/base/", "insecureSkipTLSVerification": true,
+           "secretRef": {"namespace": "kc", "name": "m"},
+           "impersonatorSecretRef": {"namespace": "kc", "name": "m-impersonator"}})
+}
+
+fn secret(name: &str, data: &[(&str, &str)]) -> Value {
+    let data: serde_json::Map<String, Value> = data
+        .iter()
+        .map(|(k, v)| ((*k).to_owned(), STANDARD.encode(v).into()))
+        .collect();
+    json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": "kc"}, "data": data})
+}
+
+fn told(entered: Result<Place, Refused>) -> String {
+    match entered {
+        Ok(place) => place.forwarder().base().to_owned(),
+        Err(refused) => refused.to_string(),
+    }
+}
+
+#[tokio::test]
+async fn what_is_missing_is_named() {
+    let without = |field: &str| {
+        let mut spec = whole();
+        spec.as_object_mut().unwrap().remove(field);
+        cluster(spec)
+    };
+    let token = || vec![secret("m-impersonator", &[("token", "t")])];
+    let table = [
+        (None, vec![], "cluster \"m\" is not known"),
+        (
+            Some(without("apiEndpoint")),
+            token(),
+            "cluster \"m\" has no apiEndpoint",
+        ),
+        (
+            Some(without("impersonatorSecretRef")),
+            token(),
+            "the impersonatorSecretRef of cluster \"m\" is not set",
+        ),
+        (
+            Some(cluster(whole())),
+            vec![],
+            "the secret \"kc/m-impersonator\" of cluster \"m\" does not exist",
+        ),
+        (
+            Some(cluster(whole())),
+            vec![secret("m-impersonator", &[("other", "t")])],
+            "the secret \"kc/m-impersonator\" of cluster \"m\" has no \"token\"",
+        ),
+        (
+            Some(without("insecureSkipTLSVerification")),
+            token(),
+            "the secret \"kc/m\" of cluster \"m\" does not exist",
+        ),
+        (Some(cluster(whole())), token(), "/base"),
+        // In pull mode there may be no secret to get in by.
+        (Some(without("secretRef")), token(), "/base"),
+    ];
+    for (cluster, secrets, expected) in table {
+        let host = FakeApi::new();
+        if let Some(cluster) = cluster {
+            host.seed(&CLUSTERS, cluster);
+        }
+        for secret in secrets {
+            host.seed(&SECRETS, secret);
+        }
+        let tasks = Tasks::new(Shutdown::new());
+        let gateways = Gateways::start(host, &tasks);
+        assert_eq!(told(gateways.enter("m").await), expected);
+        tasks.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_gateway_is_kept_until_something_changes() {
+    let host = FakeApi::new();
+    host.seed(&CLUSTERS, cluster(whole()));
+    host.seed(&SECRETS, secret("m-impersonator", &[("token", "t")]));
+    let tasks = Tasks::new(Shutdown::new());
+    let gateways = Gateways::start(host.clone(), &tasks);
+    let enter = async || gateways.enter("m").await.unwrap();
+    let (one, two) = (enter().await, enter().await);
+    assert!(Arc::ptr_eq(&one.gateway, &two.gateway));
+    drop(two);
+    // Another token: a new gateway, while the first request has its own yet.
+    host.seed(&SECRETS, secret("m-impersonator", &[("token", "u")]));
+    let late = async {
+        loop {
+            let now = enter().await;
+            if !Arc::ptr_eq(&one.gateway, &now.gateway) {
+                return now;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let late = tokio::time::timeout(Duration::from_secs(60), late)
+        .await
+        .unwrap();
+    assert!(!one.gateway.tasks.shutdown().is_triggered());
+    let ended = one.gateway.tasks.shutdown().clone();
+    drop(one);
+    let patience = Duration::from_secs(60);
+    tokio::time::timeout(patience, ended.wait()).await.unwrap();
+    // A cluster has so many places.
+    let all: Vec<Place> = {
+        let mut all = vec![late];
+        while let Ok(place) = gateways.enter("m").await {
+            all.push(place);
+        }
+        all
+    };
+    assert_eq!(all.len(), PLACES as usize);
+    assert!(matches!(gateways.enter("m").await, Err(Refused::Full(_))));
+    tasks.stop().await;
+}

@@ -1,0 +1,268 @@
+//! Clusters through the proxy of a control plane behind its host: what karmadactl
+//! sends, and containers of a real cluster whose kubelet is a server of the test.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use auth::pki::Identity;
+use bytes::Bytes;
+use client::{At, Patch, WriteOptions};
+use http_body_util::{BodyExt, StreamBody};
+use hyper::Response;
+use hyper::body::Frame;
+use machinery::Gvr;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::mpsc;
+
+use crate::behind::{Behind, NAME};
+use crate::karmadactl;
+use crate::peer::{FAREWELL, Handler, Peer, noise, upgrader};
+use crate::target::{Target, proxied, soon};
+use crate::world::{Member, join};
+
+static NODES: Gvr = Gvr::constant("", "v1", "nodes");
+static PODS: Gvr = Gvr::constant("", "v1", "pods");
+static NAMESPACES: Gvr = Gvr::constant("", "v1", "namespaces");
+static DEPLOYMENTS: Gvr = Gvr::constant("apps", "v1", "deployments");
+static ROLES: Gvr = Gvr::constant("rbac.authorization.k8s.io", "v1", "clusterroles");
+static BINDINGS: Gvr = Gvr::constant("rbac.authorization.k8s.io", "v1", "clusterrolebindings");
+
+const LOOPBACK: &str = "127.0.0.1";
+const ADMIN: &str = "kubernetes-admin";
+const MEMBER: &str = "member1";
+
+/// What a container says next.
+type Feed = Arc<Mutex<Option<mpsc::Sender<Bytes>>>>;
+
+/// A kubelet that says in a log what it is fed, and changes protocols.
+async fn kubelet() -> (Peer, Feed) {
+    let (heard, _) = mpsc::channel(8);
+    let (sessions, feed) = (upgrader(heard), Feed::default());
+    let said = Arc::clone(&feed);
+    let handler: Handler = Arc::new(move |request| {
+        if !request.uri().path().starts_with("/containerLogs/") {
+            return sessions(request);
+        }
+        let (sender, mut lines) = mpsc::channel::<Bytes>(8);
+        *said.lock() = Some(sender);
+        let frames = futures_util::stream::poll_fn(move |cx| {
+            lines.poll_recv(cx).map(|l| l.map(|l| Ok(Frame::data(l))))
+        });
+        let body = BodyExt::boxed(StreamBody::new(frames));
+        Box::pin(async move { Response::new(body) })
+    });
+    (Peer::start(handler).await, feed)
+}
+
+/// Makes the nodes of a cluster lead to the kubelet.
+async fn attach(member: &Member, kubelet: &Peer) {
+    for node in member.server.list(&NODES, "").await {
+        let status = json!({"status": {
+            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": kubelet.address.port()}}}});
+        let at = At::one(&NODES, "", node["metadata"]["name"].as_str().unwrap()).sub("status");
+        let patch = Patch::Merge(status);
+        let options = WriteOptions::default();
+        member.server.api.patch(at, patch, &options).await.unwrap();
+    }
+}
+
+/// A pod that runs, with a container that echoes and one that is brief.
+async fn pod(member: &Member) -> String {
+    let containers: Vec<Value> = ["echo", "brief"]
+        .iter()
+        .map(|name| json!({"name": name, "image": "none"}))
+        .collect();
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "talk", "namespace": "default"},
+        "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "talk"}}, "template": {
+            "metadata": {"labels": {"app": "talk"}}, "spec": {"containers": containers}}}});
+    member.server.create(deployment).await;
+    let ready = |d: &Value| d["status"]["readyReplicas"] == 1;
+    let server = &member.server;
+    server
+        .until(&DEPLOYMENTS, "default", "talk", "ready", ready)
+        .await;
+    let pods = server.list(&PODS, "default").await;
+    let talks = |p: &&Value| p["metadata"]["labels"]["app"] == "talk";
+    let pod = pods.iter().find(talks).unwrap();
+    pod["metadata"]["name"].as_str().unwrap().to_owned()
+}
+
+/// On the host, where a user gets the right to the proxy.
+async fn grant(behind: &Behind) {
+    let metadata = json!({"name": "cluster-proxy-admin"});
+    let rule = json!({"apiGroups": ["cluster.karmada.io"], "resources": ["clusters/proxy"], "verbs": ["*"]});
+    let group = "rbac.authorization.k8s.io";
+    let role = json!({"metadata": metadata, "rules": [rule]});
+    let binding = json!({"metadata": metadata,
+        "subjects": [{"kind": "User", "apiGroup": group, "name": ADMIN}],
+        "roleRef": {"kind": "ClusterRole", "apiGroup": group, "name": "cluster-proxy-admin"}});
+    for (resource, body) in [(&ROLES, role), (&BINDINGS, binding)] {
+        let options = WriteOptions::default();
+        let made = behind
+            .control
+            .api
+            .create(At::all(resource, ""), body, &options);
+        made.await.unwrap();
+    }
+}
+
+fn target(server: &str, name: &str, ca: &str, identity: &Identity) -> Target {
+    let address = server.strip_prefix("https://").unwrap();
+    let pems = (
+        identity.certificate_pem.as_bytes(),
+        identity.key_pem.as_bytes(),
+    );
+    Target::new(address, name, ca.as_bytes(), Some(pems))
+}
+
+async fn until_reached(target: &Target) {
+    let path = proxied(MEMBER, "/api");
+    soon("the cluster to know the user", async {
+        while target.get(&path).await.code != 200 {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+}
+
+fn kubectl(program: &Path, behind: &Behind, line: &str) -> Command {
+    let mut command = Command::new(program);
+    let server = format!("{}{}", behind.host.server, proxied(MEMBER, ""));
+    command
+        .arg("--kubeconfig")
+        .arg(&behind.host.kubeconfig)
+        .args(["--server", &server, "--cache-dir"])
+        .arg(behind.host.dir().join("kubectl"))
+        .args(line.split(' '))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    command
+}
+
+/// A log that is followed shows each line when it is said, and ends with it.
+fn follow(program: &Path, behind: &Behind, feed: &Feed, pod: &str) {
+    let mut child = kubectl(program, behind, &format!("logs -f {pod} -c echo"))
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let sender = loop {
+        if let Some(sender) = feed.lock().take() {
+            break sender;
+        }
+        assert!(child.try_wait().unwrap().is_none(), "kubectl logs ended");
+        std::thread::yield_now();
+    };
+    for line in ["one", "two", "three"] {
+        sender.blocking_send(format!("{line}\n").into()).unwrap();
+        assert_eq!(lines.next().unwrap().unwrap(), line);
+    }
+    drop(sender);
+    assert!(child.wait().unwrap().success());
+}
+
+/// Pods are shown as they change.
+fn watch(program: &Path, behind: &Behind, pod: &str) {
+    let mut child = kubectl(program, behind, "get pods -w").spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut seen = lines.map(Result::unwrap).filter(|l| l.starts_with(pod));
+    seen.next().unwrap();
+    let label = kubectl(program, behind, &format!("label pod {pod} seen=yes")).output();
+    assert!(label.unwrap().status.success());
+    seen.next().unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// Sessions with containers, byte by byte. A kube-apiserver ends both ways when one
+/// has ended: what was said before must have arrived.
+async fn talk(target: &Target, pod: &str) {
+    for (seed, protocol) in [(1, "SPDY/3.1"), (2, "websocket")] {
+        let session = |container: &str| {
+            let path = format!("/api/v1/namespaces/default/pods/{pod}/exec");
+            let query = format!("container={container}&command=cat&stdin=true&stdout=true");
+            proxied(MEMBER, &format!("{path}?{query}"))
+        };
+        let sent = noise(1_000_000, seed);
+        let (head, stream) = target.upgrade(&session("echo"), protocol, b"").await;
+        assert!(head.starts_with("HTTP/1.1 101 "), "{protocol}: {head}");
+        let (mut from, mut to) = tokio::io::split(stream);
+        let mut got = vec![0; sent.len()];
+        let both = async { tokio::join!(to.write_all(&sent), from.read_exact(&mut got)) };
+        let (wrote, read) = soon("the echo", both).await;
+        wrote.unwrap();
+        read.unwrap();
+        assert!(got == sent, "{protocol}");
+        to.shutdown().await.unwrap();
+        let mut rest = Vec::new();
+        let _ = soon("the end", from.read_to_end(&mut rest)).await;
+        assert!(FAREWELL.starts_with(&rest), "{rest:?}");
+
+        let (_, mut stream) = target.upgrade(&session("brief"), protocol, b"").await;
+        let mut got = Vec::new();
+        let _ = soon("the farewell", stream.read_to_end(&mut got)).await;
+        assert_eq!(got, FAREWELL, "{protocol}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clusters_are_reached_through_the_host() {
+    let Some([kubectl]) = harness::tools(["kubectl-new"]) else {
+        return;
+    };
+    let Some(behind) = Behind::start().await else {
+        return;
+    };
+    let Some((member, _etcd)) = Member::alone(MEMBER).await else {
+        return;
+    };
+    behind.until_available().await;
+    grant(&behind).await;
+    let admin = behind.host.identity(ADMIN, &["system:masters"]);
+    let through = target(&behind.host.server, LOOPBACK, behind.host.ca_pem(), &admin);
+    let own = member.cluster.identity("admin", &["system:masters"]);
+    let cluster = target(
+        &member.cluster.server,
+        LOOPBACK,
+        member.cluster.ca_pem(),
+        &own,
+    );
+    karmadactl::replay(&through, &cluster, "legacy1").await;
+
+    // It took the namespace of its accounts along.
+    member
+        .server
+        .until_gone(&NAMESPACES, "", "karmada-cluster")
+        .await;
+    join(&behind.control, &behind.host.kubeconfig, &member).await;
+    until_reached(&through).await;
+    let (kubelet, feed) = kubelet().await;
+    attach(&member, &kubelet).await;
+    let pod = pod(&member).await;
+    let behind = tokio::task::spawn_blocking({
+        let pod = pod.clone();
+        move || {
+            follow(&kubectl, &behind, &feed, &pod);
+            watch(&kubectl, &behind, &pod);
+            behind
+        }
+    });
+    let behind = behind.await.unwrap();
+    let bundle = behind.bundle().await;
+    let direct = format!("https://127.0.0.1:{}", behind.port);
+    let direct = |identity: &Identity| target(&direct, NAME, &bundle, identity);
+    talk(&through, &pod).await;
+    talk(&direct(&admin), &pod).await;
+
+    let eve = behind.host.identity("eve", &[]);
+    let forbidden = target(&behind.host.server, LOOPBACK, behind.host.ca_pem(), &eve);
+    for target in [forbidden, direct(&eve)] {
+        let reply = target.get(&proxied(MEMBER, "/api")).await;
+        assert_eq!(reply.code, 403);
+    }
+}

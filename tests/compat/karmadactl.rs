@@ -1,0 +1,527 @@
+//! What karmadactl sends, command by command, and what it needs to get (Karmada's
+//! `pkg/karmadactl`, `pkg/util/credential.go`): the requests it makes of a control
+//! plane, of a cluster with a kubeconfig of its own, and of a cluster through the
+//! proxy. Whether the control plane stands alone or behind a kube-apiserver is up to
+//! the [`Target`].
+
+use std::time::Duration;
+
+use hyper::Method;
+use openapi::karmada::names;
+use serde_json::{Value, json};
+
+use crate::target::{Ask, CLUSTERS, Reply, Target, proxied, soon};
+
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+const ACCOUNTS: &str = "/api/v1/namespaces/karmada-cluster/serviceaccounts";
+const SECRETS: &str = "/api/v1/namespaces/karmada-cluster/secrets";
+/// What typed clients of built-in kinds accept, and what `get` asks for to print.
+const TYPED: &str = "application/vnd.kubernetes.protobuf,application/json";
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
+const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// One server, as one command asks it.
+struct Caller<'a> {
+    command: &'a str,
+    target: &'a Target,
+}
+
+impl Caller<'_> {
+    async fn ask(&self, ask: Ask, line: &str, codes: &[u16], wanted: &[(&str, Value)]) -> Value {
+        let reply = self
+            .target
+            .call(ask.header("user-agent", "karmadactl/v1.19"))
+            .await;
+        self.check(reply, line, codes, wanted)
+    }
+
+    fn check(&self, reply: Reply, line: &str, codes: &[u16], wanted: &[(&str, Value)]) -> Value {
+        let said = String::from_utf8_lossy(&reply.body).into_owned();
+        let story = format!("{}: {line}: {}: {said}", self.command, reply.code);
+        assert!(codes.contains(&reply.code), "{story}");
+        let value: Value = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {story}"));
+        if reply.code >= 400 {
+            assert_eq!(value["kind"], "Status", "{story}");
+            assert_eq!(value["code"], reply.code, "{story}");
+        }
+        for (pointer, expected) in wanted {
+            let found = value.pointer(pointer).unwrap_or(&Value::Null);
+            assert_eq!(found, expected, "{pointer} of {story}");
+        }
+        value
+    }
+
+    async fn get(&self, path: &str, code: u16, wanted: &[(&str, Value)]) -> Value {
+        self.get_as(path, TYPED, code, wanted).await
+    }
+
+    async fn get_as(&self, path: &str, accept: &str, code: u16, wanted: &[(&str, Value)]) -> Value {
+        let ask = Ask::new(Method::GET, path).header("accept", accept);
+        self.ask(ask, &format!("GET {path}"), &[code], wanted).await
+    }
+
+    async fn post(&self, path: &str, body: Value, wanted: &[(&str, Value)]) -> Value {
+        let ask = Ask::new(Method::POST, path)
+            .header("accept", TYPED)
+            .json(&body);
+        self.ask(ask, &format!("POST {path}"), &[201], wanted).await
+    }
+
+    /// Creates what may be there.
+    async fn ensure(&self, path: &str, body: Value) {
+        let name = body["metadata"]["name"].as_str().unwrap();
+        let ask = Ask::new(Method::GET, &format!("{path}/{name}")).header("accept", TYPED);
+        let there = self
+            .ask(ask, &format!("GET {path}/{name}"), &[200, 404], &[])
+            .await;
+        if there["kind"] == "Status" {
+            self.post(path, body, &[]).await;
+        }
+    }
+
+    async fn merge(&self, path: &str, patch: Value, code: u16, wanted: &[(&str, Value)]) -> Value {
+        let ask = Ask::new(Method::PATCH, path)
+            .header("content-type", "application/merge-patch+json")
+            .header("accept", "application/json")
+            .body(crate::target::whole(patch.to_string()));
+        self.ask(ask, &format!("PATCH {path} {patch}"), &[code], wanted)
+            .await
+    }
+
+    async fn delete(&self, path: &str) {
+        let options = json!({"kind": "DeleteOptions", "apiVersion": "v1"});
+        let ask = Ask::new(Method::DELETE, path)
+            .header("accept", TYPED)
+            .json(&options);
+        self.ask(ask, &format!("DELETE {path}"), &[200], &[]).await;
+    }
+
+    /// Asks again, as a command that waits does.
+    async fn until(&self, path: &str, what: &str, fits: impl Fn(&Reply) -> bool) -> Reply {
+        let story = format!("{}: {path}: {what}", self.command);
+        soon(&story, async {
+            loop {
+                let reply = self.target.get(path).await;
+                if fits(&reply) {
+                    return reply;
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
+        })
+        .await
+    }
+}
+
+fn labels() -> Value {
+    json!({"karmada.io/system": "true"})
+}
+
+/// The token of an account, as the wait for it makes it. Values are base64.
+async fn token(member: &Caller<'_>, account: &str) -> Value {
+    member.get(&format!("{ACCOUNTS}/{account}"), 200, &[]).await;
+    let path = format!("{SECRETS}/{account}");
+    member
+        .get(
+            &path,
+            404,
+            &[
+                ("/reason", json!("NotFound")),
+                ("/details/kind", json!("secrets")),
+            ],
+        )
+        .await;
+    let secret = json!({"metadata": {"name": account, "namespace": "karmada-cluster",
+        "annotations": {"kubernetes.io/service-account.name": account}},
+        "type": "kubernetes.io/service-account-token"});
+    member
+        .post(SECRETS, secret, &[("/metadata/name", json!(account))])
+        .await;
+    let filled = |r: &Reply| r.code == 200 && r.json()["data"]["token"].is_string();
+    member.until(&path, "a token", filled).await.json()["data"].take()
+}
+
+/// `join NAME`: push mode, with the kubeconfig of the cluster.
+async fn join(control: &Target, member: &Target, name: &str) {
+    let (command, account) = ("join", format!("karmada-{name}"));
+    let role = format!("karmada-controller-manager:{account}");
+    let (control, member) = (
+        Caller {
+            command,
+            target: control,
+        },
+        Caller {
+            command,
+            target: member,
+        },
+    );
+    let system = member.get("/api/v1/namespaces/kube-system", 200, &[]).await;
+    let id = system["metadata"]["uid"].as_str().unwrap().to_owned();
+    control
+        .get(CLUSTERS, 200, &[("/kind", json!("ClusterList"))])
+        .await;
+    let namespace = json!({"metadata": {"name": "karmada-cluster", "labels": labels()}});
+    member.ensure("/api/v1/namespaces", namespace.clone()).await;
+    let owned =
+        |name: &str| json!({"name": name, "namespace": "karmada-cluster", "labels": labels()});
+    member
+        .ensure(ACCOUNTS, json!({"metadata": owned("karmada-impersonator")}))
+        .await;
+    let impersonator = token(&member, "karmada-impersonator").await;
+    member
+        .ensure(ACCOUNTS, json!({"metadata": owned(&account)}))
+        .await;
+    let metadata = json!({"name": role, "labels": labels()});
+    let rules = json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
+                       {"verbs": ["get"], "nonResourceURLs": ["*"]}]);
+    let roles = format!("{RBAC}/clusterroles");
+    member
+        .ensure(&roles, json!({"metadata": metadata, "rules": rules}))
+        .await;
+    let binding = json!({"metadata": metadata,
+        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": "karmada-cluster"}],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}});
+    member
+        .ensure(&format!("{RBAC}/clusterrolebindings"), binding)
+        .await;
+    let access = token(&member, &account).await;
+
+    control.ensure("/api/v1/namespaces", namespace).await;
+    let sealed = format!("{name}-impersonator");
+    let data = [
+        (sealed.as_str(), json!({"token": impersonator["token"]})),
+        (
+            name,
+            json!({"caBundle": access["ca.crt"], "token": access["token"]}),
+        ),
+    ];
+    for (secret, data) in &data {
+        let body = json!({"metadata": owned(secret), "data": data});
+        control
+            .post(SECRETS, body, &[("/type", json!("Opaque"))])
+            .await;
+    }
+    let path = format!("{CLUSTERS}/{name}");
+    control
+        .get(
+            &path,
+            404,
+            &[
+                ("/reason", json!("NotFound")),
+                ("/details/name", json!(name)),
+            ],
+        )
+        .await;
+    let reference = |secret: &str| json!({"namespace": "karmada-cluster", "name": secret});
+    let endpoint = format!("https://{}", member.target.address);
+    let cluster = json!({"metadata": {"name": name}, "spec": {
+        "syncMode": "Push", "apiEndpoint": endpoint, "id": id, "provider": "p", "region": "r", "zones": ["z"],
+        "secretRef": reference(name), "impersonatorSecretRef": reference(&sealed)}, "status": {}});
+    let wanted = [
+        ("/kind", json!("Cluster")),
+        ("/spec/apiEndpoint", json!(endpoint)),
+        ("/spec/id", json!(id)),
+        ("/spec/impersonatorSecretRef", reference(&sealed)),
+        ("/spec/zones", json!(["z"])),
+    ];
+    let made = control.post(CLUSTERS, cluster, &wanted).await;
+    let owner = json!([{"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "name": name,
+        "uid": made["metadata"]["uid"], "controller": true, "blockOwnerDeletion": true}]);
+    for (secret, _) in &data {
+        let patch = json!({"metadata": {"ownerReferences": owner}});
+        let wanted = [("/metadata/ownerReferences", owner.clone())];
+        control
+            .merge(&format!("{SECRETS}/{secret}"), patch, 200, &wanted)
+            .await;
+    }
+    let condition = |r: &Reply| {
+        let conditions = r.json()["status"]["conditions"].take();
+        let all = conditions.as_array().into_iter().flatten();
+        all.into_iter()
+            .any(|c| c["type"] == "Ready" && c["status"] == "True")
+    };
+    control.until(&path, "ready", condition).await;
+}
+
+/// `get TYPE --operation-scope members`, in a table, as objects, and followed.
+async fn get(control: &Target, name: &str) {
+    let control = Caller {
+        command: "get",
+        target: control,
+    };
+    control
+        .get(CLUSTERS, 200, &[("/items/0/kind", json!("Cluster"))])
+        .await;
+    let proxy = |path: &str| proxied(name, path);
+    // "Basic connection test", which says no until the cluster knows the user.
+    let versions = control
+        .until(&proxy("/api"), "reachable", |r| r.code == 200)
+        .await;
+    assert_eq!(versions.json()["kind"], "APIVersions");
+    // Clusters of before 1.27 know the older form only.
+    for (path, older) in [("/api", "APIVersions"), ("/apis", "APIGroupList")] {
+        let found = control.get_as(&proxy(path), DISCOVERY, 200, &[]).await;
+        assert!([older, "APIGroupDiscoveryList"].contains(&found["kind"].as_str().unwrap()));
+    }
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "legacy", "namespace": "default"},
+        "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "legacy"}}, "template": {
+            "metadata": {"labels": {"app": "legacy"}}, "spec": {"containers": [{"name": "c", "image": "nginx:1.27"}]}}}});
+    let deployments = proxy("/apis/apps/v1/namespaces/default/deployments");
+    control
+        .post(
+            &deployments,
+            deployment,
+            &[("/metadata/generation", json!(1))],
+        )
+        .await;
+    let table = [
+        ("/kind", json!("Table")),
+        ("/columnDefinitions/0/name", json!("Name")),
+    ];
+    let rows = control
+        .get_as(&format!("{deployments}?limit=500"), TABLE, 200, &table)
+        .await;
+    assert_eq!(rows["rows"][0]["cells"][0], "legacy");
+    control
+        .get_as(&format!("{deployments}/legacy"), TABLE, 200, &table)
+        .await;
+    let list = [
+        ("/kind", json!("DeploymentList")),
+        ("/items/0/metadata/name", json!("legacy")),
+    ];
+    control
+        .get_as(&deployments, "application/json", 200, &list)
+        .await;
+    let missing = [
+        ("/reason", json!("NotFound")),
+        ("/message", json!("deployments.apps \"none\" not found")),
+    ];
+    control
+        .get_as(&format!("{deployments}/none"), TABLE, 404, &missing)
+        .await;
+    let unknown = [(
+        "/message",
+        json!("clusters.cluster.karmada.io \"none\" not found"),
+    )];
+    control
+        .get_as(&proxied("none", "/api"), "application/json", 404, &unknown)
+        .await;
+
+    let watch = Ask::new(
+        Method::GET,
+        &format!("{deployments}?watch=true&resourceVersion=0"),
+    )
+    .header("accept", TABLE);
+    let events = control.target.send(watch).await;
+    assert_eq!(events.status(), 200);
+    let mut body = events.into_body();
+    let mut line = Vec::new();
+    while !line.ends_with(b"\n") {
+        let frame = soon("an event", http_body_util::BodyExt::frame(&mut body)).await;
+        line.extend(frame.unwrap().unwrap().into_data().unwrap());
+    }
+    let event: Value = serde_json::from_slice(line.split(|b| *b == b'\n').next().unwrap()).unwrap();
+    assert_eq!(
+        (&event["type"], &event["object"]["kind"]),
+        (&json!("ADDED"), &json!("Table"))
+    );
+}
+
+/// `cordon`, `uncordon`, `taint clusters`.
+async fn taints(control: &Target, name: &str) {
+    let path = format!("{CLUSTERS}/{name}");
+    let cordon = Caller {
+        command: "cordon",
+        target: control,
+    };
+    cordon.get(&path, 200, &[]).await;
+    let taint = |key: &str, effect: &str| json!({"key": key, "effect": effect});
+    let unschedulable = taint("cluster.karmada.io/unschedulable", "NoSchedule");
+    let patch = |taints: Value| json!({"spec": {"taints": taints}});
+    let wanted = [("/spec/taints/0/key", unschedulable["key"].clone())];
+    cordon
+        .merge(&path, patch(json!([unschedulable])), 200, &wanted)
+        .await;
+    let uncordon = Caller {
+        command: "uncordon",
+        target: control,
+    };
+    uncordon.get(&path, 200, &wanted).await;
+    uncordon
+        .merge(
+            &path,
+            patch(json!(null)),
+            200,
+            &[("/spec/taints", Value::Null)],
+        )
+        .await;
+
+    let tainting = Caller {
+        command: "taint",
+        target: control,
+    };
+    let get = tainting.get_as(&path, "application/json", 200, &[]).await;
+    assert_eq!(get["apiVersion"], "cluster.karmada.io/v1alpha1");
+    let mut kept = taint("foo", "NoExecute");
+    kept["value"] = json!("bar");
+    let wanted = [
+        ("/spec/taints/0/value", json!("bar")),
+        ("/spec/taints/0/effect", json!("NoExecute")),
+    ];
+    let set = tainting
+        .merge(&path, patch(json!([kept])), 200, &wanted)
+        .await;
+    // A taint that evicts knows since when.
+    assert!(set["spec"]["taints"][0]["timeAdded"].is_string());
+    let soft = patch(json!([taint("foo", "PreferNoSchedule")]));
+    tainting
+        .merge(&path, soft, 422, &[("/reason", json!("Invalid"))])
+        .await;
+    tainting.merge(&path, patch(json!(null)), 200, &[]).await;
+}
+
+/// `promote deployment legacy -C NAME`.
+async fn promote(control: &Target, name: &str) {
+    let control = Caller {
+        command: "promote",
+        target: control,
+    };
+    let member = proxied(name, "/apis/apps/v1/namespaces/default/deployments/legacy");
+    let accept = "application/json";
+    let mut object = control
+        .get_as(&member, accept, 200, &[("/kind", json!("Deployment"))])
+        .await;
+    for path in ["/api", "/apis"] {
+        control.get_as(path, DISCOVERY, 200, &[]).await;
+    }
+    control
+        .get_as(
+            "/apis/apps/v1",
+            accept,
+            200,
+            &[("/kind", json!("APIResourceList"))],
+        )
+        .await;
+    let templates = "/apis/apps/v1/namespaces/default/deployments";
+    control
+        .get_as(&format!("{templates}/legacy"), accept, 404, &[])
+        .await;
+    let metadata = object["metadata"].as_object_mut().unwrap();
+    metadata
+        .retain(|key, _| ["name", "namespace", "labels", "annotations"].contains(&key.as_str()));
+    metadata.insert(
+        "annotations".into(),
+        json!({"work.karmada.io/conflict-resolution": "overwrite"}),
+    );
+    object.as_object_mut().unwrap().remove("status");
+    let kept = [(
+        "/metadata/annotations/work.karmada.io~1conflict-resolution",
+        json!("overwrite"),
+    )];
+    control.post(templates, object, &kept).await;
+    let policies = "/apis/policy.karmada.io/v1alpha1/namespaces/default/propagationpolicies";
+    let policy = names::policy("default", "legacy", "apps/v1, Kind=Deployment");
+    control.get(&format!("{policies}/{policy}"), 404, &[]).await;
+    let spec = json!({"conflictResolution": "Overwrite", "preserveResourcesOnDeletion": true, "propagateDeps": false,
+        "resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "legacy", "namespace": "default"}],
+        "placement": {"clusterAffinity": {"clusterNames": [name]}}});
+    let body = json!({"metadata": {"name": policy, "namespace": "default"}, "spec": spec});
+    let wanted = [
+        ("/spec/conflictResolution", json!("Overwrite")),
+        ("/spec/preserveResourcesOnDeletion", json!(true)),
+        (
+            "/spec/placement/clusterAffinity/clusterNames",
+            json!([name]),
+        ),
+        ("/spec/resourceSelectors/0/namespace", json!("default")),
+    ];
+    control.post(policies, body, &wanted).await;
+    let adopted = |r: &Reply| r.json()["metadata"]["labels"]["karmada.io/managed"] == "true";
+    control.until(&member, "adopted", adopted).await;
+}
+
+/// `top pods`, `top nodes`: as far as the cluster serves metrics.
+async fn top(control: &Target, name: &str) {
+    let control = Caller {
+        command: "top",
+        target: control,
+    };
+    control.get(CLUSTERS, 200, &[]).await;
+    let proxy = |path: &str| proxied(name, path);
+    let groups = control
+        .get_as(
+            &proxy("/apis"),
+            "application/json",
+            200,
+            &[("/kind", json!("APIGroupList"))],
+        )
+        .await;
+    let groups = groups["groups"].as_array().unwrap();
+    let metrics = groups.iter().any(|g| g["name"] == "metrics.k8s.io");
+    let code = if metrics { 200 } else { 404 };
+    for kind in ["nodes", "namespaces/default/pods"] {
+        let path = proxy(&format!("/apis/metrics.k8s.io/v1beta1/{kind}"));
+        control.get(&path, code, &[]).await;
+    }
+    control
+        .get(
+            &proxy("/api/v1/nodes"),
+            200,
+            &[("/kind", json!("NodeList"))],
+        )
+        .await;
+    control
+        .get(
+            &proxy("/api/v1/namespaces/default/pods"),
+            200,
+            &[("/kind", json!("PodList"))],
+        )
+        .await;
+}
+
+/// `unjoin NAME`, with the kubeconfig of the cluster.
+async fn unjoin(control: &Target, member: &Target, name: &str) {
+    let command = "unjoin";
+    let (control, member) = (
+        Caller {
+            command,
+            target: control,
+        },
+        Caller {
+            command,
+            target: member,
+        },
+    );
+    let path = format!("{CLUSTERS}/{name}");
+    control
+        .get(&path, 200, &[("/spec/syncMode", json!("Push"))])
+        .await;
+    control.delete(&path).await;
+    control.until(&path, "gone", |r| r.code == 404).await;
+    let role = format!("karmada-controller-manager:karmada-{name}");
+    for path in [
+        format!("{RBAC}/clusterrolebindings/{role}"),
+        format!("{RBAC}/clusterroles/{role}"),
+        format!("{ACCOUNTS}/karmada-{name}"),
+        "/api/v1/namespaces/karmada-cluster".to_owned(),
+    ] {
+        member.delete(&path).await;
+    }
+    // What was promoted stays.
+    let left = "/apis/apps/v1/namespaces/default/deployments/legacy";
+    member.get(left, 200, &[]).await;
+    for secret in [name.to_owned(), format!("{name}-impersonator")] {
+        let path = format!("{SECRETS}/{secret}");
+        control.until(&path, "gone", |r| r.code == 404).await;
+    }
+}
+
+/// Everything, in order, of a control plane and of a cluster that nobody has joined.
+pub(crate) async fn replay(control: &Target, member: &Target, name: &str) {
+    join(control, member, name).await;
+    get(control, name).await;
+    taints(control, name).await;
+    promote(control, name).await;
+    top(control, name).await;
+    unjoin(control, member, name).await;
+}

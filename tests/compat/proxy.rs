@@ -1,0 +1,383 @@
+//! The cluster proxy: requests, streams, who is told to ask, and refusals.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::{Method, Request, Response};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+
+use crate::peer::{Handler, Peer};
+use crate::plane::Plane;
+use crate::target::{Ask, Body, collect, proxied, soon, whole};
+
+/// Tells what arrived: method, path, headers, length of the body.
+fn mirror() -> Handler {
+    Arc::new(|request: Request<Incoming>| {
+        Box::pin(async move {
+            let (parts, body) = request.into_parts();
+            let mut headers = BTreeMap::<String, Vec<String>>::new();
+            for (name, value) in &parts.headers {
+                let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
+                headers.entry(name.to_string()).or_default().push(value);
+            }
+            let length = body.collect().await.unwrap().to_bytes().len();
+            let path = parts.uri.path_and_query().unwrap().as_str();
+            let seen = json!({"method": parts.method.as_str(), "path": path, "headers": headers, "length": length});
+            Response::builder()
+                .header("content-type", "application/json")
+                .header("warning", "299 - heard")
+                .header("x-hop", "1")
+                .body(whole(seen.to_string()))
+                .unwrap()
+        })
+    })
+}
+
+/// A body whose frames come out of a channel.
+fn fed() -> (mpsc::Sender<Bytes>, Body) {
+    let (feed, mut frames) = mpsc::channel::<Bytes>(8);
+    let stream = futures_util::stream::poll_fn(move |cx| {
+        frames.poll_recv(cx).map(|f| f.map(|f| Ok(Frame::data(f))))
+    });
+    (feed, BodyExt::boxed(StreamBody::new(stream)))
+}
+
+async fn next(body: &mut Incoming) -> Option<Bytes> {
+    let frame = soon("a frame", body.frame()).await?;
+    Some(frame.unwrap().into_data().unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_arrive_as_they_were_sent_in_the_users_name() {
+    let plane = Plane::shared().await;
+    let peer = Peer::start(mirror()).await;
+    plane.register("mirror", &peer, json!({})).await;
+    let upload = vec![7u8; 300_000];
+    let table: &[(Method, &str, &str, &[u8])] = &[
+        (Method::GET, "", "/base/", b""),
+        (
+            Method::GET,
+            "/api/v1/pods?watch=false&x=a%2Fb",
+            "/base/api/v1/pods?watch=false&x=a%2Fb",
+            b"",
+        ),
+        (
+            Method::POST,
+            "/api//v1/./namespaces",
+            "/base/api/v1/namespaces",
+            b"{}",
+        ),
+        (Method::PUT, "/a%20b/c%2Fd", "/base/a%20b/c%2Fd", &upload),
+        (Method::PATCH, "/x/", "/base/x/", b"1"),
+        (Method::DELETE, "/x", "/base/x", b""),
+        (Method::OPTIONS, "/x", "/base/x", b""),
+    ];
+    for second in [false, true] {
+        for (method, path, arrives, body) in table {
+            let ask = Ask::new(method.clone(), &proxied("mirror", path))
+                .header("accept", "application/x-own")
+                .header("x-remote-user", "forged")
+                .header("x-forwarded-for", "192.0.2.1")
+                .body(whole(body.to_vec()));
+            let reply = match second {
+                true => collect(plane.admin.send2(ask).await).await,
+                false => collect(plane.admin.send(ask).await).await,
+            };
+            assert_eq!(reply.code, 200, "{method} {path}: {:?}", reply.body);
+            assert_eq!(reply.headers["warning"], "299 - heard");
+            assert_eq!(reply.headers["content-type"], "application/json");
+            let seen = reply.json();
+            assert_eq!(seen["method"], method.as_str());
+            assert_eq!(seen["path"], *arrives);
+            assert_eq!(seen["length"], body.len());
+            let headers = &seen["headers"];
+            for (name, value) in [
+                ("authorization", json!(["Bearer impersonator"])),
+                ("impersonate-user", json!(["kubernetes-admin"])),
+                ("impersonate-group", json!(["system:masters"])),
+                ("accept", json!(["application/x-own"])),
+                ("x-forwarded-for", json!(["192.0.2.1"])),
+                ("x-remote-user", Value::Null),
+                ("impersonate-uid", Value::Null),
+            ] {
+                assert_eq!(headers[name], value, "{name} of {headers}");
+            }
+        }
+    }
+    let head = plane
+        .admin
+        .call(Ask::new(Method::HEAD, &proxied("mirror", "/x")))
+        .await;
+    assert_eq!((head.code, head.body.len()), (200, 0));
+    let metrics = plane.admin.get("/metrics").await;
+    let metrics = String::from_utf8(metrics.body.to_vec()).unwrap();
+    for line in [
+        "flotilla_cluster_proxy_requests_total{cluster=\"mirror\",code=\"200\"} 15",
+        "flotilla_cluster_proxy_open{cluster=\"mirror\"} 0",
+        "flotilla_cluster_proxy_bytes_total{cluster=\"mirror\",direction=\"sent\"} 6000",
+        "flotilla_cluster_proxy_duration_seconds_count{cluster=\"mirror\"} 15",
+    ] {
+        assert!(metrics.contains(line), "no {line} in {metrics}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_may_ask_and_in_whose_name() {
+    let plane = Plane::shared().await;
+    let peer = Peer::start(mirror()).await;
+    plane.register("guarded", &peer, json!({})).await;
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    let role = json!({"metadata": {"name": "guarded-reader"}, "rules": [
+        {"apiGroups": ["cluster.karmada.io"], "resources": ["clusters/proxy"],
+         "resourceNames": ["guarded"], "verbs": ["get"]}]});
+    let binding = json!({"metadata": {"name": "guarded-reader"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "guarded-reader"},
+        "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "ann"}]});
+    for (resource, body) in [("clusterroles", role), ("clusterrolebindings", binding)] {
+        let made = plane.admin.post(&format!("{rbac}/{resource}"), &body).await;
+        assert_eq!(made.code, 201);
+    }
+    let ask = |method: Method, cluster: &str, user: &str| {
+        Ask::new(method, &proxied(cluster, "/api/v1/pods"))
+            .header("impersonate-user", user)
+            .header("impersonate-group", "dev")
+    };
+    let reply = soon("the right", async {
+        loop {
+            let reply = plane.admin.call(ask(Method::GET, "guarded", "ann")).await;
+            if reply.code != 403 {
+                return reply;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    assert_eq!(reply.code, 200);
+    let headers = &reply.json()["headers"];
+    // Whom the caller acts as, not the caller: and not what everybody is.
+    assert_eq!(headers["impersonate-user"], json!(["ann"]));
+    assert_eq!(headers["impersonate-group"], json!(["dev"]));
+    for (method, cluster, user) in [
+        (Method::POST, "guarded", "ann"),
+        (Method::DELETE, "guarded", "ann"),
+        (Method::GET, "other", "ann"),
+        (Method::GET, "guarded", "bob"),
+    ] {
+        let reply = plane.admin.call(ask(method.clone(), cluster, user)).await;
+        assert_eq!(reply.code, 403, "{method} {cluster} {user}");
+        assert_eq!(reply.json()["reason"], "Forbidden");
+    }
+    let forged = Ask::new(Method::GET, &proxied("guarded", "/api"))
+        .header("x-remote-user", "ann")
+        .header("x-remote-group", "system:masters");
+    assert_eq!(plane.nobody.call(forged).await.code, 403);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bodies_are_passed_on_as_they_come() {
+    let plane = Plane::shared().await;
+    let (heard, mut hears) = mpsc::channel::<Bytes>(8);
+    let (feed, body) = fed();
+    let body = Arc::new(Mutex::new(Some(body)));
+    let handler: Handler = Arc::new(move |request: Request<Incoming>| {
+        let (heard, body) = (heard.clone(), Arc::clone(&body));
+        Box::pin(async move {
+            if request.uri().path().ends_with("/drip") {
+                return Response::new(body.lock().take().unwrap());
+            }
+            let mut body = request.into_body();
+            while let Some(frame) = body.frame().await {
+                let data = frame.unwrap().into_data().unwrap();
+                // The end of a stream may come in a frame of its own.
+                if !data.is_empty() {
+                    heard.send(data).await.unwrap();
+                }
+            }
+            Response::new(whole("all"))
+        })
+    });
+    let peer = Peer::start(handler).await;
+    plane.register("streams", &peer, json!({})).await;
+    // Up: what was sent arrives before the rest is there.
+    for second in [false, true] {
+        let (sender, body) = fed();
+        let ask = Ask::new(Method::POST, &proxied("streams", "/up")).body(body);
+        let target = plane.admin.clone();
+        let sent = tokio::spawn(async move {
+            collect(match second {
+                true => target.send2(ask).await,
+                false => target.send(ask).await,
+            })
+            .await
+        });
+        for part in ["one", "two"] {
+            sender.send(part.into()).await.unwrap();
+            assert_eq!(soon(part, hears.recv()).await.unwrap(), part);
+        }
+        drop(sender);
+        assert_eq!(sent.await.unwrap().body, "all");
+    }
+    // Down, as a watch and as a log that is followed.
+    let path = proxied("streams", "/api/v1/pods/drip?watch=1");
+    feed.send("first\n".into()).await.unwrap();
+    let mut down = plane
+        .admin
+        .send(Ask::new(Method::GET, &path))
+        .await
+        .into_body();
+    assert_eq!(next(&mut down).await.unwrap(), "first\n");
+    feed.send("second\n".into()).await.unwrap();
+    assert_eq!(next(&mut down).await.unwrap(), "second\n");
+    // Who stops listening is no longer sent to.
+    drop(down);
+    soon("the end", feed.closed()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refusals_say_what_is_wrong() {
+    let plane = Plane::shared().await;
+    let handler: Handler = Arc::new(|request: Request<Incoming>| {
+        Box::pin(async move {
+            let answer = match request.uri().path() {
+                "/base/moved" => Response::builder()
+                    .status(302)
+                    .header("location", "/base/there?x=1"),
+                "/base/away" => Response::builder()
+                    .status(302)
+                    .header("location", "https://example.com/"),
+                "/base/who" => Response::builder().status(401),
+                _ => Response::builder().status(418),
+            };
+            answer.body(whole("a member's words")).unwrap()
+        })
+    });
+    let peer = Peer::start(handler).await;
+    let gone = Peer::start(mirror()).await;
+    plane.register("answers", &peer, json!({})).await;
+    plane.register("gone", &gone, json!({})).await;
+    plane
+        .register("bare", &peer, json!({"impersonatorSecretRef": null}))
+        .await;
+    let other = json!({"namespace": "karmada-cluster", "name": "nowhere"});
+    plane
+        .register("unsealed", &peer, json!({"impersonatorSecretRef": other}))
+        .await;
+    let stranger = json!({"secretRef": {"namespace": "karmada-cluster", "name": "gone"}});
+    plane.register("stranger", &peer, stranger.clone()).await;
+    let mut trusting = stranger;
+    trusting["insecureSkipTLSVerification"] = json!(true);
+    plane.register("trusting", &peer, trusting).await;
+    drop(gone);
+    let table: &[(&str, &str, u16, &str)] = &[
+        (
+            "nobody",
+            "/api",
+            404,
+            "clusters.cluster.karmada.io \"nobody\" not found",
+        ),
+        (
+            "bare",
+            "/api",
+            500,
+            "the impersonatorSecretRef of cluster \"bare\" is not set",
+        ),
+        (
+            "unsealed",
+            "/api",
+            500,
+            "\"karmada-cluster/nowhere\" of cluster \"unsealed\" does not exist",
+        ),
+        ("gone", "/api", 503, "cluster \"gone\" cannot be reached: "),
+        ("stranger", "/api", 503, "certificate"),
+        (
+            "answers",
+            "/who",
+            503,
+            "refused the token of its impersonator",
+        ),
+        ("answers", "/a/%2e%2e/b", 400, "cannot be passed on"),
+        ("answers", "/tea", 418, "a member's words"),
+        ("trusting", "/tea", 418, "a member's words"),
+    ];
+    for (cluster, path, code, text) in table {
+        let reply = plane.admin.get(&proxied(cluster, path)).await;
+        let said = String::from_utf8_lossy(&reply.body).replace("\\\"", "\"");
+        assert_eq!(reply.code, *code, "{cluster}{path}: {said}");
+        assert!(said.contains(text), "{cluster}{path}: {said}");
+        if *code != 418 {
+            let status = reply.json();
+            assert_eq!(
+                (&status["kind"], &status["code"]),
+                (&json!("Status"), &json!(code))
+            );
+            assert!(
+                !said.contains("impersonator\":\"") && !said.contains("Bearer"),
+                "{said}"
+            );
+        }
+    }
+    for (path, location) in [
+        ("/moved", proxied("answers", "/there?x=1")),
+        ("/away", "https://example.com/".to_owned()),
+    ] {
+        let reply = plane.admin.get(&proxied("answers", path)).await;
+        assert_eq!(reply.headers["location"], location.as_str());
+    }
+    assert!(!plane.log().contains("impersonator\":\""));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proxy_on_the_way_is_used_with_its_headers() {
+    let plane = Plane::shared().await;
+    let peer = Peer::start(mirror()).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let way = listener.local_addr().unwrap();
+    let heads = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&heads);
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let seen = Arc::clone(&seen);
+            tokio::spawn(async move {
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    head.push(client.read_u8().await.unwrap());
+                }
+                let head = String::from_utf8(head).unwrap();
+                let to = head.split(' ').nth(1).unwrap().to_owned();
+                seen.lock().push(head);
+                client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+                let mut server = TcpStream::connect(to).await.unwrap();
+                let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+            });
+        }
+    });
+    let spec = json!({"proxyURL": format!("http://{way}"), "proxyHeader": {"X-Way": "a,b"}});
+    plane.register("distant", &peer, spec).await;
+    let reply = plane.admin.get(&proxied("distant", "/api")).await;
+    assert_eq!(reply.json()["path"], "/base/api");
+    let (head, _stream) = plane
+        .admin
+        .upgrade(&proxied("distant", "/exec"), "SPDY/3.1", b"")
+        .await;
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    let heads = heads.lock();
+    assert_eq!(
+        heads.len(),
+        2,
+        "one connection for requests, one for an upgrade"
+    );
+    for head in &*heads {
+        assert!(
+            head.starts_with(&format!("CONNECT {} ", peer.address)),
+            "{head}"
+        );
+        assert!(head.contains("X-Way: a\r\nX-Way: b\r\n"), "{head}");
+    }
+}

@@ -1,0 +1,95 @@
+//! The cluster proxy: upgrades, byte by byte.
+
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::peer::{FAREWELL, Peer, noise, upgrader};
+use crate::plane::Plane;
+use crate::target::{proxied, soon};
+
+const PROTOCOLS: [&str; 2] = ["SPDY/3.1", "websocket"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tunnels_are_carried_byte_by_byte_with_half_closes() {
+    let plane = Plane::shared().await;
+    let (heard, mut hears) = tokio::sync::mpsc::channel(8);
+    let peer = Peer::start(upgrader(heard)).await;
+    plane.register("tunnels", &peer, json!({})).await;
+    for (at, protocol) in PROTOCOLS.into_iter().enumerate() {
+        let sent = noise(3_000_000, 7 + at as u32);
+        let (early, rest) = sent.split_at(100);
+        let path = proxied("tunnels", "/exec/echo?command=cat");
+        let (head, stream) = plane.admin.upgrade(&path, protocol, early).await;
+        let lower = head.to_lowercase();
+        assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+        for header in [
+            "connection: upgrade",
+            &format!("upgrade: {}", protocol.to_lowercase()),
+            "x-stream-protocol-version: v4.channel.k8s.io",
+        ] {
+            assert!(lower.contains(header), "{header}: {head}");
+        }
+        let (mut from, mut to) = tokio::io::split(stream);
+        let mut got = Vec::new();
+        let both = async {
+            tokio::join!(
+                async {
+                    to.write_all(rest).await.unwrap();
+                    // Our way is closed; the other is not.
+                    to.shutdown().await.unwrap();
+                },
+                async { from.read_to_end(&mut got).await.unwrap() },
+            )
+        };
+        soon("the echo", both).await;
+        assert!(
+            got == [&sent, FAREWELL].concat(),
+            "{protocol}: {} bytes",
+            got.len()
+        );
+
+        // The cluster ends first, and hears what is said after.
+        let path = proxied("tunnels", "/exec/brief");
+        let (_, mut stream) = plane.admin.upgrade(&path, protocol, b"").await;
+        let mut got = Vec::new();
+        soon("the farewell", stream.read_to_end(&mut got))
+            .await
+            .unwrap();
+        assert_eq!(got, FAREWELL);
+        stream.write_all(&sent).await.unwrap();
+        stream.shutdown().await.unwrap();
+        assert!(soon("the rest", hears.recv()).await.unwrap() == sent);
+    }
+    let (head, mut stream) = plane
+        .admin
+        .upgrade(&proxied("tunnels", "/exec/none"), PROTOCOLS[0], b"")
+        .await;
+    assert!(
+        head.starts_with("HTTP/1.1 403 ") && head.contains("x-why: none"),
+        "{head}"
+    );
+    let mut body = [0; 10];
+    soon("the body", stream.read_exact(&mut body))
+        .await
+        .unwrap();
+    assert_eq!(&body, b"no upgrade");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tunnel_ends_with_its_cluster() {
+    let plane = Plane::shared().await;
+    let (heard, _hears) = tokio::sync::mpsc::channel(8);
+    let peer = Peer::start(upgrader(heard)).await;
+    plane.register("brief", &peer, json!({})).await;
+    let path = proxied("brief", "/exec/echo");
+    let (_, mut stream) = plane.admin.upgrade(&path, PROTOCOLS[0], b"").await;
+    stream.write_all(b"x").await.unwrap();
+    assert_eq!(soon("the echo", stream.read_u8()).await.unwrap(), b'x');
+    let cluster = "/apis/cluster.karmada.io/v1alpha1/clusters/brief";
+    let ask = crate::target::Ask::new(hyper::Method::DELETE, cluster);
+    assert_eq!(plane.admin.call(ask).await.code, 200);
+    let mut rest = Vec::new();
+    // Cleanly or not: it ends.
+    let _ = soon("the end", stream.read_to_end(&mut rest)).await;
+    assert!(rest.is_empty());
+}
