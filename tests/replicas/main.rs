@@ -13,8 +13,14 @@
 /// Processes of the binary: replicas and members.
 mod processes;
 
+/// Two replicas on one etcd.
+mod pair;
+
 /// Who leads, as the lease tells.
 mod lease;
+
+/// What a client sees that follows a resource.
+mod history;
 
 /// What everybody must have when a rollout is over.
 mod rollout;
@@ -24,3 +30,12 @@ mod terms;
 
 /// A process that is told to stop.
 mod shutdown;
+
+/// What holds between two replicas at any time.
+mod together;
+
+/// A leader that dies, or sleeps, in the middle of a rollout.
+mod failover;
+
+/// Both replicas are restarted in turn, under load.
+mod rolling;

@@ -16,6 +16,12 @@ pub(crate) const FAST: [&str; 4] = [
     "--leader-elect-retry-period=1s",
 ];
 
+/// Stories that tell how long something takes do not run beside each other.
+pub(crate) async fn alone() -> tokio::sync::MutexGuard<'static, ()> {
+    static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+    ALONE.lock().await
+}
+
 /// A process of the binary and its directory, which outlives it.
 pub(crate) struct Node {
     process: Option<Process>,
@@ -51,8 +57,13 @@ impl Node {
         node
     }
 
+    /// `kill -9`.
+    pub(crate) fn kill(&mut self) {
+        self.process = None;
+    }
+
     /// Starts it, on the port that it had; it must not be running.
-    fn again(&mut self) {
+    pub(crate) fn again(&mut self) {
         assert!(self.process.is_none(), "it runs already");
         let mut arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
         let address = self.address.clone();

@@ -22,15 +22,15 @@ fn text<'a>(object: &'a Value, path: &str) -> &'a str {
     object.pointer(path).and_then(Value::as_str).unwrap_or("")
 }
 
-fn names(objects: &[Value]) -> BTreeSet<String> {
+fn names<'a>(objects: impl IntoIterator<Item = &'a Value>) -> BTreeSet<String> {
     let name = |o: &Value| text(o, "/metadata/name").to_owned();
-    objects.iter().map(name).collect()
+    objects.into_iter().map(name).collect()
 }
 
 /// Objects of members by member and name: uid and spec.
 pub(crate) type Seen = BTreeMap<(String, String), (String, Value)>;
 
-/// Waits until the rollout of `wanted` is complete, and shows that it is exact.
+/// Waits until the rollout of `wanted` is exact; a failure shows what is not.
 pub(crate) async fn until_exact(
     control: &Server,
     members: &[Server],
@@ -38,56 +38,70 @@ pub(crate) async fn until_exact(
     wanted: &BTreeSet<String>,
 ) -> Seen {
     let end = Instant::now() + PATIENCE;
-    let count = members.len();
     loop {
-        let templates = control.list(&DEPLOYMENTS, namespace).await;
-        let done = |t: &Value| {
-            t["status"]["readyReplicas"] == json!(count)
-                && t["status"]["observedGeneration"] == t["metadata"]["generation"]
-        };
-        let undone: Vec<&str> = templates
-            .iter()
-            .filter(|t| !done(t))
-            .map(|t| text(t, "/metadata/name"))
-            .collect();
-        if undone.is_empty() && names(&templates) == *wanted {
-            break;
+        match exact(control, members, namespace, wanted).await {
+            Ok(seen) => return seen,
+            Err(why) => assert!(Instant::now() < end, "{why}"),
         }
-        assert!(
-            Instant::now() < end,
-            "{} of {} are not done: {undone:?}",
-            undone.len(),
-            templates.len()
-        );
         tokio::time::sleep(PAUSE).await;
     }
-    let bindings = names(&control.list(&BINDINGS, namespace).await);
-    let expected: BTreeSet<String> = wanted.iter().map(|n| format!("{n}-deployment")).collect();
-    assert_eq!(bindings, expected, "bindings");
+}
+
+fn same(what: &str, found: &BTreeSet<String>, wanted: &BTreeSet<String>) -> Result<(), String> {
+    let (more, less): (Vec<_>, Vec<_>) = (
+        found.difference(wanted).collect(),
+        wanted.difference(found).collect(),
+    );
+    match more.is_empty() && less.is_empty() {
+        true => Ok(()),
+        false => Err(format!("{what}: too many: {more:?}, missing: {less:?}")),
+    }
+}
+
+async fn exact(
+    control: &Server,
+    members: &[Server],
+    namespace: &str,
+    wanted: &BTreeSet<String>,
+) -> Result<Seen, String> {
+    let count = members.len();
+    let templates = control.list(&DEPLOYMENTS, namespace).await;
+    same("templates", &names(&templates), wanted)?;
+    let done = |t: &&Value| {
+        t["status"]["readyReplicas"] == json!(count)
+            && t["status"]["observedGeneration"] == t["metadata"]["generation"]
+    };
+    let finished = names(templates.iter().filter(done));
+    same("finished templates", &finished, wanted)?;
+    let bindings = control.list(&BINDINGS, namespace).await;
+    let expected = wanted.iter().map(|n| format!("{n}-deployment")).collect();
+    same("bindings", &names(&bindings), &expected)?;
     let mut seen = Seen::new();
     for member in members {
         let works = control.list(&WORKS, &works_of(&member.name)).await;
-        let of_ours = works.iter().filter_map(|work| {
-            let manifest = work.pointer("/spec/workload/manifests/0")?;
-            let ours = text(manifest, "/kind") == "Deployment"
-                && text(manifest, "/metadata/namespace") == namespace;
-            ours.then(|| text(manifest, "/metadata/name").to_owned())
-        });
-        let mut of_ours: Vec<String> = of_ours.collect();
-        of_ours.sort();
-        let all: Vec<String> = wanted.iter().cloned().collect();
-        assert_eq!(of_ours, all, "works of {}", member.name);
+        let manifests = works
+            .iter()
+            .filter_map(|work| work.pointer("/spec/workload/manifests/0"));
+        let ours: Vec<&Value> = manifests
+            .filter(|m| text(m, "/kind") == "Deployment")
+            .filter(|m| text(m, "/metadata/namespace") == namespace)
+            .collect();
+        let name = &member.name;
+        let of_works = names(ours.iter().copied());
+        same(&format!("works of {name}"), &of_works, wanted)?;
+        if of_works.len() != ours.len() {
+            return Err(format!("{name}: two works of one object"));
+        }
         let objects = member.list(&DEPLOYMENTS, namespace).await;
-        assert_eq!(names(&objects), *wanted, "objects in {}", member.name);
+        same(&format!("objects in {name}"), &names(&objects), wanted)?;
         for object in &objects {
-            assert_eq!(
-                object["metadata"]["generation"], 1,
-                "written twice: {object:#}"
-            );
+            if object["metadata"]["generation"] != 1 {
+                return Err(format!("{name}: written twice: {object:#}"));
+            }
             let meta = |field: &str| text(object, &format!("/metadata/{field}")).to_owned();
             let found = (meta("uid"), object["spec"].clone());
-            seen.insert((member.name.clone(), meta("name")), found);
+            seen.insert((name.clone(), meta("name")), found);
         }
     }
-    seen
+    Ok(seen)
 }

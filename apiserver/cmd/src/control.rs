@@ -39,7 +39,7 @@ impl Base {
             clock: Arc::clone(&plane.clock),
             informers: plane.informers.clone(),
             tasks: plane.controllers.clone(),
-            connector: Arc::new(RemoteConnector),
+            connector: Arc::new(RemoteConnector::default()),
         }
     }
 }

@@ -13,6 +13,7 @@ use std::time::Duration;
 use anyhow::bail;
 use clap::Args;
 use client::Api;
+use client::remote::Gate;
 use machinery::time::Clock;
 use members::{Connector, Endpoint, RemoteConnector};
 use runtime::{Election, Fence, Informers, Tasks, Term};
@@ -137,13 +138,17 @@ where
     }
 }
 
-/// Reaches members behind the fence.
+/// Reaches members behind the fence, which is looked at before a call begins, and
+/// again when its bytes leave: the process may be stopped in between.
 struct Fenced(Fence);
 
 impl Connector for Fenced {
     fn connect(&self, endpoint: &Endpoint, tasks: &Tasks) -> Result<Arc<dyn Api>, String> {
-        let api = RemoteConnector.connect(endpoint, tasks)?;
-        Ok(self.0.around(api))
+        let fence = self.0.clone();
+        let remote = RemoteConnector {
+            gate: Some(Gate::new(move || !fence.remaining().is_zero())),
+        };
+        Ok(self.0.around(remote.connect(endpoint, tasks)?))
     }
 }
 

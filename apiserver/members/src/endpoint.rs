@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use client::remote::{Config, Secret};
+use client::remote::{Config, Gate, Secret};
 use client::{Api, Remote, Tasks};
 use machinery::Object;
 use openapi::karmada::cluster::ClusterSpec;
@@ -137,13 +137,18 @@ where
 }
 
 /// HTTPS.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RemoteConnector;
+#[derive(Clone, Debug, Default)]
+pub struct RemoteConnector {
+    /// Nothing is sent to members while it is closed.
+    pub gate: Option<Gate>,
+}
 
 impl Connector for RemoteConnector {
     fn connect(&self, to: &Endpoint, tasks: &Tasks) -> Result<Arc<dyn Api>, String> {
-        let remote = Remote::new(to.config()?, tasks)
-            .map_err(|e| format!("cluster {:?}: {e}", to.cluster))?;
+        let mut config = to.config()?;
+        config.gate.clone_from(&self.gate);
+        let remote =
+            Remote::new(config, tasks).map_err(|e| format!("cluster {:?}: {e}", to.cluster))?;
         Ok(Arc::new(remote))
     }
 }

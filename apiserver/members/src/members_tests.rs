@@ -196,7 +196,7 @@ fn the_remote_connector_tells_what_cannot_be_used_and_no_secret() {
     ];
     for (to, expected) in table {
         assert!(!format!("{to:?}").contains("sesame"));
-        let error = crate::RemoteConnector.connect(&to, &tasks).err();
+        let error = crate::RemoteConnector::default().connect(&to, &tasks).err();
         assert_eq!(error.as_deref(), Some(expected));
     }
 }

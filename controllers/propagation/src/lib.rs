@@ -14,6 +14,8 @@
 mod access;
 mod binding;
 mod detector;
+#[cfg(test)]
+mod echo_tests;
 mod execution;
 mod figures;
 #[cfg(test)]

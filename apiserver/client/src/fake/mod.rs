@@ -159,6 +159,17 @@ impl FakeApi {
         self.change(State::expire);
     }
 
+    /// Watches of a resource tell nothing until [`Self::release`]: what is read there
+    /// stays as it was, while writes go on.
+    pub fn hold(&self, resource: &Gvr) {
+        self.change(|s| s.held.insert(resource.clone()));
+    }
+
+    /// Watches of a resource tell what they kept back, and go on.
+    pub fn release(&self, resource: &Gvr) {
+        self.change(|s| s.held.remove(resource));
+    }
+
     /// Ends all open watches without an error.
     pub fn end_watches(&self) {
         self.change(|s| s.generation += 1);

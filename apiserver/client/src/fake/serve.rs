@@ -316,12 +316,14 @@ impl Cursor {
                 if state.generation != self.generation {
                     return None;
                 }
-                let news = state.log.get(self.position..).unwrap_or_default();
-                for entry in news {
-                    self.pending
-                        .extend(self.select.event(entry, self.bookmarks));
+                if !state.held.contains(&self.select.resource) {
+                    let news = state.log.get(self.position..).unwrap_or_default();
+                    for entry in news {
+                        self.pending
+                            .extend(self.select.event(entry, self.bookmarks));
+                    }
+                    self.position = state.log.len();
                 }
-                self.position = state.log.len();
             }
             if self.pending.is_empty() {
                 self.moved.changed().await.ok()?;

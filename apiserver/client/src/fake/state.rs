@@ -1,6 +1,6 @@
 //! The objects and their history, and the rules of a write. Synchronous.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use jiff::Timestamp;
 use machinery::{Gvr, Object, Status, time};
@@ -37,6 +37,8 @@ pub(super) struct State {
     /// A watch from before this revision gets 410.
     pub(super) oldest: u64,
     pub(super) log: Vec<Entry>,
+    /// Watches of these tell nothing for now.
+    pub(super) held: HashSet<Gvr>,
     objects: HashMap<Gvr, BTreeMap<Key, Object>>,
     serial: u64,
 }
@@ -49,6 +51,7 @@ impl State {
             generation: 0,
             oldest: 0,
             log: Vec::new(),
+            held: HashSet::new(),
             objects: HashMap::new(),
             serial: 0,
         }

@@ -9,6 +9,8 @@ use std::path::PathBuf;
 
 use http::Uri;
 
+use super::gate::Gate;
+
 /// What cannot be used, and why; made by [`super::kubeconfig`] and by checks here.
 /// The text names files, contexts and users, never a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,6 +35,8 @@ pub struct Config {
     /// The namespace of commands that name none.
     pub namespace: String,
     pub flow: Flow,
+    /// Nothing is sent while it is closed.
+    pub gate: Option<Gate>,
 }
 
 /// Flow control of HTTP/2, in bytes that may be under way unread, and how many
@@ -77,6 +81,7 @@ impl Config {
             impersonate: None,
             namespace: "default".into(),
             flow: Flow::OWN,
+            gate: None,
         })
     }
 

@@ -28,6 +28,7 @@ use tokio_rustls::client::TlsStream;
 
 use super::body::Body;
 use super::config::{Config, Flow, Identity};
+use super::gate::Gated;
 use super::tls;
 use crate::tasks::Tasks;
 
@@ -58,7 +59,7 @@ pub(super) async fn dial(
     tasks: &Tasks,
 ) -> Result<Connection, String> {
     let work = async {
-        let tcp = transport(config).await?;
+        let tcp = gated(config).await?;
         if config.server.scheme_str() == Some("http") {
             return Ok(Connection::Http1(http1_over(tcp, tasks).await?));
         }
@@ -78,7 +79,7 @@ pub(super) async fn dial_upgradable(
     tasks: &Tasks,
 ) -> Result<http1::SendRequest<Body>, String> {
     let work = async {
-        let tcp = transport(config).await?;
+        let tcp = gated(config).await?;
         if config.server.scheme_str() == Some("http") {
             return http1_over(tcp, tasks).await;
         }
@@ -98,9 +99,9 @@ async fn in_time<T>(work: impl Future<Output = Result<T, String>>) -> Result<T, 
 async fn encrypted(
     config: &Config,
     identity: Option<&Identity>,
-    tcp: TcpStream,
+    tcp: Gated<TcpStream>,
     protocols: &[&[u8]],
-) -> Result<TlsStream<TcpStream>, String> {
+) -> Result<TlsStream<Gated<TcpStream>>, String> {
     let tls = tls::client(config, identity, protocols)?;
     let connector = TlsConnector::from(Arc::new(tls));
     let host = config
@@ -130,6 +131,13 @@ async fn tcp(uri: &Uri) -> io::Result<TcpStream> {
     let stream = TcpStream::connect((host(uri), port(uri))).await?;
     stream.set_nodelay(true)?;
     Ok(stream)
+}
+
+async fn gated(config: &Config) -> Result<Gated<TcpStream>, String> {
+    Ok(Gated {
+        stream: transport(config).await?,
+        gate: config.gate.clone(),
+    })
 }
 
 async fn transport(config: &Config) -> Result<TcpStream, String> {

@@ -12,6 +12,7 @@ mod dial;
 mod discovery;
 mod figures;
 mod forward;
+mod gate;
 pub mod incluster;
 pub mod kubeconfig;
 mod pool;
@@ -45,6 +46,7 @@ pub use config::{Auth, Config, ConfigError, Exec, Flow, Identity, Impersonate, S
 use decode::Events;
 use figures::Figures;
 pub use forward::{Forwarder, Unreachable};
+pub use gate::Gate;
 use pool::Pool;
 pub use pool::Reply;
 use request::Ask;

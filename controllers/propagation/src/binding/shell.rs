@@ -1,5 +1,6 @@
 //! When bindings are looked at, and what is written for them.
 
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use openapi::karmada::labels::{
     BINDING_NAMESPACE, CLUSTER_BINDING_FINALIZER, CLUSTER_BINDING_ID, CLUSTER_BINDING_NAME,
 };
 use openapi::karmada::{Binding, TargetCluster, names};
+use parking_lot::Mutex;
 use runtime::{
     Action, Change, Informer, Name, ObjectRef, Queue, Recorder, Select, Tasks, run_workers,
 };
@@ -31,6 +33,8 @@ const BY_BINDING: &str = "binding";
 const WORKERS: usize = 8;
 /// Works of one binding that are written at once.
 const PUTS_AT_ONCE: usize = 16;
+/// Bindings whose end is remembered.
+const REMEMBERED: usize = 10_000;
 const RETRY_PURGE: Duration = Duration::from_secs(5);
 
 /// `namespace/name`, or the name of a cluster-scoped binding.
@@ -48,6 +52,28 @@ pub(crate) struct BindingController {
     bindings: Informer,
     cluster_bindings: Informer,
     queue: Queue<Key>,
+    /// Bindings that were let go, by key, with what their works are known by: a Work
+    /// that was on its way then is not to stay.
+    removed: Mutex<Removed>,
+}
+
+#[derive(Default)]
+struct Removed {
+    ids: HashMap<Key, String>,
+    order: VecDeque<Key>,
+}
+
+impl Removed {
+    fn insert(&mut self, key: Key, id: String) {
+        if self.ids.insert(key.clone(), id).is_none() {
+            self.order.push_back(key);
+        }
+        if self.order.len() > REMEMBERED
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.ids.remove(&oldest);
+        }
+    }
 }
 
 impl BindingController {
@@ -71,6 +97,7 @@ impl BindingController {
             bindings: informer(&BINDINGS),
             cluster_bindings: informer(&CLUSTER_BINDINGS),
             queue: Queue::new(),
+            removed: Mutex::default(),
         });
         it.works.informer.add_index(BY_BINDING, |work| {
             [BINDING_ID, CLUSTER_BINDING_ID]
@@ -123,7 +150,10 @@ impl BindingController {
 
     /// A Work that others change or delete is made as it should be.
     fn work_changed(&self, change: &Change<'_>) {
-        let Some(old) = change.old else { return };
+        let Some(old) = change.old else {
+            self.work_came(change);
+            return;
+        };
         let changed = match change.new {
             None => {
                 self.works.forget(old);
@@ -135,17 +165,21 @@ impl BindingController {
                     && !self.works.is_own(new)
             }
         };
-        if !changed {
+        if changed && let Some(key) = binding_of(old) {
+            self.queue.add(key);
+        }
+    }
+
+    /// A Work of a binding that was let go: it was under way when the others were
+    /// deleted, or an earlier leader made it late.
+    fn work_came(&self, change: &Change<'_>) {
+        if change.initial || self.removed.lock().ids.is_empty() {
             return;
         }
-        let extra = Extra::of(old);
-        if let Some(name) = extra.annotation(CLUSTER_BINDING_NAME) {
-            self.queue.add(name.to_owned());
-        } else if let (Some(namespace), Some(name)) = (
-            extra.annotation(BINDING_NAMESPACE),
-            extra.annotation(BINDING_NAME),
-        ) {
-            self.queue.add(format!("{namespace}/{name}"));
+        if let Some(key) = binding_of(change.object())
+            && self.removed.lock().ids.contains_key(&key)
+        {
+            self.queue.add(key);
         }
     }
 
@@ -203,6 +237,10 @@ impl BindingController {
             (&CLUSTER_BINDINGS, &self.cluster_bindings)
         };
         let Some(binding) = informer.get_key(key) else {
+            let removed = self.removed.lock().ids.get(key).cloned();
+            if let Some(id) = removed {
+                self.delete_works(&id).await?;
+            }
             return Ok(Action::Done);
         };
         if binding.head().deleting {
@@ -214,9 +252,7 @@ impl BindingController {
 
     /// Issues the deletion of all works, and lets the binding go.
     async fn remove(&self, resource: &Gvr, binding: &Object) -> Result<Action, Error> {
-        for work in self.works.informer.by_index(BY_BINDING, identity(binding)) {
-            self.works.delete(&work).await?;
-        }
+        self.delete_works(identity(binding)).await?;
         let ours = [BINDING_FINALIZER, CLUSTER_BINDING_FINALIZER];
         let view = binding.view::<Binding>()?;
         let all = &view.metadata.finalizers;
@@ -228,10 +264,19 @@ impl BindingController {
             "resourceVersion": binding.revision().to_string(), "finalizers": rest}});
         let at = At::of(resource, binding);
         let options = WriteOptions::default();
+        let (key, id) = (binding.head().key(), identity(binding).to_owned());
+        self.removed.lock().insert(key, id);
         match self.api.patch(at, Patch::Merge(patch), &options).await {
             Err(e) if !e.is_not_found() => Err(e),
             _ => Ok(Action::Done),
         }
+    }
+
+    async fn delete_works(&self, id: &str) -> Result<(), Error> {
+        for work in self.works.informer.by_index(BY_BINDING, id) {
+            self.works.delete(&work).await?;
+        }
+        Ok(())
     }
 
     async fn sync(&self, binding: &Object) -> Result<Action, Error> {
@@ -432,4 +477,17 @@ impl BindingController {
             preserve_on_deletion: Some(common.preserves()),
         })
     }
+}
+
+/// The key of the binding that a Work says it is of.
+fn binding_of(work: &Object) -> Option<Key> {
+    let extra = Extra::of(work);
+    if let Some(name) = extra.annotation(CLUSTER_BINDING_NAME) {
+        return Some(name.to_owned());
+    }
+    let (namespace, name) = (
+        extra.annotation(BINDING_NAMESPACE)?,
+        extra.annotation(BINDING_NAME)?,
+    );
+    Some(format!("{namespace}/{name}"))
 }

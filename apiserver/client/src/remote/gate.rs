@@ -1,0 +1,92 @@
+//! A gate before the network: whether bytes may leave is asked where they do.
+//!
+//! A request that was handed to a connection waits there until its task runs, and a
+//! process may be stopped in between. Only a look right before the system call sees
+//! that it may not be sent any longer. What the gate refuses ends the connection.
+
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Asked before every write to the network; must be quick. Clones are the same gate.
+#[derive(Clone)]
+pub struct Gate(Arc<dyn Fn() -> bool + Send + Sync>);
+
+impl Gate {
+    pub fn new(open: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(open))
+    }
+}
+
+impl fmt::Debug for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Gate").field(&(self.0)()).finish()
+    }
+}
+
+/// A stream behind a gate, or without one.
+pub(super) struct Gated<S> {
+    pub(super) stream: S,
+    pub(super) gate: Option<Gate>,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Gated<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Gated<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if self.gate.as_ref().is_some_and(|gate| !(gate.0)()) {
+            let text = "nothing may be sent any longer";
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::BrokenPipe, text)));
+        }
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    #[tokio::test]
+    async fn nothing_leaves_through_a_closed_gate() {
+        let (stream, mut peer) = tokio::io::duplex(64);
+        let open = Arc::new(AtomicBool::new(true));
+        let asked = Arc::clone(&open);
+        let mut gated = Gated {
+            stream,
+            gate: Some(Gate::new(move || asked.load(Ordering::SeqCst))),
+        };
+        gated.write_all(b"before").await.unwrap();
+        open.store(false, Ordering::SeqCst);
+        assert!(gated.write_all(b"after").await.is_err());
+        drop(gated);
+        let mut arrived = String::new();
+        peer.read_to_string(&mut arrived).await.unwrap();
+        assert_eq!(arrived, "before");
+    }
+}

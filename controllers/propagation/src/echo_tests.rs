@@ -1,0 +1,70 @@
+//! Controllers whose own writes come back late.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use client::{Api, Error};
+use machinery::Status;
+use serde_json::json;
+
+use crate::flow_tests::{DEPLOYMENTS, POLICIES, Plane, condition, deployment, policy, until};
+use crate::works::WORKS;
+
+/// A work that failed and is mended before its own failure has come back shows
+/// `Applied=True` all the while in the copy that the verdict is compared with.
+#[tokio::test]
+async fn a_recovery_is_told_though_the_copy_has_not_seen_the_failure() {
+    let plane = Plane::new();
+    plane.control.seed(&POLICIES, policy(json!({})));
+    plane.control.seed(&DEPLOYMENTS, deployment("web"));
+    let plane = plane.started().await;
+    plane.applied("web").await;
+    plane.control.hold(&WORKS);
+    let full = Arc::new(AtomicBool::new(true));
+    let refusing = Arc::clone(&full);
+    plane.members[0].on_call(move |call| {
+        let refused = call.verb == "update" && refusing.load(Ordering::SeqCst);
+        refused.then(|| Error::from(Status::internal("no room")))
+    });
+    let mut drifted = plane.in_member(0, "web").unwrap();
+    drifted["spec"]["replicas"] = 9.into();
+    drifted["metadata"]["generation"] = 77.into();
+    plane.members[0].seed(&DEPLOYMENTS, drifted);
+    let says = |verdict: &str| {
+        let work = plane.work("m1", "web");
+        work.is_some_and(|w| condition(&w, "Applied")["status"] == verdict)
+    };
+    until("the failure", || says("False")).await;
+    full.store(false, Ordering::SeqCst);
+    until("the recovery", || says("True")).await;
+    assert_eq!(plane.in_member(0, "web").unwrap()["spec"]["replicas"], 4);
+    plane.control.release(&WORKS);
+    plane.tasks.stop().await;
+}
+
+/// As from a leader that went on too late, or from the moment in which the binding
+/// was let go.
+#[tokio::test]
+async fn a_work_that_comes_after_its_binding_went_goes_too() {
+    let plane = Plane::new();
+    plane.control.seed(&POLICIES, policy(json!({})));
+    plane.control.seed(&DEPLOYMENTS, deployment("web"));
+    let plane = plane.started().await;
+    plane.applied("web").await;
+    let mut late = plane.work("m1", "web").unwrap();
+    let template = client::At::one(&DEPLOYMENTS, "n", "web");
+    let options = client::DeleteOptions::default();
+    plane.control.delete(template, &options).await.unwrap();
+    let gone = || {
+        plane.work("m1", "web").is_none()
+            && plane.work("m2", "web").is_none()
+            && plane.in_member(0, "web").is_none()
+    };
+    until("all of it gone", gone).await;
+    for made_anew in ["uid", "resourceVersion"] {
+        late["metadata"].as_object_mut().unwrap().remove(made_anew);
+    }
+    plane.control.seed(&WORKS, late);
+    until("the late one gone", gone).await;
+    plane.tasks.stop().await;
+}

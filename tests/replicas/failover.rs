@@ -1,0 +1,140 @@
+//! A leader that dies, or sleeps, in the middle of a rollout.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use client::{At, WatchOptions};
+use futures_util::StreamExt;
+use harness::Server;
+use harness::etcd::NEW;
+use harness::objects::{DEPLOYMENTS, WORKS, deployment};
+
+use crate::pair::Pair;
+use crate::processes::FAST;
+use crate::rollout::{everything, until_exact};
+
+const NS: &str = "failover";
+/// Writes of the dead that are still on their way to us.
+const ECHO: Duration = Duration::from_millis(300);
+
+async fn start(flags: &'static [&'static str]) -> Option<Pair> {
+    let start = move || Pair::start(NEW, flags);
+    tokio::task::spawn_blocking(start).await.unwrap()
+}
+
+/// Creates Deployments `from..to`; their names.
+async fn roll_out(control: Arc<Server>, from: usize, to: usize) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for n in from..to {
+        let name = format!("d{n:03}");
+        control.create(deployment(NS, &name, 1)).await;
+        names.insert(name);
+    }
+    names
+}
+
+/// How long until somebody writes works again.
+async fn until_resumed(control: &Server, since: Instant) -> Duration {
+    tokio::time::sleep(ECHO.saturating_sub(since.elapsed())).await;
+    let options = WatchOptions {
+        resource_version: revision(control).await,
+        ..WatchOptions::default()
+    };
+    let at = At::all(&WORKS, "");
+    let mut works = control.api.watch(at, &options).await.unwrap();
+    works.next().await.unwrap().unwrap();
+    since.elapsed()
+}
+
+async fn revision(control: &Server) -> String {
+    let options = client::ListOptions {
+        limit: 1,
+        ..client::ListOptions::default()
+    };
+    let list = control.api.list(At::all(&WORKS, ""), &options).await;
+    list.unwrap().revision.to_string()
+}
+
+async fn killed(flags: &'static [&'static str], count: usize, limit: Duration) {
+    let Some(mut pair) = start(flags).await else {
+        return;
+    };
+    let (_nodes, members) = pair.members(2).await;
+    let control = pair.nodes[0].connect("control plane");
+    control.namespace(NS).await;
+    control
+        .create(everything(NS, &["member1", "member2"]))
+        .await;
+    let leader = pair.leader(&control).await;
+    let other = Arc::new(pair.nodes[1 - leader].connect("other replica"));
+    let mut wanted = roll_out(Arc::clone(&other), 0, count / 2).await;
+    let rest = tokio::spawn(roll_out(Arc::clone(&other), count / 2, count));
+    pair.nodes[leader].kill();
+    let since = Instant::now();
+    let resumed = until_resumed(&other, since).await;
+    assert!(resumed < limit, "resumed after {resumed:?}");
+    wanted.extend(rest.await.unwrap());
+    until_exact(&other, &members, NS, &wanted).await;
+}
+
+#[tokio::test]
+async fn a_killed_leader_is_replaced_within_four_seconds_with_a_short_lease() {
+    let _alone = crate::processes::alone().await;
+    killed(&FAST, 300, Duration::from_secs(4)).await;
+}
+
+#[tokio::test]
+async fn a_killed_leader_is_replaced_within_twenty_seconds_by_default() {
+    if std::env::var_os("FLOTILLA_SLOW").is_none() {
+        return;
+    }
+    let _alone = crate::processes::alone().await;
+    killed(&[], 300, Duration::from_secs(20)).await;
+}
+
+#[tokio::test]
+async fn a_leader_that_slept_writes_nothing_late() {
+    if std::env::var_os("FLOTILLA_SLOW").is_none() {
+        return;
+    }
+    let _alone = crate::processes::alone().await;
+    let Some(pair) = start(&FAST).await else {
+        return;
+    };
+    let (_nodes, members) = pair.members(2).await;
+    let control = pair.nodes[0].connect("control plane");
+    control.namespace(NS).await;
+    control
+        .create(everything(NS, &["member1", "member2"]))
+        .await;
+    let leader = pair.leader(&control).await;
+    let other = Arc::new(pair.nodes[1 - leader].connect("other replica"));
+    let mut wanted = roll_out(Arc::clone(&other), 0, 60).await;
+    pair.nodes[leader].signal("-STOP");
+    let slept = Instant::now();
+    wanted.extend(roll_out(Arc::clone(&other), 60, 90).await);
+    until_exact(&other, &members, NS, &wanted).await;
+    // What the sleeper may be about to make must not come back.
+    for n in (0..90).step_by(3) {
+        let name = format!("d{n:03}");
+        other.delete(&DEPLOYMENTS, NS, &name).await;
+        wanted.remove(&name);
+    }
+    let mut before = until_exact(&other, &members, NS, &wanted).await;
+    tokio::time::sleep(Duration::from_secs(30).saturating_sub(slept.elapsed())).await;
+    pair.nodes[leader].signal("-CONT");
+    let end = Instant::now() + Duration::from_secs(30);
+    while !pair.nodes[leader].said().contains("no longer leading") {
+        assert!(Instant::now() < end, "it still believes that it leads");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // Whatever it did late was done before this has gone all the way.
+    wanted.extend(roll_out(Arc::clone(&other), 90, 100).await);
+    let after = until_exact(&other, &members, NS, &wanted).await;
+    before.retain(|place, object| after.get(place) != Some(object));
+    assert!(before.is_empty(), "written by the sleeper: {before:?}");
+    // It serves all the while, and what the other wrote.
+    let awake = pair.nodes[leader].connect("sleeper");
+    until_exact(&awake, &members, NS, &wanted).await;
+}
