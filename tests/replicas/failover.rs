@@ -10,18 +10,18 @@ use harness::Server;
 use harness::etcd::NEW;
 use harness::objects::{DEPLOYMENTS, WORKS, deployment};
 
-use crate::pair::Pair;
-use crate::processes::FAST;
+use crate::pair::{Form, Pair};
+use crate::processes::{FAST, alone};
 use crate::rollout::{everything, until_exact};
 
 const NS: &str = "failover";
+/// Deployments of a rollout.
+const COUNT: usize = 300;
+/// Until the controllers go on, with the short lease and with the usual one.
+const SHORT: Duration = Duration::from_secs(4);
+const LONG: Duration = Duration::from_secs(20);
 /// Writes of the dead that are still on their way to us.
 const ECHO: Duration = Duration::from_millis(300);
-
-async fn start(flags: &'static [&'static str]) -> Option<Pair> {
-    let start = move || Pair::start(NEW, flags);
-    tokio::task::spawn_blocking(start).await.unwrap()
-}
 
 /// Creates Deployments `from..to`; their names.
 async fn roll_out(control: Arc<Server>, from: usize, to: usize) -> BTreeSet<String> {
@@ -42,9 +42,15 @@ async fn until_resumed(control: &Server, since: Instant) -> Duration {
         ..WatchOptions::default()
     };
     let at = At::all(&WORKS, "");
-    let mut works = control.api.watch(at, &options).await.unwrap();
-    works.next().await.unwrap().unwrap();
-    since.elapsed()
+    loop {
+        // Through the host a watch may still be led to the dead.
+        let Ok(mut works) = control.api.watch(at, &options).await else {
+            continue;
+        };
+        if let Some(Ok(_)) = works.next().await {
+            return since.elapsed();
+        }
+    }
 }
 
 async fn revision(control: &Server) -> String {
@@ -52,24 +58,29 @@ async fn revision(control: &Server) -> String {
         limit: 1,
         ..client::ListOptions::default()
     };
-    let list = control.api.list(At::all(&WORKS, ""), &options).await;
-    list.unwrap().revision.to_string()
+    loop {
+        let list = control.api.list(At::all(&WORKS, ""), &options).await;
+        if let Ok(list) = list {
+            return list.revision.to_string();
+        }
+    }
 }
 
-async fn killed(flags: &'static [&'static str], count: usize, limit: Duration) {
-    let Some(mut pair) = start(flags).await else {
+async fn killed(form: Form, flags: &[&str], limit: Duration) {
+    let _alone = alone().await;
+    let Some(mut pair) = Pair::start(form, NEW, flags).await else {
         return;
     };
     let (_nodes, members) = pair.members(2).await;
-    let control = pair.nodes[0].connect("control plane");
+    let control = pair.control(0);
     control.namespace(NS).await;
     control
         .create(everything(NS, &["member1", "member2"]))
         .await;
     let leader = pair.leader(&control).await;
-    let other = Arc::new(pair.nodes[1 - leader].connect("other replica"));
-    let mut wanted = roll_out(Arc::clone(&other), 0, count / 2).await;
-    let rest = tokio::spawn(roll_out(Arc::clone(&other), count / 2, count));
+    let other = Arc::new(pair.control(1 - leader));
+    let mut wanted = roll_out(Arc::clone(&other), 0, COUNT / 2).await;
+    let rest = tokio::spawn(roll_out(Arc::clone(&other), COUNT / 2, COUNT));
     pair.nodes[leader].kill();
     let since = Instant::now();
     let resumed = until_resumed(&other, since).await;
@@ -80,8 +91,7 @@ async fn killed(flags: &'static [&'static str], count: usize, limit: Duration) {
 
 #[tokio::test]
 async fn a_killed_leader_is_replaced_within_four_seconds_with_a_short_lease() {
-    let _alone = crate::processes::alone().await;
-    killed(&FAST, 300, Duration::from_secs(4)).await;
+    killed(Form::Alone, &FAST, SHORT).await;
 }
 
 #[tokio::test]
@@ -89,8 +99,20 @@ async fn a_killed_leader_is_replaced_within_twenty_seconds_by_default() {
     if std::env::var_os("FLOTILLA_SLOW").is_none() {
         return;
     }
-    let _alone = crate::processes::alone().await;
-    killed(&[], 300, Duration::from_secs(20)).await;
+    killed(Form::Alone, &[], LONG).await;
+}
+
+#[tokio::test]
+async fn a_killed_leader_behind_a_host_is_replaced_as_fast() {
+    killed(Form::Behind, &FAST, SHORT).await;
+}
+
+#[tokio::test]
+async fn a_killed_leader_behind_a_host_is_replaced_as_fast_by_default() {
+    if std::env::var_os("FLOTILLA_SLOW").is_none() {
+        return;
+    }
+    killed(Form::Behind, &[], LONG).await;
 }
 
 #[tokio::test]
@@ -98,18 +120,18 @@ async fn a_leader_that_slept_writes_nothing_late() {
     if std::env::var_os("FLOTILLA_SLOW").is_none() {
         return;
     }
-    let _alone = crate::processes::alone().await;
-    let Some(pair) = start(&FAST).await else {
+    let _alone = alone().await;
+    let Some(pair) = Pair::start(Form::Alone, NEW, &FAST).await else {
         return;
     };
     let (_nodes, members) = pair.members(2).await;
-    let control = pair.nodes[0].connect("control plane");
+    let control = pair.control(0);
     control.namespace(NS).await;
     control
         .create(everything(NS, &["member1", "member2"]))
         .await;
     let leader = pair.leader(&control).await;
-    let other = Arc::new(pair.nodes[1 - leader].connect("other replica"));
+    let other = Arc::new(pair.control(1 - leader));
     let mut wanted = roll_out(Arc::clone(&other), 0, 60).await;
     pair.nodes[leader].signal("-STOP");
     let slept = Instant::now();
@@ -135,6 +157,6 @@ async fn a_leader_that_slept_writes_nothing_late() {
     before.retain(|place, object| after.get(place) != Some(object));
     assert!(before.is_empty(), "written by the sleeper: {before:?}");
     // It serves all the while, and what the other wrote.
-    let awake = pair.nodes[leader].connect("sleeper");
+    let awake = pair.control(leader);
     until_exact(&awake, &members, NS, &wanted).await;
 }

@@ -8,16 +8,21 @@ use machinery::Gvr;
 use serde_json::{Value, json};
 
 pub(crate) static LEASES: Gvr = Gvr::constant("coordination.k8s.io", "v1", "leases");
-const NAMESPACE: &str = "kube-system";
+/// Where it is when Flotilla serves alone.
+pub(crate) const NAMESPACE: &str = "kube-system";
 const NAME: &str = "flotilla";
 const PATIENCE: Duration = Duration::from_secs(40);
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// The lease's spec when `fits` holds for its holder.
-pub(crate) async fn until_held(server: &Server, fits: impl Fn(&str) -> bool) -> Value {
+pub(crate) async fn until_held(
+    server: &Server,
+    namespace: &str,
+    fits: impl Fn(&str) -> bool,
+) -> Value {
     let end = Instant::now() + PATIENCE;
     loop {
-        let lease = server.get(&LEASES, NAMESPACE, NAME).await;
+        let lease = server.get(&LEASES, namespace, NAME).await;
         let spec = lease.map(|l| l["spec"].clone()).unwrap_or_default();
         if spec["holderIdentity"].as_str().is_some_and(&fits) {
             return spec;
@@ -28,8 +33,8 @@ pub(crate) async fn until_held(server: &Server, fits: impl Fn(&str) -> bool) -> 
 }
 
 /// Until somebody leads; who.
-pub(crate) async fn leader(server: &Server) -> String {
-    let spec = until_held(server, |holder| !holder.is_empty()).await;
+pub(crate) async fn leader(server: &Server, namespace: &str) -> String {
+    let spec = until_held(server, namespace, |holder| !holder.is_empty()).await;
     spec["holderIdentity"].as_str().unwrap().to_owned()
 }
 

@@ -1,37 +1,113 @@
-//! Two replicas on one etcd.
+//! Two replicas on one etcd, alone or behind a real kube-apiserver.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use harness::cluster::{HOST, Options};
 use harness::etcd::Etcd;
-use harness::{Relay, Server};
+use harness::{Cluster, Relay, Server};
+use serde_json::json;
 use tempfile::TempDir;
 
-use crate::lease::leader;
+use crate::lease::{self, leader};
 use crate::processes::{Node, join};
 
+/// Where Flotilla lives on its host.
+const NAMESPACE: &str = "flotilla-system";
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What stands before the replicas.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Form {
+    /// Nothing: they serve everything themselves.
+    Alone,
+    /// A kube-apiserver, which reaches them by one Service.
+    Behind,
+}
 
 pub(crate) struct Pair {
     pub(crate) nodes: [Node; 2],
+    host: Option<Host>,
     _etcd: Etcd,
 }
 
+struct Host {
+    cluster: Cluster,
+    /// Passes what comes for the Service to whichever replica lives.
+    _relay: Relay,
+}
+
 impl Pair {
-    /// `None`: there is no such etcd here, which was said.
-    pub(crate) fn start(version: &str, flags: &[&str]) -> Option<Self> {
-        let etcd = Etcd::start(version, 1)?;
-        let servers = format!("--etcd-servers={}", etcd.endpoints());
-        let all = [&[servers.as_str()], flags].concat();
-        let nodes = [Node::serve(&all), Node::serve(&all)];
-        Some(Self { nodes, _etcd: etcd })
+    /// `None`: something cannot be had here, which was said.
+    pub(crate) async fn start(form: Form, version: &str, flags: &[&str]) -> Option<Self> {
+        let version = version.to_owned();
+        let started = tokio::task::spawn_blocking(move || {
+            let etcd = Etcd::start(&version, 1)?;
+            let options = Options {
+                name: "host",
+                controllers: HOST,
+                flags: &[],
+            };
+            let host = match form {
+                Form::Alone => None,
+                Form::Behind => Some(Cluster::start(&options, &etcd)?),
+            };
+            Some((etcd, host))
+        });
+        let (etcd, host) = started.await.unwrap()?;
+        let mut all: Vec<String> = flags.iter().map(|f| (*f).to_owned()).collect();
+        all.push(format!("--etcd-servers={}", etcd.endpoints()));
+        let relay = Relay::start(&[]);
+        if let Some(cluster) = &host {
+            let control = Server::connect("host", &cluster.kubeconfig);
+            control.namespace(NAMESPACE).await;
+            control
+                .create(json!({"apiVersion": "v1", "kind": "Service",
+                    "metadata": {"name": "flotilla", "namespace": NAMESPACE},
+                    "spec": {"type": "ExternalName", "externalName": "localhost"}}))
+                .await;
+            let kubeconfig = cluster.kubeconfig.display();
+            all.push(format!("--kubeconfig={kubeconfig}"));
+            all.push(format!("--service-port={}", relay.address().port()));
+        }
+        let nodes = tokio::task::spawn_blocking(move || {
+            let flags: Vec<&str> = all.iter().map(String::as_str).collect();
+            [Node::serve(&flags), Node::serve(&flags)]
+        });
+        let nodes = nodes.await.unwrap();
+        relay.servers(&nodes.each_ref().map(|n| n.address.parse().unwrap()));
+        let host = host.map(|cluster| Host {
+            cluster,
+            _relay: relay,
+        });
+        Some(Self {
+            nodes,
+            host,
+            _etcd: etcd,
+        })
+    }
+
+    /// The control plane as clients see it; alone, the `n`th replica of it.
+    pub(crate) fn control(&self, n: usize) -> Server {
+        Server::connect("control plane", &self.kubeconfig(n))
+    }
+
+    fn kubeconfig(&self, n: usize) -> PathBuf {
+        match &self.host {
+            Some(host) => host.cluster.kubeconfig.clone(),
+            None => self.nodes[n].kubeconfig(),
+        }
     }
 
     /// Which of the nodes leads.
     pub(crate) async fn leader(&self, ask: &Server) -> usize {
+        let namespace = match &self.host {
+            Some(_) => NAMESPACE,
+            None => lease::NAMESPACE,
+        };
         let end = Instant::now() + PATIENCE;
         loop {
-            let who = leader(ask).await;
+            let who = leader(ask, namespace).await;
             let said = |node: &Node| node.said().contains(&who);
             if let Some(found) = self.nodes.iter().position(said) {
                 return found;
@@ -43,12 +119,16 @@ impl Pair {
 
     /// Members `member1`, `member2`, ... that joined and are ready.
     pub(crate) async fn members(&self, count: usize) -> (Vec<Node>, Vec<Server>) {
-        let control = self.nodes[0].connect("control plane");
+        let control = self.control(0);
+        if let Some(host) = &self.host {
+            // Registered is not served yet.
+            host.until_served(&control).await;
+        }
         let mut nodes = Vec::new();
         let mut servers = Vec::new();
         for n in 1..=count {
             let (name, node) = (format!("member{n}"), Node::member());
-            join(&name, &node, &self.nodes[0].kubeconfig()).await;
+            join(&name, &node, &self.kubeconfig(0)).await;
             control.until_ready(&name).await;
             servers.push(node.connect(&name));
             nodes.push(node);
@@ -70,6 +150,25 @@ impl Pair {
             kubeconfig,
             _relay: relay,
             _dir: dir,
+        }
+    }
+}
+
+impl Host {
+    /// Until the host passes on what is asked of our groups.
+    async fn until_served(&self, control: &Server) {
+        let end = Instant::now() + PATIENCE;
+        for group in ["cluster", "policy", "work"] {
+            let version = if group == "work" {
+                "v1alpha2"
+            } else {
+                "v1alpha1"
+            };
+            let path = format!("/apis/{group}.karmada.io/{version}");
+            while let Err(why) = control.api.raw(&path).await {
+                assert!(Instant::now() < end, "{path}: {why}");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
         }
     }
 }

@@ -13,7 +13,7 @@ use harness::objects::{CONFIG_MAPS, config_map};
 use serde_json::Value;
 
 use crate::history::{follow, state};
-use crate::pair::{Balanced, Pair};
+use crate::pair::{Balanced, Form, Pair};
 use crate::processes::FAST;
 
 const NS: &str = "rolling";
@@ -174,8 +174,7 @@ fn clients(balanced: &Balanced, name: &str, count: usize) -> Vec<Server> {
 async fn a_rolling_restart_loses_no_write_and_no_event() {
     let _alone = crate::processes::alone().await;
     let flags = [&FAST[..], &["--shutdown-delay-duration=500ms"]].concat();
-    let start = tokio::task::spawn_blocking(move || Pair::start(NEW, &flags));
-    let Some(mut pair) = start.await.unwrap() else {
+    let Some(mut pair) = Pair::start(Form::Alone, NEW, &flags).await else {
         return;
     };
     let balanced = pair.balanced();

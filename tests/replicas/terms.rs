@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use harness::Server;
 use harness::objects::{BINDINGS, deployment};
 
-use crate::lease::{leader, take, until_held};
+use crate::lease::{NAMESPACE, leader, take, until_held};
 use crate::processes::{FAST, Node, join};
 use crate::rollout::{everything, until_exact};
 
@@ -35,7 +35,7 @@ async fn taken_away(control: &Server, node: &Node, round: usize, name: &str) {
 async fn controllers_end_with_the_lease_and_go_on_with_the_next() {
     let node = Node::serve(&FAST);
     let control = node.connect("control plane");
-    let first = leader(&control).await;
+    let first = leader(&control, NAMESPACE).await;
     let nodes = [Node::member(), Node::member()];
     let mut members = Vec::new();
     for (n, member) in nodes.iter().enumerate() {
@@ -58,7 +58,7 @@ async fn controllers_end_with_the_lease_and_go_on_with_the_next() {
     for round in 0..3 {
         let name = format!("later-{round}");
         taken_away(&control, &node, round, &name).await;
-        let again = until_held(&control, |holder| holder == first).await;
+        let again = until_held(&control, NAMESPACE, |holder| holder == first).await;
         assert!(again["leaseTransitions"].as_u64().unwrap() > 0, "{again}");
         wanted.insert(name);
         let after = until_exact(&control, &members, NS, &wanted).await;

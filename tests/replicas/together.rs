@@ -9,7 +9,7 @@ use harness::objects::{
 use machinery::Gvr;
 use serde_json::{Value, json};
 
-use crate::pair::Pair;
+use crate::pair::{Form, Pair};
 use crate::processes::FAST;
 
 const NS: &str = "default";
@@ -126,11 +126,7 @@ async fn definitions_are_served_by_both(pair: &Pair) {
 }
 
 async fn everything(version: &str) {
-    let start = {
-        let version = version.to_owned();
-        move || Pair::start(&version, &FAST)
-    };
-    let Some(pair) = tokio::task::spawn_blocking(start).await.unwrap() else {
+    let Some(pair) = Pair::start(Form::Alone, version, &FAST).await else {
         return;
     };
     identities_are_shared(&pair).await;
