@@ -15,8 +15,9 @@ use crate::target::{Ask, CLUSTERS, Reply, Target, proxied, soon};
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const ACCOUNTS: &str = "/api/v1/namespaces/karmada-cluster/serviceaccounts";
 const SECRETS: &str = "/api/v1/namespaces/karmada-cluster/secrets";
-/// What typed clients of built-in kinds accept, and what `get` asks for to print.
-const TYPED: &str = "application/vnd.kubernetes.protobuf,application/json";
+/// What typed clients of built-in kinds accept, JSON first, so that a kube-apiserver
+/// says what can be compared; and what `get` asks for to print.
+const TYPED: &str = "application/json,application/vnd.kubernetes.protobuf";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
 const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
 const PAUSE: Duration = Duration::from_millis(50);
