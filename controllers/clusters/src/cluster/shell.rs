@@ -35,6 +35,7 @@ pub(super) struct Controller {
     clusters: Informer,
     namespaces: Informer,
     bindings: [Informer; 2],
+    works: Informer,
     queue: Queue<String>,
 }
 
@@ -48,6 +49,7 @@ impl Controller {
             clusters: informer(&CLUSTERS),
             namespaces: informer(&NAMESPACES),
             bindings: [informer(&BINDINGS), informer(&CLUSTER_BINDINGS)],
+            works: informer(&WORKS),
             queue: Queue::new(),
         });
         it.listen();
@@ -98,6 +100,26 @@ impl Controller {
                 }
             });
         }
+        let it = Arc::downgrade(self);
+        self.works.on_change(move |change| {
+            if let (Some(it), Some(work)) = (it.upgrade(), change.new) {
+                it.work_changed(work);
+            }
+        });
+    }
+
+    /// A Work that came while its cluster was leaving is let go of as the others were.
+    fn work_changed(&self, work: &Object) {
+        if let Some(cluster) = names::cluster_of_space(work.namespace())
+            && self.is_leaving(cluster)
+        {
+            self.queue.add(cluster.to_owned());
+        }
+    }
+
+    fn is_leaving(&self, cluster: &str) -> bool {
+        let known = self.clusters.get("", cluster);
+        known.is_some_and(|c| c.head().deleting)
     }
 
     /// Wakes the deletions that a binding may have held back.
@@ -111,8 +133,7 @@ impl Controller {
         }
         let left = change.new.map(targets).unwrap_or_default();
         for cluster in targets(old) {
-            let leaving = || self.clusters.get("", &cluster);
-            if !left.contains(&cluster) && leaving().is_some_and(|c| c.head().deleting) {
+            if !left.contains(&cluster) && self.is_leaving(&cluster) {
                 self.queue.add(cluster);
             }
         }

@@ -115,15 +115,24 @@ async fn a_silent_agent_becomes_unknown_and_lets_go_of_its_works() {
     assert_eq!(ready(&unknown).1, "ClusterStatusUnknown");
     lab.until("p1", |c| taints(c) == ["unreachable"]).await;
 
-    lab.host.seed(
-        &WORKS,
+    let work = |name: &str| {
         json!({"apiVersion": "work.karmada.io/v1alpha1", "kind": "Work",
-               "metadata": {"name": "w", "namespace": "karmada-es-p1", "finalizers": ["karmada.io/execution-controller", "x"]}}),
-    );
+               "metadata": {"name": name, "namespace": "karmada-es-p1", "finalizers": ["karmada.io/execution-controller", "x"]}})
+    };
+    let left = |name: &str| lab.host.object(&WORKS, "karmada-es-p1", name).unwrap();
+    lab.host.seed(&WORKS, work("w"));
+    let mut space = lab.space("p1").unwrap();
+    space["metadata"]["finalizers"] = json!(["kubernetes"]);
+    lab.host.seed(&NAMESPACES, space);
     delete(&lab, "p1").await;
     lab.settle().await;
-    let work = lab.host.object(&WORKS, "karmada-es-p1", "w").unwrap();
-    assert_eq!(finalizers(&work), &json!(["x"]));
+    assert_eq!(finalizers(&left("w")), &json!(["x"]));
+    // Written by one who had not heard of the end yet.
+    lab.host.seed(&WORKS, work("late"));
+    lab.settle().await;
+    assert_eq!(finalizers(&left("late")), &json!(["x"]));
+    lab.host.remove(&NAMESPACES, "", "karmada-es-p1");
+    lab.settle().await;
     assert!(lab.cluster("p1").is_null());
     lab.tasks.stop().await;
 }
