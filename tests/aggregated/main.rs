@@ -13,16 +13,6 @@
 /// Clusters of real components.
 mod world;
 
-/// HTTP/1.1, HTTP/2 and bare TLS to an API server.
-#[path = "../compat/target.rs"]
-#[allow(dead_code, reason = "there are more ways to ask than are needed here")]
-mod target;
-
-/// A server of the test.
-#[path = "../compat/peer.rs"]
-#[allow(dead_code, reason = "a certificate nobody looks at here")]
-mod peer;
-
 /// What karmadactl sends.
 #[path = "../compat/karmadactl.rs"]
 mod karmadactl;

@@ -20,9 +20,9 @@ use tokio::sync::mpsc;
 
 use crate::behind::{Behind, NAME};
 use crate::karmadactl;
-use crate::peer::{FAREWELL, Handler, Peer, noise, upgrader};
-use crate::target::{Target, proxied, soon};
 use crate::world::{Member, join};
+use harness::peer::{FAREWELL, Handler, Peer, noise, upgrader};
+use harness::target::{Target, proxied, soon};
 
 static NODES: Gvr = Gvr::constant("", "v1", "nodes");
 static PODS: Gvr = Gvr::constant("", "v1", "pods");

@@ -4,7 +4,6 @@
 //! kubelet, so that pods become Ready; they share an etcd.
 
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -111,13 +110,7 @@ pub(crate) fn abreast<T: Send, const N: usize>(
 
 /// `flotilla ARGUMENTS`, which must succeed; what it prints.
 pub(crate) async fn flotilla(arguments: &[&str]) -> String {
-    let mut command = Command::new(BINARY);
-    command.args(arguments);
-    let out = tokio::task::spawn_blocking(move || command.output());
-    let out = out.await.unwrap().unwrap();
-    let said = String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned();
-    assert!(out.status.success(), "{arguments:?}: {said}");
-    said
+    harness::process::run(BINARY, arguments).await
 }
 
 /// `flotilla join`, and waits until the cluster is Ready.

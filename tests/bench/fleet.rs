@@ -1,9 +1,11 @@
 //! A control plane and three simulated members, each a process of its own.
 //!
 //! One fleet serves three files: single Deployments ([`crate::flow`]), many at
-//! once (here), and a restart with everything in step ([`crate::restart`]).
+//! once (here), and a restart with everything in step ([`crate::restart`]). One more
+//! is behind a host ([`crate::behind`]).
 
 use std::collections::HashSet;
+use std::path::Path;
 use std::sync::mpsc::{self, Receiver};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -33,9 +35,12 @@ pub(crate) struct Fleet {
 }
 
 impl Fleet {
-    fn start() -> anyhow::Result<Self> {
+    /// `plane` starts the control plane, with its data in the given directory.
+    pub(crate) fn start(
+        plane: impl FnOnce(&Path) -> anyhow::Result<Process>,
+    ) -> anyhow::Result<Self> {
         let dir = tempfile::tempdir()?;
-        let plane = Process::serve(&dir.path().join("plane"))?;
+        let plane = plane(&dir.path().join("plane"))?;
         let mut members = Vec::new();
         for n in 1..=MEMBERS {
             let path = dir.path().join(format!("member{n}")).display().to_string();
@@ -90,6 +95,34 @@ impl Fleet {
                 >= count)
         })
     }
+
+    /// Creates [`FEW`] Deployments beside the `before` that there are.
+    pub(crate) fn roll_out(&self, watches: &Watches, before: usize) -> anyhow::Result<RollOut> {
+        let to = self.plane.access()?;
+        let used = self.plane.quiet(PATIENCE)?;
+        let began = Instant::now();
+        create(&to, "few", FEW)?;
+        let accepted = began.elapsed().as_secs_f64();
+        let last = watches.all("few", FEW)?.duration_since(began).as_secs_f64();
+        self.wait_applied(before + FEW)?;
+        Ok(RollOut {
+            rate: (FEW * MEMBERS) as f64 / last,
+            accepted,
+            applied: began.elapsed().as_secs_f64(),
+            cpu: self.plane.quiet(PATIENCE)? - used,
+        })
+    }
+}
+
+/// What it took to bring many Deployments to every member.
+pub(crate) struct RollOut {
+    /// Objects in members per second.
+    pub(crate) rate: f64,
+    /// Seconds until all were created, and until all were known to be applied.
+    pub(crate) accepted: f64,
+    pub(crate) applied: f64,
+    /// Seconds of CPU of the control plane, until it was quiet.
+    pub(crate) cpu: f64,
 }
 
 /// How many Clusters are Ready and tell what they serve.
@@ -195,7 +228,7 @@ impl Drop for Watches {
 }
 
 pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
-    let fleet = Fleet::start()?;
+    let fleet = Fleet::start(Process::serve)?;
     let to = fleet.plane.access()?;
     Connection::open(&to)?.post(POLICIES, &policy())?;
     fleet.plane.quiet(Duration::from_secs(10))?;
@@ -230,21 +263,18 @@ fn create(to: &Kubeconfig, prefix: &str, count: usize) -> anyhow::Result<()> {
 }
 
 fn few(report: &mut Report, fleet: &Fleet, watches: &Watches, before: usize) -> anyhow::Result<()> {
-    let to = fleet.plane.access()?;
-    let used = fleet.plane.quiet(PATIENCE)?;
-    let began = Instant::now();
-    create(&to, "few", FEW)?;
-    let accepted = began.elapsed().as_secs_f64();
-    let last = watches.all("few", FEW)?.duration_since(began).as_secs_f64();
-    fleet.wait_applied(before + FEW)?;
-    let applied = began.elapsed().as_secs_f64();
-    let cpu = fleet.plane.quiet(PATIENCE)? - used;
+    let roll_out = fleet.roll_out(watches, before)?;
     let setup = "300 Deployments to 3 simulated members in processes of their own, 16 creators";
-    let rate = (FEW * MEMBERS) as f64 / last;
-    report.tell("fleet_rate", rate, "1/s", Limit::AtLeast(500.0), setup);
-    report.tell("fleet_accepted", accepted, "s", Limit::None, setup);
-    report.tell("fleet_applied", applied, "s", Limit::None, setup);
+    report.tell(
+        "fleet_rate",
+        roll_out.rate,
+        "1/s",
+        Limit::AtLeast(500.0),
+        setup,
+    );
+    report.tell("fleet_accepted", roll_out.accepted, "s", Limit::None, setup);
+    report.tell("fleet_applied", roll_out.applied, "s", Limit::None, setup);
     let setup = "the same, from the first POST until the control plane is quiet, events included";
-    report.tell("fleet_cpu", cpu, "s", Limit::Below(1.5), setup);
+    report.tell("fleet_cpu", roll_out.cpu, "s", Limit::Below(1.5), setup);
     Ok(())
 }

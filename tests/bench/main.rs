@@ -6,6 +6,7 @@
 //! time and memory are the kernel's numbers; what a figure costs here is not in
 //! them. Arguments select groups by name; none means all. The exit code is 0 when all that ran is within its limit.
 
+mod behind;
 mod create;
 mod figure;
 mod fleet;
@@ -26,13 +27,14 @@ use figure::Report;
 /// A group shares one set of processes.
 type Group = (&'static str, fn(&mut Report) -> anyhow::Result<()>);
 
-const GROUPS: [Group; 6] = [
+const GROUPS: [Group; 7] = [
     ("up", idle::up),
     ("idle", idle::serve),
     ("list", list::run),
     ("watchers", watchers::run),
     ("create", create::run),
     ("fleet", fleet::run),
+    ("behind", behind::run),
 ];
 
 fn main() -> ExitCode {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 
 use crate::kubeconfig::Kubeconfig;
 
@@ -23,12 +23,29 @@ pub(crate) struct Process {
     child: Child,
     /// From spawning to the ready line.
     pub(crate) took: Duration,
+    /// By which what it serves is asked for.
     pub(crate) kubeconfig: PathBuf,
 }
 
 impl Process {
     /// Starts `flotilla ARGUMENTS` and waits for its ready line.
     pub(crate) fn start(arguments: &[&str]) -> anyhow::Result<Self> {
+        let (mut process, line) = Self::spawn(arguments)?;
+        let told = line.split_once("kubeconfig=");
+        process.kubeconfig = PathBuf::from(told.context("no kubeconfig was told")?.1);
+        Ok(process)
+    }
+
+    /// `flotilla serve` behind the host of a kubeconfig, by which it is asked too.
+    pub(crate) fn behind(host: &Path, arguments: &[&str]) -> anyhow::Result<Self> {
+        let path = host.display().to_string();
+        let (mut process, _) =
+            Self::spawn(&[&["serve", "--kubeconfig", &path], arguments].concat())?;
+        process.kubeconfig = host.to_owned();
+        Ok(process)
+    }
+
+    fn spawn(arguments: &[&str]) -> anyhow::Result<(Self, String)> {
         let began = Instant::now();
         let mut child = Command::new(BINARY)
             .args(arguments)
@@ -39,20 +56,18 @@ impl Process {
         if let Some(out) = child.stdout.take() {
             BufReader::new(out).read_line(&mut line)?;
         }
-        let took = began.elapsed();
-        let kubeconfig = match line.trim().split_once("kubeconfig=") {
-            Some((head, path)) if head.starts_with("ready ") => PathBuf::from(path),
-            _ => {
-                let _ = child.kill();
-                let _ = child.wait();
-                bail!("`{}` did not get ready: {line:?}", arguments.join(" "));
-            }
-        };
-        Ok(Self {
+        let process = Self {
             child,
-            took,
-            kubeconfig,
-        })
+            took: began.elapsed(),
+            kubeconfig: PathBuf::new(),
+        };
+        let line = line.trim().to_owned();
+        let arguments = arguments.join(" ");
+        ensure!(
+            line.starts_with("ready "),
+            "`{arguments}` did not get ready: {line:?}"
+        );
+        Ok((process, line))
     }
 
     /// `flotilla serve` on a directory.

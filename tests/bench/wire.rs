@@ -160,7 +160,7 @@ impl Connection {
             if let Some(status) = line.strip_prefix("HTTP/1.1 ") {
                 code = status.get(..3).context("a status line")?.parse()?;
             } else if let Some((name, value)) = line.split_once(':') {
-                match name {
+                match name.to_ascii_lowercase().as_str() {
                     "content-length" => length = Length::Known(value.trim().parse()?),
                     "transfer-encoding" => length = Length::Chunked,
                     _ => {}

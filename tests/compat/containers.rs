@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::plane::{BINARY, Plane};
-use crate::target::{Target, proxied, soon};
+use harness::target::{Target, proxied, soon};
 
 /// A control plane with one cluster, in which a Deployment has two ready pods.
 struct Lab {

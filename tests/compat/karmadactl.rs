@@ -10,7 +10,7 @@ use hyper::Method;
 use openapi::karmada::names;
 use serde_json::{Value, json};
 
-use crate::target::{Ask, CLUSTERS, Reply, Target, proxied, soon};
+use harness::target::{Ask, CLUSTERS, Reply, Target, proxied, soon};
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const ACCOUNTS: &str = "/api/v1/namespaces/karmada-cluster/serviceaccounts";
@@ -89,7 +89,7 @@ impl Caller<'_> {
         let ask = Ask::new(Method::PATCH, path)
             .header("content-type", "application/merge-patch+json")
             .header("accept", "application/json")
-            .body(crate::target::whole(patch.to_string()));
+            .body(harness::target::whole(patch.to_string()));
         self.ask(ask, &format!("PATCH {path} {patch}"), &[code], wanted)
             .await
     }
@@ -150,16 +150,7 @@ async fn token(member: &Caller<'_>, account: &str) -> Value {
 async fn join(control: &Target, member: &Target, name: &str) {
     let (command, account) = ("join", format!("karmada-{name}"));
     let role = format!("karmada-controller-manager:{account}");
-    let (control, member) = (
-        Caller {
-            command,
-            target: control,
-        },
-        Caller {
-            command,
-            target: member,
-        },
-    );
+    let [control, member] = [control, member].map(|target| Caller { command, target });
     let system = member.get("/api/v1/namespaces/kube-system", 200, &[]).await;
     let id = system["metadata"]["uid"].as_str().unwrap().to_owned();
     control
@@ -487,16 +478,7 @@ async fn top(control: &Target, name: &str) {
 /// `unjoin NAME`, with the kubeconfig of the cluster.
 async fn unjoin(control: &Target, member: &Target, name: &str) {
     let command = "unjoin";
-    let (control, member) = (
-        Caller {
-            command,
-            target: control,
-        },
-        Caller {
-            command,
-            target: member,
-        },
-    );
+    let [control, member] = [control, member].map(|target| Caller { command, target });
     let path = format!("{CLUSTERS}/{name}");
     control
         .get(&path, 200, &[("/spec/syncMode", json!("Push"))])

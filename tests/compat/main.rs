@@ -10,14 +10,8 @@
     reason = "a test ends where its machine fails it"
 )]
 
-/// A server of the test: a cluster, a kubelet, a proxy on the way.
-mod peer;
-
 /// A running control plane.
 mod plane;
-
-/// HTTP/1.1, HTTP/2 and bare TLS to an API server.
-mod target;
 
 /// The cluster proxy: requests, streams, who is told to ask, and refusals.
 mod proxy;

@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::peer::Peer;
-use crate::target::{CLUSTERS, Reply, Target};
+use harness::peer::Peer;
+use harness::target::{CLUSTERS, Reply, Target};
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_flotilla");
 

@@ -13,9 +13,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
-use crate::peer::{Handler, Peer};
 use crate::plane::Plane;
-use crate::target::{Ask, Body, collect, proxied, soon, whole};
+use harness::peer::{Handler, Peer};
+use harness::target::{Ask, Body, collect, proxied, soon, whole};
 
 /// Tells what arrived: method, path, headers, length of the body.
 fn mirror() -> Handler {

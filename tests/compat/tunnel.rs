@@ -3,9 +3,9 @@
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::peer::{FAREWELL, Peer, noise, upgrader};
 use crate::plane::Plane;
-use crate::target::{proxied, soon};
+use harness::peer::{FAREWELL, Peer, noise, upgrader};
+use harness::target::{proxied, soon};
 
 const PROTOCOLS: [&str; 2] = ["SPDY/3.1", "websocket"];
 
@@ -86,7 +86,7 @@ async fn a_tunnel_ends_with_its_cluster() {
     stream.write_all(b"x").await.unwrap();
     assert_eq!(soon("the echo", stream.read_u8()).await.unwrap(), b'x');
     let cluster = "/apis/cluster.karmada.io/v1alpha1/clusters/brief";
-    let ask = crate::target::Ask::new(hyper::Method::DELETE, cluster);
+    let ask = harness::target::Ask::new(hyper::Method::DELETE, cluster);
     assert_eq!(plane.admin.call(ask).await.code, 200);
     let mut rest = Vec::new();
     // Cleanly or not: it ends.

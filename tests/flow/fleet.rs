@@ -3,7 +3,6 @@
 //! Leaves: trees of values; a failed wait panics with what was seen last.
 
 use std::path::Path;
-use std::process::Command;
 use std::sync::{Arc, Weak};
 
 use harness::Process;
@@ -112,13 +111,7 @@ pub(crate) fn members(up: &Up) -> Vec<Server> {
 
 /// `flotilla ARGUMENTS`, which must succeed; what it prints.
 pub(crate) async fn flotilla(arguments: &[&str]) -> String {
-    let mut command = Command::new(BINARY);
-    command.args(arguments);
-    let out = tokio::task::spawn_blocking(move || command.output());
-    let out = out.await.unwrap().unwrap();
-    let said = String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned();
-    assert!(out.status.success(), "{arguments:?}: {said}");
-    said
+    harness::process::run(BINARY, arguments).await
 }
 
 /// Until all members have the namespace, which is created on the control plane.

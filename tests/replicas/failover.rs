@@ -11,7 +11,7 @@ use harness::etcd::NEW;
 use harness::objects::{DEPLOYMENTS, WORKS, deployment};
 
 use crate::pair::{Form, Pair};
-use crate::processes::{FAST, alone};
+use crate::processes::{FAST, Node, alone};
 use crate::rollout::{everything, until_exact};
 
 const NS: &str = "failover";
@@ -32,6 +32,38 @@ async fn roll_out(control: Arc<Server>, from: usize, to: usize) -> BTreeSet<Stri
         names.insert(name);
     }
     names
+}
+
+/// Two replicas of which one leads, two members, and a policy that wants everything
+/// in both.
+struct Scene {
+    pair: Pair,
+    _nodes: Vec<Node>,
+    members: Vec<Server>,
+    leader: usize,
+    /// The replica that does not lead.
+    other: Arc<Server>,
+}
+
+impl Scene {
+    async fn set(form: Form, flags: &[&str]) -> Option<Self> {
+        let pair = Pair::start(form, NEW, flags).await?;
+        let (nodes, members) = pair.members(2).await;
+        let control = pair.control(0);
+        control.namespace(NS).await;
+        control
+            .create(everything(NS, &["member1", "member2"]))
+            .await;
+        let leader = pair.leader(&control).await;
+        let other = Arc::new(pair.control(1 - leader));
+        Some(Self {
+            pair,
+            _nodes: nodes,
+            members,
+            leader,
+            other,
+        })
+    }
 }
 
 /// How long until somebody writes works again.
@@ -68,17 +100,11 @@ async fn revision(control: &Server) -> String {
 
 async fn killed(form: Form, flags: &[&str], limit: Duration) {
     let _alone = alone().await;
-    let Some(mut pair) = Pair::start(form, NEW, flags).await else {
+    let Some(scene) = Scene::set(form, flags).await else {
         return;
     };
-    let (_nodes, members) = pair.members(2).await;
-    let control = pair.control(0);
-    control.namespace(NS).await;
-    control
-        .create(everything(NS, &["member1", "member2"]))
-        .await;
-    let leader = pair.leader(&control).await;
-    let other = Arc::new(pair.control(1 - leader));
+    let (mut pair, leader, other) = (scene.pair, scene.leader, scene.other);
+    let members = scene.members;
     let mut wanted = roll_out(Arc::clone(&other), 0, COUNT / 2).await;
     let rest = tokio::spawn(roll_out(Arc::clone(&other), COUNT / 2, COUNT));
     pair.nodes[leader].kill();
@@ -121,17 +147,11 @@ async fn a_leader_that_slept_writes_nothing_late() {
         return;
     }
     let _alone = alone().await;
-    let Some(pair) = Pair::start(Form::Alone, NEW, &FAST).await else {
+    let Some(scene) = Scene::set(Form::Alone, &FAST).await else {
         return;
     };
-    let (_nodes, members) = pair.members(2).await;
-    let control = pair.control(0);
-    control.namespace(NS).await;
-    control
-        .create(everything(NS, &["member1", "member2"]))
-        .await;
-    let leader = pair.leader(&control).await;
-    let other = Arc::new(pair.control(1 - leader));
+    let (pair, leader, other) = (scene.pair, scene.leader, scene.other);
+    let members = scene.members;
     let mut wanted = roll_out(Arc::clone(&other), 0, 60).await;
     pair.nodes[leader].signal("-STOP");
     let slept = Instant::now();

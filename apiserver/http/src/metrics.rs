@@ -123,8 +123,9 @@ pub(crate) fn verb_label(verb: &str) -> &'static str {
     }
 }
 
-fn with<const N: usize>(more: &[&'static str]) -> [&'static str; N] {
-    std::array::from_fn(|n| BASE.get(n).copied().unwrap_or_else(|| more[n - BASE.len()]))
+/// The base, followed by `more`: of names and of values alike.
+fn labels<'a, const N: usize>(base: [&'a str; 7], more: &[&'a str]) -> [&'a str; N] {
+    std::array::from_fn(|n| base.get(n).copied().unwrap_or_else(|| more[n - base.len()]))
 }
 
 impl Metrics {
@@ -147,13 +148,13 @@ impl Metrics {
             requests: registry.counters(
                 "apiserver_request_total",
                 "Requests by outcome.",
-                with(&["dry_run", "code"]),
+                labels(BASE, &["dry_run", "code"]),
             ),
             durations: registry.histograms(
                 "apiserver_request_duration_seconds",
                 "Time until the reply was ready.",
                 &DURATIONS,
-                with(&["dry_run"]),
+                labels(BASE, &["dry_run"]),
             ),
             sli: registry.histograms(
                 "apiserver_request_sli_duration_seconds",
@@ -234,29 +235,10 @@ impl Metrics {
 
     fn timed(&self, r: &Route) -> Timed {
         let base = base_labels(r);
-        let [
-            verb,
-            group,
-            version,
-            resource,
-            subresource,
-            scope,
-            component,
-        ] = base;
-        let dry = [
-            verb,
-            group,
-            version,
-            resource,
-            subresource,
-            scope,
-            component,
-            dry(r),
-        ];
         Timed {
-            duration: self.durations.with(dry),
-            sli: (!matches!(verb, "WATCH" | "CONNECT")).then(|| self.sli.with(base)),
-            size: matches!(verb, "GET" | "LIST").then(|| self.sizes.with(base)),
+            duration: self.durations.with(labels(base, &[dry(r)])),
+            sli: (!matches!(r.verb, "WATCH" | "CONNECT")).then(|| self.sli.with(base)),
+            size: matches!(r.verb, "GET" | "LIST").then(|| self.sizes.with(base)),
         }
     }
 
@@ -285,26 +267,8 @@ impl Metrics {
             return;
         }
         let text = code.to_string();
-        let [
-            verb,
-            group,
-            version,
-            resource,
-            subresource,
-            scope,
-            component,
-        ] = base_labels(route);
-        let counter = self.requests.with([
-            verb,
-            group,
-            version,
-            resource,
-            subresource,
-            scope,
-            component,
-            dry(route),
-            &text,
-        ]);
+        let values = labels(base_labels(route), &[dry(route), &text]);
+        let counter = self.requests.with(values);
         counter.inc();
         handles.codes.write().insert(code, counter);
     }

@@ -9,8 +9,8 @@
 //! panics with what was seen, as an assertion would.
 //!
 //! Entry points: [`tools::tools`], [`Process`], [`Etcd`], [`Cluster`], [`Relay`],
-//! and to ask whatever was started: [`Server`], [`kubectl::with_each`],
-//! [`wire::Ask`].
+//! [`Peer`], and to ask whatever was started: [`Server`], [`kubectl::with_each`],
+//! [`wire::Ask`], and [`Target`] for what is streamed.
 
 #![expect(
     clippy::unwrap_used,
@@ -23,19 +23,23 @@ pub mod daemon;
 pub mod etcd;
 pub mod kubectl;
 pub mod objects;
+pub mod peer;
 pub mod port;
 pub mod process;
 pub mod relay;
 pub mod server;
+pub mod target;
 pub mod tools;
 pub mod wire;
 
 pub use cluster::Cluster;
 pub use daemon::Daemon;
 pub use etcd::Etcd;
+pub use peer::Peer;
 pub use process::Process;
 pub use relay::Relay;
 pub use server::Server;
+pub use target::Target;
 pub use tools::tools;
 
 /// Between two looks at something, on threads that wait for nothing else.

@@ -15,6 +15,17 @@ use crate::daemon::{bound, spawn};
 
 const START: Duration = Duration::from_secs(60);
 
+/// `program arguments`, which must end with a success; what it printed.
+pub async fn run(program: &str, arguments: &[&str]) -> String {
+    let mut command = Command::new(program);
+    command.args(arguments);
+    let out = tokio::task::spawn_blocking(move || command.output());
+    let out = out.await.unwrap().unwrap();
+    let said = String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned();
+    assert!(out.status.success(), "{arguments:?}: {said}");
+    said
+}
+
 /// A server that has said it is ready. Dropping it is a `kill -9`.
 pub struct Process {
     pub child: Child,

@@ -23,26 +23,29 @@ pub struct Identity(Arc<ClientConfig>);
 impl Identity {
     /// With a certificate of its own and its key, both as PEM, or a stranger.
     pub fn new(ca_pem: &str, own: Option<(&str, &str)>) -> Self {
-        let mut roots = RootCertStore::empty();
-        for ca in CertificateDer::pem_slice_iter(ca_pem.as_bytes()) {
-            roots.add(ca.unwrap()).unwrap();
-        }
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots);
-        let config = match own {
-            None => builder.with_no_client_auth(),
-            Some((certificate, key)) => {
-                let certificate = CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap();
-                let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
-                let chain = vec![certificate];
-                builder.with_client_auth_cert(chain, key).unwrap()
-            }
-        };
-        Self(Arc::new(config))
+        let own = own.map(|(certificate, key)| (certificate.as_bytes(), key.as_bytes()));
+        Self(Arc::new(client_config(ca_pem.as_bytes(), own)))
     }
+}
+
+/// Trusts `ca` and shows a certificate with its key, all PEM, or nothing.
+pub(crate) fn client_config(ca: &[u8], own: Option<(&[u8], &[u8])>) -> ClientConfig {
+    let mut roots = RootCertStore::empty();
+    for ca in CertificateDer::pem_slice_iter(ca) {
+        roots.add(ca.unwrap()).unwrap();
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots);
+    let Some((certificate, key)) = own else {
+        return builder.with_no_client_auth();
+    };
+    let chain = CertificateDer::pem_slice_iter(certificate);
+    let chain = chain.collect::<Result<Vec<_>, _>>().unwrap();
+    let key = PrivateKeyDer::from_pem_slice(key).unwrap();
+    builder.with_client_auth_cert(chain, key).unwrap()
 }
 
 /// One exchange.

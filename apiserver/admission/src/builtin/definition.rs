@@ -217,8 +217,8 @@ fn conversion(conversion: &Value, errors: &mut Vec<FieldError>) {
                     "required when strategy is set to Webhook",
                 ));
             }
-            let review = text_list(webhook, "/conversionReviewVersions");
-            if !review.iter().any(|v| matches!(*v, "v1" | "v1beta1")) {
+            let mut review = texts(webhook, "/conversionReviewVersions");
+            if !review.any(|v| matches!(v, "v1" | "v1beta1")) {
                 errors.push(FieldError::invalid(
                     "spec.conversion.webhook.conversionReviewVersions",
                     get(webhook, "/conversionReviewVersions"),
@@ -232,10 +232,6 @@ fn conversion(conversion: &Value, errors: &mut Vec<FieldError>) {
             &["None", "Webhook"],
         )),
     }
-}
-
-fn text_list<'a>(value: &'a Value, path: &str) -> Vec<&'a str> {
-    texts(value, path).collect()
 }
 
 fn scale(at: &str, scale: &Value, errors: &mut Vec<FieldError>) {

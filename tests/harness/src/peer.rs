@@ -1,0 +1,142 @@
+//! A server of the test: HTTPS with a certificate of its own, answers of the test.
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
+
+use crate::target::{Body, whole};
+
+pub type Answer = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
+pub type Handler = Arc<dyn Fn(Request<Incoming>) -> Answer + Send + Sync>;
+
+/// A running server; gone when it is dropped.
+pub struct Peer {
+    pub address: SocketAddr,
+    /// PEM, by which its certificate is verified.
+    pub ca: String,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Peer {
+    /// Serves `handler` over HTTP/1.1 and, where clients want it, HTTP/2.
+    pub async fn start(handler: Handler) -> Self {
+        let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let made = rcgen::generate_simple_self_signed(names).unwrap();
+        let ca = made.cert.pem();
+        let chain = vec![CertificateDer::from_pem_slice(ca.as_bytes()).unwrap()];
+        let key = made.signing_key.serialize_pem();
+        let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let mut tls = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(chain, key)
+            .unwrap();
+        tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let acceptor = TlsAcceptor::from(Arc::new(tls));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let task = tokio::spawn(async move {
+            while let Ok((tcp, _)) = listener.accept().await {
+                let (acceptor, handler) = (acceptor.clone(), Arc::clone(&handler));
+                tokio::spawn(async move {
+                    tcp.set_nodelay(true).unwrap();
+                    let Ok(stream) = acceptor.accept(tcp).await else {
+                        return;
+                    };
+                    let second = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+                    let service = service_fn(move |request| {
+                        let answer = handler(request);
+                        async move { Ok::<_, std::convert::Infallible>(answer.await) }
+                    });
+                    let io = TokioIo::new(stream);
+                    let _ = match second {
+                        true => {
+                            http2::Builder::new(TokioExecutor::new())
+                                .serve_connection(io, service)
+                                .await
+                        }
+                        false => {
+                            http1::Builder::new()
+                                .serve_connection(io, service)
+                                .with_upgrades()
+                                .await
+                        }
+                    };
+                });
+            }
+        });
+        Self { address, ca, task }
+    }
+}
+
+/// What is said to one who no longer speaks.
+pub const FAREWELL: &[u8] = b"what is said to one who no longer speaks";
+
+/// Bytes that repeat nowhere near.
+pub fn noise(length: usize, seed: u32) -> Vec<u8> {
+    let mut state = seed;
+    let next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    };
+    std::iter::repeat_with(next).take(length).collect()
+}
+
+/// Changes to whatever protocol is asked for. `/exec/echo` says everything again, and
+/// a farewell to who has ended; `/exec/brief` ends first and listens on; `/exec/none`
+/// refuses.
+pub fn upgrader(heard: tokio::sync::mpsc::Sender<Vec<u8>>) -> Handler {
+    Arc::new(move |mut request: Request<Incoming>| {
+        let heard = heard.clone();
+        Box::pin(async move {
+            let path = request.uri().path().to_owned();
+            let asked = request.headers().get("upgrade").cloned();
+            let Some(protocol) = asked.filter(|_| !path.ends_with("/none")) else {
+                let refused = Response::builder().status(403).header("x-why", "none");
+                return refused.body(whole("no upgrade")).unwrap();
+            };
+            let upgrade = hyper::upgrade::on(&mut request);
+            tokio::spawn(async move {
+                let (mut from, mut to) = tokio::io::split(TokioIo::new(upgrade.await.unwrap()));
+                if path.ends_with("/brief") {
+                    to.write_all(FAREWELL).await.unwrap();
+                    to.shutdown().await.unwrap();
+                    let mut all = Vec::new();
+                    let _ = from.read_to_end(&mut all).await;
+                    heard.send(all).await.unwrap();
+                    return;
+                }
+                tokio::io::copy(&mut from, &mut to).await.unwrap();
+                to.write_all(FAREWELL).await.unwrap();
+                to.shutdown().await.unwrap();
+            });
+            Response::builder()
+                .status(101)
+                .header("connection", "Upgrade")
+                .header("upgrade", protocol)
+                .header("x-stream-protocol-version", "v4.channel.k8s.io")
+                .body(whole(""))
+                .unwrap()
+        })
+    })
+}

@@ -1,0 +1,199 @@
+//! HTTP/1.1, HTTP/2 and bare TLS to an API server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use hyper::{HeaderMap, Method, Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::wire::client_config;
+
+pub const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
+pub const PATIENCE: Duration = Duration::from_secs(60);
+pub type Body = BoxBody<Bytes, hyper::Error>;
+
+/// The end of a wait that must not last.
+pub async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
+    let done = tokio::time::timeout(PATIENCE, work).await;
+    done.unwrap_or_else(|_| panic!("not in time: {what}"))
+}
+
+pub fn whole(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).map_err(|n| match n {}).boxed()
+}
+
+/// An API server and who asks it: a plane that stands alone, or the server that one
+/// stands behind.
+#[derive(Clone)]
+pub struct Target {
+    /// `host:port`
+    pub address: String,
+    /// The name in its certificate.
+    name: String,
+    tls: ClientConfig,
+}
+
+/// A reply, with its body put together.
+pub struct Reply {
+    pub code: u16,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+impl Reply {
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {:?}", self.body))
+    }
+}
+
+impl Target {
+    /// `name` is the one in the server's certificate. `ca`, and certificate and key of
+    /// the identity, are PEM; without an identity nobody in particular asks.
+    pub fn new(address: &str, name: &str, ca: &[u8], identity: Option<(&[u8], &[u8])>) -> Self {
+        let tls = client_config(ca, identity);
+        Self {
+            address: address.to_owned(),
+            name: name.to_owned(),
+            tls,
+        }
+    }
+
+    /// Bare TLS, for one protocol.
+    pub async fn tls(&self, protocol: &[u8]) -> TlsStream<TcpStream> {
+        let mut tls = self.tls.clone();
+        tls.alpn_protocols = vec![protocol.to_vec()];
+        let tcp = TcpStream::connect(&self.address).await.unwrap();
+        tcp.set_nodelay(true).unwrap();
+        let name = ServerName::try_from(self.name.clone()).unwrap();
+        let connector = TlsConnector::from(Arc::new(tls));
+        connector.connect(name, tcp).await.unwrap()
+    }
+
+    fn request(&self, ask: Ask) -> Request<Body> {
+        let mut builder = Request::builder()
+            .method(ask.method)
+            .uri(format!("https://{}{}", self.address, ask.path));
+        for (name, value) in ask.headers {
+            builder = builder.header(name, value);
+        }
+        builder.body(ask.body).unwrap()
+    }
+
+    /// Sends over HTTP/1.1, on a connection of its own.
+    pub async fn send(&self, ask: Ask) -> Response<Incoming> {
+        let io = TokioIo::new(self.tls(b"http/1.1").await);
+        let (mut sender, connection) = http1::handshake(io).await.unwrap();
+        tokio::spawn(connection.with_upgrades());
+        let mut request = self.request(ask);
+        let path = request.uri().path_and_query().unwrap().clone();
+        *request.uri_mut() = path.into();
+        let host = self.address.parse().unwrap();
+        request.headers_mut().insert("host", host);
+        soon("a reply", sender.send_request(request)).await.unwrap()
+    }
+
+    /// The same over HTTP/2.
+    pub async fn send2(&self, ask: Ask) -> Response<Incoming> {
+        let io = TokioIo::new(self.tls(b"h2").await);
+        let (mut sender, connection) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
+        tokio::spawn(connection);
+        let request = self.request(ask);
+        soon("a reply", sender.send_request(request)).await.unwrap()
+    }
+
+    pub async fn call(&self, ask: Ask) -> Reply {
+        collect(self.send(ask).await).await
+    }
+
+    pub async fn get(&self, path: &str) -> Reply {
+        self.call(Ask::new(Method::GET, path)).await
+    }
+
+    pub async fn post(&self, path: &str, body: &Value) -> Reply {
+        self.call(Ask::new(Method::POST, path).json(body)).await
+    }
+
+    /// Asks for an upgrade and gives what comes after the head of the reply, with the
+    /// head.
+    pub async fn upgrade(
+        &self,
+        path: &str,
+        protocol: &str,
+        early: &[u8],
+    ) -> (String, TlsStream<TcpStream>) {
+        let mut stream = self.tls(b"http/1.1").await;
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n\r\n",
+            self.address
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        stream.write_all(early).await.unwrap();
+        stream.flush().await.unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(soon("the head", stream.read_u8()).await.unwrap());
+        }
+        (String::from_utf8(head).unwrap(), stream)
+    }
+}
+
+pub async fn collect(response: Response<Incoming>) -> Reply {
+    let (parts, body) = response.into_parts();
+    let body = soon("a body", body.collect()).await.unwrap().to_bytes();
+    Reply {
+        code: parts.status.as_u16(),
+        headers: parts.headers,
+        body,
+    }
+}
+
+/// A request to be made.
+pub struct Ask {
+    method: Method,
+    path: String,
+    headers: Vec<(String, String)>,
+    body: Body,
+}
+
+impl Ask {
+    pub fn new(method: Method, path: &str) -> Self {
+        Self {
+            method,
+            path: path.to_owned(),
+            headers: Vec::new(),
+            body: whole(""),
+        }
+    }
+
+    pub fn header(mut self, name: &str, value: &str) -> Self {
+        self.headers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    pub fn body(mut self, body: Body) -> Self {
+        self.body = body;
+        self
+    }
+
+    pub fn json(self, body: &Value) -> Self {
+        self.header("content-type", "application/json")
+            .body(whole(body.to_string()))
+    }
+}
+
+/// Where a cluster's API begins.
+pub fn proxied(cluster: &str, path: &str) -> String {
+    format!("{CLUSTERS}/{cluster}/proxy{path}")
+}
