@@ -381,3 +381,76 @@ async fn a_proxy_on_the_way_is_used_with_its_headers() {
         assert!(head.contains("X-Way: a\r\nX-Way: b\r\n"), "{head}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_clusters_are_asked_as_one() {
+    let plane = tokio::task::spawn_blocking(Plane::start).await.unwrap();
+    let member = |own: &'static str| -> Handler {
+        Arc::new(move |request: Request<Incoming>| {
+            let pods = "/base/api/v1/namespaces/n/pods";
+            let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+            let item = |name: &str| json!({"kind": "Pod", "metadata": {"name": name}});
+            let answer = match path.strip_prefix(pods) {
+                Some("") => Some(json!({"kind": "PodList", "items": [item(own)]}).to_string()),
+                Some("/both") => Some(item("both").to_string()),
+                Some(rest) if rest == format!("/{own}") => Some(format!("{method} {own}")),
+                Some(rest) if rest == format!("/{own}/log") => Some("a line".to_owned()),
+                _ => None,
+            };
+            Box::pin(async move {
+                let code = if answer.is_some() { 200 } else { 404 };
+                let body = whole(answer.unwrap_or_default());
+                Response::builder().status(code).body(body).unwrap()
+            })
+        })
+    };
+    let (a, b) = (
+        Peer::start(member("a")).await,
+        Peer::start(member("b")).await,
+    );
+    plane.register("one", &a, json!({})).await;
+    plane.register("two", &b, json!({})).await;
+    let pods = "/api/v1/namespaces/n/pods";
+    let table: &[(Method, &str, u16, &str)] = &[
+        (
+            Method::GET,
+            "",
+            200,
+            r#""items":[{"kind":"Pod","metadata":{"name":"a"}},{"kind":"Pod","metadata":{"name":"b"}}]"#,
+        ),
+        (Method::GET, "/b", 200, "GET b"),
+        (Method::DELETE, "/a", 200, "DELETE a"),
+        (Method::GET, "/b/log", 200, "a line"),
+        (
+            Method::GET,
+            "/none",
+            404,
+            "resource not found or don't have permission to get it",
+        ),
+        (
+            Method::GET,
+            "/both",
+            409,
+            "exist in more than one cluster: one,two",
+        ),
+        (Method::POST, "", 405, "Request verb create is not support"),
+        (
+            Method::GET,
+            "?watch=1",
+            405,
+            "Request verb watch is not support",
+        ),
+    ];
+    for (method, rest, code, text) in table {
+        let ask = Ask::new(method.clone(), &proxied("*", &format!("{pods}{rest}")));
+        let reply = plane.admin.call(ask).await;
+        let said = String::from_utf8_lossy(&reply.body);
+        assert_eq!(reply.code, *code, "{method} {rest}: {said}");
+        assert!(said.contains(text), "{method} {rest}: {said}");
+    }
+    let discovery = plane.admin.get(&proxied("*", "/apis?x=1")).await;
+    assert_eq!(
+        (discovery.code, &discovery.headers["location"]),
+        (307, &"/apis?x=1".parse().unwrap())
+    );
+}

@@ -9,6 +9,7 @@
 //! pass frame by frame in both directions, tunnels byte by byte. Karmada:
 //! `pkg/registry/cluster/storage/proxy.go`, `pkg/util/proxy`.
 
+mod all;
 mod figures;
 mod headers;
 mod path;
@@ -252,6 +253,9 @@ fn refused(why: Refused) -> Status {
 #[async_trait]
 impl Connect for ClusterProxy {
     async fn connect(&self, connection: Connection) -> Result<Response<Body>, Status> {
+        if connection.name == all::ALL {
+            return Box::pin(self.forward_to_all(connection)).await;
+        }
         Box::pin(self.forward(connection)).await
     }
 }

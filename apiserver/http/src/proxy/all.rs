@@ -1,0 +1,198 @@
+//! `clusters/*/proxy/{path}`: all clusters as one, as far as that can be.
+//!
+//! An object is looked for in every cluster, and the request goes to the one that has
+//! it; a list is put together of the lists of all. Clusters that do not answer, or do
+//! not let the user see, are left out. What is not of one cluster (discovery, versions)
+//! is asked of the control plane itself. Karmada:
+//! `pkg/registry/cluster/storage/aggregate.go`.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use client::remote::{Body as Passed, Reply};
+use futures_util::future::join_all;
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, LOCATION};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt, Limited};
+use machinery::{Status, UserInfo};
+use members::Place;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::{ClusterProxy, headers, path};
+use crate::body::Body;
+use crate::connect::Connection;
+use crate::requestinfo::{self, Query};
+
+/// The name that stands for all clusters.
+pub(super) const ALL: &str = "*";
+/// Of one cluster's list.
+const LARGEST: usize = 64 << 20;
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// A cluster's good answer.
+struct Hit {
+    cluster: String,
+    response: Response<Reply>,
+    _place: Place,
+}
+
+impl ClusterProxy {
+    pub(super) async fn forward_to_all(
+        &self,
+        mut connection: Connection,
+    ) -> Result<Response<Body>, Status> {
+        let uri = connection.request.uri();
+        let path = path::below(&connection.tail, uri.query())?;
+        let query = Query::parse(uri.query());
+        let method = connection.request.method();
+        let info = requestinfo::parse(method, path.path(), &query)?;
+        let Some(resource) = info.resource else {
+            return redirect(&path);
+        };
+        if resource.named {
+            let of_pod = matches!(resource.subresource.as_str(), "log" | "exec");
+            let sought = match path.path().rsplit_once('/') {
+                Some((object, _)) if of_pod => object,
+                _ => path.path(),
+            };
+            let sought = path::below(sought, None)?;
+            let hits = self.ask_all(&connection.user, &sought).await?;
+            connection.name = the_one(hits.iter().map(|h| h.cluster.as_str()))?;
+            drop(hits);
+            return Box::pin(self.forward(connection)).await;
+        }
+        if info.verb != "list" {
+            let text = format!("Request verb {} is not support", info.verb);
+            return Err(Status::failure(405, "MethodNotAllowed", text));
+        }
+        let mut lists = Vec::new();
+        for hit in self.ask_all(&connection.user, &path).await? {
+            match Limited::new(hit.response.into_body(), LARGEST)
+                .collect()
+                .await
+            {
+                Ok(body) => lists.push(body.to_bytes()),
+                Err(error) => tracing::warn!(cluster = hit.cluster, %error, "a list broke off"),
+            }
+        }
+        let mut response = Response::new(Body::full(merged(&lists)?));
+        response.headers_mut().insert(CONTENT_TYPE, JSON);
+        Ok(response)
+    }
+
+    /// Who answers well, by name.
+    async fn ask_all(&self, user: &UserInfo, path: &PathAndQuery) -> Result<Vec<Hit>, Status> {
+        let accept = HeaderMap::from_iter([(ACCEPT, JSON)]);
+        let headers = headers::request(&accept, user, None)?;
+        let mut names = self.gateways.names();
+        names.sort_unstable();
+        let asked = names
+            .into_iter()
+            .map(|name| self.ask_one(name, path, &headers));
+        Ok(join_all(asked).await.into_iter().flatten().collect())
+    }
+
+    async fn ask_one(&self, cluster: String, path: &PathAndQuery, with: &HeaderMap) -> Option<Hit> {
+        let place = match self.gateways.enter(&cluster).await {
+            Ok(place) => place,
+            Err(why) => {
+                tracing::debug!(cluster, %why, "not asked");
+                return None;
+            }
+        };
+        let mut request = Request::new(Passed::whole(Bytes::new()));
+        *request.uri_mut() = Uri::from(path.clone());
+        *request.headers_mut() = with.clone();
+        match place.forwarder().send(request).await {
+            Ok(response) => (response.status() == StatusCode::OK).then_some(Hit {
+                cluster,
+                response,
+                _place: place,
+            }),
+            Err(why) => {
+                tracing::debug!(cluster, %why, "no answer");
+                None
+            }
+        }
+    }
+}
+
+/// To the control plane itself, which may be the server before us.
+fn redirect(path: &PathAndQuery) -> Result<Response<Body>, Status> {
+    let to = HeaderValue::from_str(path.as_str()).map_err(Status::internal)?;
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::TEMPORARY_REDIRECT;
+    response.headers_mut().insert(LOCATION, to);
+    Ok(response)
+}
+
+fn the_one<'a>(mut having: impl Iterator<Item = &'a str>) -> Result<String, Status> {
+    let Some(first) = having.next() else {
+        let text = "resource not found or don't have permission to get it";
+        return Err(Status::failure(404, "NotFound", text));
+    };
+    let others: Vec<&str> = having.collect();
+    if others.is_empty() {
+        return Ok(first.to_owned());
+    }
+    let text = format!(
+        "conflict resource, exist in more than one cluster: {first},{}",
+        others.join(",")
+    );
+    Err(Status::failure(409, "Conflict", text))
+}
+
+#[derive(Serialize)]
+struct List<'a> {
+    #[serde(flatten)]
+    head: BTreeMap<&'a str, &'a RawValue>,
+    items: Vec<&'a RawValue>,
+}
+
+/// One list of many: what is said of the list is what the first says.
+fn merged(lists: &[Bytes]) -> Result<Vec<u8>, Status> {
+    let mut whole: Option<List<'_>> = None;
+    for list in lists {
+        let Ok(mut head) = serde_json::from_slice::<BTreeMap<&str, &RawValue>>(list) else {
+            continue;
+        };
+        let items = head.remove("items").map_or("[]", RawValue::get);
+        let items: Vec<&RawValue> = serde_json::from_str(items).unwrap_or_default();
+        match &mut whole {
+            None => whole = Some(List { head, items }),
+            Some(whole) => whole.items.extend(items),
+        }
+    }
+    let Some(whole) = whole else {
+        return Err(Status::failure(404, "NotFound", "not found"));
+    };
+    serde_json::to_vec(&whole).map_err(Status::internal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_become_one_and_an_object_has_one_cluster() {
+        let list = |text: &'static str| Bytes::from_static(text.as_bytes());
+        let lists = [
+            list(r#"{"kind":"PodList","metadata":{"resourceVersion":"7"},"items":[{"a":1}]}"#),
+            list("nothing of the kind"),
+            list(r#"{"kind":"PodList","metadata":{"resourceVersion":"9"},"items":null}"#),
+            list(r#"{"kind":"PodList","items":[{"b":2},{"c":3}]}"#),
+        ];
+        let text = String::from_utf8(merged(&lists).unwrap()).unwrap();
+        assert_eq!(
+            text,
+            r#"{"kind":"PodList","metadata":{"resourceVersion":"7"},"items":[{"a":1},{"b":2},{"c":3}]}"#
+        );
+        assert_eq!(merged(&[]).unwrap_err().code, 404);
+        assert_eq!(the_one(["m"].into_iter()).unwrap(), "m");
+        assert_eq!(the_one([].into_iter()).unwrap_err().code, 404);
+        let many = the_one(["m", "n"].into_iter()).unwrap_err();
+        assert!(many.code == 409 && many.message.ends_with(": m,n"));
+    }
+}
