@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 use client::{At, Informers, ListOptions, Shutdown, Tasks};
 use harness::cluster::{FULL, Options};
 use harness::daemon::Kept;
-use harness::objects::{API_SERVICES, CLUSTERS, CONFIG_MAPS, NAMESPACES, config_map, policy};
+use harness::objects::{
+    API_SERVICES, CLUSTERS, CONFIG_MAPS, NAMESPACES, POLICIES, config_map, policy,
+};
 use harness::{Cluster, Daemon, Etcd, Process, Server, etcd, port, tools};
 use hollow::Hollow;
 use machinery::Gvr;
@@ -381,9 +383,14 @@ async fn propagates(host: &Host) {
 
 /// Whether the host passes requests on.
 async fn routes(host: &Host) -> bool {
-    let options = ListOptions::default();
-    let listed = host.server.api.list(At::all(&CLUSTERS, ""), &options);
-    listed.await.is_ok()
+    for resource in [&CLUSTERS, &POLICIES] {
+        let options = ListOptions::default();
+        let listed = host.server.api.list(At::all(resource, ""), &options);
+        if listed.await.is_err() {
+            return false;
+        }
+    }
+    true
 }
 
 /// Has the installed Service lead to a port of this machine: there is no network of

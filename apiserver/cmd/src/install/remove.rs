@@ -28,6 +28,8 @@ static CLUSTER_ROLES: Gvr = Gvr::constant("rbac.authorization.k8s.io", "v1", "cl
 const ADMISSION: &str = "admissionregistration.k8s.io";
 /// The namespace where `flotilla join` keeps the credentials of members.
 const MEMBERS: &str = "karmada-cluster";
+/// Those who reach members through the proxy.
+const PROXY_ADMIN: &str = "cluster-proxy-admin";
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 const LOOK: Duration = Duration::from_millis(250);
 
@@ -57,6 +59,13 @@ pub(super) async fn all(host: &dyn Api, namespace: &str, wait: Duration) -> anyh
     for name in [NAME, "flotilla-auth-delegator"] {
         let at = At::one(&CLUSTER_ROLE_BINDINGS, "", name);
         removal.delete(at).await?;
+    }
+    // The name is Karmada's: one that was there before us stays.
+    let ours = |role: &Object| {
+        role.name() == PROXY_ADMIN && role.head().label("app.kubernetes.io/name") == Some(NAME)
+    };
+    for resource in [&CLUSTER_ROLE_BINDINGS, &CLUSTER_ROLES] {
+        removal.delete_where(resource, ours).await?;
     }
     removal.delete(At::one(&CLUSTER_ROLES, "", NAME)).await
 }

@@ -68,7 +68,7 @@ impl ClusterProxy {
             return Err(Status::failure(405, "MethodNotAllowed", text));
         }
         let mut lists = Vec::new();
-        for hit in self.ask_all(&connection.user, &path).await? {
+        for hit in self.ask_all(&connection.user, &unpaged(&path)?).await? {
             match Limited::new(hit.response.into_body(), LARGEST)
                 .collect()
                 .await
@@ -117,6 +117,15 @@ impl ClusterProxy {
             }
         }
     }
+}
+
+/// Where a list is asked for whole: a page and its `continue` are of one cluster.
+fn unpaged(path: &PathAndQuery) -> Result<PathAndQuery, Status> {
+    let query = path.query().unwrap_or_default().split('&');
+    let kept: Vec<&str> = query
+        .filter(|p| !p.starts_with("limit=") && !p.starts_with("continue="))
+        .collect();
+    path::below(path.path(), Some(&kept.join("&")))
 }
 
 /// To the control plane itself, which may be the server before us.
@@ -174,6 +183,12 @@ fn merged(lists: &[Bytes]) -> Result<Vec<u8>, Status> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lists_are_asked_for_whole() {
+        let path = PathAndQuery::from_static("/api/v1/pods?limit=5&labelSelector=a&continue=x");
+        assert_eq!(unpaged(&path).unwrap(), "/api/v1/pods?labelSelector=a");
+    }
 
     #[test]
     fn lists_become_one_and_an_object_has_one_cluster() {
