@@ -10,7 +10,7 @@ use crate::behind::Behind;
 use crate::wire::Caller;
 
 const LIST: &str = "/apis/policy.karmada.io/v1alpha1/namespaces/default/propagationpolicies";
-const ADMIN: &[(&str, &str)] = &[
+pub(crate) const ADMIN: &[(&str, &str)] = &[
     ("X-Remote-User", "admin"),
     ("X-Remote-Group", "system:masters"),
 ];

@@ -10,6 +10,9 @@
     reason = "a test ends where its machine fails it"
 )]
 
+/// 503 instead of 404.
+mod unready;
+
 /// Clusters of real components.
 mod world;
 

@@ -12,10 +12,10 @@ async fn everything_behind_a_kube_apiserver() {
         return;
     };
     behind.until_available().await;
-    kubectl::story(&behind).await;
     for member in &members.all {
         join(&behind.control, &behind.host.kubeconfig, member).await;
     }
+    kubectl::story(&behind).await;
     propagation::story(&behind.control, &members, "behind").await;
     collection::story(&mut behind, &members).await;
     behind.stop();
