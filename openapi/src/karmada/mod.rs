@@ -8,6 +8,7 @@
 pub mod affinity;
 pub mod binding;
 pub mod cluster;
+pub mod gates;
 pub mod labels;
 pub mod names;
 pub mod placement;
@@ -17,6 +18,7 @@ pub mod work;
 pub use affinity::{ClusterAffinity, ClusterFacts, Matcher};
 pub use binding::{Binding, BindingSpec, BindingStatus, TargetCluster};
 pub use cluster::Cluster;
+pub use gates::{FeatureGates, Gate};
 pub use placement::Placement;
 pub use policy::{OverridePolicy, PropagationPolicy, ResourceSelector};
 pub use work::Work;
