@@ -1,12 +1,12 @@
-//! A queue of keys: each at most once, user changes before resyncs, delays and
-//! backoff per key.
+//! A queue of keys: each at most once, higher ranks first, user changes before
+//! resyncs, delays and backoff per key.
 //!
 //! Enters: keys from handlers and workers. Leaves: keys, one holder at a time
-//! (client-go's `util/workqueue`, with a second lane). Delays need no task of
+//! (client-go's `util/workqueue`, with ranks and a second lane). Delays need no task of
 //! their own: whoever waits in [`Queue::get`] also waits for the next due key.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::BinaryHeap;
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,8 +21,8 @@ use crate::figures::{Name, OfQueue};
 /// Karmada's `--rate-limiter-base-delay` and `--rate-limiter-max-delay`.
 const BASE: Duration = Duration::from_millis(5);
 const MAX: Duration = Duration::from_secs(1000);
-/// After so many keys of the high lane in a row one of the low lane comes, so that
-/// a steady stream of changes does not starve a resync.
+/// After so many keys of the high lane in a row one of the low lane comes, if it is of
+/// the same rank, so that a steady stream of changes does not starve a resync.
 const BURST: u32 = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -31,11 +31,52 @@ enum Lane {
     Low,
 }
 
-/// Since when a key waits, and in which lane.
+/// Since when a key waits, in which lane and of which rank.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Wait {
     lane: Lane,
+    rank: i32,
     since: Instant,
+    /// Tells its valid entry in a lane from older ones.
+    turn: u64,
+}
+
+impl Wait {
+    /// Both wishes in one; `None` when the known one is not surpassed.
+    fn surpassing(self, known: Self) -> Option<Self> {
+        let lane = if self.lane == Lane::High {
+            Lane::High
+        } else {
+            known.lane
+        };
+        let rank = self.rank.max(known.rank);
+        (lane != known.lane || rank != known.rank).then_some(Self { lane, rank, ..self })
+    }
+}
+
+/// A key in a lane: higher ranks first, then those that came earlier.
+struct Entry<K> {
+    rank: i32,
+    turn: u64,
+    key: K,
+}
+
+impl<K> PartialEq for Entry<K> {
+    fn eq(&self, other: &Self) -> bool {
+        self.turn == other.turn
+    }
+}
+impl<K> Eq for Entry<K> {}
+impl<K> PartialOrd for Entry<K> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl<K> Ord for Entry<K> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        let by_rank = self.rank.cmp(&other.rank);
+        by_rank.then(other.turn.cmp(&self.turn))
+    }
 }
 
 /// Where a key stands. What is nowhere has no entry.
@@ -81,15 +122,17 @@ impl<K> Ord for Delayed<K> {
 
 struct State<K> {
     places: AHashMap<K, Place>,
-    /// May hold keys that were promoted to `high`; they are skipped.
-    low: VecDeque<K>,
-    high: VecDeque<K>,
+    /// Each may hold entries that were surpassed by later ones; they are skipped.
+    low: BinaryHeap<Entry<K>>,
+    high: BinaryHeap<Entry<K>>,
+    turns: u64,
     ready: usize,
     /// High keys taken since the last low one.
     streak: u32,
     heap: BinaryHeap<Reverse<Delayed<K>>>,
-    /// The valid due time of each delayed key; other heap entries are skipped.
-    due: AHashMap<K, Instant>,
+    /// The valid due time of each delayed key, and its rank; other heap entries are
+    /// skipped.
+    due: AHashMap<K, (Instant, i32)>,
     failures: AHashMap<K, Failing>,
     closed: bool,
     figures: Option<OfQueue>,
@@ -127,8 +170,9 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Queue<K> {
         Self(Arc::new(Inner {
             state: Mutex::new(State {
                 places: AHashMap::new(),
-                low: VecDeque::new(),
-                high: VecDeque::new(),
+                low: BinaryHeap::new(),
+                high: BinaryHeap::new(),
+                turns: 0,
                 ready: 0,
                 streak: 0,
                 heap: BinaryHeap::new(),
@@ -159,12 +203,23 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Queue<K> {
         self.enter(key, if low { Lane::Low } else { Lane::High });
     }
 
+    /// Puts a key in as if it had never failed: its backoff and its delay are over.
+    /// Higher ranks are handed out first, whatever their lane.
+    pub fn add_anew(&self, key: K, low: bool, rank: i32) {
+        let mut state = self.0.state.lock();
+        state.due.remove(&key);
+        if let Some(failing) = state.failures.get_mut(&key) {
+            failing.count = 0;
+        }
+        let lane = if low { Lane::Low } else { Lane::High };
+        if state.enter(key, lane, rank, Instant::now()) {
+            drop(state);
+            self.0.wake.notify_one();
+        }
+    }
+
     fn enter(&self, key: K, lane: Lane) {
-        let wait = Wait {
-            lane,
-            since: Instant::now(),
-        };
-        if self.0.state.lock().enter(key, wait) {
+        if self.0.state.lock().enter(key, lane, 0, Instant::now()) {
             self.0.wake.notify_one();
         }
     }
@@ -179,10 +234,11 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Queue<K> {
             return;
         }
         let due = Instant::now() + delay;
-        if state.due.get(&key).is_some_and(|known| *known <= due) {
+        if state.due.get(&key).is_some_and(|(known, _)| *known <= due) {
             return;
         }
-        state.due.insert(key.clone(), due);
+        let rank = state.rank(&key);
+        state.due.insert(key.clone(), (due, rank));
         let sooner = state.heap.peek().is_none_or(|Reverse(d)| due < d.due);
         state.heap.push(Reverse(Delayed { due, key }));
         drop(state);
@@ -283,7 +339,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Queue<K> {
         if let Some(Place::Held {
             again: Some(wait), ..
         }) = state.places.remove(key)
-            && state.enter(key.clone(), wait)
+            && state.enter(key.clone(), wait.lane, wait.rank, wait.since)
         {
             drop(state);
             self.0.wake.notify_one();
@@ -338,23 +394,31 @@ impl<K> Drop for State<K> {
 
 impl<K: Clone + Eq + Hash> State<K> {
     /// Whether a waiting worker has something new to take.
-    fn enter(&mut self, key: K, wait: Wait) -> bool {
+    fn enter(&mut self, key: K, lane: Lane, rank: i32, since: Instant) -> bool {
         if self.closed {
             return false;
         }
+        self.turns += 1;
+        let wait = Wait {
+            lane,
+            rank,
+            since,
+            turn: self.turns,
+        };
         match self.places.get_mut(&key) {
             Some(Place::Held { again, .. }) => {
-                if again.is_none_or(|known| known.lane == Lane::Low) {
-                    *again = Some(wait);
+                match again {
+                    None => *again = Some(wait),
+                    Some(known) => *known = wait.surpassing(*known).unwrap_or(*known),
                 }
                 return false;
             }
             Some(Place::Ready(known)) => {
-                if wait.lane == Lane::Low || known.lane == Lane::High {
+                let Some(wait) = wait.surpassing(*known) else {
                     return false;
-                }
+                };
                 *known = wait;
-                self.high.push_back(key);
+                self.line_up(key, wait);
                 return true;
             }
             None => {}
@@ -365,11 +429,28 @@ impl<K: Clone + Eq + Hash> State<K> {
             figures.adds.inc();
             figures.depth.inc();
         }
-        match wait.lane {
-            Lane::High => self.high.push_back(key),
-            Lane::Low => self.low.push_back(key),
-        }
+        self.line_up(key, wait);
         true
+    }
+
+    fn line_up(&mut self, key: K, wait: Wait) {
+        let Wait { rank, turn, .. } = wait;
+        self.lane(wait.lane).push(Entry { rank, turn, key });
+    }
+
+    fn lane(&mut self, lane: Lane) -> &mut BinaryHeap<Entry<K>> {
+        match lane {
+            Lane::High => &mut self.high,
+            Lane::Low => &mut self.low,
+        }
+    }
+
+    /// The rank of a key that is ready or held.
+    fn rank(&self, key: &K) -> i32 {
+        match self.places.get(key) {
+            Some(Place::Ready(wait) | Place::Held { wait, .. }) => wait.rank,
+            None => 0,
+        }
     }
 
     fn promote_due(&mut self, now: Instant) {
@@ -377,23 +458,28 @@ impl<K: Clone + Eq + Hash> State<K> {
             let Some(Reverse(Delayed { due, key })) = self.heap.pop() else {
                 return;
             };
-            if self.due.get(&key) == Some(&due) {
+            if let Some((valid, rank)) = self.due.get(&key).copied()
+                && valid == due
+            {
                 self.due.remove(&key);
-                let lane = Lane::High;
-                self.enter(key, Wait { lane, since: due });
+                self.enter(key, Lane::High, rank, due);
             }
         }
     }
 
     fn take(&mut self) -> Option<K> {
-        let low_first = self.streak >= BURST;
-        let key = if low_first {
-            self.take_from(Lane::Low)
-                .or_else(|| self.take_from(Lane::High))
-        } else {
-            self.take_from(Lane::High)
-                .or_else(|| self.take_from(Lane::Low))
-        }?;
+        let lane = match (self.top(Lane::High), self.top(Lane::Low)) {
+            (None, None) => return None,
+            (Some(high), Some(low)) if low > high => Lane::Low,
+            (Some(high), Some(low)) if low == high && self.streak >= BURST => Lane::Low,
+            (Some(_), _) => Lane::High,
+            (None, Some(_)) => Lane::Low,
+        };
+        self.streak = match lane {
+            Lane::High => self.streak + 1,
+            Lane::Low => 0,
+        };
+        let key = self.lane(lane).pop()?.key;
         self.ready -= 1;
         let place = self.places.get_mut(&key)?;
         if let Place::Ready(wait) = *place {
@@ -420,143 +506,21 @@ impl<K: Clone + Eq + Hash> State<K> {
         self.tell_no_more();
     }
 
-    fn take_from(&mut self, lane: Lane) -> Option<K> {
-        match lane {
-            Lane::High => {
-                let key = self.high.pop_front()?;
-                self.streak += 1;
-                Some(key)
-            }
-            Lane::Low => {
-                self.streak = 0;
-                while let Some(key) = self.low.pop_front() {
-                    if let Some(Place::Ready(wait)) = self.places.get(&key)
-                        && wait.lane == Lane::Low
-                    {
-                        return Some(key);
-                    }
-                }
-                None
+    /// The rank of what a lane hands out next; surpassed entries are dropped.
+    fn top(&mut self, lane: Lane) -> Option<i32> {
+        loop {
+            let entries = match lane {
+                Lane::High => &mut self.high,
+                Lane::Low => &mut self.low,
+            };
+            let Entry { rank, turn, key } = entries.peek()?;
+            match self.places.get(key) {
+                Some(Place::Ready(wait)) if wait.turn == *turn => return Some(*rank),
+                _ => drop(entries.pop()),
             }
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use std::collections::HashSet;
-
-    async fn drain(queue: &Queue<u32>) -> Vec<u32> {
-        let mut keys = Vec::new();
-        while !queue.is_empty() {
-            let key = queue.get().await.unwrap();
-            queue.done(&key);
-            keys.push(key);
-        }
-        keys
-    }
-
-    #[tokio::test]
-    async fn changes_overtake_resyncs_but_do_not_starve_them() {
-        let queue = Queue::new();
-        for key in 0..4 {
-            queue.add_low(key);
-        }
-        queue.add(9);
-        queue.add(2);
-        queue.add(9);
-        assert_eq!(drain(&queue).await, [9, 2, 0, 1, 3]);
-        queue.add_low(1000);
-        for key in 0..40 {
-            queue.add(key);
-        }
-        let order = drain(&queue).await;
-        assert_eq!(order.iter().position(|k| *k == 1000), Some(BURST as usize));
-    }
-
-    #[tokio::test]
-    async fn a_held_key_comes_again_when_it_changed() {
-        let queue = Queue::new();
-        queue.add(1);
-        assert_eq!(queue.get().await, Some(1));
-        queue.add_low(1);
-        queue.add(1);
-        assert!(queue.is_empty() && !queue.is_idle());
-        queue.done(&1);
-        assert_eq!(queue.get().await, Some(1));
-        queue.done(&1);
-        assert!(queue.is_idle());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn delays_count_from_the_earliest_and_backoff_doubles() {
-        let queue = Queue::new();
-        let start = Instant::now();
-        queue.add_after(1, Duration::from_secs(60));
-        queue.add_after(1, Duration::from_secs(5));
-        queue.add_after(1, Duration::from_secs(30));
-        assert_eq!(queue.get().await, Some(1));
-        assert_eq!(start.elapsed().as_secs(), 5);
-        queue.done(&1);
-        let idle = tokio::time::timeout(Duration::from_secs(100), queue.get()).await;
-        assert!(idle.is_err(), "superseded delays fire no more");
-
-        let delays: Vec<u64> = (0..4)
-            .map(|_| queue.add_backoff(7).as_millis() as u64)
-            .collect();
-        assert_eq!((delays, queue.attempts(&7)), (vec![5, 10, 20, 40], 4));
-        for _ in 0..40 {
-            queue.add_backoff(7);
-        }
-        assert_eq!(queue.add_backoff(7), MAX);
-        queue.forget(&7);
-        assert_eq!(queue.add_backoff(7), BASE);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_waiter_learns_of_earlier_delays_and_of_the_end() {
-        let queue = Queue::new();
-        queue.add_after(1, Duration::from_secs(60));
-        let waiting = tokio::spawn({
-            let queue = queue.clone();
-            async move { queue.get().await }
-        });
-        tokio::task::yield_now().await;
-        queue.add_after(2, Duration::from_secs(1));
-        assert_eq!(waiting.await.unwrap(), Some(2));
-        let waiting = tokio::spawn({
-            let queue = queue.clone();
-            async move { queue.get().await }
-        });
-        tokio::task::yield_now().await;
-        queue.close();
-        assert_eq!(waiting.await.unwrap(), None);
-    }
-
-    proptest! {
-        #[test]
-        fn every_added_key_is_handed_out_and_never_twice_at_once(steps in prop::collection::vec((0_u8..4, 0_u32..8), 0..200)) {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-            runtime.block_on(async {
-                let queue = Queue::new();
-                let (mut owed, mut held) = (HashSet::new(), HashSet::new());
-                for (step, key) in steps {
-                    match step {
-                        0 => { queue.add(key); owed.insert(key); }
-                        1 => { queue.add_low(key); owed.insert(key); }
-                        2 if !queue.is_empty() => {
-                            let key = queue.get().await.unwrap();
-                            assert!(owed.remove(&key) && held.insert(key));
-                        }
-                        _ => if held.remove(&key) { queue.done(&key); },
-                    }
-                }
-                for key in held.drain() { queue.done(&key); }
-                assert_eq!(drain(&queue).await.into_iter().collect::<HashSet<_>>(), owed);
-                assert!(queue.is_idle());
-            });
-        }
-    }
-}
+mod tests;

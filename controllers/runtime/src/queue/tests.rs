@@ -1,0 +1,154 @@
+//! Order, delays and hand-over of keys.
+
+use super::*;
+use proptest::prelude::*;
+use std::collections::HashSet;
+
+async fn drain(queue: &Queue<u32>) -> Vec<u32> {
+    let mut keys = Vec::new();
+    while !queue.is_empty() {
+        let key = queue.get().await.unwrap();
+        queue.done(&key);
+        keys.push(key);
+    }
+    keys
+}
+
+#[tokio::test]
+async fn changes_overtake_resyncs_but_do_not_starve_them() {
+    let queue = Queue::new();
+    for key in 0..4 {
+        queue.add_low(key);
+    }
+    queue.add(9);
+    queue.add(2);
+    queue.add(9);
+    assert_eq!(drain(&queue).await, [9, 2, 0, 1, 3]);
+    queue.add_low(1000);
+    for key in 0..40 {
+        queue.add(key);
+    }
+    let order = drain(&queue).await;
+    assert_eq!(order.iter().position(|k| *k == 1000), Some(BURST as usize));
+}
+
+#[tokio::test]
+async fn a_held_key_comes_again_when_it_changed() {
+    let queue = Queue::new();
+    queue.add(1);
+    assert_eq!(queue.get().await, Some(1));
+    queue.add_low(1);
+    queue.add(1);
+    assert!(queue.is_empty() && !queue.is_idle());
+    queue.done(&1);
+    assert_eq!(queue.get().await, Some(1));
+    queue.done(&1);
+    assert!(queue.is_idle());
+}
+
+#[tokio::test(start_paused = true)]
+async fn delays_count_from_the_earliest_and_backoff_doubles() {
+    let queue = Queue::new();
+    let start = Instant::now();
+    queue.add_after(1, Duration::from_secs(60));
+    queue.add_after(1, Duration::from_secs(5));
+    queue.add_after(1, Duration::from_secs(30));
+    assert_eq!(queue.get().await, Some(1));
+    assert_eq!(start.elapsed().as_secs(), 5);
+    queue.done(&1);
+    let idle = tokio::time::timeout(Duration::from_secs(100), queue.get()).await;
+    assert!(idle.is_err(), "superseded delays fire no more");
+
+    let delays: Vec<u64> = (0..4)
+        .map(|_| queue.add_backoff(7).as_millis() as u64)
+        .collect();
+    assert_eq!((delays, queue.attempts(&7)), (vec![5, 10, 20, 40], 4));
+    for _ in 0..40 {
+        queue.add_backoff(7);
+    }
+    assert_eq!(queue.add_backoff(7), MAX);
+    queue.forget(&7);
+    assert_eq!(queue.add_backoff(7), BASE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_learns_of_earlier_delays_and_of_the_end() {
+    let queue = Queue::new();
+    queue.add_after(1, Duration::from_secs(60));
+    let waiting = tokio::spawn({
+        let queue = queue.clone();
+        async move { queue.get().await }
+    });
+    tokio::task::yield_now().await;
+    queue.add_after(2, Duration::from_secs(1));
+    assert_eq!(waiting.await.unwrap(), Some(2));
+    let waiting = tokio::spawn({
+        let queue = queue.clone();
+        async move { queue.get().await }
+    });
+    tokio::task::yield_now().await;
+    queue.close();
+    assert_eq!(waiting.await.unwrap(), None);
+}
+
+proptest! {
+    #[test]
+    fn every_added_key_is_handed_out_and_never_twice_at_once(steps in prop::collection::vec((0_u8..4, 0_u32..8), 0..200)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let queue = Queue::new();
+            let (mut owed, mut held) = (HashSet::new(), HashSet::new());
+            for (step, key) in steps {
+                match step {
+                    0 => { queue.add(key); owed.insert(key); }
+                    1 => { queue.add_low(key); owed.insert(key); }
+                    2 if !queue.is_empty() => {
+                        let key = queue.get().await.unwrap();
+                        assert!(owed.remove(&key) && held.insert(key));
+                    }
+                    _ => if held.remove(&key) { queue.done(&key); },
+                }
+            }
+            for key in held.drain() { queue.done(&key); }
+            assert_eq!(drain(&queue).await.into_iter().collect::<HashSet<_>>(), owed);
+            assert!(queue.is_idle());
+        });
+    }
+}
+
+#[tokio::test]
+async fn ranks_go_before_lanes_and_age() {
+    let queue = Queue::new();
+    queue.add(1);
+    queue.add_anew(2, false, 5);
+    queue.add_anew(3, true, 7);
+    queue.add_anew(4, false, 7);
+    queue.add_anew(1, true, 6);
+    queue.add_anew(5, false, -1);
+    assert_eq!(queue.len(), 5);
+    assert_eq!(drain(&queue).await, [4, 3, 1, 2, 5]);
+    // A low rank is not let in between because it is in the low lane.
+    queue.add_anew(1000, true, -1);
+    for key in 0..40 {
+        queue.add(key);
+    }
+    assert_eq!(drain(&queue).await.last(), Some(&1000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rank_outlives_a_failure_and_a_new_change_ends_it() {
+    let queue = Queue::with_backoff(Duration::from_secs(1), Duration::from_secs(10));
+    queue.add_anew(1, false, 9);
+    assert_eq!(queue.get().await, Some(1));
+    queue.add_backoff(1);
+    queue.done(&1);
+    queue.add(2);
+    tokio::time::advance(Duration::from_secs(2)).await;
+    assert_eq!((queue.get().await, queue.attempts(&1)), (Some(1), 1));
+    queue.add_after(1, Duration::from_secs(300));
+    queue.done(&1);
+    assert_eq!(queue.waiting(), [1, 1, 0]);
+    queue.add_anew(1, false, 0);
+    assert_eq!((queue.waiting(), queue.attempts(&1)), ([2, 0, 0], 0));
+    assert_eq!(drain(&queue).await, [2, 1]);
+}
