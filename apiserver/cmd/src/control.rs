@@ -11,10 +11,12 @@ use clusters::Options as ClusterOptions;
 use machinery::Gvr;
 use machinery::time::Clock;
 use members::{Connector, Members, RemoteConnector};
+use openapi::karmada::FeatureGates;
 use runtime::{Informers, Recorder, Select, Tasks};
 use scheduler::{Clusters, Scheduler};
 
 use crate::plane::Plane;
+use crate::scheduling::Scheduling;
 use crate::templates::Templates;
 
 pub(crate) static CLUSTERS: Gvr = Gvr::constant("cluster.karmada.io", "v1alpha1", "clusters");
@@ -67,10 +69,19 @@ pub(crate) async fn housekeeping(on: &Base, identity: &Identity) -> anyhow::Resu
     Ok(())
 }
 
+/// What a control plane of many clusters is told to do; the default is one alone.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Settings {
+    pub(crate) templates: Templates,
+    pub(crate) scheduling: Scheduling,
+    /// Which optional behaviour is on.
+    pub(crate) gates: FeatureGates,
+}
+
 /// What makes a plane a control plane of many clusters.
-pub(crate) async fn federation(on: &Base, templates: &Templates) -> anyhow::Result<()> {
+pub(crate) async fn federation(on: &Base, settings: &Settings) -> anyhow::Result<()> {
     let tasks = &on.tasks;
-    let host = templates.workloads(on);
+    let host = settings.templates.workloads(on);
     let recorder =
         |component| Recorder::new(Arc::clone(&on.api), component, Arc::clone(&on.clock), tasks);
     let connector = Arc::clone(&on.connector);
@@ -78,7 +89,9 @@ pub(crate) async fn federation(on: &Base, templates: &Templates) -> anyhow::Resu
     // Works must not be told that a member cannot be reached, only because its
     // secret has not been looked at yet.
     members.wait_synced().await;
-    let all = Clusters::new(on.informers.get(&on.api, &Select::all(&CLUSTERS)));
+    let informer = on.informers.get(&on.api, &Select::all(&CLUSTERS));
+    let Scheduling { name, rules } = &settings.scheduling;
+    let all = Clusters::under(informer, *rules);
     let manager = recorder(CONTROLLER_MANAGER);
     clusters::start(clusters::Deps {
         control: Arc::clone(&on.api),
@@ -92,9 +105,12 @@ pub(crate) async fn federation(on: &Base, templates: &Templates) -> anyhow::Resu
     Scheduler::start(
         Arc::clone(&on.api),
         Arc::clone(&on.clock),
-        recorder("default-scheduler"),
+        recorder(name),
         all.clone(),
-        scheduler::Options::default(),
+        scheduler::Options {
+            name: name.clone(),
+            gates: settings.gates,
+        },
         &on.informers,
         tasks,
     );
@@ -116,7 +132,10 @@ pub(crate) async fn federation(on: &Base, templates: &Templates) -> anyhow::Resu
         clock: Arc::clone(&on.clock),
         informers: on.informers.clone(),
         host,
-        options: templates.options.clone(),
+        options: propagation::Options {
+            scheduler_name: name.clone(),
+            ..settings.templates.options.clone()
+        },
     };
     Box::pin(propagation::start(deps, tasks))
         .await

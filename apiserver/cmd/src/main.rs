@@ -25,6 +25,7 @@ mod logs;
 mod member;
 mod output;
 mod plane;
+mod scheduling;
 mod serve;
 mod signals;
 mod standalone;

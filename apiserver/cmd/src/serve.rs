@@ -8,17 +8,18 @@ use clap::Args;
 use client::remote::Config;
 use client::remote::incluster::Pod;
 use client::remote::kubeconfig::Source;
+use openapi::karmada::FeatureGates;
 use runtime::Election;
 
 use crate::aggregated::{self, Aggregated, Service};
-use crate::control::{self, Base};
+use crate::control::{self, Base, Settings};
 use crate::engine;
 use crate::leadership;
 use crate::plane::Plane;
 use crate::signals::Signals;
 use crate::standalone::{Setup, Standalone};
 use crate::templates::{self, Templates};
-use crate::{duration, member, output};
+use crate::{duration, member, output, scheduling};
 
 /// Where the lease is when Flotilla serves alone.
 const LEASES: &str = "kube-system";
@@ -59,6 +60,27 @@ pub(crate) struct Arguments {
     leadership: leadership::Flags,
     #[command(flatten)]
     templates: templates::Flags,
+    #[command(flatten)]
+    scheduling: scheduling::Flags,
+    /// Optional behaviour to switch on or off, by Karmada's names: Name=true,Other=false;
+    /// AllAlpha and AllBeta stand for what is not named.
+    #[arg(
+        long,
+        value_name = "GATES",
+        default_value = "",
+        hide_default_value = true
+    )]
+    feature_gates: FeatureGates,
+}
+
+impl Arguments {
+    fn settings(&self, templates: Templates) -> anyhow::Result<Settings> {
+        Ok(Settings {
+            templates,
+            scheduling: self.scheduling.under(self.feature_gates)?,
+            gates: self.feature_gates,
+        })
+    }
 }
 
 /// The API server to serve behind.
@@ -145,8 +167,8 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
                 delegated: arguments.host.delegated(),
                 shutdown_delay: arguments.shutdown_delay_duration,
             };
-            let templates = arguments.templates.behind();
-            Box::pin(behind(setup, &arguments.leadership, templates)).await
+            let settings = arguments.settings(arguments.templates.behind())?;
+            Box::pin(behind(setup, &arguments.leadership, settings)).await
         }
     }
 }
@@ -179,12 +201,12 @@ async fn start(arguments: &Arguments) -> anyhow::Result<Standalone> {
     let election = arguments.leadership.election(shared, LEASES)?;
     let plane = Standalone::start(setup).await?;
     let identity = plane.identity();
-    let templates = arguments.templates.alone();
+    let settings = arguments.settings(arguments.templates.alone())?;
     let controllers = move |on: Base| {
-        let (identity, templates) = (identity.clone(), templates.clone());
+        let (identity, settings) = (identity.clone(), settings.clone());
         async move {
             control::housekeeping(&on, &identity).await?;
-            Box::pin(control::federation(&on, &templates)).await
+            Box::pin(control::federation(&on, &settings)).await
         }
     };
     run_controllers(&plane, election, controllers).await?;
@@ -214,7 +236,7 @@ where
 async fn behind(
     setup: aggregated::Setup<'_>,
     flags: &leadership::Flags,
-    templates: Templates,
+    settings: Settings,
 ) -> anyhow::Result<()> {
     let election = flags.election(setup.engine.is_shared(), &setup.service.namespace)?;
     let mut signals = Signals::listen()?;
@@ -222,8 +244,8 @@ async fn behind(
         let aggregated = Aggregated::start(setup).await?;
         aggregated.register().await?;
         let controllers = move |on: Base| {
-            let templates = templates.clone();
-            async move { Box::pin(control::federation(&on, &templates)).await }
+            let settings = settings.clone();
+            async move { Box::pin(control::federation(&on, &settings)).await }
         };
         run_controllers(&aggregated.plane, election, controllers).await?;
         Ok(aggregated)

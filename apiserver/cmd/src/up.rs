@@ -13,13 +13,12 @@ use machinery::Object;
 use openapi::karmada::Cluster;
 use runtime::{Informer, Select};
 
-use crate::control::{self, Base, CLUSTERS};
+use crate::control::{self, Base, CLUSTERS, Settings};
 use crate::engine::Choice;
 use crate::member::{self, Size};
 use crate::output;
 use crate::signals::Signals;
 use crate::standalone::{Setup, Standalone};
-use crate::templates::Templates;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -98,7 +97,7 @@ impl Fleet {
             let plane = Standalone::start(setup).await?;
             let on = Base::alone(&plane);
             control::housekeeping(&on, &plane.identity()).await?;
-            Box::pin(control::federation(&on, &Templates::default())).await?;
+            Box::pin(control::federation(&on, &Settings::default())).await?;
             Ok::<_, anyhow::Error>(plane)
         };
         let starts = (1..=members).map(|n| async move {

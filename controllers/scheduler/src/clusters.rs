@@ -6,13 +6,14 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use runtime::Informer;
 
-use crate::core::{Member, Snapshot};
+use crate::core::{Member, Rules, Snapshot};
 
 /// A shared view of all Cluster objects. Cloning shares it.
 #[derive(Clone)]
 pub struct Clusters {
     state: Arc<Mutex<State>>,
     informer: Informer,
+    rules: Rules,
 }
 
 #[derive(Default)]
@@ -23,8 +24,14 @@ struct State {
 }
 
 impl Clusters {
-    /// Follows an informer on `clusters.cluster.karmada.io`.
+    /// Follows an informer on `clusters.cluster.karmada.io`, under the rules that hold
+    /// by default.
     pub fn new(informer: Informer) -> Self {
+        Self::under(informer, Rules::default())
+    }
+
+    /// The same, under rules that every decision on these clusters follows.
+    pub fn under(informer: Informer, rules: Rules) -> Self {
         let state: Arc<Mutex<State>> = Arc::default();
         let shared = Arc::clone(&state);
         informer.on_change(move |change| {
@@ -35,7 +42,11 @@ impl Clusters {
                 None => state.members.remove(change.object().name()),
             };
         });
-        Self { state, informer }
+        Self {
+            state,
+            informer,
+            rules,
+        }
     }
 
     /// All clusters now.
@@ -44,7 +55,8 @@ impl Clusters {
         if let Some(snapshot) = &state.snapshot {
             return Arc::clone(snapshot);
         }
-        let snapshot = Arc::new(state.members.values().cloned().collect::<Snapshot>());
+        let members: Snapshot = state.members.values().cloned().collect();
+        let snapshot = Arc::new(members.under(self.rules));
         state.snapshot = Some(Arc::clone(&snapshot));
         snapshot
     }

@@ -1,9 +1,12 @@
-//! Whether a binding is to be scheduled at all (`doScheduleBinding` of Karmada's
-//! `pkg/scheduler/scheduler.go`). Pure.
+//! What is to be done about a binding: whether it is to be scheduled at all, and
+//! where it goes by its affinity, or by the first of its terms that has a result
+//! (`doScheduleBinding` of Karmada's `pkg/scheduler/scheduler.go`). Pure.
 
-use openapi::karmada::{Binding, BindingSpec, Placement, labels};
+use openapi::karmada::placement::AffinityTerm;
+use openapi::karmada::{Binding, BindingSpec, Placement, TargetCluster, labels};
+use serde::Serialize;
 
-use crate::core::Snapshot;
+use crate::core::{self, Decision, Failure, Request, Rules, Step, Trace, World};
 
 /// What is to be done about a binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,8 +21,14 @@ pub(crate) enum Verdict {
     Note,
 }
 
-/// Judges a binding that has a placement.
-pub(crate) fn judge(binding: &Binding, placement: &Placement, snapshot: &Snapshot) -> Verdict {
+/// Judges a binding that has a placement. `is_ending` tells of clusters that are being
+/// deleted.
+pub(crate) fn judge(
+    binding: &Binding,
+    placement: &Placement,
+    rules: Rules,
+    is_ending: impl Fn(&str) -> bool,
+) -> Verdict {
     let fresh = rescheduled(binding);
     let spec = &binding.spec;
     let applied = binding
@@ -27,23 +36,18 @@ pub(crate) fn judge(binding: &Binding, placement: &Placement, snapshot: &Snapsho
         .annotations
         .get(labels::APPLIED_PLACEMENT)
         .map_or("", String::as_str);
-    let terminating = || {
-        spec.clusters
-            .iter()
-            .any(|t| snapshot.get(&t.name).is_some_and(|m| m.is_terminating()))
-    };
     let moved = placement_changed(placement, applied, &binding.status.observed_affinity);
-    let scale = !moved && replicas_changed(spec, placement);
+    let scale = !moved && replicas_changed(spec, placement, rules);
     let due = moved
         || scale
         || fresh
         // Without replicas there is nothing that could be torn from its place.
         || !spec.is_workload()
-        || duplicated(placement)
+        || core::is_duplicated(placement)
         || binding.status.last_scheduled_time.is_none()
         // It is its policy's again, and nobody else takes the notice back.
         || binding.is_refused()
-        || terminating();
+        || spec.clusters.iter().any(|t| is_ending(&t.name));
     if due {
         Verdict::Schedule { fresh, scale }
     } else {
@@ -51,15 +55,128 @@ pub(crate) fn judge(binding: &Binding, placement: &Placement, snapshot: &Snapsho
     }
 }
 
-fn scheduling_type(placement: &Placement) -> &str {
-    placement
-        .replica_scheduling
-        .as_ref()
-        .map_or("Duplicated", |s| &s.replica_scheduling_type)
+/// A term that had no result.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FailedTerm {
+    /// Its place among the terms.
+    #[serde(skip)]
+    pub(crate) index: usize,
+    pub affinity_name: String,
+    #[serde(serialize_with = "as_text")]
+    pub failure: Failure,
 }
 
-fn duplicated(placement: &Placement) -> bool {
-    scheduling_type(placement) == "Duplicated"
+fn as_text<S: serde::Serializer>(failure: &Failure, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(failure)
+}
+
+/// Why a binding is where it is.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Explanation {
+    /// Generation of the binding that was looked at.
+    pub generation: i64,
+    /// Where replicas were did not count.
+    pub fresh: bool,
+    /// Terms that were tried before.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failed_terms: Vec<FailedTerm>,
+    /// The last attempt.
+    #[serde(flatten)]
+    pub trace: Trace,
+}
+
+/// What came out of a decision.
+pub(crate) struct Outcome {
+    pub(crate) targets: Vec<TargetCluster>,
+    /// The affinity term that gave the result.
+    pub(crate) term: Option<String>,
+    /// Of the first attempt, when none had a result.
+    pub(crate) failure: Option<Failure>,
+    pub(crate) failed_terms: Vec<FailedTerm>,
+    pub(crate) trace: Trace,
+}
+
+/// Tries the affinity, or its terms from the one that holds the result now: it never
+/// goes back by itself, unless it is to forget the past.
+pub(crate) fn place(
+    binding: &Binding,
+    placement: &Placement,
+    fresh: bool,
+    world: &World<'_>,
+    ended: &mut dyn FnMut(Step, bool),
+) -> Outcome {
+    let mut attempt = |term| {
+        let spec = &binding.spec;
+        let request = Request {
+            spec,
+            placement,
+            term,
+            fresh,
+        };
+        core::decide(&request, world, ended)
+    };
+    let terms = &placement.cluster_affinities;
+    if terms.is_empty() {
+        return Outcome::of(&attempt(None), None, Vec::new());
+    }
+    let observed = &binding.status.observed_affinity;
+    let start = terms.iter().position(|t| t.affinity_name == *observed);
+    let start = if fresh { 0 } else { start.unwrap_or(0) };
+    let mut failed = Vec::new();
+    let mut last = None;
+    for (index, term) in terms.iter().enumerate().skip(start) {
+        let decision = attempt(Some(term));
+        let Some(failure) = decision.failure() else {
+            return Outcome::of(&decision, Some(term), failed);
+        };
+        failed.push(FailedTerm {
+            index,
+            affinity_name: term.affinity_name.clone(),
+            failure: failure.clone(),
+        });
+        last = Some(decision.trace());
+    }
+    Outcome {
+        targets: Vec::new(),
+        term: None,
+        failure: failed.first().map(|f| f.failure.clone()),
+        failed_terms: failed,
+        trace: last.unwrap_or_default(),
+    }
+}
+
+impl Outcome {
+    fn of(decision: &Decision<'_>, term: Option<&AffinityTerm>, failed: Vec<FailedTerm>) -> Self {
+        Self {
+            targets: decision.targets(),
+            term: term.map(|t| t.affinity_name.clone()),
+            failure: decision.failure().cloned(),
+            failed_terms: failed,
+            trace: decision.trace(),
+        }
+    }
+
+    /// Whether there is a result to be written: where nothing fits the old one is
+    /// withdrawn, other failures leave it.
+    pub(crate) fn is_result(&self) -> bool {
+        matches!(self.failure, None | Some(Failure::NoFit(_)))
+    }
+}
+
+/// Decides about a binding as it would be decided now, for the sake of the reasons.
+/// `None` without a placement.
+pub fn explain(binding: &Binding, generation: i64, world: &World<'_>) -> Option<Explanation> {
+    let placement = binding.spec.placement.as_ref()?;
+    let fresh = rescheduled(binding);
+    let outcome = place(binding, placement, fresh, world, &mut |_, _| {});
+    Some(Explanation {
+        generation,
+        fresh,
+        failed_terms: outcome.failed_terms,
+        trace: outcome.trace,
+    })
 }
 
 fn rescheduled(binding: &Binding) -> bool {
@@ -73,11 +190,15 @@ fn rescheduled(binding: &Binding) -> bool {
     }
 }
 
-fn replicas_changed(spec: &BindingSpec, placement: &Placement) -> bool {
-    if placement.replica_scheduling.is_none() {
+fn replicas_changed(spec: &BindingSpec, placement: &Placement, rules: Rules) -> bool {
+    let Some(scheduling) = &placement.replica_scheduling else {
         return false;
+    };
+    // A set of components that lost its cluster has to find another one.
+    if rules.component_sets && !spec.components.is_empty() && spec.clusters.is_empty() {
+        return true;
     }
-    match scheduling_type(placement) {
+    match scheduling.replica_scheduling_type.as_str() {
         "Duplicated" => spec.clusters.iter().any(|t| t.replicas != spec.replicas),
         "Divided" => spec.clusters.iter().map(|t| t.replicas).sum::<i64>() != spec.replicas,
         _ => false,
@@ -132,7 +253,7 @@ mod tests {
             .insert(labels::APPLIED_PLACEMENT.into(), applied);
         let placement: Placement = serde_json::from_value(placement).unwrap();
         assert_eq!(
-            judge(&binding, &placement, &Snapshot::default()),
+            judge(&binding, &placement, Rules::default(), |_| false),
             expected,
             "{binding:?}"
         );

@@ -7,7 +7,7 @@ use metrics::{Counter, Figure, Histogram, Shape, exponential};
 use openapi::karmada::TargetCluster;
 use parking_lot::Mutex;
 
-use crate::core::{self, Failure, Request, Snapshot, Step};
+use crate::core::{self, Request, Snapshot, Step, World};
 
 /// Why a binding is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,14 +136,11 @@ pub(crate) fn attempted(success: bool, kind: Kind, took: Duration) {
     FIGURES.attempts.times[result][kind].observe(took.as_secs_f64());
 }
 
-/// [`core::schedule`], with the time of its steps counted.
-pub(crate) fn schedule(
-    request: &Request<'_>,
-    snapshot: &Snapshot,
-) -> Result<Vec<TargetCluster>, Failure> {
+/// Counts the time of the steps of a decision that begins now.
+pub(crate) fn steps() -> impl FnMut(Step, bool) {
     let figures = &*FIGURES;
     let mut began = Instant::now();
-    let mut ended = |step: Step, success: bool| {
+    move |step: Step, success: bool| {
         let now = Instant::now();
         let seconds = (now - began).as_secs_f64();
         began = now;
@@ -151,22 +148,33 @@ pub(crate) fn schedule(
         if let Some(point) = figures.points.get(step as usize) {
             point[usize::from(!success)].observe(seconds);
         }
-    };
-    core::schedule_in_steps(request, snapshot, &mut ended)
+    }
 }
 
-/// The same where the decision joins the write of somebody else, as one attempt.
-/// `scaled`: only the number of replicas is new.
+/// There is no result yet; the scheduler finds one, or says why not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the decision is left to the scheduler")]
+pub struct LeftToScheduler;
+
+/// [`core::schedule`] where the decision joins the write of somebody else, as one
+/// attempt. `scaled`: only the number of replicas is new.
 pub fn schedule_ahead(
     request: &Request<'_>,
     snapshot: &Snapshot,
     scaled: bool,
-) -> Result<Vec<TargetCluster>, Failure> {
-    let began = Instant::now();
-    let outcome = schedule(request, snapshot);
-    // What does not succeed here is tried, and counted, by the scheduler.
-    if outcome.is_ok() {
-        attempted(true, Kind::of(scaled), began.elapsed());
+) -> Result<Vec<TargetCluster>, LeftToScheduler> {
+    // What others were just given is known to the scheduler alone.
+    let rules = snapshot.rules();
+    let grouped = request.spec.workload_affinity_groups.is_some();
+    if (rules.reserve && request.spec.is_workload()) || (rules.looks_at_peers() && grouped) {
+        return Err(LeftToScheduler);
     }
-    outcome
+    let began = Instant::now();
+    let decision = core::decide(request, &World::of(snapshot), &mut steps());
+    // What does not succeed here is tried, and counted, by the scheduler.
+    if decision.failure().is_some() {
+        return Err(LeftToScheduler);
+    }
+    attempted(true, Kind::of(scaled), began.elapsed());
+    Ok(decision.targets())
 }

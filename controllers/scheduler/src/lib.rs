@@ -5,14 +5,19 @@
 //! Invariants: [`core`] does no I/O and knows no clock. The shell writes a result
 //! only where it differs from what is there.
 //!
-//! Entry points: [`core::schedule`], [`schedule_ahead`], [`Scheduler`], [`Clusters`].
+//! Entry points: [`core::schedule`], [`schedule_ahead`], [`Scheduler`], [`Clusters`],
+//! [`Decisions`] and [`explain`].
 
+mod book;
 mod clusters;
 pub mod core;
 mod decide;
+mod decisions;
 mod figures;
 mod shell;
 
 pub use clusters::Clusters;
-pub use figures::schedule_ahead;
+pub use decide::{Explanation, FailedTerm, explain};
+pub use decisions::Decisions;
+pub use figures::{LeftToScheduler, schedule_ahead};
 pub use shell::{Options, Scheduler, placement_text};

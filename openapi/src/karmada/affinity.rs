@@ -69,6 +69,8 @@ pub struct ClusterFacts<'a> {
 #[derive(Debug)]
 pub struct Matcher<'a> {
     affinity: &'a ClusterAffinity,
+    names: Vec<&'a str>,
+    excluded: Vec<&'a str>,
     /// `Err`: an invalid selector, which matches nothing.
     labels: Result<LabelSelector, String>,
 }
@@ -82,6 +84,8 @@ impl ClusterAffinity {
             .map_or_else(|| Ok(LabelSelector::everything()), Selector::compile);
         Matcher {
             affinity: self,
+            names: sorted(&self.cluster_names),
+            excluded: sorted(&self.exclude),
             labels,
         }
     }
@@ -91,10 +95,8 @@ impl Matcher<'_> {
     /// Whether a cluster is meant.
     pub fn matches(&self, cluster: &ClusterFacts<'_>) -> bool {
         let affinity = self.affinity;
-        let named = |names: &[String]| names.iter().any(|n| n == cluster.name);
-        if named(&affinity.exclude)
-            || !(affinity.cluster_names.is_empty() || named(&affinity.cluster_names))
-        {
+        let named = |names: &[&str]| names.binary_search(&cluster.name).is_ok();
+        if named(&self.excluded) || !(self.names.is_empty() || named(&self.names)) {
             return false;
         }
         let label = |key: &str| {
@@ -114,6 +116,12 @@ impl Matcher<'_> {
             .flat_map(|f| &f.match_expressions);
         by_label && fields.into_iter().all(|r| field_matches(r, cluster))
     }
+}
+
+fn sorted(names: &[String]) -> Vec<&str> {
+    let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
+    names.sort_unstable();
+    names
 }
 
 fn field_matches(requirement: &Requirement, cluster: &ClusterFacts<'_>) -> bool {

@@ -36,6 +36,7 @@ pub struct BindingSpec {
     pub propagate_deps: bool,
     pub replica_requirements: Option<Value>,
     pub replicas: i64,
+    pub components: Vec<Component>,
     pub clusters: Vec<TargetCluster>,
     pub placement: Option<Placement>,
     pub graceful_eviction_tasks: Vec<EvictionTask>,
@@ -47,6 +48,7 @@ pub struct BindingSpec {
     pub reschedule_triggered_at: Option<String>,
     pub suspension: Option<Suspension>,
     pub schedule_priority: Option<Priority>,
+    pub workload_affinity_groups: Option<AffinityGroups>,
 }
 
 impl Binding {
@@ -60,7 +62,7 @@ impl Binding {
 impl BindingSpec {
     /// Whether replicas are to be placed, and not merely an object.
     pub fn is_workload(&self) -> bool {
-        self.replicas > 0 || self.replica_requirements.is_some()
+        self.replicas > 0 || self.replica_requirements.is_some() || !self.components.is_empty()
     }
 
     /// Everywhere the resource shall be: the schedule's result and the clusters of
@@ -100,6 +102,32 @@ pub struct TargetCluster {
     pub name: String,
     #[serde(skip_serializing_if = "is_zero")]
     pub replicas: i64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub components: Vec<TargetComponent>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TargetComponent {
+    pub name: String,
+    pub replicas: i64,
+}
+
+/// A part of a workload with a pod template of its own.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Component {
+    pub name: String,
+    pub replicas: i64,
+    pub replica_requirements: Option<Value>,
+}
+
+/// `key=value` of the groups that a workload is kept together with, or apart from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AffinityGroups {
+    pub affinity_group: String,
+    pub anti_affinity_group: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]

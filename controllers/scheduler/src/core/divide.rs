@@ -1,219 +1,318 @@
-//! Division: how many replicas each chosen cluster gets.
+//! Division: how many replicas each chosen cluster gets, and by which rule.
+//!
+//! Source of the rules: Karmada's `pkg/scheduler/core/{common,assignment,
+//! division_algorithm}.go`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
+use openapi::karmada::binding::TargetComponent;
 use openapi::karmada::{BindingSpec, TargetCluster};
+use serde::Serialize;
 
+use super::filter::term_in_force;
 use super::webster::{Tie, apportion};
-use super::{Candidate, Failure, Request, Strategy};
+use super::{Candidate, Failure, Request, Strategy, World, places_sets, unsupported};
 
-/// Name and number, in an order that matters to the strategy.
-type Shares = Vec<(String, i64)>;
+/// The rule that gave the replicas.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub enum Mode {
+    /// No replicas are given: every chosen cluster gets the object.
+    #[default]
+    Object,
+    /// The components are placed as a whole.
+    ComponentSet,
+    Duplicated,
+    StaticWeight,
+    /// What is there already is what is wanted.
+    Keep,
+    ScaleUp,
+    ScaleDown,
+    /// Without regard to what is there.
+    Fresh,
+}
+
+/// What a cluster gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Share<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) replicas: i64,
+    /// Of these, what it had.
+    pub(crate) kept: i64,
+    /// By which the others were divided.
+    pub(crate) weight: i64,
+}
+
+/// The division as a whole.
+#[derive(Debug, Default)]
+pub(crate) struct Division<'a> {
+    /// In the order of the result.
+    pub(crate) shares: Vec<Share<'a>>,
+    /// Of the last tier, where there are several.
+    pub(crate) mode: Mode,
+}
+
+impl Division<'_> {
+    /// As the binding tells it.
+    pub(crate) fn targets(&self, spec: &BindingSpec) -> Vec<TargetCluster> {
+        let components = || {
+            let parts = spec.components.iter().map(|part| TargetComponent {
+                name: part.name.clone(),
+                replicas: part.replicas,
+            });
+            parts.collect()
+        };
+        let target = |share: &Share<'_>| TargetCluster {
+            name: share.name.to_owned(),
+            replicas: share.replicas,
+            components: if self.mode == Mode::ComponentSet {
+                components()
+            } else {
+                Vec::new()
+            },
+        };
+        self.shares.iter().map(target).collect()
+    }
+}
 
 /// Gives every chosen cluster its share.
-pub(crate) fn divide(
+pub(crate) fn divide<'a>(
     request: &Request<'_>,
-    strategy: Strategy,
-    chosen: &[Candidate<'_>],
-) -> Result<Vec<TargetCluster>, Failure> {
+    world: &World<'_>,
+    strategy: Option<Strategy>,
+    chosen: &[Candidate<'a>],
+) -> Result<Division<'a>, Failure> {
     let spec = request.spec;
     if chosen.is_empty() {
         return Err(Failure::Error("no clusters available to schedule".into()));
     }
-    let with = |replicas: i64| {
-        chosen
-            .iter()
-            .map(|c| TargetCluster {
-                name: c.member.name().to_owned(),
-                replicas,
-            })
-            .collect()
-    };
-    if !spec.is_workload() {
-        return Ok(with(0));
-    }
-    let shares = match strategy {
-        Strategy::Duplicated => return Ok(with(spec.replicas)),
-        Strategy::StaticWeight => by_static_weight(request, chosen),
-        Strategy::Aggregated | Strategy::DynamicWeight => by_room(request, strategy, chosen)?,
-    };
-    let targets = shares.into_iter().filter(|(_, replicas)| *replicas > 0);
-    Ok(targets
-        .map(|(name, replicas)| TargetCluster { name, replicas })
-        .collect())
-}
-
-fn tie(spec: &BindingSpec) -> Tie {
-    Tie::of_uid(&spec.resource.uid)
-}
-
-fn apportioned(spec: &BindingSpec, votes: &Shares, seats: i64) -> Shares {
-    let parties: Vec<(&str, i64)> = votes.iter().map(|(n, v)| (n.as_str(), *v)).collect();
-    let won = apportion(&parties, seats, tie(spec));
-    let mut shares: Shares = votes.iter().map(|(n, _)| n.clone()).zip(won).collect();
-    shares.sort();
-    shares
-}
-
-fn by_static_weight(request: &Request<'_>, chosen: &[Candidate<'_>]) -> Shares {
-    let preference = request
-        .placement
-        .replica_scheduling
-        .as_ref()
-        .and_then(|s| s.weight_preference.as_ref());
-    let rules: Vec<_> = preference
-        .into_iter()
-        .flat_map(|p| &p.static_weight_list)
-        .map(|rule| (rule.target_cluster.matcher(), rule.weight))
-        .collect();
-    let weight = |c: &Candidate<'_>| {
-        let matching = rules
-            .iter()
-            .filter(|(matcher, _)| matcher.matches(&c.member.facts()));
-        matching.map(|(_, weight)| *weight).max().unwrap_or(0)
-    };
-    let mut votes: Shares = chosen
-        .iter()
-        .map(|c| (c.member.name().to_owned(), weight(c)))
-        .collect();
-    if votes.iter().all(|(_, weight)| *weight == 0) {
-        for (_, weight) in &mut votes {
-            *weight = 1;
-        }
-    }
-    votes.retain(|(_, weight)| *weight > 0);
-    apportioned(request.spec, &votes, request.spec.replicas)
-}
-
-/// Dynamic strategies: what is placed stays, and only the difference moves.
-fn by_room(
-    request: &Request<'_>,
-    strategy: Strategy,
-    chosen: &[Candidate<'_>],
-) -> Result<Shares, Failure> {
-    let spec = request.spec;
-    let is_candidate = |t: &&TargetCluster| chosen.iter().any(|c| c.member.name() == t.name);
-    let scheduled: Shares = spec
-        .clusters
-        .iter()
-        .filter(is_candidate)
-        .map(|t| (t.name.clone(), t.replicas))
-        .collect();
-    let assigned: i64 = scheduled.iter().map(|(_, n)| n).sum();
-    let room = |extra: bool| -> Shares {
-        let here = |c: &Candidate<'_>| {
-            scheduled
-                .iter()
-                .find(|(n, _)| n == c.member.name())
-                .map_or(0, |(_, n)| *n)
-        };
-        let free = |c: &Candidate<'_>| c.allocatable + if extra { here(c) } else { 0 };
-        sorted(
-            chosen
-                .iter()
-                .map(|c| (c.member.name().to_owned(), free(c)))
-                .collect(),
-        )
-    };
-    let tiers = request
-        .term
-        .is_some_and(|t| !t.overflow_affinities.is_empty());
-    let give = |seats, available: Shares, scheduled: &Shares| {
-        if tiers {
-            tier_by_tier(request, strategy, chosen, seats, available, scheduled)
+    let counted = spec.replicas > 0 || spec.replica_requirements.is_some();
+    if !counted || spec.components.len() > 1 {
+        let whole = spec.components.len() > 1 && places_sets(request, world.rules);
+        let mode = if whole {
+            Mode::ComponentSet
         } else {
-            hand_out(spec, strategy, seats, available, scheduled)
-        }
-    };
-    if request.fresh {
-        return give(spec.replicas, room(true), &Shares::new());
-    }
-    if assigned > spec.replicas {
-        return give(spec.replicas, sorted(scheduled), &Shares::new());
-    }
-    if assigned < spec.replicas {
-        return give(spec.replicas - assigned, room(false), &scheduled);
-    }
-    Ok(scheduled)
-}
-
-fn sorted(mut shares: Shares) -> Shares {
-    shares.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
-    shares
-}
-
-fn hand_out(
-    spec: &BindingSpec,
-    strategy: Strategy,
-    seats: i64,
-    mut available: Shares,
-    scheduled: &Shares,
-) -> Result<Shares, Failure> {
-    let total: i64 = available.iter().map(|(_, n)| n).sum();
-    if total < seats {
-        return Err(Failure::Unschedulable(format!(
-            "Clusters available replicas {total} are not enough to schedule."
-        )));
-    }
-    if strategy == Strategy::Aggregated {
-        // Where replicas are already goes first; then as few clusters as suffice.
-        let here = |name: &str| {
-            scheduled
-                .iter()
-                .any(|(n, replicas)| n == name && *replicas > 0)
+            Mode::Object
         };
-        available.sort_by_key(|(name, _)| !here(name));
-        let mut sum = 0;
-        let enough = available.iter().position(|(_, n)| {
-            sum += n;
-            sum >= seats
-        });
-        available.truncate(enough.map_or(available.len(), |at| at + 1));
+        let shares = chosen.iter().map(|c| share(c, 0)).collect();
+        return Ok(Division { shares, mode });
     }
-    Ok(merged(scheduled, apportioned(spec, &available, seats)))
-}
-
-/// Overflow: the affinity's own clusters first, then one tier after the other.
-fn tier_by_tier(
-    request: &Request<'_>,
-    strategy: Strategy,
-    chosen: &[Candidate<'_>],
-    seats: i64,
-    available: Shares,
-    scheduled: &Shares,
-) -> Result<Shares, Failure> {
-    let tier = |name: &str| {
-        chosen
-            .iter()
-            .find(|c| c.member.name() == name)
-            .map_or(0, |c| c.tier)
+    let strategy = strategy.ok_or_else(|| unsupported(request.placement))?;
+    let assignment = Assignment { request, strategy };
+    let has_tiers = term_in_force(request).is_some_and(|t| !t.overflow_affinities.is_empty());
+    let mut division = if has_tiers {
+        assignment.tier_by_tier(chosen)?
+    } else {
+        assignment.give(chosen, spec.replicas)?
     };
-    let mut tiers: BTreeMap<usize, Shares> = BTreeMap::new();
-    for (name, room) in available {
-        tiers.entry(tier(&name)).or_default().push((name, room));
+    division.shares.retain(|share| share.replicas > 0);
+    if world.rules.empty_workloads {
+        let given: HashSet<&str> = division.shares.iter().map(|s| s.name).collect();
+        let mut empty: Vec<Share<'a>> = chosen.iter().map(|c| share(c, 0)).collect();
+        empty.retain(|share| !given.contains(share.name));
+        division.shares.append(&mut empty);
     }
-    let mut left = seats;
-    let mut shares = scheduled.clone();
-    for room in tiers.into_values() {
-        let part = left.min(room.iter().map(|(_, n)| n).sum());
-        shares = hand_out(request.spec, strategy, part, room, &shares)?;
-        left -= part;
-    }
-    if left > 0 {
-        return Err(Failure::Unschedulable(format!(
-            "Clusters available replicas {} are not enough to schedule.",
-            seats - left
-        )));
-    }
-    Ok(shares)
+    Ok(division)
 }
 
-fn merged(old: &Shares, mut new: Shares) -> Shares {
-    for (name, replicas) in old {
-        match new.iter_mut().find(|(n, _)| n == name) {
-            Some((_, sum)) => *sum += replicas,
-            None => new.push((name.clone(), *replicas)),
+fn share<'a>(candidate: &Candidate<'a>, replicas: i64) -> Share<'a> {
+    Share {
+        name: candidate.member.name(),
+        replicas,
+        kept: 0,
+        weight: 0,
+    }
+}
+
+fn keeping<'a>(candidate: &Candidate<'a>, replicas: i64) -> Share<'a> {
+    Share {
+        kept: replicas,
+        ..share(candidate, replicas)
+    }
+}
+
+struct Assignment<'r> {
+    request: &'r Request<'r>,
+    strategy: Strategy,
+}
+
+/// A candidate and a number: its weight, its room or its replicas.
+type Counted<'c, 'a> = Vec<(&'c Candidate<'a>, i64)>;
+
+fn sum(counted: &Counted<'_, '_>) -> i64 {
+    counted.iter().map(|(_, n)| n).sum()
+}
+
+impl Assignment<'_> {
+    fn give<'a>(&self, chosen: &[Candidate<'a>], replicas: i64) -> Result<Division<'a>, Failure> {
+        match self.strategy {
+            Strategy::Duplicated => Ok(Division {
+                shares: chosen.iter().map(|c| share(c, replicas)).collect(),
+                mode: Mode::Duplicated,
+            }),
+            Strategy::StaticWeight => Ok(Division {
+                shares: self.apportioned(&self.static_weights(chosen), replicas),
+                mode: Mode::StaticWeight,
+            }),
+            Strategy::Aggregated | Strategy::DynamicWeight => self.by_room(chosen, replicas),
         }
     }
-    new
+
+    /// Overflow: the affinity's own clusters first, then one tier after the other,
+    /// each with what it has room for.
+    fn tier_by_tier<'a>(&self, chosen: &[Candidate<'a>]) -> Result<Division<'a>, Failure> {
+        let mut tiers: BTreeMap<usize, Vec<Candidate<'a>>> = BTreeMap::new();
+        for candidate in chosen {
+            tiers.entry(candidate.tier).or_default().push(*candidate);
+        }
+        let mut left = self.request.spec.replicas;
+        let mut all = Division::default();
+        for tier in tiers.into_values() {
+            let room: i64 = tier.iter().map(|c| c.available).sum();
+            let part = left.min(room);
+            let division = self.give(&tier, part)?;
+            all.mode = division.mode;
+            all.shares.extend(division.shares);
+            left -= part;
+            if left <= 0 {
+                return Ok(all);
+            }
+        }
+        Err(Failure::Unschedulable(
+            "Clusters available replicas are not enough to schedule.".into(),
+        ))
+    }
+
+    fn apportioned<'a>(&self, votes: &Counted<'_, 'a>, seats: i64) -> Vec<Share<'a>> {
+        let parties: Vec<(&str, i64)> = votes.iter().map(|(c, n)| (c.member.name(), *n)).collect();
+        let tie = Tie::of_uid(&self.request.spec.resource.uid);
+        let won = apportion(&parties, seats, tie);
+        let mut shares: Vec<Share<'a>> = votes
+            .iter()
+            .zip(won)
+            .map(|((candidate, votes), won)| Share {
+                weight: *votes,
+                ..share(candidate, won)
+            })
+            .collect();
+        shares.sort_unstable_by_key(|share| share.name);
+        shares
+    }
+
+    /// Of several entries that match a cluster the heaviest counts; clusters that
+    /// none matches get nothing, unless that is all of them.
+    fn static_weights<'c, 'a>(&self, chosen: &'c [Candidate<'a>]) -> Counted<'c, 'a> {
+        let scheduling = self.request.placement.replica_scheduling.as_ref();
+        let preference = scheduling.and_then(|s| s.weight_preference.as_ref());
+        let rules: Vec<_> = preference
+            .into_iter()
+            .flat_map(|p| &p.static_weight_list)
+            .map(|rule| (rule.target_cluster.matcher(), rule.weight))
+            .collect();
+        let weight = |c: &Candidate<'_>| {
+            let facts = c.member.facts();
+            let matching = rules.iter().filter(|(matcher, _)| matcher.matches(&facts));
+            matching.map(|(_, weight)| *weight).max().unwrap_or(0)
+        };
+        let mut votes: Counted<'c, 'a> = chosen.iter().map(|c| (c, weight(c))).collect();
+        votes.retain(|(_, weight)| *weight > 0);
+        if votes.is_empty() {
+            votes = chosen.iter().map(|c| (c, 1)).collect();
+        }
+        votes
+    }
+
+    /// Dynamic strategies: what is placed stays, and only the difference moves.
+    fn by_room<'a>(
+        &self,
+        chosen: &[Candidate<'a>],
+        replicas: i64,
+    ) -> Result<Division<'a>, Failure> {
+        let scheduled = scheduled(chosen);
+        let assigned = sum(&scheduled);
+        let nothing = Vec::new();
+        if self.request.fresh {
+            let room = |c: &Candidate<'_>| c.allocatable + c.target.map_or(0, |t| t.replicas);
+            let room = descending(chosen.iter().map(|c| (c, room(c))).collect());
+            let shares = self.hand_out(replicas, room, &nothing);
+            return named(shares, Mode::Fresh, "do fresh scale");
+        }
+        if assigned > replicas {
+            let shares = self.hand_out(replicas, descending(scheduled), &nothing);
+            return named(shares, Mode::ScaleDown, "scale down");
+        }
+        if assigned < replicas {
+            let room = descending(chosen.iter().map(|c| (c, c.allocatable)).collect());
+            let shares = self.hand_out(replicas - assigned, room, &scheduled);
+            return named(shares, Mode::ScaleUp, "scale up");
+        }
+        let shares = scheduled.iter().map(|(c, replicas)| keeping(c, *replicas));
+        Ok(Division {
+            shares: shares.collect(),
+            mode: Mode::Keep,
+        })
+    }
+
+    fn hand_out<'a>(
+        &self,
+        seats: i64,
+        mut room: Counted<'_, 'a>,
+        scheduled: &Counted<'_, 'a>,
+    ) -> Result<Vec<Share<'a>>, Failure> {
+        let total = sum(&room);
+        if total < seats {
+            return Err(Failure::Unschedulable(format!(
+                "Clusters available replicas {total} are not enough to schedule."
+            )));
+        }
+        let here: HashMap<&str, i64> = scheduled
+            .iter()
+            .map(|(candidate, replicas)| (candidate.member.name(), *replicas))
+            .collect();
+        let kept = |name: &str| here.get(name).copied().unwrap_or(0);
+        if self.strategy == Strategy::Aggregated {
+            // Where replicas are already goes first; then as few clusters as suffice.
+            room.sort_by_key(|(candidate, _)| kept(candidate.member.name()) == 0);
+            let mut sum = 0;
+            let enough = room.iter().position(|(_, n)| {
+                sum += n;
+                sum >= seats
+            });
+            room.truncate(enough.map_or(room.len(), |at| at + 1));
+        }
+        let mut shares = self.apportioned(&room, seats);
+        for share in &mut shares {
+            share.kept = kept(share.name);
+            share.replicas += share.kept;
+        }
+        let without_vote: Vec<Share<'a>> = scheduled
+            .iter()
+            .map(|(candidate, replicas)| keeping(candidate, *replicas))
+            .filter(|old| shares.binary_search_by_key(&old.name, |s| s.name).is_err())
+            .collect();
+        shares.extend(without_vote);
+        Ok(shares)
+    }
+}
+
+/// What those among the chosen have, in the order in which the binding tells it.
+fn scheduled<'c, 'a>(chosen: &'c [Candidate<'a>]) -> Counted<'c, 'a> {
+    let mut targets: Vec<_> = chosen.iter().filter_map(|c| Some((c, c.target?))).collect();
+    targets.sort_by_key(|(_, target)| target.place);
+    let replicas = targets.into_iter().map(|(c, target)| (c, target.replicas));
+    replicas.collect()
+}
+
+/// Largest first; equals keep their order.
+fn descending<'c, 'a>(mut counted: Counted<'c, 'a>) -> Counted<'c, 'a> {
+    counted.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
+    counted
+}
+
+fn named<'a>(
+    shares: Result<Vec<Share<'a>>, Failure>,
+    mode: Mode,
+    what: &str,
+) -> Result<Division<'a>, Failure> {
+    let shares = shares.map_err(|failure| failure.while_doing(what))?;
+    Ok(Division { shares, mode })
 }

@@ -1,52 +1,158 @@
-//! The general estimator: how many replicas a cluster's summary has room for
-//! (Karmada's `pkg/estimator/client/general.go`).
+//! The general estimator: how much of a workload a cluster has room for, by what the
+//! cluster tells of itself (Karmada's `pkg/estimator/client/general.go`).
 
-use machinery::Quantity;
-use openapi::karmada::{BindingSpec, Cluster};
+use openapi::karmada::BindingSpec;
+use serde::Serialize;
 
-const UNBOUNDED: i64 = i32::MAX as i64;
+use super::demand::{self, Demand, Part, units};
+use super::ledger::Assumed;
+use super::snapshot::{Member, Room};
+use super::{Rules, World};
 
-/// Free replicas of a cluster.
-pub(crate) fn available(spec: &BindingSpec, cluster: &Cluster) -> i64 {
-    if spec.replicas == 0 {
-        return UNBOUNDED;
+pub(crate) const UNBOUNDED: i64 = i32::MAX as i64;
+
+/// What an estimate rests on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Source {
+    /// There is nothing to estimate.
+    Unbounded,
+    /// The cluster tells no resources.
+    NoSummary,
+    /// Free pods alone.
+    Pods,
+    /// The sums of the cluster.
+    Summary,
+    /// Its nodes by grade.
+    ResourceModels,
+}
+
+enum What {
+    Nothing,
+    Replicas(Option<Demand>),
+    Sets(Vec<Part>),
+}
+
+/// An estimator for one workload and many clusters.
+pub(crate) struct Estimator<'a> {
+    what: What,
+    /// What stands for "no limit".
+    replicas: i64,
+    rules: Rules,
+    assumed: Assumed<'a>,
+}
+
+impl<'a> Estimator<'a> {
+    /// `sets`: the components are placed as a whole.
+    pub(crate) fn new(spec: &BindingSpec, sets: bool, world: &World<'a>) -> Self {
+        let what = if spec.replicas == 0 && spec.components.is_empty() {
+            What::Nothing
+        } else if sets {
+            What::Sets(demand::of_set(spec))
+        } else {
+            What::Replicas(demand::of_replica(spec))
+        };
+        let assumed = if world.rules.reserve {
+            world.assumed
+        } else {
+            Assumed::NOTHING
+        };
+        Self {
+            what,
+            replicas: spec.replicas,
+            rules: world.rules,
+            assumed,
+        }
     }
-    let Some(summary) = &cluster.status.resource_summary else {
-        return 0;
-    };
-    let free = |name: &str| {
-        let of =
-            |amounts: &std::collections::BTreeMap<String, Quantity>| amounts.get(name).copied();
-        let allocatable = of(&summary.allocatable)?;
-        Some(
-            allocatable
-                - of(&summary.allocated).unwrap_or_default()
-                - of(&summary.allocating).unwrap_or_default(),
-        )
-    };
-    let pods = free("pods")
-        .map_or(0, Quantity::value)
-        .clamp(0, UNBOUNDED.into()) as i64;
-    let request = spec
-        .replica_requirements
-        .as_ref()
-        .and_then(|r| r["resourceRequest"].as_object());
-    let Some(request) = request else { return pods };
-    let mut fit = pods;
-    for (name, amount) in request {
-        let Ok(amount) = Quantity::from_value(amount) else {
+
+    /// Free replicas, or sets, of a cluster.
+    pub(crate) fn available(&self, member: &Member) -> (i64, Source) {
+        if matches!(self.what, What::Nothing) {
+            return (UNBOUNDED, Source::Unbounded);
+        }
+        let Some(room) = member.room() else {
+            return (0, Source::NoSummary);
+        };
+        let assumed = || self.assumed.on(member.name()).flatten();
+        let pods = i128::from(room.pods) - assumed().map(|p| i128::from(p.replicas)).sum::<i128>();
+        if pods <= 0 {
+            return (0, Source::Pods);
+        }
+        let (fit, source) = match &self.what {
+            What::Nothing | What::Replicas(None) => (pods, Source::Pods),
+            What::Replicas(Some(demand)) => self.replicas_of(member, room, demand, pods),
+            What::Sets(set) => self.sets_of(member, room, set, pods),
+        };
+        let fit = fit.clamp(0, UNBOUNDED.into()) as i64;
+        if fit == UNBOUNDED {
+            return (self.replicas, Source::Unbounded);
+        }
+        (fit, source)
+    }
+
+    fn replicas_of(
+        &self,
+        member: &Member,
+        room: &Room,
+        demand: &Demand,
+        pods: i128,
+    ) -> (i128, Source) {
+        if demand.is_unreadable() {
+            return (0, Source::Summary);
+        }
+        if let Some(nodes) = member.nodes().filter(|_| self.rules.resource_models) {
+            let fit = nodes.replicas(demand, self.assumed.on(member.name()));
+            return (fit.min(pods), Source::ResourceModels);
+        }
+        let mut fit = pods;
+        for (name, each) in demand.amounts() {
+            let free = self.free(member, room, name);
+            fit = fit.min(free.max(0) / units(name, each).max(1));
+        }
+        (fit, Source::Summary)
+    }
+
+    fn sets_of(&self, member: &Member, room: &Room, set: &[Part], pods: i128) -> (i128, Source) {
+        let per_set: i128 = set.iter().map(|part| i128::from(part.replicas)).sum();
+        if per_set <= 0 {
+            return (pods, Source::Pods);
+        }
+        let mut fit = pods / per_set;
+        for name in names(set) {
+            let each = total(set.iter(), name);
+            if each > 0 {
+                fit = fit.min(self.free(member, room, name).max(0) / each);
+            }
+        }
+        let modelled = member.nodes().filter(|_| self.rules.resource_models);
+        match modelled {
+            Some(nodes) if fit > 0 => {
+                let fit = nodes.sets(set, self.assumed.on(member.name()), fit);
+                (fit, Source::ResourceModels)
+            }
+            _ => (fit, Source::Summary),
+        }
+    }
+
+    /// What the sums of a cluster leave of a resource, in its unit.
+    fn free(&self, member: &Member, room: &Room, name: &str) -> i128 {
+        let Some(free) = room.amount(name) else {
             return 0;
         };
-        if amount.is_zero() || amount.is_negative() {
-            continue;
-        }
-        let Some(free) = free(name) else { return 0 };
-        let (free, each) = if name == "cpu" {
-            (free.milli(), amount.milli())
-        } else {
-            (free.value(), amount.value())
-        };
-        fit = fit.min((free.max(0) / each.max(1)).min(UNBOUNDED.into()) as i64);
+        let assumed = self.assumed.on(member.name()).flatten();
+        units(name, free) - total(assumed, name)
     }
-    fit
+}
+
+fn names(set: &[Part]) -> impl Iterator<Item = &str> {
+    let demands = set.iter().filter_map(|part| part.demand.as_ref());
+    demands.flat_map(|demand| demand.amounts().map(|(name, _)| name))
+}
+
+fn total<'p>(parts: impl Iterator<Item = &'p Part>, name: &str) -> i128 {
+    let of = |part: &Part| {
+        let demand = part.demand.as_ref()?;
+        let (_, each) = demand.amounts().find(|(n, _)| *n == name)?;
+        Some(units(name, each) * i128::from(part.replicas.max(0)))
+    };
+    parts.filter_map(of).sum()
 }

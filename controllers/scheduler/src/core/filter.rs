@@ -1,129 +1,266 @@
 //! Filters: whether a cluster may take the resource at all, and if not, why.
+//!
+//! Source of the rules and texts: Karmada's `pkg/scheduler/framework/plugins`.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use openapi::karmada::Matcher;
 use openapi::karmada::cluster::Taint;
 use openapi::karmada::placement::{AffinityTerm, Toleration};
-use openapi::karmada::{ClusterAffinity, Matcher};
 
-use super::{Failure, Member, Request, Snapshot};
+use super::{Failure, Member, Plugin, Request, Targets, World};
 
 /// Tier of a cluster that matches no term.
 const NO_TIER: usize = 1000;
 
-/// The clusters that pass, in the order of their names.
-pub(crate) fn filter<'a>(
-    request: &Request<'_>,
-    snapshot: &'a Snapshot,
-) -> Result<Vec<&'a Member>, Failure> {
-    let affinities = Affinities::new(request);
-    let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
-    let mut passed = Vec::new();
-    for member in snapshot.members().iter().filter(|m| !m.is_terminating()) {
-        match refuse(request, &affinities, member) {
-            None => passed.push(member),
-            Some(reason) => *reasons.entry(reason).or_default() += 1,
+/// Why a plugin refuses a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal<'a> {
+    ApiMissing,
+    Untolerated(&'a Taint),
+    OutsideAffinity,
+    /// The property of the cluster that it is to be spread by.
+    Lacks(&'static str),
+    Evicting,
+    PeersElsewhere,
+    PeerHere,
+}
+
+impl Refusal<'_> {
+    pub(crate) fn plugin(self) -> Plugin {
+        match self {
+            Self::ApiMissing => Plugin::APIEnablement,
+            Self::Untolerated(_) => Plugin::TaintToleration,
+            Self::OutsideAffinity => Plugin::ClusterAffinity,
+            Self::Lacks(_) => Plugin::SpreadConstraint,
+            Self::Evicting => Plugin::ClusterEviction,
+            Self::PeersElsewhere => Plugin::WorkloadAffinity,
+            Self::PeerHere => Plugin::WorkloadAntiAffinity,
         }
     }
-    if !passed.is_empty() {
-        return Ok(passed);
+
+    /// As users are told.
+    pub(crate) fn reason(self) -> Cow<'static, str> {
+        match self {
+            Self::ApiMissing => "cluster(s) did not have the API resource".into(),
+            Self::Untolerated(taint) => {
+                let value = if taint.value.is_empty() { "" } else { "=" };
+                let Taint { key, effect, .. } = taint;
+                let text = format!("{key}{value}{}:{effect}", taint.value);
+                format!("cluster(s) had untolerated taint {{{text}}}").into()
+            }
+            Self::OutsideAffinity => {
+                "cluster(s) did not match the placement cluster affinity constraint".into()
+            }
+            Self::Lacks(property) => format!("cluster(s) did not have {property} property").into(),
+            Self::Evicting => "cluster(s) is in the process of eviction".into(),
+            Self::PeersElsewhere => {
+                "ResourceBinding with the same affinity group does not target this cluster".into()
+            }
+            Self::PeerHere => {
+                "cluster already has workload with the same anti-affinity group".into()
+            }
+        }
     }
-    let mut texts: Vec<String> = reasons
-        .into_iter()
-        .map(|(reason, count)| format!("{count} {reason}"))
-        .collect();
-    texts.sort();
-    let texts = if texts.is_empty() {
-        "no cluster exists".to_owned()
-    } else {
-        texts.join(", ")
-    };
-    Err(Failure::NoFit(format!(
-        "0/{} clusters are available: {texts}.",
-        snapshot.members().len()
-    )))
 }
 
-/// The affinities of which one has to match, compiled once.
-struct Affinities<'a>(Vec<Matcher<'a>>);
+/// A cluster that may take the resource.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Passed<'a> {
+    pub(crate) member: &'a Member,
+    /// Rank of the overflow tier; 0 for the affinity itself.
+    pub(crate) tier: usize,
+}
 
-impl<'a> Affinities<'a> {
-    fn new(request: &Request<'a>) -> Self {
-        let own: Option<&ClusterAffinity> = match request.term {
-            Some(term) => Some(&term.affinity),
-            None => request.placement.cluster_affinity.as_ref(),
-        };
-        let overflow = request.term.filter(|_| request.spec.is_workload());
-        let overflow = overflow
+/// All clusters, in the order of their names.
+#[derive(Debug, Default)]
+pub(crate) struct Filtered<'a> {
+    pub(crate) passed: Vec<Passed<'a>>,
+    pub(crate) refused: Vec<(&'a Member, Refusal<'a>)>,
+    pub(crate) total: usize,
+}
+
+impl Filtered<'_> {
+    /// What users are told when no cluster passes.
+    pub(crate) fn failure(&self) -> Failure {
+        let mut reasons: BTreeMap<Cow<'static, str>, usize> = BTreeMap::new();
+        for (_, refusal) in &self.refused {
+            *reasons.entry(refusal.reason()).or_default() += 1;
+        }
+        let reasons = reasons
             .into_iter()
-            .flat_map(|t| &t.overflow_affinities)
-            .map(|o| &o.affinity);
-        Self(
-            own.into_iter()
-                .chain(overflow)
-                .map(ClusterAffinity::matcher)
-                .collect(),
-        )
-    }
-
-    fn match_any(&self, member: &Member) -> bool {
-        self.0.is_empty() || self.0.iter().any(|m| m.matches(&member.facts()))
-    }
-}
-
-fn refuse(request: &Request<'_>, affinities: &Affinities<'_>, member: &Member) -> Option<String> {
-    let spec = request.spec;
-    let is_target = spec.clusters.iter().any(|t| t.name == member.name());
-    if !is_target && !member.serves(&spec.resource.api_version, &spec.resource.kind) {
-        return Some("cluster(s) did not have the API resource".into());
-    }
-    if !is_target
-        && let Some(taint) = untolerated(
-            &member.cluster.spec.taints,
-            &request.placement.cluster_tolerations,
-        )
-    {
-        let value = if taint.value.is_empty() {
-            String::new()
+            .map(|(reason, count)| format!("{count} {reason}"));
+        let mut texts: Vec<String> = reasons.collect();
+        texts.sort();
+        let texts = if texts.is_empty() {
+            "no cluster exists".to_owned()
         } else {
-            format!("={}", taint.value)
+            texts.join(", ")
         };
-        return Some(format!(
-            "cluster(s) had untolerated taint {{{}{value}:{}}}",
-            taint.key, taint.effect
-        ));
+        Failure::NoFit(format!("0/{} clusters are available: {texts}.", self.total))
     }
-    if !affinities.match_any(member) {
-        return Some("cluster(s) did not match the placement cluster affinity constraint".into());
-    }
-    if let Some(reason) = lacks_spread_property(request, member) {
-        return Some(reason);
-    }
-    if spec
-        .graceful_eviction_tasks
-        .iter()
-        .any(|t| t.from_cluster == member.name())
-    {
-        return Some("cluster(s) is in the process of eviction".into());
-    }
-    None
 }
 
-fn lacks_spread_property(request: &Request<'_>, member: &Member) -> Option<String> {
-    let spec = &member.cluster.spec;
-    request
-        .placement
-        .spread_constraints
-        .iter()
-        .find_map(|constraint| {
-            let (missing, property) = match constraint.spread_by_field.as_str() {
-                "provider" => (spec.provider.is_empty(), "provider"),
-                "region" => (spec.region.is_empty(), "region"),
-                "zone" => (spec.zones.is_empty(), "zones"),
-                _ => (false, ""),
-            };
-            missing.then(|| format!("cluster(s) did not have {property} property"))
-        })
+/// The filters, made ready for many clusters.
+pub(crate) struct Filter<'t, 'a> {
+    request: Request<'a>,
+    world: World<'a>,
+    targets: &'t Targets<'t>,
+    /// The affinity, then its overflow; empty when every cluster matches.
+    affinities: Vec<Matcher<'a>>,
+    has_tiers: bool,
+    spread_by: Vec<&'a str>,
+    evicting: Vec<&'a str>,
+}
+
+type Check = for<'f, 't, 'a> fn(&'f Filter<'t, 'a>, &'a Member) -> Option<Refusal<'a>>;
+
+/// In this order; the first refusal is what is counted.
+const CHECKS: [(Plugin, Check); 7] = [
+    (Plugin::APIEnablement, |f, m| f.api(m)),
+    (Plugin::TaintToleration, |f, m| f.taints(m)),
+    (Plugin::ClusterAffinity, |f, m| f.affinity(m)),
+    (Plugin::SpreadConstraint, |f, m| f.spread(m)),
+    (Plugin::ClusterEviction, |f, m| f.eviction(m)),
+    (Plugin::WorkloadAffinity, |f, m| f.peers_together(m)),
+    (Plugin::WorkloadAntiAffinity, |f, m| f.peers_apart(m)),
+];
+
+impl<'t, 'a> Filter<'t, 'a> {
+    pub(crate) fn new(request: &Request<'a>, world: &World<'a>, targets: &'t Targets<'t>) -> Self {
+        let placement = request.placement;
+        let term = term_in_force(request);
+        let own = placement.cluster_affinity.as_ref();
+        let own = own.or(term.map(|t| &t.affinity));
+        let overflow = term.into_iter().flat_map(|t| &t.overflow_affinities);
+        let affinities = own.into_iter().chain(overflow.map(|o| &o.affinity));
+        let mut evicting: Vec<&str> = request
+            .spec
+            .graceful_eviction_tasks
+            .iter()
+            .map(|task| task.from_cluster.as_str())
+            .collect();
+        evicting.sort_unstable();
+        let spread_by = placement.spread_constraints.iter();
+        Self {
+            request: *request,
+            world: *world,
+            targets,
+            affinities: affinities.map(|affinity| affinity.matcher()).collect(),
+            has_tiers: term.is_some_and(|t| !t.overflow_affinities.is_empty()),
+            spread_by: spread_by.map(|c| c.spread_by_field.as_str()).collect(),
+            evicting,
+        }
+    }
+
+    /// Judges all clusters; those that are being deleted are not looked at.
+    pub(crate) fn run(&self) -> Filtered<'a> {
+        let members = self.world.snapshot.members();
+        let checks: Vec<Check> = self.checks().collect();
+        let mut filtered = Filtered {
+            total: members.len(),
+            ..Filtered::default()
+        };
+        for member in members.iter().filter(|m| !m.is_terminating()) {
+            match checks.iter().find_map(|check| check(self, member)) {
+                Some(refusal) => filtered.refused.push((member, refusal)),
+                None => filtered.passed.push(Passed {
+                    member,
+                    tier: self.tier(member),
+                }),
+            }
+        }
+        filtered
+    }
+
+    /// Every reason against a cluster.
+    pub(crate) fn all(&self, member: &'a Member) -> Vec<Refusal<'a>> {
+        self.checks()
+            .filter_map(|check| check(self, member))
+            .collect()
+    }
+
+    fn checks(&self) -> impl Iterator<Item = Check> {
+        let plugins = self.world.rules.plugins;
+        let on = CHECKS
+            .iter()
+            .filter(move |(plugin, _)| plugins.has(*plugin));
+        on.map(|(_, check)| *check)
+    }
+
+    fn is_target(&self, member: &Member) -> bool {
+        self.targets.get(member.name()).is_some()
+    }
+
+    // What is scheduled already is not taken away when a member loses the kind.
+    fn api(&self, member: &'a Member) -> Option<Refusal<'a>> {
+        let of = &self.request.spec.resource;
+        let served = member.serves(&of.api_version, &of.kind) || self.is_target(member);
+        (!served).then_some(Refusal::ApiMissing)
+    }
+
+    // What is there already is evicted by its taint, not by the scheduler.
+    fn taints(&self, member: &'a Member) -> Option<Refusal<'a>> {
+        let tolerations = &self.request.placement.cluster_tolerations;
+        let taint = untolerated(&member.cluster.spec.taints, tolerations)?;
+        (!self.is_target(member)).then_some(Refusal::Untolerated(taint))
+    }
+
+    // Overflow is for what occupies room; other objects stay within the affinity.
+    fn affinity(&self, member: &'a Member) -> Option<Refusal<'a>> {
+        let count = if self.request.spec.is_workload() {
+            self.affinities.len()
+        } else {
+            self.affinities.len().min(1)
+        };
+        let facts = member.facts();
+        let mut affinities = self.affinities[..count].iter();
+        let matches = count == 0 || affinities.any(|affinity| affinity.matches(&facts));
+        (!matches).then_some(Refusal::OutsideAffinity)
+    }
+
+    fn spread(&self, member: &'a Member) -> Option<Refusal<'a>> {
+        let spec = &member.cluster.spec;
+        let lacks = |field: &&str| match *field {
+            "provider" => spec.provider.is_empty().then_some("provider"),
+            "region" => spec.region.is_empty().then_some("region"),
+            "zone" => spec.zones.is_empty().then_some("zones"),
+            _ => None,
+        };
+        self.spread_by.iter().find_map(lacks).map(Refusal::Lacks)
+    }
+
+    fn eviction(&self, member: &'a Member) -> Option<Refusal<'a>> {
+        let evicting = self.evicting.binary_search(&member.name()).is_ok();
+        evicting.then_some(Refusal::Evicting)
+    }
+
+    fn peers_together(&self, member: &'a Member) -> Option<Refusal<'a>> {
+        let open = self.world.peers.all_on(member.name()) || self.is_target(member);
+        (!open).then_some(Refusal::PeersElsewhere)
+    }
+
+    fn peers_apart(&self, member: &'a Member) -> Option<Refusal<'a>> {
+        let closed = self.world.peers.any_on(member.name()) && !self.is_target(member);
+        closed.then_some(Refusal::PeerHere)
+    }
+
+    /// The overflow tier of a cluster: 0 within the affinity itself.
+    fn tier(&self, member: &Member) -> usize {
+        if !self.has_tiers {
+            return 0;
+        }
+        let facts = member.facts();
+        let mut tiers = self.affinities.iter();
+        tiers.position(|a| a.matches(&facts)).unwrap_or(NO_TIER)
+    }
+}
+
+/// The term that is tried; an affinity without a name goes before it.
+pub(crate) fn term_in_force<'a>(request: &Request<'a>) -> Option<&'a AffinityTerm> {
+    let named = request.placement.cluster_affinity.is_none();
+    request.term.filter(|_| named)
 }
 
 fn untolerated<'a>(taints: &'a [Taint], tolerations: &[Toleration]) -> Option<&'a Taint> {
@@ -144,17 +281,4 @@ fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
         _ => false,
     };
     effect && key && value
-}
-
-/// The overflow tier of a cluster: 0 within the affinity itself.
-pub(crate) fn tier(term: Option<&AffinityTerm>, member: &Member) -> usize {
-    let Some(term) = term.filter(|t| !t.overflow_affinities.is_empty()) else {
-        return 0;
-    };
-    let tiers =
-        std::iter::once(&term.affinity).chain(term.overflow_affinities.iter().map(|o| &o.affinity));
-    tiers
-        .into_iter()
-        .position(|a| a.matcher().matches(&member.facts()))
-        .unwrap_or(NO_TIER)
 }

@@ -1,20 +1,42 @@
 //! The decision: which clusters, and how many replicas on each. Pure.
 //!
-//! [`Request`] + [`Snapshot`] ──filter──► feasible ──score, select──► chosen ──divide──► target clusters
+//! [`Request`] + [`World`] ──filter──► feasible ──score, select──► chosen ──divide──► target clusters
+//!
+//! What every stage found is kept in the [`Decision`], so that a [`Trace`] can be told
+//! by whoever wants one, and costs nothing where nobody does.
 //!
 //! Source of the rules: Karmada's `pkg/scheduler/core` and `framework/plugins`.
 
+mod demand;
 mod divide;
 mod estimate;
 mod filter;
+pub mod ledger;
+mod models;
+pub mod peers;
+mod rules;
 mod select;
 mod snapshot;
+mod trace;
 pub mod webster;
+
+use std::cmp::Ordering;
 
 use openapi::karmada::placement::{AffinityTerm, Placement};
 use openapi::karmada::{BindingSpec, TargetCluster};
+use serde::Serialize;
 
+use divide::Division;
+use filter::{Filter, Filtered};
+use ledger::Assumed;
+use peers::Peers;
+use select::Selection;
+
+pub use divide::Mode;
+pub use estimate::Source;
+pub use rules::{Plugin, Plugins, Rules, UnknownPlugin};
 pub use snapshot::{Member, Snapshot};
+pub use trace::{ClusterTrace, RegionTrace, Trace, Verdict};
 
 /// What is asked: a binding's spec with the affinity term to try, if it has terms.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +46,29 @@ pub struct Request<'a> {
     pub term: Option<&'a AffinityTerm>,
     /// Forget where replicas are: a reschedule was asked for.
     pub fresh: bool,
+}
+
+/// What the answer depends on beside the request.
+#[derive(Clone, Copy, Debug)]
+pub struct World<'a> {
+    pub snapshot: &'a Snapshot,
+    pub rules: Rules,
+    /// What the others of its groups leave open.
+    pub peers: &'a Peers,
+    /// Room that was given and is not yet seen as taken.
+    pub assumed: Assumed<'a>,
+}
+
+impl<'a> World<'a> {
+    /// Clusters alone.
+    pub fn of(snapshot: &'a Snapshot) -> Self {
+        Self {
+            snapshot,
+            rules: snapshot.rules(),
+            peers: Peers::NONE,
+            assumed: Assumed::NOTHING,
+        }
+    }
 }
 
 /// Why there is no result, by what the caller does next.
@@ -40,6 +85,47 @@ pub enum Failure {
     Error(String),
 }
 
+impl Failure {
+    fn while_doing(self, what: &str) -> Self {
+        let told = |why| format!("failed to {what}: {why}");
+        match self {
+            Self::NoFit(why) => Self::NoFit(why),
+            Self::Unschedulable(why) => Self::Unschedulable(told(why)),
+            Self::Error(why) => Self::Error(told(why)),
+        }
+    }
+}
+
+/// What a cluster has by the binding's last result.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target {
+    pub(crate) replicas: i64,
+    /// Its place in the list.
+    pub(crate) place: usize,
+}
+
+/// The binding's last result, by cluster.
+#[derive(Debug)]
+pub(crate) struct Targets<'a>(Vec<(&'a str, Target)>);
+
+impl<'a> Targets<'a> {
+    fn of(spec: &'a BindingSpec) -> Self {
+        let targets = spec.clusters.iter().enumerate().map(|(place, target)| {
+            let replicas = target.replicas;
+            (target.name.as_str(), Target { replicas, place })
+        });
+        let mut targets: Vec<_> = targets.collect();
+        targets.sort_by_key(|(name, _)| *name);
+        targets.dedup_by_key(|(name, _)| *name);
+        Self(targets)
+    }
+
+    pub(crate) fn get(&self, cluster: &str) -> Option<Target> {
+        let at = self.0.binary_search_by(|(name, _)| (*name).cmp(cluster));
+        Some(self.0[at.ok()?].1)
+    }
+}
+
 /// A cluster on its way through the stages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate<'a> {
@@ -49,13 +135,23 @@ pub(crate) struct Candidate<'a> {
     pub(crate) allocatable: i64,
     /// That, and what is here already.
     pub(crate) available: i64,
+    /// What the estimate of room rests on.
+    pub(crate) source: Source,
+    pub(crate) target: Option<Target>,
     /// Rank of the overflow tier; 0 for the affinity itself.
     pub(crate) tier: usize,
 }
 
+/// Best first.
+pub(crate) fn order(a: &Candidate<'_>, b: &Candidate<'_>) -> Ordering {
+    let key = |c: &Candidate<'_>| (c.tier, -c.score, -c.available);
+    let names = || a.member.name().cmp(b.member.name());
+    key(a).cmp(&key(b)).then_with(names)
+}
+
 /// How replicas are divided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Strategy {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Strategy {
     Duplicated,
     StaticWeight,
     Aggregated,
@@ -63,21 +159,55 @@ pub(crate) enum Strategy {
 }
 
 impl Strategy {
-    pub(crate) fn of(placement: &Placement) -> Self {
-        let Some(scheduling) = &placement.replica_scheduling else {
-            return Self::Duplicated;
-        };
-        if scheduling.replica_scheduling_type == "Duplicated" {
-            return Self::Duplicated;
+    /// `None`: the placement asks for something that there is not.
+    pub(crate) fn of(placement: &Placement) -> Option<Self> {
+        if is_duplicated(placement) {
+            return Some(Self::Duplicated);
         }
-        if scheduling.replica_division_preference == "Aggregated" {
-            return Self::Aggregated;
+        let scheduling = placement.replica_scheduling.as_ref()?;
+        let preference = scheduling.replica_division_preference.as_str();
+        if scheduling.replica_scheduling_type != "Divided" {
+            return None;
         }
-        match &scheduling.weight_preference {
-            Some(weights) if !weights.dynamic_weight.is_empty() => Self::DynamicWeight,
-            _ => Self::StaticWeight,
+        let weights = scheduling.weight_preference.as_ref();
+        match preference {
+            "Aggregated" => Some(Self::Aggregated),
+            "Weighted" if weights.is_some_and(|w| !w.dynamic_weight.is_empty()) => {
+                Some(Self::DynamicWeight)
+            }
+            "Weighted" => Some(Self::StaticWeight),
+            _ => None,
         }
     }
+}
+
+pub(crate) fn is_duplicated(placement: &Placement) -> bool {
+    let scheduling = placement.replica_scheduling.as_ref();
+    scheduling.is_none_or(|s| s.replica_scheduling_type == "Duplicated")
+}
+
+fn unsupported(placement: &Placement) -> Failure {
+    let scheduling = placement.replica_scheduling.as_ref();
+    let of = |get: fn(&openapi::karmada::placement::ReplicaScheduling) -> &String| {
+        scheduling.map_or("", |s| get(s).as_str())
+    };
+    let kind = of(|s| &s.replica_scheduling_type);
+    let preference = of(|s| &s.replica_division_preference);
+    Failure::Error(format!(
+        "unsupported replica scheduling strategy, replicaSchedulingType: {kind}, \
+         replicaDivisionPreference: {preference}, please try another scheduling strategy"
+    ))
+}
+
+/// Whether the components of a workload are placed as a whole: they have to go to
+/// exactly one cluster.
+pub(crate) fn places_sets(request: &Request<'_>, rules: Rules) -> bool {
+    let one = request
+        .placement
+        .spread_constraints
+        .iter()
+        .any(|c| c.spread_by_field == "cluster" && c.min_groups == 1 && c.max_groups == 1);
+    rules.component_sets && !request.spec.components.is_empty() && one
 }
 
 /// The steps of a decision, in their order.
@@ -89,64 +219,110 @@ pub enum Step {
     AssignReplicas,
 }
 
-/// Decides where a binding's resource goes.
-pub fn schedule(request: &Request<'_>, snapshot: &Snapshot) -> Result<Vec<TargetCluster>, Failure> {
-    schedule_in_steps(request, snapshot, &mut |_, _| {})
+/// What came out, and what every stage found on the way.
+pub struct Decision<'a> {
+    request: Request<'a>,
+    world: World<'a>,
+    filtered: Filtered<'a>,
+    /// Best first.
+    candidates: Vec<Candidate<'a>>,
+    selection: Selection<'a>,
+    division: Division<'a>,
+    failure: Option<Failure>,
 }
 
-/// [`schedule`]; `ended` hears of each step when it is over, and whether it gave a
-/// result.
-pub fn schedule_in_steps(
-    request: &Request<'_>,
-    snapshot: &Snapshot,
-    ended: &mut dyn FnMut(Step, bool),
-) -> Result<Vec<TargetCluster>, Failure> {
-    let feasible = filter::filter(request, snapshot);
-    ended(Step::Filter, feasible.is_ok());
-    let feasible = feasible?;
-    let strategy = Strategy::of(request.placement);
-    let mut candidates: Vec<Candidate<'_>> = feasible
-        .into_iter()
-        .map(|member| {
-            let current = request
-                .spec
-                .clusters
-                .iter()
-                .find(|t| t.name == member.name());
-            let allocatable = estimate::available(request.spec, &member.cluster);
-            Candidate {
-                member,
-                score: if current.is_some() { 100 } else { 0 },
-                allocatable,
-                available: allocatable.saturating_add(current.map_or(0, |t| t.replicas)),
-                tier: filter::tier(request.term, member),
-            }
-        })
-        .collect();
-    candidates.sort_by(|a, b| {
-        let key = |c: &Candidate<'_>| (c.tier, -c.score, -c.available);
-        key(a)
-            .cmp(&key(b))
-            .then_with(|| a.member.name().cmp(b.member.name()))
-    });
-    ended(Step::Score, true);
-    let chosen = select::select(request, strategy, candidates);
-    ended(Step::Select, chosen.is_ok());
-    let chosen = chosen.map_err(|e| e.while_doing("select clusters"))?;
-    let divided = divide::divide(request, strategy, &chosen);
-    ended(Step::AssignReplicas, divided.is_ok());
-    divided.map_err(|e| e.while_doing("assign replicas"))
-}
-
-impl Failure {
-    fn while_doing(self, what: &str) -> Self {
-        let told = |why| format!("failed to {what}: {why}");
-        match self {
-            Self::NoFit(why) => Self::NoFit(why),
-            Self::Unschedulable(why) => Self::Unschedulable(told(why)),
-            Self::Error(why) => Self::Error(told(why)),
-        }
+impl Decision<'_> {
+    /// The target clusters; none after a failure.
+    pub fn targets(&self) -> Vec<TargetCluster> {
+        self.division.targets(self.request.spec)
     }
+
+    /// Why there is no result.
+    pub fn failure(&self) -> Option<&Failure> {
+        self.failure.as_ref()
+    }
+}
+
+/// Decides where a binding's resource goes.
+pub fn schedule(request: &Request<'_>, world: &World<'_>) -> Result<Vec<TargetCluster>, Failure> {
+    let decision = decide(request, world, &mut |_, _| {});
+    match decision.failure {
+        None => Ok(decision.targets()),
+        Some(failure) => Err(failure),
+    }
+}
+
+/// [`schedule`], with all that was found; `ended` hears of each step when it is over,
+/// and whether it gave a result.
+pub fn decide<'a>(
+    request: &Request<'a>,
+    world: &World<'a>,
+    ended: &mut dyn FnMut(Step, bool),
+) -> Decision<'a> {
+    let mut decision = Decision {
+        request: *request,
+        world: *world,
+        filtered: Filtered::default(),
+        candidates: Vec::new(),
+        selection: Selection::default(),
+        division: Division::default(),
+        failure: None,
+    };
+    decision.failure = decision.run(ended).err();
+    decision
+}
+
+impl Decision<'_> {
+    fn run(&mut self, ended: &mut dyn FnMut(Step, bool)) -> Result<(), Failure> {
+        let (request, world) = (self.request, self.world);
+        let targets = Targets::of(request.spec);
+        self.filtered = Filter::new(&request, &world, &targets).run();
+        let fits = !self.filtered.passed.is_empty();
+        ended(Step::Filter, fits);
+        if !fits {
+            return Err(self.filtered.failure());
+        }
+        let strategy = Strategy::of(request.placement);
+        let sets = places_sets(&request, world.rules);
+        self.candidates = scored(&request, &world, sets, &targets, &self.filtered);
+        ended(Step::Score, true);
+        let selection = select::select(&request, strategy, sets, &self.candidates);
+        ended(Step::Select, selection.is_ok());
+        self.selection = selection.map_err(|e| e.while_doing("select clusters"))?;
+        let division = divide::divide(&request, &world, strategy, &self.selection.chosen);
+        ended(Step::AssignReplicas, division.is_ok());
+        self.division = division.map_err(|e| e.while_doing("assign replicas"))?;
+        Ok(())
+    }
+}
+
+/// The feasible clusters with their scores and their room, best first.
+fn scored<'a>(
+    request: &Request<'_>,
+    world: &World<'_>,
+    sets: bool,
+    targets: &Targets<'_>,
+    filtered: &Filtered<'a>,
+) -> Vec<Candidate<'a>> {
+    let estimator = estimate::Estimator::new(request.spec, sets, world);
+    let locality = world.rules.plugins.has(Plugin::ClusterLocality);
+    let candidate = |passed: &filter::Passed<'a>| {
+        let target = targets.get(passed.member.name());
+        let (allocatable, source) = estimator.available(passed.member);
+        Candidate {
+            member: passed.member,
+            score: if locality && target.is_some() { 100 } else { 0 },
+            allocatable,
+            available: allocatable + target.map_or(0, |t| t.replicas),
+            source,
+            target,
+            tier: passed.tier,
+        }
+    };
+    let mut candidates: Vec<Candidate<'a>> = filtered.passed.iter().map(candidate).collect();
+    // They come in the order of their names, and equals keep it.
+    candidates.sort_by_key(|c| (c.tier, -c.score, -c.available));
+    candidates
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use client::fake::FakeApi;
 use machinery::time::SystemClock;
-use serde_json::json;
+use openapi::karmada::labels;
+use serde_json::{Value, json};
 
 use super::*;
 

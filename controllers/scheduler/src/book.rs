@@ -1,0 +1,147 @@
+//! What was decided and is not yet seen by whoever decides next: the room that was
+//! given, and where bindings of a group went.
+//!
+//! Enters: decisions as they are made, the fate of their writes, changes of bindings.
+//! Leaves: the part of the [`World`](crate::core::World) that is not clusters.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use machinery::Object;
+use openapi::karmada::binding::AffinityGroups;
+use openapi::karmada::{Binding, BindingSpec, TargetCluster};
+
+use crate::core::Rules;
+use crate::core::ledger::{Assumption, Ledger};
+use crate::core::peers::{Peer, Peers};
+
+/// Keys are `namespace/name`.
+#[derive(Debug, Default)]
+pub(crate) struct Book {
+    pub(crate) ledger: Ledger,
+    results: HashMap<String, Given>,
+}
+
+/// A result that the copy of the binding does not tell yet.
+#[derive(Clone, Debug)]
+struct Given {
+    clusters: Vec<String>,
+    /// That of the binding with this result; `None` while it is being written.
+    revision: Option<u64>,
+}
+
+/// What an entry replaced.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    room: Option<Assumption>,
+    result: Option<Given>,
+}
+
+impl Book {
+    /// Enters a result that is about to be written.
+    pub(crate) fn enter(
+        &mut self,
+        key: &str,
+        spec: &BindingSpec,
+        targets: &[TargetCluster],
+        rules: Rules,
+        now: Instant,
+    ) -> Entry {
+        let room = rules
+            .reserve
+            .then(|| self.ledger.assume(key, spec, targets, now));
+        let result = if rules.looks_at_peers() && spec.workload_affinity_groups.is_some() {
+            let given = Given {
+                clusters: targets.iter().map(|t| t.name.clone()).collect(),
+                revision: None,
+            };
+            self.results.insert(key.to_owned(), given)
+        } else {
+            None
+        };
+        Entry { room, result }
+    }
+
+    /// The result was written, as this revision of the binding; `seen` is that of
+    /// its copy.
+    pub(crate) fn written(&mut self, key: &str, revision: u64, seen: u64) {
+        if seen >= revision {
+            self.results.remove(key);
+        } else if let Some(given) = self.results.get_mut(key) {
+            given.revision = Some(revision);
+        }
+    }
+
+    /// The result could not be written.
+    pub(crate) fn undo(&mut self, key: &str, entry: Entry) {
+        if let Some(room) = entry.room {
+            self.ledger.restore(key, room);
+        }
+        match entry.result {
+            Some(given) => drop(self.results.insert(key.to_owned(), given)),
+            None => drop(self.results.remove(key)),
+        }
+    }
+
+    /// The copy of a binding changed.
+    pub(crate) fn changed(&mut self, key: &str, old: &Binding, new: &Binding, revision: u64) {
+        let seen = |given: &Given| given.revision.is_some_and(|written| written <= revision);
+        if self.results.get(key).is_some_and(seen) {
+            self.results.remove(key);
+        }
+        let healthy = |of: &Binding, cluster: &str| {
+            let items = &of.status.aggregated_status;
+            let mut items = items.iter().filter(|i| i.cluster_name == cluster);
+            items.any(|i| i.health == "Healthy")
+        };
+        for item in &new.status.aggregated_status {
+            let cluster = item.cluster_name.as_str();
+            if healthy(new, cluster) && !healthy(old, cluster) {
+                self.ledger.release(key, cluster);
+            }
+        }
+    }
+
+    /// A binding is gone.
+    pub(crate) fn gone(&mut self, key: &str) {
+        self.results.remove(key);
+        self.ledger.forget(key);
+    }
+
+    /// Where the others of a binding's groups are, `others` being copies of all that
+    /// share a group.
+    pub(crate) fn peers(
+        &self,
+        own: &Object,
+        groups: Option<&AffinityGroups>,
+        others: &[Object],
+    ) -> Peers {
+        let own = Peer {
+            namespace: own.namespace(),
+            name: own.name(),
+            groups,
+        };
+        let views: Vec<_> = others
+            .iter()
+            .filter_map(|object| Some((object, object.view::<Binding>().ok()?)))
+            .collect();
+        let all = views.iter().map(|(object, binding)| {
+            let peer = Peer {
+                namespace: object.namespace(),
+                name: object.name(),
+                groups: binding.spec.workload_affinity_groups.as_ref(),
+            };
+            let newer = |given: &&Given| given.revision.is_none_or(|r| r > object.revision());
+            let given = self.results.get(&object.head().key()).filter(newer);
+            let clusters: Vec<&str> = match given {
+                Some(given) => given.clusters.iter().map(String::as_str).collect(),
+                None => {
+                    let clusters = binding.spec.clusters.iter();
+                    clusters.map(|t| t.name.as_str()).collect()
+                }
+            };
+            (peer, clusters)
+        });
+        Peers::new(own, all)
+    }
+}

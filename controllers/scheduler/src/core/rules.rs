@@ -1,0 +1,191 @@
+//! The rules in force: which plugins take part, and which optional behaviour is on.
+//!
+//! Enters: `--plugins` and feature gates. Leaves: a small value that every decision
+//! is given. Source: Karmada's `pkg/scheduler/framework/plugins/registry.go` and
+//! `framework/runtime/registry.go`.
+
+use openapi::karmada::{FeatureGates, Gate};
+use serde::Serialize;
+
+/// A rule by which clusters are filtered or scored, under Karmada's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Plugin {
+    APIEnablement,
+    TaintToleration,
+    ClusterAffinity,
+    SpreadConstraint,
+    ClusterEviction,
+    ClusterLocality,
+    WorkloadAffinity,
+    WorkloadAntiAffinity,
+}
+
+impl Plugin {
+    pub const ALL: [Self; 8] = [
+        Self::APIEnablement,
+        Self::TaintToleration,
+        Self::ClusterAffinity,
+        Self::SpreadConstraint,
+        Self::ClusterEviction,
+        Self::ClusterLocality,
+        Self::WorkloadAffinity,
+        Self::WorkloadAntiAffinity,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::APIEnablement => "APIEnablement",
+            Self::TaintToleration => "TaintToleration",
+            Self::ClusterAffinity => "ClusterAffinity",
+            Self::SpreadConstraint => "SpreadConstraint",
+            Self::ClusterEviction => "ClusterEviction",
+            Self::ClusterLocality => "ClusterLocality",
+            Self::WorkloadAffinity => "WorkloadAffinity",
+            Self::WorkloadAntiAffinity => "WorkloadAntiAffinity",
+        }
+    }
+}
+
+/// A name in `--plugins` that is no plugin.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no scheduler plugin is named {name:?}; there are {}", known())]
+pub struct UnknownPlugin {
+    name: String,
+}
+
+fn known() -> String {
+    Plugin::ALL.map(Plugin::name).join(", ")
+}
+
+/// The plugins that take part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plugins(u8);
+
+impl Default for Plugins {
+    fn default() -> Self {
+        Self(u8::MAX)
+    }
+}
+
+impl Plugins {
+    /// `*` stands for all, wherever it is written; a name adds, `-name` takes away
+    /// what came before it.
+    pub fn named<S: AsRef<str>>(names: &[S]) -> Result<Self, UnknownPlugin> {
+        let names = || names.iter().map(|name| name.as_ref().trim());
+        let mut bits = if names().any(|name| name == "*") {
+            u8::MAX
+        } else {
+            0
+        };
+        for name in names().filter(|name| !name.is_empty() && *name != "*") {
+            let (plain, add) = match name.strip_prefix('-') {
+                Some(plain) => (plain, false),
+                None => (name, true),
+            };
+            let plugin = Plugin::ALL.iter().find(|plugin| plugin.name() == plain);
+            let plugin = plugin.ok_or_else(|| UnknownPlugin { name: plain.into() })?;
+            let bit = 1 << *plugin as u8;
+            bits = if add { bits | bit } else { bits & !bit };
+        }
+        Ok(Self(bits))
+    }
+
+    pub fn has(self, plugin: Plugin) -> bool {
+        self.0 & 1 << plugin as u8 != 0
+    }
+
+    fn without(self, plugin: Plugin) -> Self {
+        Self(self.0 & !(1 << plugin as u8))
+    }
+}
+
+/// What holds for every decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules {
+    pub plugins: Plugins,
+    /// Room is estimated by grades of nodes, where a cluster tells them.
+    pub resource_models: bool,
+    /// Workloads of several components are placed as a whole.
+    pub component_sets: bool,
+    /// Room that was just given is not given again.
+    pub reserve: bool,
+    /// Chosen clusters that get no replicas get the object all the same.
+    pub empty_workloads: bool,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self::new(FeatureGates::default(), Plugins::default(), false)
+    }
+}
+
+impl Rules {
+    pub fn new(gates: FeatureGates, plugins: Plugins, empty_workloads: bool) -> Self {
+        let plugins = if gates.is_on(Gate::WorkloadAffinity) {
+            plugins
+        } else {
+            plugins
+                .without(Plugin::WorkloadAffinity)
+                .without(Plugin::WorkloadAntiAffinity)
+        };
+        Self {
+            plugins,
+            resource_models: gates.is_on(Gate::CustomizedClusterResourceModeling),
+            component_sets: gates.is_on(Gate::MultiplePodTemplatesScheduling),
+            reserve: gates.is_on(Gate::SchedulingOvercommitProtection),
+            empty_workloads,
+        }
+    }
+
+    /// Whether other bindings of a group matter.
+    pub fn looks_at_peers(self) -> bool {
+        self.plugins.has(Plugin::WorkloadAffinity) || self.plugins.has(Plugin::WorkloadAntiAffinity)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plugins_are_added_and_taken_away_by_name() {
+        use Plugin::{APIEnablement, ClusterLocality, TaintToleration};
+        for (names, has, has_not) in [
+            (&["*"] as &[&str], Some(TaintToleration), None),
+            (
+                &["*", "-TaintToleration"],
+                Some(APIEnablement),
+                Some(TaintToleration),
+            ),
+            (
+                &["-TaintToleration", "*"],
+                Some(APIEnablement),
+                Some(TaintToleration),
+            ),
+            (
+                &["ClusterLocality"],
+                Some(ClusterLocality),
+                Some(APIEnablement),
+            ),
+            (&["-ClusterLocality"], None, Some(APIEnablement)),
+            (
+                &["APIEnablement", "-APIEnablement"],
+                None,
+                Some(APIEnablement),
+            ),
+        ] {
+            let plugins = Plugins::named(names).unwrap();
+            assert!(has.is_none_or(|p| plugins.has(p)), "{names:?}");
+            assert!(!has_not.is_some_and(|p| plugins.has(p)), "{names:?}");
+        }
+        let refused = Plugins::named(&["*", "-Taints"]).unwrap_err();
+        assert!(refused.to_string().contains("\"Taints\""), "{refused}");
+    }
+
+    #[test]
+    fn groups_of_workloads_matter_behind_their_gate() {
+        assert!(!Rules::default().looks_at_peers());
+        let gates = FeatureGates::default().with(Gate::WorkloadAffinity, true);
+        assert!(Rules::new(gates, Plugins::default(), false).looks_at_peers());
+    }
+}

@@ -1,0 +1,46 @@
+//! So many clusters, wherever they are (Karmada's `select_clusters_by_cluster.go`).
+
+use openapi::karmada::placement::SpreadConstraint;
+
+use super::{Candidate, Failure, bounds};
+
+/// Takes the best; while they lack room for `need`, the last ones are swapped for
+/// those of the rest that have the most.
+pub(super) fn choose<'a>(
+    constraint: &SpreadConstraint,
+    need: Option<i64>,
+    candidates: Vec<Candidate<'a>>,
+) -> Result<Vec<Candidate<'a>>, Failure> {
+    let total = candidates.len();
+    let (least, most) = bounds(constraint);
+    if total < least {
+        return Err(Failure::Error(
+            "the number of feasible clusters is less than spreadConstraint.MinGroups".into(),
+        ));
+    }
+    let mut chosen = candidates;
+    let mut rest = chosen.split_off(total.min(most));
+    let Some(need) = need else { return Ok(chosen) };
+    let mut room: i64 = chosen.iter().map(|c| c.available).sum();
+    for place in chosen.iter_mut().rev() {
+        if room >= need {
+            break;
+        }
+        let roomier = rest
+            .iter_mut()
+            .rev()
+            .max_by_key(|other| other.available)
+            .filter(|other| other.available > place.available);
+        if let Some(other) = roomier {
+            room += other.available - place.available;
+            std::mem::swap(place, other);
+        }
+    }
+    if room >= need {
+        return Ok(chosen);
+    }
+    Err(Failure::Error(format!(
+        "no enough resource when selecting {} clusters",
+        chosen.len()
+    )))
+}

@@ -1,0 +1,105 @@
+//! So many regions, and so many clusters of them (Karmada's
+//! `select_clusters_by_region.go` and `group_clusters.go`).
+
+use std::collections::BTreeMap;
+
+use openapi::karmada::placement::SpreadConstraint;
+
+use super::sets::{Unit, best_set};
+use super::{Candidate, Failure, Region, Request, Selection, bounds};
+use crate::core::{is_duplicated, order};
+
+/// The worth of a replica, or a cluster, beside which scores of clusters only break
+/// ties.
+const WEIGHT_UNIT: i64 = 1000;
+
+/// The best cluster of each chosen region, and then the best of what is left of them.
+pub(super) fn choose<'a>(
+    request: &Request<'_>,
+    by_region: &SpreadConstraint,
+    by_cluster: Option<&SpreadConstraint>,
+    candidates: &[Candidate<'a>],
+) -> Result<Selection<'a>, Failure> {
+    let mut regions: BTreeMap<&'a str, Vec<Candidate<'a>>> = BTreeMap::new();
+    for candidate in candidates {
+        let region = candidate.member.cluster.spec.region.as_str();
+        if !region.is_empty() {
+            regions.entry(region).or_default().push(*candidate);
+        }
+    }
+    let (least, most) = bounds(by_region);
+    if regions.len() < least {
+        return Err(Failure::Error(
+            "the number of feasible region is less than spreadConstraint.MinGroups".into(),
+        ));
+    }
+    let (least_clusters, most_clusters) = by_cluster.map_or((0, 0), bounds);
+    let units: Vec<Unit<'a>> = regions
+        .iter()
+        .map(|(name, clusters)| Unit {
+            name,
+            value: clusters.len(),
+            weight: score(request, least, least_clusters, clusters),
+        })
+        .collect();
+    let Some(chosen) = best_set(&units, least, most, least_clusters) else {
+        return Err(Failure::Error(
+            "the number of clusters is less than the cluster spreadConstraint.MinGroups".into(),
+        ));
+    };
+    let clusters: Vec<&Vec<Candidate<'a>>> = regions.values().collect();
+    let chosen_regions = || chosen.iter().map(|at| clusters[*at]);
+    let mut taken: Vec<Candidate<'a>> = chosen_regions().map(|of| of[0]).collect();
+    let mut rest: Vec<Candidate<'a>> = chosen_regions().flat_map(|of| &of[1..]).copied().collect();
+    rest.sort_by(order);
+    let more = most_clusters.saturating_sub(taken.len());
+    taken.extend(rest.into_iter().take(more));
+    let regions = units.iter().enumerate().map(|(at, unit)| Region {
+        name: unit.name,
+        clusters: unit.value,
+        score: unit.weight,
+        chosen: chosen.contains(&at),
+    });
+    Ok(Selection {
+        chosen: taken,
+        regions: regions.collect(),
+    })
+}
+
+/// How well a region, with its clusters in order, serves the workload.
+fn score(
+    request: &Request<'_>,
+    least_regions: usize,
+    least_clusters: usize,
+    clusters: &[Candidate<'_>],
+) -> i64 {
+    let replicas = request.spec.replicas;
+    if is_duplicated(request.placement) {
+        let fitting = || clusters.iter().filter(|c| c.available >= replicas);
+        let count = fitting().count() as i64;
+        let sum: i64 = fitting().map(|c| c.score).sum();
+        return if count == 0 {
+            0
+        } else {
+            count * WEIGHT_UNIT + sum / count
+        };
+    }
+    let regions = least_regions.max(1) as i64;
+    let share = (replicas + regions - 1) / regions;
+    let enough = least_clusters.max(least_regions);
+    let (mut room, mut sum, mut used) = (0_i64, 0_i64, 0_usize);
+    for cluster in clusters {
+        room += cluster.available;
+        sum += cluster.score;
+        used += 1;
+        if used >= enough && room >= share {
+            break;
+        }
+    }
+    let (worth, among) = if room < share {
+        (room, clusters.len())
+    } else {
+        (share, used)
+    };
+    worth * WEIGHT_UNIT + sum / among.max(1) as i64
+}

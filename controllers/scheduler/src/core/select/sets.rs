@@ -1,0 +1,297 @@
+//! The best set of groups: enough of them, with enough clusters, of the greatest
+//! worth.
+//!
+//! Enters: groups with their number of clusters and their worth; bounds. Leaves: the
+//! chosen ones, worthiest first. Karmada (`select_groups.go`) walks through all sets
+//! depth first; the answer here is the same, but the time is that of a knapsack:
+//! groups × size of a set × clusters wanted.
+//!
+//! What the walk amounts to: groups stand in a row by (clusters, worth descending,
+//! name). A set is a *candidate* when it satisfies the bounds and does not without
+//! its last one in the row. The candidate of the greatest worth wins, then that of
+//! the most clusters, then the first in the order of the row; and if the worthiest
+//! few of its groups are a candidate by themselves, those do.
+
+use std::cmp::{Ordering, Reverse};
+
+/// A group to choose from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Unit<'a> {
+    pub(super) name: &'a str,
+    /// Its clusters; at least one.
+    pub(super) value: usize,
+    /// Its worth.
+    pub(super) weight: i64,
+}
+
+/// The indexes of the chosen groups, or nothing when no set satisfies.
+pub(super) fn best_set(
+    units: &[Unit<'_>],
+    least: usize,
+    most: usize,
+    clusters: usize,
+) -> Option<Vec<usize>> {
+    let mut row: Vec<usize> = (0..units.len()).collect();
+    row.sort_by_key(|at| {
+        let unit = &units[*at];
+        (unit.value, Reverse(unit.weight), unit.name)
+    });
+    let bounds = Bounds {
+        least: least.max(1),
+        most: most.min(units.len()),
+        clusters,
+    };
+    let mut best = bounds.best(units, &row)?;
+    best.sort_by_key(|at| (Reverse(units[*at].weight), units[*at].name));
+    let place = |at: usize| {
+        let unit = &units[at];
+        (unit.value, Reverse(unit.weight), unit.name)
+    };
+    let shortest = (bounds.least..best.len()).find(|length| {
+        let few = &best[..*length];
+        let last = few.iter().copied().max_by_key(|at| place(*at));
+        let value: usize = few.iter().map(|at| units[*at].value).sum();
+        let of_last = last.map_or(0, |at| units[at].value);
+        bounds.satisfied(*length, value) && !bounds.satisfied(*length - 1, value - of_last)
+    });
+    if let Some(length) = shortest {
+        best.truncate(length);
+    }
+    Some(best)
+}
+
+struct Bounds {
+    least: usize,
+    most: usize,
+    clusters: usize,
+}
+
+/// A set on the way: what it is worth, and by which steps it came about.
+#[derive(Clone, Copy)]
+struct Partial {
+    weight: i64,
+    value: usize,
+    /// Index of the last step plus one; 0 for the empty set.
+    last: usize,
+}
+
+/// A place in the row, and the step before it.
+struct Step {
+    place: usize,
+    before: usize,
+}
+
+/// All steps that were worth a try; sets share their beginnings.
+struct Steps(Vec<Step>);
+
+impl Steps {
+    fn places(&self, mut last: usize) -> Vec<usize> {
+        let mut places = Vec::new();
+        while let Some(step) = last.checked_sub(1).map(|at| &self.0[at]) {
+            places.push(step.place);
+            last = step.before;
+        }
+        places.reverse();
+        places
+    }
+
+    /// Whether a set, with `place` put to it, is better than another one.
+    fn better(&self, new: Partial, place: usize, old: Option<Partial>) -> bool {
+        let Some(old) = old else { return true };
+        let by_worth = (new.weight, new.value).cmp(&(old.weight, old.value));
+        match by_worth {
+            Ordering::Greater => true,
+            Ordering::Less => false,
+            Ordering::Equal => {
+                let mut places = self.places(new.last);
+                places.push(place);
+                places < self.places(old.last)
+            }
+        }
+    }
+
+    fn put(&mut self, set: Partial, place: usize) -> Partial {
+        let before = set.last;
+        self.0.push(Step { place, before });
+        Partial {
+            last: self.0.len(),
+            ..set
+        }
+    }
+}
+
+impl Bounds {
+    fn satisfied(&self, length: usize, value: usize) -> bool {
+        length >= self.least && value >= self.clusters
+    }
+
+    /// The best candidate. Of sets with as many groups and as many clusters (more
+    /// than wanted count as wanted) only the best can lead to it.
+    fn best(&self, units: &[Unit<'_>], row: &[usize]) -> Option<Vec<usize>> {
+        // Each group has a cluster, so that larger sets are satisfied.
+        let longest = self.most.min(self.least.max(self.clusters));
+        let width = self.clusters + 1;
+        let mut table: Vec<Option<Partial>> = vec![None; longest * width];
+        let empty = Partial {
+            weight: 0,
+            value: 0,
+            last: 0,
+        };
+        *table.first_mut()? = Some(empty);
+        let mut steps = Steps(Vec::new());
+        let mut found: Option<Partial> = None;
+        for (place, at) in row.iter().enumerate() {
+            let unit = &units[*at];
+            for length in (0..longest.min(place + 1)).rev() {
+                for value in 0..width {
+                    let Some(set) = table[length * width + value] else {
+                        continue;
+                    };
+                    let set = Partial {
+                        weight: set.weight + unit.weight,
+                        value: set.value + unit.value,
+                        last: set.last,
+                    };
+                    let capped = (value + unit.value).min(self.clusters);
+                    if self.satisfied(length + 1, capped) {
+                        if steps.better(set, place, found) {
+                            found = Some(steps.put(set, place));
+                        }
+                    } else if length + 1 < longest {
+                        let slot = (length + 1) * width + capped;
+                        if steps.better(set, place, table[slot]) {
+                            table[slot] = Some(steps.put(set, place));
+                        }
+                    }
+                }
+            }
+        }
+        let places = steps.places(found?.last);
+        Some(places.into_iter().map(|place| row[place]).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    type Group = (&'static str, usize, i64);
+    /// Groups; least, most, clusters; chosen.
+    type Row = (
+        &'static [Group],
+        usize,
+        usize,
+        usize,
+        Option<&'static [&'static str]>,
+    );
+
+    fn units<'a>(all: &[(&'a str, usize, i64)]) -> Vec<Unit<'a>> {
+        let unit = |(name, value, weight): &(&'a str, usize, i64)| Unit {
+            name,
+            value: *value,
+            weight: *weight,
+        };
+        all.iter().map(unit).collect()
+    }
+
+    #[test]
+    fn worth_decides_then_clusters_then_order() {
+        #[rustfmt::skip]
+        let table: &[Row] = &[
+            (&[("a", 1, 10), ("b", 1, 20), ("c", 1, 5)], 1, 1, 1, Some(&["b"])),
+            (&[("a", 1, 10), ("b", 1, 20), ("c", 1, 5)], 2, 2, 2, Some(&["b", "a"])),
+            (&[("a", 2, 10), ("b", 1, 20), ("c", 4, 5)], 1, 2, 4, Some(&["b", "c"])),
+            (&[("a", 1, 10), ("b", 1, 10), ("c", 1, 10)], 2, 2, 0, Some(&["a", "b"])),
+            (&[("a", 1, 10), ("b", 3, 10)], 1, 1, 1, Some(&["b"])),
+            (&[("a", 1, 10), ("b", 1, 20)], 1, 2, 3, None),
+            (&[("a", 1, 10)], 2, 3, 1, None),
+            (&[], 1, 1, 0, None),
+            // Depth first the search stops as soon as a set satisfies.
+            (&[("a", 2, 10), ("b", 3, 20), ("c", 4, 30)], 1, 3, 5, Some(&["c", "b"])),
+            // The worthiest of the best set suffice.
+            (&[("a", 1, 1), ("b", 2, 5), ("c", 4, 9)], 1, 2, 4, Some(&["c"])),
+        ];
+        for (groups, least, most, clusters, chosen) in table {
+            let units = units(groups);
+            let best = best_set(&units, *least, *most, *clusters);
+            let names = best.map(|best| best.iter().map(|at| units[*at].name).collect::<Vec<_>>());
+            assert_eq!(
+                names.as_deref(),
+                *chosen,
+                "{groups:?} {least}..{most} {clusters}"
+            );
+        }
+    }
+
+    /// Every set, depth first, as the search is defined.
+    fn plain(units: &[Unit<'_>], least: usize, most: usize, clusters: usize) -> Option<Vec<usize>> {
+        fn walk(
+            row: &[usize],
+            from: usize,
+            set: &mut Vec<usize>,
+            accept: &dyn Fn(&[usize]) -> bool,
+            most: usize,
+            found: &mut Vec<Vec<usize>>,
+        ) {
+            if accept(set) {
+                found.push(set.clone());
+                return;
+            }
+            if set.len() >= most {
+                return;
+            }
+            for place in from..row.len() {
+                set.push(row[place]);
+                walk(row, place + 1, set, accept, most, found);
+                set.pop();
+            }
+        }
+        let mut row: Vec<usize> = (0..units.len()).collect();
+        row.sort_by_key(|at| (units[*at].value, -units[*at].weight, units[*at].name));
+        let accept = |set: &[usize]| {
+            let value: usize = set.iter().map(|at| units[*at].value).sum();
+            value >= clusters && (least..=most).contains(&set.len())
+        };
+        let mut found = Vec::new();
+        walk(&row, 0, &mut Vec::new(), &accept, most, &mut found);
+        for set in &mut found {
+            set.sort_by_key(|at| (-units[*at].weight, units[*at].name));
+        }
+        let sum = |set: &Vec<usize>| {
+            let weight: i64 = set.iter().map(|at| units[*at].weight).sum();
+            let value: usize = set.iter().map(|at| units[*at].value).sum();
+            (Reverse(weight), Reverse(value))
+        };
+        found.sort_by_key(sum);
+        let mut last = found.first()?.clone();
+        for set in &found[1..] {
+            if set.len() < last.len() && last.starts_with(set) {
+                last.clone_from(set);
+            }
+        }
+        Some(last)
+    }
+
+    proptest! {
+        #[test]
+        fn the_short_cut_changes_nothing(
+            groups in prop::collection::vec((1_usize..6, 0_i64..4), 0..9),
+            least in 1_usize..5,
+            more in 0_usize..5,
+            clusters in 0_usize..14,
+        ) {
+            let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
+            let units: Vec<Unit<'_>> = groups
+                .iter()
+                .zip(names)
+                .map(|((value, weight), name)| Unit { name, value: *value, weight: *weight })
+                .collect();
+            let most = least + more;
+            prop_assert_eq!(
+                best_set(&units, least, most, clusters),
+                plain(&units, least, most, clusters)
+            );
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! What holds whatever the clusters and the placement are.
+
+use machinery::Object;
+use openapi::karmada::{BindingSpec, Placement, TargetCluster};
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::super::{Failure, Request, Snapshot, World, decide, is_duplicated, schedule};
+use super::cluster;
+use super::table::placement;
+
+const PLACEMENTS: [&str; 12] = [
+    "dup",
+    "dup spread:cluster:1-3",
+    "dup spread:region:1-2 spread:cluster:1-4",
+    "even",
+    "static:c0=1,c1=2,c2+c3=3",
+    "dyn",
+    "agg",
+    "dyn spread:cluster:1-3",
+    "agg spread:cluster:2-4",
+    "dyn spread:region:2-2 spread:cluster:2-5",
+    "agg not:c1",
+    "dyn not:c0,c2 spread:cluster:1-2",
+];
+
+/// A cluster in numbers: pods, region, whether it is tainted.
+type Sketch = (i64, u8, bool);
+
+#[derive(Clone, Debug)]
+struct Scene {
+    clusters: Vec<Sketch>,
+    placement: &'static str,
+    replicas: i64,
+    at: Vec<(usize, i64)>,
+    evicting: Option<usize>,
+}
+
+fn scene() -> impl Strategy<Value = Scene> {
+    let sketch = (0_i64..40, 0_u8..4, prop::bool::weighted(0.2));
+    (
+        prop::collection::vec(sketch, 1..10),
+        prop::sample::select(&PLACEMENTS[..]),
+        0_i64..60,
+        prop::collection::vec((0_usize..10, 1_i64..20), 0..4),
+        prop::option::of(0_usize..10),
+    )
+        .prop_map(|(clusters, placement, replicas, mut at, evicting)| {
+            at.sort_unstable();
+            at.dedup_by_key(|(n, _)| *n);
+            Scene {
+                clusters,
+                placement,
+                replicas,
+                at,
+                evicting,
+            }
+        })
+}
+
+impl Scene {
+    fn member(&self, at: usize, used: &[TargetCluster]) -> Object {
+        let (pods, region, tainted) = self.clusters[at];
+        let name = format!("c{at}");
+        let taint = json!({"key": "k", "effect": "NoSchedule"});
+        let taints = if tainted { json!([taint]) } else { json!([]) };
+        let used = used
+            .iter()
+            .find(|t| t.name == name)
+            .map_or(0, |t| t.replicas);
+        let more = json!({
+            "spec": {"region": format!("r{region}"), "taints": taints},
+            "status": {"resourceSummary": {"allocated": {"pods": used}}},
+        });
+        cluster(&name, pods, more)
+    }
+
+    fn snapshot(&self, used: &[TargetCluster]) -> Snapshot {
+        Snapshot::new((0..self.clusters.len()).map(|at| self.member(at, used)))
+    }
+
+    fn spec(&self) -> BindingSpec {
+        let mut spec = json!({
+            "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"},
+            "replicas": self.replicas, "replicaRequirements": {},
+        });
+        let at = self.at.iter();
+        spec["clusters"] = at
+            .map(|(n, replicas)| json!({"name": format!("c{n}"), "replicas": replicas}))
+            .collect();
+        if let Some(n) = self.evicting {
+            spec["gracefulEvictionTasks"] = json!([{"fromCluster": format!("c{n}")}]);
+        }
+        serde_json::from_value(spec).unwrap()
+    }
+}
+
+fn run(
+    spec: &BindingSpec,
+    placement: &Placement,
+    snapshot: &Snapshot,
+) -> Result<Vec<TargetCluster>, Failure> {
+    let request = Request {
+        spec,
+        placement,
+        term: None,
+        fresh: false,
+    };
+    schedule(&request, &World::of(snapshot))
+}
+
+fn sorted(mut targets: Vec<TargetCluster>) -> Vec<TargetCluster> {
+    targets.sort_by(|a, b| a.name.cmp(&b.name));
+    targets
+}
+
+proptest! {
+    #[test]
+    fn every_replica_is_given_once(scene in scene()) {
+        let (spec, placement) = (scene.spec(), placement(scene.placement));
+        let targets = run(&spec, &placement, &scene.snapshot(&[]));
+        let Ok(targets) = targets else { return Ok(()) };
+        if is_duplicated(&placement) {
+            prop_assert!(targets.iter().all(|t| t.replicas == scene.replicas));
+        } else {
+            prop_assert_eq!(targets.iter().map(|t| t.replicas).sum::<i64>(), scene.replicas);
+        }
+        prop_assert!(targets.iter().all(|t| t.replicas > 0));
+    }
+
+    #[test]
+    fn no_replica_goes_where_none_may_be(scene in scene()) {
+        let (spec, placement) = (scene.spec(), placement(scene.placement));
+        let targets = run(&spec, &placement, &scene.snapshot(&[])).unwrap_or_default();
+        let excluded = placement.cluster_affinity.clone().unwrap_or_default().exclude;
+        for target in &targets {
+            prop_assert!(!excluded.contains(&target.name));
+            prop_assert!(!spec.graceful_eviction_tasks.iter().any(|t| t.from_cluster == target.name));
+            let n: usize = target.name[1..].parse().unwrap();
+            let known = spec.clusters.iter().any(|t| t.name == target.name);
+            prop_assert!(known || !scene.clusters[n].2, "{} is tainted", target.name);
+        }
+        let mut names: Vec<&str> = targets.iter().map(|t| t.name.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        prop_assert_eq!(names.len(), targets.len());
+        for constraint in &placement.spread_constraints {
+            if constraint.spread_by_field == "cluster" {
+                prop_assert!(targets.len() as i64 <= constraint.max_groups);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_placed_stays_where_it_is(scene in scene()) {
+        // Regions compete anew once replicas are in some of them.
+        prop_assume!(!scene.placement.contains("region"));
+        let placement = placement(scene.placement);
+        let mut spec = scene.spec();
+        let Ok(first) = run(&spec, &placement, &scene.snapshot(&[])) else { return Ok(()) };
+        spec.clusters.clone_from(&first);
+        let second = run(&spec, &placement, &scene.snapshot(&first));
+        prop_assert_eq!(second.map(sorted), Ok(sorted(first)));
+    }
+
+    #[test]
+    fn the_order_of_clusters_changes_nothing(scene in scene(), by in 0_usize..10) {
+        let (spec, placement) = (scene.spec(), placement(scene.placement));
+        let mut members: Vec<Object> = (0..scene.clusters.len()).map(|at| scene.member(at, &[])).collect();
+        let forward = Snapshot::new(members.clone());
+        let by = by % members.len();
+        members.rotate_left(by);
+        members.reverse();
+        let other = Snapshot::new(members);
+        prop_assert_eq!(run(&spec, &placement, &forward), run(&spec, &placement, &other));
+    }
+
+    #[test]
+    fn a_trace_tells_the_result_and_every_cluster(scene in scene()) {
+        let (spec, placement) = (scene.spec(), placement(scene.placement));
+        let snapshot = scene.snapshot(&[]);
+        let request = Request { spec: &spec, placement: &placement, term: None, fresh: false };
+        let decision = decide(&request, &World::of(&snapshot), &mut |_, _| {});
+        let trace = decision.trace();
+        prop_assert_eq!(trace.clusters.len() + trace.omitted_clusters, scene.clusters.len());
+        for target in decision.targets() {
+            let row = trace.clusters.iter().find(|row| row.name == target.name);
+            prop_assert_eq!(row.and_then(|row| row.replicas), Some(target.replicas));
+        }
+        prop_assert_eq!(&trace.failure, &decision.failure().map(ToString::to_string));
+    }
+}

@@ -1,0 +1,247 @@
+//! Why a decision came out as it did, as a plain value.
+//!
+//! Enters: a [`Decision`]. Leaves: per cluster the verdicts of the filters, the
+//! score, the room that was seen and by which estimate, and the replicas with the
+//! rule that gave them. It is made only when asked for, and of bounded size: what
+//! matters most comes first, and the rest is counted.
+
+use std::collections::{BTreeMap, HashSet};
+
+use serde::Serialize;
+
+use super::divide::Share;
+use super::filter::{Filter, Refusal};
+use super::{Candidate, Decision, Member, Mode, Plugin, Source, Strategy, Targets};
+
+/// What a trace takes in JSON, roughly.
+const BUDGET: usize = 14 * 1024;
+/// What a row takes beside its texts.
+const ROW: usize = 180;
+const REGIONS: usize = 40;
+const REASONS: usize = 20;
+
+/// The story of one decision.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Trace {
+    /// The affinity term that was tried.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub affinity_name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub strategy: Option<Strategy>,
+    /// The rule that gave the replicas.
+    pub rule: Mode,
+    /// Replicas wanted.
+    pub replicas: i64,
+    pub total_clusters: usize,
+    pub feasible_clusters: usize,
+    pub chosen_clusters: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+    /// First reason against a cluster → number of clusters.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub refusals: BTreeMap<String, usize>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub regions: Vec<RegionTrace>,
+    /// Those with replicas first, then the feasible ones in order, then the refused.
+    pub clusters: Vec<ClusterTrace>,
+    /// Clusters that found no room here.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub omitted_clusters: usize,
+}
+
+/// A region in the competition.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RegionTrace {
+    pub name: String,
+    pub clusters: usize,
+    pub score: i64,
+    pub chosen: bool,
+}
+
+/// A cluster's way through the stages.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterTrace {
+    pub name: String,
+    /// Filters that refuse it; none when it is feasible.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<Verdict>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub score: Option<i64>,
+    /// The overflow term it belongs to, from 1.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub overflow_tier: usize,
+    /// What it had by the last result.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub current_replicas: Option<i64>,
+    /// Replicas that it has room for beside those.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub available_replicas: Option<i64>,
+    /// What that number rests on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<Source>,
+    pub chosen: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i64>,
+    /// By which replicas were divided.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<i64>,
+}
+
+/// A filter's refusal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Verdict {
+    pub plugin: Plugin,
+    pub reason: String,
+}
+
+fn is_zero(n: &usize) -> bool {
+    *n == 0
+}
+
+/// Rows until the budget is spent.
+struct Rows {
+    rows: Vec<ClusterTrace>,
+    left: usize,
+    omitted: usize,
+}
+
+impl Rows {
+    /// `name`: taken before the row itself is worth making.
+    fn put(&mut self, name: &str, row: impl FnOnce() -> ClusterTrace) {
+        if self.left < ROW + name.len() {
+            self.omitted += 1;
+            return;
+        }
+        let row = row();
+        let texts: usize = row.refused.iter().map(|v| v.reason.len() + 48).sum();
+        let size = ROW + name.len() + texts;
+        if self.left < size {
+            self.left = 0;
+            self.omitted += 1;
+            return;
+        }
+        self.left -= size;
+        self.rows.push(row);
+    }
+}
+
+impl<'a> Decision<'a> {
+    /// The story of this decision.
+    pub fn trace(&self) -> Trace {
+        let selection = &self.selection;
+        let regions = selection.regions.iter().take(REGIONS);
+        let mut trace = Trace {
+            affinity_name: self.request.term.map(|t| t.affinity_name.clone()),
+            strategy: Strategy::of(self.request.placement),
+            rule: self.division.mode,
+            replicas: self.request.spec.replicas,
+            total_clusters: self.filtered.total,
+            feasible_clusters: self.candidates.len(),
+            chosen_clusters: selection.chosen.len(),
+            failure: self.failure.as_ref().map(ToString::to_string),
+            refusals: self.reasons(),
+            regions: regions
+                .map(|region| RegionTrace {
+                    name: region.name.to_owned(),
+                    clusters: region.clusters,
+                    score: region.score,
+                    chosen: region.chosen,
+                })
+                .collect(),
+            ..Trace::default()
+        };
+        let texts = trace.refusals.keys().map(|reason| reason.len() + 8);
+        let regions = trace.regions.iter().map(|region| region.name.len() + 64);
+        let spent: usize = texts.chain(regions).sum();
+        let rows = self.rows(BUDGET.saturating_sub(spent));
+        trace.clusters = rows.rows;
+        trace.omitted_clusters = rows.omitted;
+        trace
+    }
+
+    fn reasons(&self) -> BTreeMap<String, usize> {
+        let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
+        for (_, refusal) in &self.filtered.refused {
+            let reason = refusal.reason();
+            let known = reasons.contains_key(&*reason) || reasons.len() < REASONS;
+            let reason = if known {
+                reason
+            } else {
+                "other reasons".into()
+            };
+            *reasons.entry(reason.into_owned()).or_default() += 1;
+        }
+        reasons
+    }
+
+    fn rows(&self, left: usize) -> Rows {
+        let mut rows = Rows {
+            rows: Vec::new(),
+            left,
+            omitted: 0,
+        };
+        let shares: BTreeMap<&str, &Share<'a>> =
+            self.division.shares.iter().map(|s| (s.name, s)).collect();
+        let chosen: HashSet<&str> = self
+            .selection
+            .chosen
+            .iter()
+            .map(|c| c.member.name())
+            .collect();
+        let gets = |c: &&Candidate<'a>| shares.contains_key(c.member.name());
+        let chosen_only = |c: &&Candidate<'a>| !gets(c) && chosen.contains(c.member.name());
+        let candidates = || self.candidates.iter();
+        let in_order = candidates()
+            .filter(gets)
+            .chain(candidates().filter(chosen_only))
+            .chain(candidates().filter(|c| !chosen.contains(c.member.name())));
+        for candidate in in_order {
+            let name = candidate.member.name();
+            rows.put(name, || {
+                feasible(candidate, chosen.contains(name), shares.get(name).copied())
+            });
+        }
+        let targets = Targets::of(self.request.spec);
+        let filter = Filter::new(&self.request, &self.world, &targets);
+        let is_target =
+            |(member, _): &&(&'a Member, Refusal<'a>)| targets.get(member.name()).is_some();
+        let refused = || self.filtered.refused.iter();
+        for (member, _) in refused()
+            .filter(is_target)
+            .chain(refused().filter(|r| !is_target(r)))
+        {
+            rows.put(member.name(), || ClusterTrace {
+                name: member.name().to_owned(),
+                refused: filter.all(member).into_iter().map(verdict).collect(),
+                current_replicas: targets.get(member.name()).map(|t| t.replicas),
+                ..ClusterTrace::default()
+            });
+        }
+        rows
+    }
+}
+
+fn feasible(candidate: &Candidate<'_>, chosen: bool, share: Option<&Share<'_>>) -> ClusterTrace {
+    ClusterTrace {
+        name: candidate.member.name().to_owned(),
+        score: Some(candidate.score),
+        overflow_tier: candidate.tier,
+        current_replicas: candidate.target.map(|t| t.replicas),
+        available_replicas: Some(candidate.allocatable),
+        estimate: Some(candidate.source),
+        chosen,
+        replicas: share.map(|s| s.replicas),
+        weight: share.map(|s| s.weight).filter(|weight| *weight > 0),
+        ..ClusterTrace::default()
+    }
+}
+
+fn verdict(refusal: Refusal<'_>) -> Verdict {
+    Verdict {
+        plugin: refusal.plugin(),
+        reason: refusal.reason().into_owned(),
+    }
+}

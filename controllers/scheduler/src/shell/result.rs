@@ -1,0 +1,339 @@
+//! What a decision leaves behind: the result, the condition, the events.
+
+use client::{At, Error, Patch, WriteOptions};
+use machinery::Object;
+use machinery::time::rfc3339_seconds;
+use openapi::karmada::binding::Condition;
+use openapi::karmada::{Binding, Placement, TargetCluster, labels};
+use runtime::{Action, ObjectRef};
+use serde_json::{Map, Value, json};
+
+use super::{Case, RETRY_UNSCHEDULABLE, Scheduler};
+use crate::book::Entry;
+use crate::core::Failure;
+use crate::decide::{FailedTerm, Outcome};
+
+const SUCCEEDED: &str = "Binding has been scheduled successfully.";
+/// The reason with which admission refuses what exceeds a quota.
+const QUOTA_EXCEEDED: &str = "QuotaExceeded";
+
+/// What the Scheduled condition says.
+struct Told {
+    success: bool,
+    reason: &'static str,
+    message: String,
+}
+
+impl Told {
+    fn of(outcome: &Outcome) -> Self {
+        let (reason, message) = match &outcome.failure {
+            None => ("Success", SUCCEEDED.to_owned()),
+            Some(failure) => {
+                let reason = match failure {
+                    Failure::NoFit(_) => "NoClusterFit",
+                    Failure::Unschedulable(_) => "Unschedulable",
+                    Failure::Error(_) => "SchedulerError",
+                };
+                (reason, failure.to_string())
+            }
+        };
+        Self {
+            success: outcome.failure.is_none(),
+            reason,
+            message,
+        }
+    }
+
+    /// The result could not be written.
+    fn of_write(outcome: &Outcome, error: &Error) -> Self {
+        let refused = error.status();
+        let by_quota = refused.is_some_and(|s| s.code == 403 && s.reason == QUOTA_EXCEEDED);
+        let (reason, message) = match &outcome.failure {
+            Some(failure) => ("NoClusterFit", format!("[{failure}, {error}]")),
+            None if by_quota => (QUOTA_EXCEEDED, error.to_string()),
+            None => ("SchedulerError", error.to_string()),
+        };
+        Self {
+            success: false,
+            reason,
+            message,
+        }
+    }
+
+    /// Whether the binding says so already.
+    fn is_known(&self, binding: &Binding) -> bool {
+        scheduled_condition(binding).is_some_and(|c| {
+            if self.success {
+                c.status == "True"
+            } else {
+                c.status == "False" && c.message == self.message
+            }
+        })
+    }
+
+    fn status(&self, now: &str) -> Map<String, Value> {
+        let verdict = if self.success { "True" } else { "False" };
+        let condition = json!({"type": "Scheduled", "status": verdict, "reason": self.reason,
+            "message": self.message, "lastTransitionTime": now});
+        Map::from_iter([("conditions".to_owned(), json!([condition]))])
+    }
+}
+
+impl Case<'_> {
+    /// Whether the binding has another result, or for another placement.
+    pub(super) fn differs(&self, targets: &[TargetCluster]) -> Result<bool, Error> {
+        let applied = self
+            .binding
+            .metadata
+            .annotations
+            .get(labels::APPLIED_PLACEMENT);
+        Ok(!same_targets(&self.binding.spec.clusters, targets)
+            || applied != Some(&placement_text(self.placement)?))
+    }
+}
+
+impl Scheduler {
+    /// Writes what came out and says so; tells when to look again. `entry` is what the
+    /// book has of it.
+    pub(super) async fn settle(
+        &self,
+        case: &Case<'_>,
+        outcome: &Outcome,
+        entry: Option<Entry>,
+        fresh: bool,
+    ) -> Result<Action, Error> {
+        let resource = case.key.resource();
+        let mut current = case.object.clone();
+        let changed = outcome.is_result() && case.differs(&outcome.targets)?;
+        if changed {
+            let written = self.write_result(case, &outcome.targets).await;
+            self.enter_fate(case, entry, &written);
+            current = match written {
+                Ok(current) => current,
+                Err(error) => return Err(self.refused(case, outcome, error).await),
+            };
+        }
+        let told = Told::of(outcome);
+        // A reschedule that was asked for is done, even if it changed nothing.
+        let news = changed || fresh || !told.is_known(case.binding);
+        if news {
+            self.tell_terms(case, &outcome.failed_terms);
+            match &outcome.failure {
+                None => self.tell(case.object, case.binding, Ok(&outcome.targets)),
+                Some(failure) if outcome.failed_terms.is_empty() || outcome.is_result() => {
+                    self.tell(case.object, case.binding, Err(&failure.to_string()));
+                }
+                Some(_) => {}
+            }
+        }
+        let now = rfc3339_seconds(self.clock.now());
+        let mut status = told.status(&now);
+        if told.success {
+            let generation = current.head().generation;
+            status.insert("schedulerObservedGeneration".into(), generation.into());
+            if news {
+                status.insert("lastScheduledTime".into(), now.into());
+            }
+            if let Some(term) = &outcome.term {
+                let term = term.as_str();
+                status.insert("schedulerObservingAffinityName".into(), term.into());
+            }
+        }
+        self.write_status(resource, &current, status).await?;
+        match &outcome.failure {
+            None | Some(Failure::NoFit(_)) => Ok(Action::Done),
+            Some(Failure::Unschedulable(_)) if self.keeps_unschedulable() => {
+                Ok(Action::After(RETRY_UNSCHEDULABLE))
+            }
+            Some(failure) => Err(Error::Protocol(failure.to_string())),
+        }
+    }
+
+    fn enter_fate(&self, case: &Case<'_>, entry: Option<Entry>, written: &Result<Object, Error>) {
+        let Some(entry) = entry else { return };
+        let key = &case.key.name;
+        let copy = self.informer(case.key).get_key(key);
+        let mut book = self.book.lock();
+        match written {
+            Ok(object) => book.written(key, object.revision(), copy.map_or(0, |c| c.revision())),
+            Err(_) => book.undo(key, entry),
+        }
+    }
+
+    /// Says why a result could not be written, unless the binding is about to be looked
+    /// at again, or gone.
+    async fn refused(&self, case: &Case<'_>, outcome: &Outcome, error: Error) -> Error {
+        if error.is_conflict() || error.is_not_found() || error.is_namespace_terminating() {
+            return error;
+        }
+        let told = Told::of_write(outcome, &error);
+        if !told.is_known(case.binding) {
+            self.tell(case.object, case.binding, Err(&told.message));
+        }
+        let status = told.status(&rfc3339_seconds(self.clock.now()));
+        let told = self.write_status(case.key.resource(), case.object, status);
+        match told.await {
+            Ok(()) => error,
+            Err(unwritten) => unwritten,
+        }
+    }
+
+    async fn write_result(
+        &self,
+        case: &Case<'_>,
+        targets: &[TargetCluster],
+    ) -> Result<Object, Error> {
+        let clusters = if targets.is_empty() {
+            Value::Null
+        } else {
+            encode(&targets)?
+        };
+        let patch = json!({
+            "metadata": {"resourceVersion": case.object.revision().to_string(),
+                         "annotations": {labels::APPLIED_PLACEMENT: placement_text(case.placement)?}},
+            "spec": {"clusters": clusters},
+        });
+        let at = At::of(case.key.resource(), case.object);
+        self.api
+            .patch(at, Patch::Merge(patch), &WriteOptions::default())
+            .await
+    }
+
+    pub(super) async fn note(&self, case: &Case<'_>) -> Result<Action, Error> {
+        let generation = case.object.head().generation;
+        if case.binding.status.scheduler_observed_generation != generation {
+            let status =
+                Map::from_iter([("schedulerObservedGeneration".to_owned(), generation.into())]);
+            self.write_status(case.key.resource(), case.object, status)
+                .await?;
+        }
+        Ok(Action::Done)
+    }
+
+    /// Patches what differs; a single condition is merged with those of others.
+    async fn write_status(
+        &self,
+        resource: &machinery::Gvr,
+        object: &Object,
+        mut status: Map<String, Value>,
+    ) -> Result<(), Error> {
+        let value = object.value()?;
+        let old = &value["status"];
+        if let Some(condition) = status.get_mut("conditions") {
+            let merged = merge_condition(&old["conditions"], condition[0].take());
+            *condition = merged;
+        }
+        status.retain(|field, value| old[field] != *value);
+        if status.is_empty() {
+            return Ok(());
+        }
+        let patch = json!({"metadata": {"resourceVersion": object.revision().to_string()}, "status": status});
+        let at = At::of(resource, object).sub("status");
+        self.api
+            .patch(at, Patch::Merge(patch), &WriteOptions::default())
+            .await
+            .map(drop)
+    }
+
+    fn tell_terms(&self, case: &Case<'_>, failed: &[FailedTerm]) {
+        let kind = if case.key.cluster_scoped {
+            "ClusterResourceBinding"
+        } else {
+            "ResourceBinding"
+        };
+        for FailedTerm { index, failure, .. } in failed {
+            let name = &case.key.name;
+            let text = format!(
+                "failed to schedule {kind}({name}) with clusterAffiliates index({index}): {failure}"
+            );
+            self.tell(case.object, case.binding, Err(&text));
+        }
+    }
+
+    /// Events on the binding and on its template.
+    pub(super) fn tell(
+        &self,
+        object: &Object,
+        binding: &Binding,
+        result: Result<&[TargetCluster], &str>,
+    ) {
+        let template = &binding.spec.resource;
+        let on_template = ObjectRef {
+            api_version: template.api_version.clone(),
+            kind: template.kind.clone(),
+            namespace: template.namespace.clone(),
+            name: template.name.clone(),
+            uid: template.uid.clone(),
+            resource_version: String::new(),
+        };
+        for about in [ObjectRef::of(object), on_template] {
+            match result {
+                Ok(targets) => {
+                    let all: Vec<String> = targets
+                        .iter()
+                        .map(|t| format!("{}:{}", t.name, t.replicas))
+                        .collect();
+                    // The two kinds are told apart by a colon.
+                    let colon = if object.namespace().is_empty() {
+                        ""
+                    } else {
+                        ":"
+                    };
+                    let text = format!("{SUCCEEDED} Result{colon} {{{}}}", all.join(", "));
+                    self.recorder.normal(&about, "ScheduleBindingSucceed", text);
+                }
+                Err(text) => self.recorder.warning(&about, "ScheduleBindingFailed", text),
+            }
+        }
+    }
+}
+
+/// The annotation that says which placement a result belongs to.
+pub fn placement_text(placement: &Placement) -> Result<String, Error> {
+    serde_json::to_string(placement).map_err(|e| Error::Protocol(e.to_string()))
+}
+
+fn encode<T: serde::Serialize>(value: &T) -> Result<Value, Error> {
+    serde_json::to_value(value).map_err(|e| Error::Protocol(e.to_string()))
+}
+
+/// The order tells how the clusters ranked when they were chosen; that it would be
+/// another one today moves nothing.
+fn same_targets(old: &[TargetCluster], new: &[TargetCluster]) -> bool {
+    if old.len() != new.len() {
+        return false;
+    }
+    let by_name = |targets: &[TargetCluster]| -> Vec<TargetCluster> {
+        let mut targets = targets.to_vec();
+        targets.sort_by(|a, b| a.name.cmp(&b.name));
+        targets
+    };
+    old == new || by_name(old) == by_name(new)
+}
+
+fn scheduled_condition(binding: &Binding) -> Option<&Condition> {
+    binding
+        .status
+        .conditions
+        .iter()
+        .find(|c| c.kind == "Scheduled")
+}
+
+pub(super) fn is_scheduled(binding: &Binding) -> bool {
+    scheduled_condition(binding).is_some_and(|c| c.status == "True")
+}
+
+/// Puts a condition among the others; one that says the same keeps its time.
+fn merge_condition(all: &Value, mut condition: Value) -> Value {
+    let mut all = all.as_array().cloned().unwrap_or_default();
+    match all.iter_mut().find(|c| c["type"] == condition["type"]) {
+        Some(old) => {
+            if old["status"] == condition["status"] {
+                condition["lastTransitionTime"] = old["lastTransitionTime"].take();
+            }
+            *old = condition;
+        }
+        None => all.push(condition),
+    }
+    all.into()
+}

@@ -1,0 +1,206 @@
+//! What brings a binding into the queue (Karmada's `pkg/scheduler/event_handler.go`).
+
+use std::sync::Arc;
+
+use machinery::Object;
+use openapi::karmada::{Binding, Gate, labels};
+use runtime::Change;
+
+use super::{DEFAULT_SCHEDULER, Key, Scheduler};
+use crate::core::Member;
+use crate::figures::{self, Incoming};
+
+/// The groups of a binding, as keys of an index.
+pub(super) fn groups(object: &Object) -> Vec<String> {
+    let Ok(binding) = object.view::<Binding>() else {
+        return Vec::new();
+    };
+    let Some(groups) = &binding.spec.workload_affinity_groups else {
+        return Vec::new();
+    };
+    let namespace = object.namespace();
+    let with = ("together", &groups.affinity_group);
+    let against = ("apart", &groups.anti_affinity_group);
+    [with, against]
+        .into_iter()
+        .filter(|(_, group)| !group.is_empty())
+        .map(|(how, group)| format!("{namespace} {how} {group}"))
+        .collect()
+}
+
+impl Scheduler {
+    pub(super) fn listen(self: &Arc<Self>) {
+        for (informer, cluster_scoped) in [(&self.bindings, false), (&self.cluster_bindings, true)]
+        {
+            let it = Arc::downgrade(self);
+            informer.on_change(move |change| {
+                if let Some(it) = it.upgrade() {
+                    it.binding_changed(cluster_scoped, change);
+                }
+            });
+        }
+        let it = Arc::downgrade(self);
+        self.clusters.informer().on_change(move |change| {
+            if let Some(it) = it.upgrade() {
+                it.cluster_changed(change);
+            }
+        });
+    }
+
+    /// Whether a binding is ours to schedule.
+    fn is_ours(&self, object: &Object) -> bool {
+        let head = object.head();
+        let labelled = [
+            labels::POLICY_ID,
+            labels::CLUSTER_POLICY_ID,
+            labels::BINDING_MANAGED_BY,
+        ]
+        .iter()
+        .any(|l| head.label(l).is_some_and(|v| !v.is_empty()));
+        labelled
+            && object.view::<Binding>().is_ok_and(|binding| {
+                let name = &binding.spec.scheduler_name;
+                let name = if name.is_empty() {
+                    DEFAULT_SCHEDULER
+                } else {
+                    name
+                };
+                let suspended = binding
+                    .spec
+                    .suspension
+                    .as_ref()
+                    .is_some_and(|s| s.scheduling == Some(true));
+                name == self.options.name && !suspended
+            })
+    }
+
+    fn priority(&self, object: &Object) -> i32 {
+        if !self.options.gates.is_on(Gate::PriorityBasedScheduling) {
+            return 0;
+        }
+        let binding = object.view::<Binding>().ok();
+        let priority = binding.and_then(|b| b.spec.schedule_priority.as_ref().map(|p| p.priority));
+        i32::try_from(priority.unwrap_or(0)).unwrap_or(0)
+    }
+
+    fn enqueue(&self, object: &Object, cluster_scoped: bool, low: bool, why: Incoming) {
+        figures::came(why);
+        let name = object.head().key();
+        let key = Key {
+            cluster_scoped,
+            name,
+        };
+        self.queue.add_anew(key, low, self.priority(object));
+    }
+
+    fn binding_changed(&self, cluster_scoped: bool, change: &Change<'_>) {
+        if !cluster_scoped {
+            self.note_in_book(change);
+        }
+        let Some(new) = change.new else {
+            self.decisions.forget(&change.key());
+            return;
+        };
+        if !self.is_ours(new) {
+            return;
+        }
+        // Where it was not ours before, it counts as new whatever its generation.
+        let same =
+            |old: &Object| old.head().generation == new.head().generation && self.is_ours(old);
+        if !change.old.is_some_and(same) {
+            let why = match change.old {
+                Some(_) => Incoming::Update,
+                None => Incoming::Add,
+            };
+            self.enqueue(new, cluster_scoped, change.initial, why);
+        }
+    }
+
+    fn note_in_book(&self, change: &Change<'_>) {
+        if !self.rules.reserve && !self.rules.looks_at_peers() {
+            return;
+        }
+        let key = change.key();
+        let Some(new) = change.new else {
+            return self.book.lock().gone(&key);
+        };
+        let (Some(Ok(old)), Ok(view)) = (
+            change.old.map(Object::view::<Binding>),
+            new.view::<Binding>(),
+        ) else {
+            return;
+        };
+        let mut book = self.book.lock();
+        book.changed(&key, &old, &view, new.revision());
+    }
+
+    fn cluster_changed(&self, change: &Change<'_>) {
+        let Some(new) = change.new else { return };
+        let moved = change.old.is_some_and(|old| {
+            let (before, after) = (old.head(), new.head());
+            after.deleting != before.deleting
+                || after.labels != before.labels
+                || after.generation != before.generation
+        });
+        let before = change.old.and_then(|c| Member::new(c.clone()));
+        let after = Member::new(new.clone());
+        // A kind that is served at last is for what found no cluster before, and for
+        // what wants all clusters that serve it.
+        let enablements = |m: &Option<Member>| {
+            let enablements = m.as_ref().map(|m| &m.cluster.status.api_enablements);
+            enablements.cloned().unwrap_or_default()
+        };
+        let serves_other = enablements(&before) != enablements(&after);
+        if !moved && !serves_other {
+            return;
+        }
+        let newly_served = |binding: &Binding| {
+            let of = &binding.spec.resource;
+            let serves = |m: &Option<Member>| {
+                m.as_ref()
+                    .is_some_and(|m| m.serves(&of.api_version, &of.kind))
+            };
+            serves_other && serves(&after) && !serves(&before)
+        };
+        let versions: Vec<&Member> = before.iter().chain(&after).collect();
+        for (informer, cluster_scoped) in [(&self.bindings, false), (&self.cluster_bindings, true)]
+        {
+            for object in informer.list_where(|o| self.is_ours(o)) {
+                let Ok(binding) = object.view::<Binding>() else {
+                    continue;
+                };
+                let generation = object.head().generation;
+                let mut any = versions.iter();
+                let affected = moved && any.any(|m| concerns(&binding, generation, m));
+                let waiting = serves_other && !super::result::is_scheduled(&binding);
+                if affected || waiting || newly_served(&binding) {
+                    self.enqueue(&object, cluster_scoped, true, Incoming::Cluster);
+                }
+            }
+        }
+    }
+}
+
+/// Whether a change of a cluster concerns a binding.
+fn concerns(binding: &Binding, generation: i64, member: &Member) -> bool {
+    let Some(placement) = &binding.spec.placement else {
+        return false;
+    };
+    let affinity = if placement.cluster_affinities.is_empty() {
+        placement.cluster_affinity.as_ref()
+    } else {
+        if binding.status.scheduler_observed_generation != generation {
+            return true;
+        }
+        let observed = &binding.status.observed_affinity;
+        match placement
+            .cluster_affinities
+            .iter()
+            .find(|t| t.affinity_name == *observed)
+        {
+            Some(term) => Some(&term.affinity),
+            None => return false,
+        }
+    };
+    affinity.is_none_or(|a| a.matcher().matches(&member.facts()))
+}
