@@ -63,7 +63,13 @@ pub(crate) fn validate(binding: &Value) -> Vec<FieldError> {
 
 fn dependencies(annotation: &str, errors: &mut Vec<FieldError>) {
     let parsed = serde_json::from_str::<Value>(annotation);
-    let references = parsed.as_ref().ok().and_then(Value::as_array);
+    // Go's encoder writes nothing at all as null.
+    let nothing = Vec::new();
+    let references = match &parsed {
+        Ok(Value::Array(list)) => Some(list),
+        Ok(Value::Null) => Some(&nothing),
+        _ => None,
+    };
     let fits = |reference: &Value| {
         let text = |name: &str| reference.get(name).is_none_or(Value::is_string);
         reference.is_object()
@@ -138,6 +144,7 @@ mod tests {
         let table = [
             (json!({}), true),
             (json!({DEPENDENCIES: "[]"}), true),
+            (json!({DEPENDENCIES: "null"}), true),
             (
                 json!({DEPENDENCIES: r#"[{"apiVersion":"v1","kind":"Secret","name":"s"}]"#}),
                 true,

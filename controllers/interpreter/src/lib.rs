@@ -1,17 +1,19 @@
 //! What a resource means: how many replicas it wants and what one needs, whether
-//! it is healthy, which part of its status travels home, and what its owner in the
-//! control plane shows for all clusters together.
+//! it is healthy, what it refers to, which part of its status travels home, and what
+//! its owner in the control plane shows for all clusters together.
 //!
 //! object ──► [`Interpreter`] ──► decision (a number, a verdict, a status)
 //!
 //! Invariants: pure and synchronous, no I/O, no clock (time is an argument). Kinds
-//! are told apart only in [`native`].
+//! are told apart only in [`native`], [`pods`] and [`dependencies`].
 //!
 //! Entry points: [`Interpreter`].
 
+mod dependencies;
 mod jobs;
 pub mod native;
 mod networking;
+mod pods;
 mod requirements;
 mod workloads;
 

@@ -6,6 +6,7 @@
 
 use jiff::Timestamp;
 use machinery::{Gvk, Object};
+use openapi::karmada::Dependency;
 use serde_json::{Map, Value};
 
 use crate::jobs::Job;
@@ -36,6 +37,9 @@ pub enum Error {
     /// A quantity that cannot be read.
     #[error("{0}")]
     Quantity(String),
+    /// A reference that does not say to what.
+    #[error("{0}")]
+    Dependency(String),
 }
 
 /// How many replicas a template asks for, and what each of them needs.
@@ -117,6 +121,20 @@ impl Interpreter {
     /// The replicas a template asks for; `None` when its kind has none.
     pub fn replicas(&self, kind: &Gvk, template: &Object) -> Result<Option<Replicas>, Error> {
         rules(kind).replicas(template)
+    }
+
+    /// What a template refers to; `None` when its kind refers to nothing.
+    pub fn dependencies(
+        &self,
+        kind: &Gvk,
+        template: &Object,
+    ) -> Result<Option<Vec<Dependency>>, Error> {
+        crate::dependencies::dependencies(kind, template)
+    }
+
+    /// The PriorityClass that the pods of a template ask for.
+    pub fn priority_class(&self, kind: &Gvk, template: &Object) -> Result<Option<String>, Error> {
+        crate::pods::priority_class(kind, template)
     }
 
     /// Whether [`Self::revise`] does anything for this kind.

@@ -141,8 +141,10 @@ pub struct EvictionTask {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BindingSnapshot {
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,
     pub name: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub clusters: Vec<TargetCluster>,
 }
 

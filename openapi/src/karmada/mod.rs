@@ -8,6 +8,7 @@
 pub mod affinity;
 pub mod binding;
 pub mod cluster;
+pub mod dependency;
 pub mod gates;
 pub mod labels;
 pub mod names;
@@ -18,6 +19,7 @@ pub mod work;
 pub use affinity::{ClusterAffinity, ClusterFacts, Matcher};
 pub use binding::{Binding, BindingSpec, BindingStatus, TargetCluster};
 pub use cluster::Cluster;
+pub use dependency::Dependency;
 pub use gates::{FeatureGates, Gate};
 pub use placement::Placement;
 pub use policy::{OverridePolicy, PropagationPolicy, ResourceSelector};

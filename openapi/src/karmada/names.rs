@@ -63,6 +63,11 @@ pub fn impersonation_secret(cluster: &str) -> String {
     format!("{cluster}-impersonator")
 }
 
+/// The Service that stands for a ServiceImport in a cluster.
+pub fn derived_service(import: &str) -> String {
+    format!("derived-{import}")
+}
+
 /// The key by which a binding is referred to in labels.
 pub fn reference_key(namespace: &str, name: &str) -> String {
     if namespace.is_empty() {
@@ -88,6 +93,7 @@ mod tests {
         assert_eq!(impersonation_secret("m1"), "m1-impersonator");
         assert_eq!(reference_key("default", "nginx-deployment"), "5bdc5c4dcf");
         assert_eq!(binding("ClusterRole", "System:X"), "system.x-clusterrole");
+        assert_eq!(derived_service("web"), "derived-web");
         assert_eq!(cluster_of_space(&execution_space("m1")), Some("m1"));
     }
 }

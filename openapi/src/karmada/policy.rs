@@ -31,30 +31,67 @@ pub struct ResourceSelector {
     pub label_selector: Option<Selector>,
 }
 
-impl ResourceSelector {
+/// A selector made ready for many objects.
+#[derive(Debug)]
+pub struct ReadySelector<'a> {
+    selector: &'a ResourceSelector,
+    /// `Err`: an invalid selector, which matches nothing.
+    labels: Option<Result<LabelSelector, String>>,
+}
+
+impl ReadySelector<'_> {
     /// How closely it names an object.
     pub fn closeness(&self, api_version: &str, kind: &str, head: &machinery::Head) -> Closeness {
+        self.selector
+            .closeness_by(api_version, kind, head, || match &self.labels {
+                None => Closeness::All,
+                Some(Ok(labels)) if labels.matches(|key| head.label(key)) => Closeness::Labels,
+                Some(_) => Closeness::Mismatch,
+            })
+    }
+}
+
+impl ResourceSelector {
+    /// Compiles the labels once.
+    pub fn ready(&self) -> ReadySelector<'_> {
+        let labels = self.label_selector.as_ref();
+        ReadySelector {
+            selector: self,
+            labels: labels.map(Selector::compile),
+        }
+    }
+
+    /// How closely it names an object.
+    pub fn closeness(&self, api_version: &str, kind: &str, head: &machinery::Head) -> Closeness {
+        self.closeness_by(api_version, kind, head, || {
+            let Some(labels) = &self.label_selector else {
+                return Closeness::All;
+            };
+            match labels.compile() {
+                Ok(labels) if labels.matches(|key| head.label(key)) => Closeness::Labels,
+                _ => Closeness::Mismatch,
+            }
+        })
+    }
+
+    /// `by_labels` is asked where the selector names no object.
+    fn closeness_by(
+        &self,
+        api_version: &str,
+        kind: &str,
+        head: &machinery::Head,
+        by_labels: impl FnOnce() -> Closeness,
+    ) -> Closeness {
         if self.api_version != api_version
             || self.kind != kind
             || !(self.namespace.is_empty() || self.namespace == *head.namespace)
         {
             return Closeness::Mismatch;
         }
-        if !self.name.is_empty() {
-            return if self.name == *head.name {
-                Closeness::Name
-            } else {
-                Closeness::Mismatch
-            };
-        }
-        let Some(selector) = &self.label_selector else {
-            return Closeness::All;
-        };
-        let selector: Result<LabelSelector, _> = selector.compile();
-        if selector.is_ok_and(|s| s.matches(|key| head.label(key))) {
-            Closeness::Labels
-        } else {
-            Closeness::Mismatch
+        match self.name.as_str() {
+            "" => by_labels(),
+            name if *name == *head.name => Closeness::Name,
+            _ => Closeness::Mismatch,
         }
     }
 }
@@ -262,6 +299,11 @@ mod tests {
             }
             let parsed: ResourceSelector = serde_json::from_value(all).unwrap();
             assert_eq!(
+                parsed.ready().closeness("v1", "ConfigMap", object.head()),
+                expected,
+                "{selector}"
+            );
+            assert_eq!(
                 parsed.closeness("v1", "ConfigMap", object.head()),
                 expected,
                 "{selector}"
@@ -280,5 +322,7 @@ mod tests {
             Closeness::Labels,
         );
         check(json!({"kind": "Secret"}), Closeness::Mismatch);
+        let bad = json!({"matchExpressions": [{"key": "x", "operator": "Near"}]});
+        check(json!({"labelSelector": bad}), Closeness::Mismatch);
     }
 }

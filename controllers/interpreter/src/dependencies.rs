@@ -1,0 +1,282 @@
+//! What a template refers to and cannot run without.
+//!
+//! Enters: a template. Leaves: references to ConfigMaps, Secrets, ServiceAccounts,
+//! PersistentVolumeClaims and what stands behind an import of a Service, sorted by
+//! kind and name. Source: Karmada's `pkg/resourceinterpreter/default/native/dependencies.go`
+//! and Kubernetes' `pkg/api/v1/pod/util.go`, which says where a pod names Secrets.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use machinery::{Gvk, Object};
+use openapi::karmada::affinity::Selector;
+use openapi::karmada::{Dependency, names};
+use serde_json::Value;
+
+use crate::native::Error;
+use crate::pods::{place, tree};
+
+const WHAT: &str = "dependencies";
+
+/// Where a volume names a Secret.
+const SECRET_VOLUMES: [&str; 10] = [
+    "/azureFile/secretName",
+    "/cephfs/secretRef/name",
+    "/cinder/secretRef/name",
+    "/csi/nodePublishSecretRef/name",
+    "/flexVolume/secretRef/name",
+    "/iscsi/secretRef/name",
+    "/rbd/secretRef/name",
+    "/scaleIO/secretRef/name",
+    "/secret/secretName",
+    "/storageos/secretRef/name",
+];
+
+/// `None`: the kind refers to nothing, as far as is known here. In whichever version
+/// of its group a kind is served.
+pub(crate) fn dependencies(
+    kind: &Gvk,
+    template: &Object,
+) -> Result<Option<Vec<Dependency>>, Error> {
+    let found = match (&*kind.group, &*kind.kind) {
+        ("networking.k8s.io", "Ingress") => {
+            certificates(&tree(template, WHAT)?, template.namespace())
+        }
+        ("multicluster.x-k8s.io", "ServiceImport") => imported(template),
+        _ => {
+            let Some(pod) = place(kind) else {
+                return Ok(None);
+            };
+            let tree = tree(template, WHAT)?;
+            let claims = (&*kind.kind == "StatefulSet").then_some("/spec/volumeClaimTemplates");
+            let made = claims.map(|list| names_at(&tree, list, "/metadata/name"));
+            let spec = tree.pointer(pod).unwrap_or(&Value::Null);
+            of_pod(spec, template.namespace(), &made.unwrap_or_default())
+        }
+    };
+    verify(&found)?;
+    Ok(Some(found))
+}
+
+/// Each one says what it means.
+fn verify(found: &[Dependency]) -> Result<(), Error> {
+    for (at, one) in found.iter().enumerate() {
+        if one.name.is_empty() && one.label_selector.is_none() {
+            return Err(Error::Dependency(format!(
+                "dependencies[{at}]: Invalid value: {} of kind {}: dependency can not leave name and labelSelector all empty",
+                one.api_version, one.kind
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn core(kind: &str, namespace: &str, name: &str) -> Dependency {
+    Dependency {
+        api_version: "v1".into(),
+        kind: kind.into(),
+        namespace: namespace.into(),
+        name: name.into(),
+        label_selector: None,
+    }
+}
+
+/// `made`: the names of volumes whose claims the object makes itself.
+fn of_pod(pod: &Value, namespace: &str, made: &BTreeSet<&str>) -> Vec<Dependency> {
+    let volumes = || items(pod, "/volumes");
+    let sources = || volumes().flat_map(|volume| items(volume, "/projected/sources"));
+    let mut maps = BTreeSet::new();
+    let mut secrets = names_at(pod, "/imagePullSecrets", "/name");
+    for container in ["/initContainers", "/containers", "/ephemeralContainers"] {
+        for container in items(pod, container) {
+            maps.extend(names_at(container, "/envFrom", "/configMapRef/name"));
+            maps.extend(names_at(
+                container,
+                "/env",
+                "/valueFrom/configMapKeyRef/name",
+            ));
+            secrets.extend(names_at(container, "/envFrom", "/secretRef/name"));
+            secrets.extend(names_at(container, "/env", "/valueFrom/secretKeyRef/name"));
+        }
+    }
+    maps.extend(volumes().filter_map(|volume| text(volume, "/configMap/name")));
+    maps.extend(sources().filter_map(|source| text(source, "/configMap/name")));
+    secrets.extend(sources().filter_map(|source| text(source, "/secret/name")));
+    for place in SECRET_VOLUMES {
+        secrets.extend(volumes().filter_map(|volume| text(volume, place)));
+    }
+    let account = text(pod, "/serviceAccountName").filter(|name| *name != "default");
+    let claims = names_at(pod, "/volumes", "/persistentVolumeClaim/claimName");
+    let claims = claims.into_iter().filter(|name| !made.contains(name));
+    let of = |kind: &'static str| move |name| core(kind, namespace, name);
+    let maps = maps.into_iter().map(of("ConfigMap"));
+    let secrets = secrets.into_iter().map(of("Secret"));
+    let accounts = account.into_iter().map(of("ServiceAccount"));
+    let claims = claims.map(of("PersistentVolumeClaim"));
+    maps.chain(secrets).chain(accounts).chain(claims).collect()
+}
+
+fn certificates(ingress: &Value, namespace: &str) -> Vec<Dependency> {
+    let each = items(ingress, "/spec/tls");
+    each.map(|tls| core("Secret", namespace, text(tls, "/secretName").unwrap_or("")))
+        .collect()
+}
+
+fn imported(import: &Object) -> Vec<Dependency> {
+    let service = names::derived_service(import.name());
+    let slices = Dependency {
+        api_version: "discovery.k8s.io/v1".into(),
+        kind: "EndpointSlice".into(),
+        namespace: import.namespace().into(),
+        name: String::new(),
+        label_selector: Some(Selector {
+            match_labels: BTreeMap::from([("kubernetes.io/service-name".into(), service.clone())]),
+            match_expressions: Vec::new(),
+        }),
+    };
+    vec![core("Service", import.namespace(), &service), slices]
+}
+
+fn items<'a>(tree: &'a Value, list: &str) -> impl Iterator<Item = &'a Value> {
+    let found = tree.pointer(list).and_then(Value::as_array);
+    found.into_iter().flatten()
+}
+
+/// A text that is not empty.
+fn text<'a>(tree: &'a Value, place: &str) -> Option<&'a str> {
+    let found = tree.pointer(place).and_then(Value::as_str);
+    found.filter(|text| !text.is_empty())
+}
+
+/// The names at a place in every item of a list.
+fn names_at<'a>(tree: &'a Value, list: &str, place: &str) -> BTreeSet<&'a str> {
+    items(tree, list)
+        .filter_map(|item| text(item, place))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::native::tests::object;
+    use serde_json::json;
+
+    /// The dependencies as `kind/name`.
+    fn found(group: &str, version: &str, kind: &str, spec: Value) -> Option<Vec<String>> {
+        let template = object(json!({"metadata": {"name": "x", "namespace": "n"}, "spec": spec}));
+        let all = dependencies(&Gvk::new(group, version, kind), &template).unwrap()?;
+        assert!(all.iter().all(|d| d.namespace == "n"));
+        let short = |d: Dependency| format!("{}/{}", d.kind, d.name);
+        Some(all.into_iter().map(short).collect())
+    }
+
+    fn pod() -> Value {
+        let volume = |source: &str, value: Value| json!({"name": "v", source: value});
+        let secret = |name: &str| json!({"secretRef": {"name": name}});
+        json!({
+            "serviceAccountName": "robot",
+            "imagePullSecrets": [{"name": "pull"}, {"name": ""}],
+            "initContainers": [{"envFrom": [{"configMapRef": {"name": "init"}}, {"secretRef": {"name": "init"}}]}],
+            "ephemeralContainers": [{"env": [{"name": "a", "valueFrom": {"secretKeyRef": {"name": "debug", "key": "k"}}}]}],
+            "containers": [
+                {"env": [{"name": "a", "value": "b"}, {"name": "c", "valueFrom": {"configMapKeyRef": {"name": "env", "key": "k"}}}]},
+                {"envFrom": [{"configMapRef": {"name": "env"}}], "env": null},
+            ],
+            "volumes": [
+                volume("configMap", json!({"name": "files"})),
+                volume("secret", json!({"secretName": "tls"})),
+                volume("projected", json!({"sources": [{"configMap": {"name": "mixed"}}, {"secret": {"name": "mixed"}}, {"downwardAPI": {}}]})),
+                volume("persistentVolumeClaim", json!({"claimName": "disk"})),
+                volume("azureFile", json!({"secretName": "azure"})),
+                volume("cephfs", secret("ceph")), volume("cinder", secret("cinder")),
+                volume("flexVolume", secret("flex")), volume("rbd", secret("rbd")),
+                volume("scaleIO", secret("scale")), volume("iscsi", secret("iscsi")),
+                volume("storageos", secret("os")),
+                volume("csi", json!({"nodePublishSecretRef": {"name": "csi"}})),
+                volume("emptyDir", json!({})),
+            ],
+        })
+    }
+
+    #[test]
+    fn everything_a_pod_names_is_found_once_and_in_order() {
+        let maps = ["env", "files", "init", "mixed"].map(|n| format!("ConfigMap/{n}"));
+        let secrets = [
+            "azure", "ceph", "cinder", "csi", "debug", "flex", "init", "iscsi", "mixed", "os",
+            "pull", "rbd", "scale", "tls",
+        ];
+        let mut all: Vec<String> = maps.into();
+        all.extend(secrets.map(|n| format!("Secret/{n}")));
+        all.push("ServiceAccount/robot".into());
+        all.push("PersistentVolumeClaim/disk".into());
+        let template = json!({"template": {"spec": pod()}});
+        for (group, kind, spec) in [
+            ("", "Pod", pod()),
+            ("apps", "Deployment", template.clone()),
+            ("apps", "ReplicaSet", template.clone()),
+            ("apps", "DaemonSet", template.clone()),
+            ("apps", "StatefulSet", template.clone()),
+            ("batch", "Job", template.clone()),
+            (
+                "batch",
+                "CronJob",
+                json!({"jobTemplate": {"spec": template}}),
+            ),
+        ] {
+            assert_eq!(found(group, "v1", kind, spec), Some(all.clone()), "{kind}");
+        }
+    }
+
+    #[test]
+    fn what_is_there_without_being_sent_is_no_dependency() {
+        let plain = json!({"template": {"spec": {"serviceAccountName": "default", "volumes": [
+            {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
+            {"name": "other", "persistentVolumeClaim": {"claimName": "other"}}]}}});
+        let mut made = plain.clone();
+        made["volumeClaimTemplates"] = json!([{"metadata": {"name": "data"}}]);
+        let claim = |name: &str| format!("PersistentVolumeClaim/{name}");
+        for (kind, spec, expected) in [
+            (
+                "Deployment",
+                made.clone(),
+                vec![claim("data"), claim("other")],
+            ),
+            ("StatefulSet", made, vec![claim("other")]),
+            ("StatefulSet", plain, vec![claim("data"), claim("other")]),
+            ("Deployment", json!({"template": {"spec": null}}), vec![]),
+            ("Deployment", json!({}), vec![]),
+        ] {
+            assert_eq!(
+                found("apps", "v1", kind, spec.clone()),
+                Some(expected),
+                "{kind} {spec}"
+            );
+        }
+        assert_eq!(found("", "v1", "ConfigMap", json!({})), None);
+        assert_eq!(found("example.io", "v1", "Deployment", json!({})), None);
+    }
+
+    #[test]
+    fn certificates_and_imports() {
+        let tls = json!({"tls": [{"secretName": "b"}, {"secretName": "a"}]});
+        assert_eq!(
+            found("networking.k8s.io", "v1", "Ingress", tls),
+            Some(vec!["Secret/b".into(), "Secret/a".into()])
+        );
+        let nameless = object(
+            json!({"metadata": {"name": "x", "namespace": "n"}, "spec": {"tls": [{"hosts": ["h"]}]}}),
+        );
+        let ingress = Gvk::constant("networking.k8s.io", "v1", "Ingress");
+        let said = dependencies(&ingress, &nameless).unwrap_err().to_string();
+        assert!(said.contains("dependencies[0]"), "{said}");
+        let import = object(json!({"metadata": {"name": "web", "namespace": "n"}}));
+        let kind = Gvk::constant("multicluster.x-k8s.io", "v1alpha1", "ServiceImport");
+        assert_eq!(
+            serde_json::to_value(dependencies(&kind, &import).unwrap()).unwrap(),
+            json!([
+                {"apiVersion": "v1", "kind": "Service", "namespace": "n", "name": "derived-web"},
+                {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "namespace": "n",
+                 "labelSelector": {"matchLabels": {"kubernetes.io/service-name": "derived-web"}}},
+            ])
+        );
+    }
+}

@@ -1,0 +1,182 @@
+//! What a template refers to (`DependentObjectReference` of `config.karmada.io/v1alpha1`).
+//!
+//! Enters: references as the interpreter finds them, or the annotation of a binding.
+//! Leaves: the annotation, and which objects are meant. Pure.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use machinery::{Head, LabelSelector};
+use serde::{Deserialize, Serialize};
+
+use super::affinity::{Requirement, Selector};
+
+/// One object by its name, or several by their labels. Serialises as Go does.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Dependency {
+    pub api_version: String,
+    pub kind: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Ignored where there is a name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub label_selector: Option<Selector>,
+}
+
+impl Dependency {
+    /// Whether it is about objects of a kind in a namespace.
+    pub fn concerns(&self, api_version: &str, kind: &str, namespace: &str) -> bool {
+        self.api_version == api_version && self.kind == kind && self.namespace == namespace
+    }
+
+    /// The labels of what is meant; `None` where a name says it. The error is a
+    /// selector that cannot be read.
+    pub fn labels(&self) -> Result<Option<LabelSelector>, String> {
+        match &self.label_selector {
+            Some(selector) if self.name.is_empty() => selector.compile().map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Whether an object of its kind and namespace is meant.
+    pub fn means(&self, head: &Head) -> Result<bool, String> {
+        Ok(match self.labels()? {
+            Some(labels) => labels.matches(|key| head.label(key)),
+            None => *self.name == *head.name,
+        })
+    }
+}
+
+/// The annotation of a binding that tells what its template refers to. As Go writes
+/// it, nothing at all is `null`.
+pub fn annotation(dependencies: &[Dependency]) -> Result<String, serde_json::Error> {
+    if dependencies.is_empty() {
+        return Ok("null".into());
+    }
+    serde_json::to_string(dependencies)
+}
+
+/// What an annotation tells.
+pub fn from_annotation(text: &str) -> Result<Vec<Dependency>, serde_json::Error> {
+    Ok(serde_json::from_str::<Option<_>>(text)?.unwrap_or_default())
+}
+
+/// As Go prints such references in the messages of events.
+pub struct Listed<'a>(pub &'a [Dependency]);
+
+impl fmt::Display for Listed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[")?;
+        for (at, one) in self.0.iter().enumerate() {
+            let gap = if at == 0 { "" } else { " " };
+            let Dependency {
+                api_version,
+                kind,
+                namespace,
+                name,
+                ..
+            } = one;
+            write!(
+                f,
+                "{gap}{{APIVersion:{api_version} Kind:{kind} Namespace:{namespace} Name:{name} LabelSelector:"
+            )?;
+            match &one.label_selector {
+                Some(selector) => write_selector(f, selector)?,
+                None => f.write_str("nil")?,
+            }
+            f.write_str("}")?;
+        }
+        f.write_str("]")
+    }
+}
+
+fn write_selector(f: &mut fmt::Formatter<'_>, selector: &Selector) -> fmt::Result {
+    f.write_str("&LabelSelector{MatchLabels:map[string]string{")?;
+    let labels: &BTreeMap<String, String> = &selector.match_labels;
+    for (key, value) in labels {
+        write!(f, "{key}: {value},")?;
+    }
+    f.write_str("},MatchExpressions:[]LabelSelectorRequirement{")?;
+    for Requirement {
+        key,
+        operator,
+        values,
+    } in &selector.match_expressions
+    {
+        let values = values.join(" ");
+        write!(
+            f,
+            "LabelSelectorRequirement{{Key:{key},Operator:{operator},Values:[{values}],}},"
+        )?;
+    }
+    f.write_str("},}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn dependency(value: serde_json::Value) -> Dependency {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn annotations_are_gos_and_can_be_read_again() {
+        let all = [
+            dependency(
+                json!({"apiVersion": "v1", "kind": "Secret", "namespace": "n", "name": "s"}),
+            ),
+            dependency(
+                json!({"apiVersion": "v1", "kind": "Pod", "labelSelector": {"matchLabels": {"a": "b"}}}),
+            ),
+        ];
+        let text = r#"[{"apiVersion":"v1","kind":"Secret","namespace":"n","name":"s"},{"apiVersion":"v1","kind":"Pod","labelSelector":{"matchLabels":{"a":"b"}}}]"#;
+        assert_eq!(annotation(&all).unwrap(), text);
+        assert_eq!(from_annotation(text).unwrap(), all);
+        assert_eq!(annotation(&[]).unwrap(), "null");
+        assert_eq!(from_annotation("null").unwrap(), []);
+        assert!(from_annotation("{}").is_err());
+        assert_eq!(
+            Listed(&all).to_string(),
+            "[{APIVersion:v1 Kind:Secret Namespace:n Name:s LabelSelector:nil} {APIVersion:v1 Kind:Pod Namespace: Name: \
+             LabelSelector:&LabelSelector{MatchLabels:map[string]string{a: b,},MatchExpressions:[]LabelSelectorRequirement{},}}]"
+        );
+    }
+
+    #[test]
+    fn a_name_counts_more_than_labels() {
+        let head = |name: &str| {
+            let value = json!({"metadata": {"name": name, "labels": {"a": "b"}}});
+            machinery::Object::from_value(&value).unwrap()
+        };
+        for (reference, name, meant) in [
+            (json!({"name": "x"}), "x", Ok(true)),
+            (json!({"name": "x"}), "y", Ok(false)),
+            (
+                json!({"labelSelector": {"matchLabels": {"a": "b"}}}),
+                "y",
+                Ok(true),
+            ),
+            (
+                json!({"labelSelector": {"matchLabels": {"a": "c"}}}),
+                "y",
+                Ok(false),
+            ),
+            (
+                json!({"name": "x", "labelSelector": {"matchLabels": {"a": "b"}}}),
+                "y",
+                Ok(false),
+            ),
+        ] {
+            let found = dependency(reference.clone()).means(head(name).head());
+            assert_eq!(found, meant, "{reference} {name}");
+        }
+        let bad =
+            json!({"labelSelector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}});
+        assert!(dependency(bad).means(head("y").head()).is_err());
+    }
+}
