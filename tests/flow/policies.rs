@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::fleet::{Fleet, Server};
 use crate::objects::{
     BINDINGS, CLUSTER_BINDINGS, CLUSTER_POLICIES, CLUSTER_ROLES, CONFIG_MAPS, POLICIES,
-    cluster_wide, config_map, policy,
+    cluster_wide, config_map, policy, selector,
 };
 
 const PP_ID: &str = "propagationpolicy.karmada.io/permanent-id";
@@ -166,4 +166,69 @@ async fn the_better_policy_wins() {
         .member("member2")
         .until_gone(&CONFIG_MAPS, ns, "shiny")
         .await;
+}
+
+#[tokio::test]
+async fn a_lazy_policy_waits_for_its_templates() {
+    let ns = "lazy";
+    let fleet = Fleet::shared(ns).await;
+    let control = &fleet.control;
+    let object = config_map(ns, "c", "1");
+    control.create(object.clone()).await;
+    let mut lazy = policy(ns, "p", &object, &["member1"]);
+    lazy["spec"]["activationPreference"] = json!("Lazy");
+    control.create(lazy).await;
+    until_claimed(control, ns, "c", "p").await;
+    assert!(control.get(&BINDINGS, ns, "c-configmap").await.is_none());
+
+    control
+        .merge(&CONFIG_MAPS, ns, "c", json!({"data": {"k": "2"}}))
+        .await;
+    let one = fleet.member("member1");
+    one.until_there(&CONFIG_MAPS, ns, "c").await;
+    control.merge(&POLICIES, ns, "p", to(&["member2"])).await;
+    // Something that is looked at later shows that the edit has been.
+    control.create(config_map(ns, "d", "1")).await;
+    control
+        .create(policy(ns, "q", &config_map(ns, "d", ""), &["member2"]))
+        .await;
+    let two = fleet.member("member2");
+    two.until_there(&CONFIG_MAPS, ns, "d").await;
+    one.get(&CONFIG_MAPS, ns, "c").await.unwrap();
+    control
+        .merge(&CONFIG_MAPS, ns, "c", json!({"data": {"k": "3"}}))
+        .await;
+    two.until(&CONFIG_MAPS, ns, "c", "moved", |c| c["data"]["k"] == "3")
+        .await;
+    one.until_gone(&CONFIG_MAPS, ns, "c").await;
+}
+
+#[tokio::test]
+async fn a_policy_waits_for_its_overrides() {
+    let ns = "dependent-overrides";
+    let fleet = Fleet::shared(ns).await;
+    let control = &fleet.control;
+    let object = config_map(ns, "c", "1");
+    let mut waiting = policy(ns, "p", &object, &["member1"]);
+    waiting["spec"]["dependentOverrides"] = json!(["mark"]);
+    control.create(waiting).await;
+    control.create(object.clone()).await;
+    // Made after it, and carried over before it.
+    control.create(config_map(ns, "d", "1")).await;
+    control
+        .create(policy(ns, "q", &config_map(ns, "d", ""), &["member1"]))
+        .await;
+    let one = fleet.member("member1");
+    one.until_there(&CONFIG_MAPS, ns, "d").await;
+    assert!(claimed_by(&control.get(&CONFIG_MAPS, ns, "c").await.unwrap()).is_null());
+    control
+        .create(json!({
+            "apiVersion": "policy.karmada.io/v1alpha1", "kind": "OverridePolicy",
+            "metadata": {"name": "mark", "namespace": ns},
+            "spec": {"resourceSelectors": [selector(&object)], "overrideRules": [
+                {"overriders": {"plaintext": [{"path": "/data/k", "operator": "replace", "value": "2"}]}}]},
+        }))
+        .await;
+    let there = one.until_there(&CONFIG_MAPS, ns, "c").await;
+    assert_eq!(there["data"]["k"], "2", "never without its override");
 }

@@ -9,6 +9,7 @@ pub(crate) struct Figures {
     pub(crate) matched: Histogram,
     pub(crate) applied: Outcomes,
     attempts: [Counter; 2],
+    preemptions: [Counter; 2],
     pub(crate) synced: Outcomes,
     pub(crate) executed: Outcomes,
     created: Family<Counter, 5>,
@@ -25,6 +26,11 @@ pub(crate) static FIGURES: LazyLock<Figures> = LazyLock::new(|| {
         "Attempts to apply a policy to a template.",
         ["result"],
     );
+    let preemptions = of.counters(
+        "policy_preemption_total",
+        "Templates that a policy took from another, or tried to.",
+        ["result"],
+    );
     Figures {
         matched: of.histogram(
             "resource_match_policy_duration_seconds",
@@ -36,6 +42,7 @@ pub(crate) static FIGURES: LazyLock<Figures> = LazyLock::new(|| {
             "Time that it took to apply a policy to a template.",
         ),
         attempts: ["success", "error"].map(|result| attempts.with([result])),
+        preemptions: ["success", "error"].map(|result| preemptions.with([result])),
         synced: outcomes(
             "binding_sync_work_duration_seconds",
             "Time that it took to make the works of a binding.",
@@ -76,6 +83,10 @@ fn result(success: bool) -> &'static str {
 impl Figures {
     pub(crate) fn attempted(&self, success: bool) {
         self.attempts[usize::from(!success)].inc();
+    }
+
+    pub(crate) fn preempted(&self, success: bool) {
+        self.preemptions[usize::from(!success)].inc();
     }
 
     /// `recreate`: what was applied before had gone.

@@ -21,10 +21,6 @@ static DEFINITIONS: Gvr = Gvr::constant("apiextensions.k8s.io", "v1", "customres
 static SERVICES: Gvr = Gvr::constant("apiregistration.k8s.io", "v1", "apiservices");
 
 impl Plane {
-    fn binding(&self, name: &str) -> Option<Value> {
-        self.control.object(&BINDINGS, "n", name)
-    }
-
     fn scheduled(&self) -> Value {
         let binding = self.binding("web-deployment").unwrap_or_default();
         condition(&binding, "Scheduled").clone()

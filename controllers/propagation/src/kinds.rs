@@ -12,7 +12,7 @@ use openapi::karmada::labels::is_reserved_namespace;
 use parking_lot::RwLock;
 use regex::Regex;
 
-const SKIPPED_GROUPS: [&str; 10] = [
+const SKIPPED_GROUPS: [&str; 9] = [
     "cluster.karmada.io",
     "policy.karmada.io",
     "work.karmada.io",
@@ -22,7 +22,6 @@ const SKIPPED_GROUPS: [&str; 10] = [
     "remedy.karmada.io",
     "apps.karmada.io",
     "events.k8s.io",
-    "coordination.k8s.io",
 ];
 
 /// A kind and where it is served.
@@ -155,8 +154,10 @@ impl Skips {
             .iter()
             .all(|v| resource.allows(v));
         let event = name.group.is_empty() && resource.kind == "Event";
+        let leases = (&*name.group, &*name.version) == ("coordination.k8s.io", "v1");
         usable
             && !event
+            && !leases
             && !SKIPPED_GROUPS.contains(&&*name.group)
             && !self.0.iter().any(|skip| skip.covers(resource))
     }
@@ -246,6 +247,7 @@ mod tests {
             ("", "Event", &all, false),
             ("work.karmada.io", "Work", &all, false),
             ("search.karmada.io", "X", &all, true),
+            ("coordination.k8s.io", "Lease", &all, false),
             ("a.io", "X", &all, false),
             ("b.io", "X", &all, false),
             ("c.io", "Y", &all, false),

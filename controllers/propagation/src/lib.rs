@@ -16,6 +16,7 @@ mod binding;
 mod detector;
 #[cfg(test)]
 mod echo_tests;
+mod error;
 mod execution;
 mod figures;
 #[cfg(test)]

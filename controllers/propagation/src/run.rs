@@ -6,6 +6,7 @@ use std::time::Duration;
 use client::Api;
 use machinery::Gvr;
 use machinery::time::Clock;
+use openapi::karmada::FeatureGates;
 use runtime::{Action, HostWorkloads, Informers, Queue, Recorder, Select, Tasks, run_workers};
 
 use crate::access::MemberAccess;
@@ -69,6 +70,8 @@ pub struct Options {
     /// The scheduler whose bindings are placed as they are made.
     pub scheduler_name: String,
     pub reach: Reach,
+    /// Which optional behaviour is on.
+    pub gates: FeatureGates,
     /// How long a call to a member may take.
     pub call_timeout: Duration,
 }
@@ -80,6 +83,7 @@ impl Default for Options {
             skipped_apis: Vec::new(),
             scheduler_name: "default-scheduler".into(),
             reach: Reach::default(),
+            gates: FeatureGates::default(),
             call_timeout: Duration::from_secs(30),
         }
     }

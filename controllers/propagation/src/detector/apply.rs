@@ -1,6 +1,6 @@
 //! Applying a policy to a template: the claim, and the binding.
 
-use client::{At, Error, WriteOptions};
+use client::{At, WriteOptions};
 use machinery::Object;
 use openapi::karmada::labels::APPLIED_PLACEMENT;
 use openapi::karmada::{Binding, BindingSpec, Placement};
@@ -13,7 +13,9 @@ use tokio::time::Instant;
 use super::claim::Claim;
 use super::desired::{Desired, Difference};
 use super::matching::Policy;
+use super::policies::no_id;
 use super::shell::{Carried, Cause, Detector};
+use crate::error::Error;
 use crate::figures::FIGURES;
 use crate::kinds::Served;
 use crate::meta::fingerprint;
@@ -34,8 +36,7 @@ impl Detector {
         cause: Cause,
     ) -> Result<Action, Error> {
         let Some(claim) = Claim::by(&policy.object) else {
-            let text = format!("policy {} has no permanent id", policy.object.head().key());
-            return Err(Error::Protocol(text));
+            return Err(no_id(&policy.object.head().key()));
         };
         let template = match claim.make(&template) {
             Some(patch) => self.patch(At::of(&served.gvr, &template), patch).await?,
@@ -57,29 +58,25 @@ impl Detector {
         FIGURES.attempted(outcome.is_ok());
         FIGURES.applied.observe(began.elapsed(), outcome.is_ok());
         let about = ObjectRef::new(&served.api_version, served.kind(), &template);
-        let (named, reason) = if claim.is_of_cluster() {
-            (format!("Apply cluster policy({})", claim.name), "Policy")
+        let named = if claim.is_of_cluster() {
+            format!("Apply cluster policy({})", claim.name)
         } else {
-            let name = format!("{}/{}", claim.namespace, claim.name);
-            (format!("Apply policy({name})"), "Policy")
+            format!("Apply policy({}/{})", claim.namespace, claim.name)
         };
         match outcome {
             Ok(changed) => {
                 if changed {
-                    let reason = format!("Apply{reason}Succeed");
-                    self.recorder
-                        .normal(&about, &reason, format!("{named} succeed"));
+                    let text = format!("{named} succeed");
+                    self.recorder.normal(&about, "ApplyPolicySucceed", text);
                 }
                 self.carried.lock().insert(key.clone(), carried);
                 Ok(Action::Done)
             }
-            Err(e) if e.is_conflict() || e.is_already_exists() => {
-                Err(machinery::Status::conflict(&served.gvr, template.name(), e.to_string()).into())
-            }
             Err(e) => {
-                let reason = format!("Apply{reason}Failed");
-                self.recorder
-                    .warning(&about, &reason, format!("{named} failed: {e}"));
+                if !e.is_outdated() {
+                    let text = format!("{named} failed: {e}");
+                    self.recorder.warning(&about, "ApplyPolicyFailed", text);
+                }
                 Err(e)
             }
         }
@@ -94,24 +91,9 @@ impl Detector {
         claim: &Claim,
         cause: Cause,
     ) -> Result<bool, Error> {
-        let replicas = self.interpreter.replicas(&served.gvk, template);
-        let replicas = match replicas {
-            Ok(replicas) => replicas,
-            Err(e) => {
-                let about = ObjectRef::new(&served.api_version, served.kind(), template);
-                let text = e.to_string();
-                self.recorder
-                    .warning(&about, "GetReplicasFailed", text.clone());
-                return Err(Error::Protocol(text));
-            }
-        };
-        if replicas.is_some() {
-            let about = ObjectRef::new(&served.api_version, served.kind(), template);
-            let text = "Get replicas of resource template successfully.";
-            self.recorder.normal(&about, "GetReplicasSucceed", text);
-        }
-        let desired = Desired::new(served, template, policy, claim, replicas)
-            .map_err(|e| Error::Protocol(e.to_string()))?;
+        let findings = self.find_out(served, template, policy).await?;
+        let desired =
+            Desired::new(served, template, policy, claim, findings).map_err(Error::blocked)?;
         let (resource, informer) = self.binding_resource(&desired.namespace);
         let at = At::one(resource, &desired.namespace, &desired.name);
         let Some(existing) = informer.get(&desired.namespace, &desired.name) else {
@@ -125,7 +107,7 @@ impl Detector {
         };
         let owner = existing.head().controller();
         if owner.is_some_and(|o| *o.uid != *template.uid()) {
-            return Err(Error::Protocol(FOREIGN.into()));
+            return Err(Error::blocked(FOREIGN));
         }
         if existing.head().deleting {
             // Made again once it is gone.
@@ -158,8 +140,8 @@ impl Detector {
     /// cannot be placed now is left to the scheduler, which also says why. `scaled`:
     /// only the number of replicas is new.
     fn place(&self, body: &mut Value, policy: &Policy, scaled: bool) -> Result<(), Error> {
-        let spec: BindingSpec = serde_json::from_value(body["spec"].clone())
-            .map_err(|e| Error::Protocol(e.to_string()))?;
+        let spec: BindingSpec =
+            serde_json::from_value(body["spec"].clone()).map_err(Error::blocked)?;
         let placement = &policy.view.spec.placement;
         let ours = spec.scheduler_name.is_empty() || spec.scheduler_name == self.scheduler_name;
         if !ours || !placement.cluster_affinities.is_empty() {
@@ -206,8 +188,8 @@ impl Detector {
             return Ok(());
         };
         match self.patch(at, patch).await {
-            Err(e) if !e.is_not_found() => Err(e),
-            _ => Ok(()),
+            Err(Error::Api(e)) if e.is_not_found() => Ok(()),
+            other => other.map(drop),
         }
     }
 
@@ -248,5 +230,5 @@ fn is_scaled(existing: &Binding, desired: &Desired, policy: &Policy) -> Result<b
 }
 
 fn placement_text(placement: &Placement) -> Result<String, Error> {
-    serde_json::to_string(placement).map_err(|e| Error::Protocol(e.to_string()))
+    serde_json::to_string(placement).map_err(Error::blocked)
 }

@@ -5,11 +5,12 @@
 //! `pkg/detector/detector.go` (`ApplyPolicy`, `buildResourceBinding`).
 
 use interpreter::Replicas;
-use machinery::Object;
+use machinery::{Head, Object};
 use openapi::karmada::labels::{
     BINDING_FINALIZER, CLUSTER_BINDING_FINALIZER, CLUSTER_POLICY_ID, CLUSTER_POLICY_NAME,
 };
-use openapi::karmada::{binding::ObjectReference, names};
+use openapi::karmada::placement::GroupTerm;
+use openapi::karmada::{Placement, binding::ObjectReference, names};
 use serde_json::{Map, Value, json};
 
 use super::claim::Claim;
@@ -22,13 +23,32 @@ const OWNED: [&str; 9] = [
     "resource",
     "replicaRequirements",
     "replicas",
-    "propagateDeps",
+    "components",
     "schedulerName",
     "placement",
     "failover",
     "conflictResolution",
     "preserveResourcesOnDeletion",
 ];
+
+/// Those that a ClusterResourceBinding keeps as they were when it was made, as
+/// Karmada leaves them.
+const OWNED_IN_NAMESPACES: [&str; 3] = [
+    "propagateDeps",
+    "schedulePriority",
+    "workloadAffinityGroups",
+];
+
+/// What had to be found out about a template and its policy.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Findings {
+    /// `None`: the kind has none.
+    pub(crate) replicas: Option<Replicas>,
+    /// The value of the PriorityClass that the policy names.
+    pub(crate) priority: Option<i64>,
+    /// Whether workloads are grouped as their policy says (WorkloadAffinity).
+    pub(crate) grouped: bool,
+}
 
 /// A binding as the detector wants it.
 #[derive(Clone, Debug)]
@@ -59,7 +79,7 @@ impl Desired {
         template: &Object,
         policy: &Policy,
         claim: &Claim,
-        replicas: Option<Replicas>,
+        findings: Findings,
     ) -> Result<Self, serde_json::Error> {
         let from = &policy.view.spec;
         let resource = ObjectReference {
@@ -77,7 +97,7 @@ impl Desired {
             }
         };
         set("resource", serde_json::to_value(resource)?);
-        if let Some(replicas) = replicas {
+        if let Some(replicas) = findings.replicas {
             set("replicas", replicas.count.into());
             set("replicaRequirements", replicas.requirements.into());
         }
@@ -91,6 +111,16 @@ impl Desired {
         );
         if let Some(preserve) = from.preserve_resources_on_deletion {
             spec.insert("preserveResourcesOnDeletion".into(), preserve.into());
+        }
+        if !template.namespace().is_empty() {
+            if let Some(priority) = findings.priority {
+                spec.insert("schedulePriority".into(), json!({"priority": priority}));
+            }
+            if findings.grouped
+                && let Some(groups) = groups(&from.placement, template.head())
+            {
+                spec.insert("workloadAffinityGroups".into(), groups);
+            }
         }
         let owner = json!({
             "apiVersion": served.api_version, "kind": served.kind(),
@@ -181,7 +211,12 @@ impl Desired {
         let Some(spec) = spec.as_object_mut() else {
             return;
         };
-        for field in OWNED {
+        let of_namespaces = if self.namespace.is_empty() {
+            &[][..]
+        } else {
+            &OWNED_IN_NAMESPACES
+        };
+        for &field in OWNED.iter().chain(of_namespaces) {
             match self.spec.get(field) {
                 Some(value) => spec.insert(field.into(), value.clone()),
                 None => spec.remove(field),
@@ -207,6 +242,24 @@ impl Desired {
     }
 }
 
+/// The groups of workloads that a template belongs to by its labels.
+fn groups(placement: &Placement, template: &Head) -> Option<Value> {
+    let affinity = placement.workload_affinity.as_ref()?;
+    let of = |term: &Option<GroupTerm>| {
+        let key = &term.as_ref()?.group_by_label_key;
+        Some(format!("{key}={}", template.label(key)?))
+    };
+    let named = [
+        ("affinityGroup", of(&affinity.affinity)),
+        ("antiAffinityGroup", of(&affinity.anti_affinity)),
+    ];
+    let groups: Map<String, Value> = named
+        .into_iter()
+        .filter_map(|(field, group)| Some((field.to_owned(), group?.into())))
+        .collect();
+    (!groups.is_empty()).then_some(Value::Object(groups))
+}
+
 fn merge(map: &mut Value, more: Map<String, Value>) {
     match map.as_object_mut() {
         Some(map) => map.extend(more),
@@ -227,22 +280,34 @@ mod tests {
     use openapi::karmada::labels::{POLICY_ID, POLICY_NAME, POLICY_NAMESPACE};
 
     fn desired(policy: Value, revision: &str) -> Desired {
+        let template = json!({"metadata": {"name": "Web", "namespace": "n", "uid": "u", "resourceVersion": revision}});
+        let findings = Findings {
+            replicas: Some(Replicas {
+                count: 2,
+                requirements: Some(json!({"resourceRequest": {"cpu": "1"}})),
+            }),
+            ..Findings::default()
+        };
+        found(template, policy, findings)
+    }
+
+    fn found(template: Value, policy: Value, findings: Findings) -> Desired {
         let served = Served {
             gvk: Gvk::constant("apps", "v1", "Deployment"),
             gvr: Gvr::constant("apps", "v1", "deployments"),
             api_version: "apps/v1".into(),
             namespaced: true,
         };
-        let template = json!({"metadata": {"name": "Web", "namespace": "n", "uid": "u", "resourceVersion": revision}});
         let template = Object::from_value(&template).unwrap();
-        let policy = json!({"metadata": {"name": "p", "namespace": "n", "labels": {POLICY_ID: "1"}}, "spec": policy});
+        let label = if template.namespace().is_empty() {
+            CLUSTER_POLICY_ID
+        } else {
+            POLICY_ID
+        };
+        let policy = json!({"metadata": {"name": "p", "namespace": template.namespace(), "labels": {label: "1"}}, "spec": policy});
         let policy = Policy::new(Object::from_value(&policy).unwrap()).unwrap();
         let claim = Claim::by(&policy.object).unwrap();
-        let replicas = Replicas {
-            count: 2,
-            requirements: Some(json!({"resourceRequest": {"cpu": "1"}})),
-        };
-        Desired::new(&served, &template, &policy, &claim, Some(replicas)).unwrap()
+        Desired::new(&served, &template, &policy, &claim, findings).unwrap()
     }
 
     #[test]
@@ -298,5 +363,118 @@ mod tests {
             new["metadata"]["labels"],
             json!({"own": "x", POLICY_ID: "1"})
         );
+    }
+
+    #[test]
+    fn groups_are_told_by_the_labels_that_a_template_has() {
+        let template =
+            |labels: Value| json!({"metadata": {"name": "a", "namespace": "n", "labels": labels}});
+        let both = json!({"affinity": {"groupByLabelKey": "app"}, "antiAffinity": {"groupByLabelKey": "tier"}});
+        let one = json!({"affinity": {"groupByLabelKey": "app"}});
+        for (affinity, labels, grouped, expected) in [
+            (
+                &both,
+                json!({"app": "x", "tier": "y"}),
+                true,
+                json!({"affinityGroup": "app=x", "antiAffinityGroup": "tier=y"}),
+            ),
+            (
+                &both,
+                json!({"tier": ""}),
+                true,
+                json!({"antiAffinityGroup": "tier="}),
+            ),
+            (&both, json!({}), true, Value::Null),
+            (
+                &one,
+                json!({"app": "x", "tier": "y"}),
+                true,
+                json!({"affinityGroup": "app=x"}),
+            ),
+            (&both, json!({"app": "x"}), false, Value::Null),
+            (&Value::Null, json!({"app": "x"}), true, Value::Null),
+        ] {
+            let policy = json!({"placement": {"workloadAffinity": affinity}});
+            let findings = Findings {
+                grouped,
+                ..Findings::default()
+            };
+            let made = found(template(labels.clone()), policy, findings).create();
+            assert_eq!(
+                made["spec"]["workloadAffinityGroups"], expected,
+                "{affinity} {labels}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_binding_of_the_cluster_keeps_some_fields_as_they_were() {
+        let policy = |deps: bool| json!({"propagateDeps": deps, "schedulerName": "s", "placement": {"workloadAffinity": {"affinity": {"groupByLabelKey": "app"}}}});
+        let findings = |priority: i64| Findings {
+            priority: Some(priority),
+            grouped: true,
+            ..Findings::default()
+        };
+        let of_cluster = json!({"metadata": {"name": "a", "uid": "u", "labels": {"app": "x"}}});
+        let made = found(of_cluster.clone(), policy(true), findings(7));
+        let made = made.create();
+        assert_eq!(made["kind"], "ClusterResourceBinding");
+        assert_eq!(made["spec"]["propagateDeps"], true);
+        assert_eq!(made["spec"].get("schedulePriority"), None);
+        assert_eq!(made["spec"].get("workloadAffinityGroups"), None);
+        let later = found(of_cluster, policy(false), findings(8)).update(&made);
+        assert_eq!(later, Difference::Nothing);
+
+        let mut local = json!({"metadata": {"name": "a", "namespace": "n", "uid": "u", "labels": {"app": "x"}}});
+        let made = found(local.clone(), policy(true), findings(0)).create();
+        assert_eq!(made["spec"]["schedulePriority"], json!({"priority": 0}));
+        local["metadata"]["labels"]["app"] = "y".into();
+        let later = found(local, policy(false), findings(8)).update(&made);
+        let Difference::Much(later) = later else {
+            panic!("{later:?}")
+        };
+        assert_eq!(later["spec"].get("propagateDeps"), None);
+        assert_eq!(later["spec"]["schedulePriority"], json!({"priority": 8}));
+        assert_eq!(
+            later["spec"]["workloadAffinityGroups"],
+            json!({"affinityGroup": "app=y"})
+        );
+    }
+
+    #[test]
+    fn suspended_scheduling_outlives_the_policys_suspension() {
+        for (policy, existing, expected) in [
+            (
+                json!({"dispatching": true}),
+                Value::Null,
+                json!({"dispatching": true}),
+            ),
+            (
+                json!({"dispatching": true}),
+                json!({"scheduling": true}),
+                json!({"dispatching": true, "scheduling": true}),
+            ),
+            (
+                json!({}),
+                json!({"dispatching": true, "scheduling": false}),
+                json!({"scheduling": false}),
+            ),
+            (json!({}), Value::Null, json!({})),
+            (
+                Value::Null,
+                json!({"dispatching": true, "scheduling": true}),
+                json!({"scheduling": true}),
+            ),
+            (Value::Null, json!({"dispatching": true}), Value::Null),
+        ] {
+            let wanted = desired(json!({"suspension": policy}), "7");
+            let mut binding = wanted.create();
+            binding["spec"]["suspension"] = existing.clone();
+            let after = match wanted.update(&binding) {
+                Difference::Nothing => binding,
+                Difference::Version(after) | Difference::Much(after) => after,
+            };
+            assert_eq!(after["spec"]["suspension"], expected, "{policy} {existing}");
+        }
     }
 }

@@ -5,10 +5,11 @@
 //! at all once the template's kind is gone too. Dependents that were orphaned have no
 //! owner by then and stay.
 
-use client::{At, DeleteOptions, Error};
+use client::{At, DeleteOptions};
 use openapi::karmada::names;
 
 use super::shell::Detector;
+use crate::error::Error;
 use crate::templates::Key;
 
 impl Detector {
@@ -25,7 +26,7 @@ impl Detector {
         // The copy may be from before it was orphaned.
         let binding = match self.api.get(at).await {
             Ok(binding) if owned(&binding) && !binding.head().deleting => binding,
-            Err(error) if !error.is_not_found() => return Err(error),
+            Err(error) if !error.is_not_found() => return Err(error.into()),
             _ => return Ok(()),
         };
         let options = DeleteOptions {
@@ -34,7 +35,7 @@ impl Detector {
             ..DeleteOptions::default()
         };
         match self.api.delete(at, &options).await {
-            Err(error) if !error.is_not_found() => Err(error),
+            Err(error) if !error.is_not_found() => Err(error.into()),
             _ => Ok(()),
         }
     }

@@ -30,6 +30,11 @@ impl Policy {
         self.view.spec.activation_preference == "Lazy"
     }
 
+    /// Whether it takes templates from other policies.
+    pub(crate) fn preempts(&self) -> bool {
+        self.view.spec.preemption == "Always"
+    }
+
     pub(crate) fn matches(&self, served: &Served, head: &Head) -> bool {
         self.closeness(served, head) > Closeness::Mismatch
     }
@@ -68,23 +73,69 @@ pub(crate) fn best(
         .map(|(_, policy)| policy)
 }
 
-/// The keys under which a policy is found: by namespace (empty for a cluster
-/// policy), kind, and the name where its selector has one.
+/// The keys under which a policy is found: by namespace (empty for a cluster policy)
+/// and kind, and by what each of its selectors asks of every object: a name, one of
+/// some labels, or nothing.
 pub(crate) fn index_keys(policy: &Object) -> Vec<String> {
     let Ok(view) = policy.view::<PropagationPolicy>() else {
         return Vec::new();
     };
-    let key =
-        |s: &ResourceSelector| index_key(policy.namespace(), &s.api_version, &s.kind, &s.name);
-    let mut keys: Vec<String> = view.spec.resource_selectors.iter().map(key).collect();
+    let mut keys: Vec<String> = Vec::new();
+    for selector in &view.spec.resource_selectors {
+        let kind = (selector.api_version.as_str(), selector.kind.as_str());
+        let key = |asked: Asked<'_>| key(policy.namespace(), kind, asked);
+        match asked(selector) {
+            Some(any_of) => keys.extend(any_of.into_iter().map(key)),
+            None => keys.push(key(Asked::Nothing)),
+        }
+    }
     keys.sort_unstable();
     keys.dedup();
     keys
 }
 
-/// `name` is empty for the selectors without a name.
-pub(crate) fn index_key(namespace: &str, api_version: &str, kind: &str, name: &str) -> String {
-    format!("{namespace}|{api_version}|{kind}|{name}")
+/// The keys under which the policies are that may want an object.
+pub(crate) fn lookup_keys(namespace: &str, served: &Served, head: &Head) -> Vec<String> {
+    let key = |asked: Asked<'_>| key(namespace, served.names(), asked);
+    let labels = head.labels.iter().map(|(k, v)| Asked::Label(k, v));
+    [Asked::Nothing, Asked::Name(&head.name)]
+        .into_iter()
+        .chain(labels)
+        .map(key)
+        .collect()
+}
+
+/// What a selector asks of an object.
+enum Asked<'a> {
+    Nothing,
+    Name(&'a str),
+    Label(&'a str, &'a str),
+}
+
+/// One of these at least must hold for every object that a selector means; `None`:
+/// nothing that could be looked up.
+fn asked(selector: &ResourceSelector) -> Option<Vec<Asked<'_>>> {
+    if !selector.name.is_empty() {
+        return Some(vec![Asked::Name(&selector.name)]);
+    }
+    let labels = selector.label_selector.as_ref()?;
+    if let Some((key, value)) = labels.match_labels.iter().next() {
+        return Some(vec![Asked::Label(key, value)]);
+    }
+    let listed = labels
+        .match_expressions
+        .iter()
+        .find(|r| r.operator == "In")?;
+    let labels = listed.values.iter();
+    Some(labels.map(|v| Asked::Label(&listed.key, v)).collect())
+}
+
+fn key(namespace: &str, (api_version, kind): (&str, &str), asked: Asked<'_>) -> String {
+    match asked {
+        Asked::Nothing => format!("{namespace}|{api_version}|{kind}"),
+        Asked::Name(name) => format!("{namespace}|{api_version}|{kind}|{name}"),
+        Asked::Label(label, value) => format!("{namespace}|{api_version}|{kind}||{label}={value}"),
+    }
 }
 
 #[cfg(test)]
@@ -147,5 +198,44 @@ mod tests {
             Some("a"),
         );
         check(&[policy("gone", 9, json!({})), all()], Some("all"));
+    }
+
+    #[test]
+    fn a_policy_is_found_by_whatever_it_matches() {
+        let labelled = json!({"labelSelector": {"matchLabels": {"app": "x", "tier": "y"}}});
+        let listed = |operator: &str, values: Value| {
+            json!({"labelSelector": {"matchExpressions": [
+            {"key": "tier", "operator": "Exists"}, {"key": "app", "operator": operator, "values": values}]}})
+        };
+        for selector in [
+            json!({}),
+            json!({"name": "web"}),
+            json!({"name": "db"}),
+            labelled,
+            listed("In", json!(["w", "x"])),
+            listed("In", json!(["w"])),
+            listed("NotIn", json!(["x"])),
+            listed("NotIn", json!(["w"])),
+            json!({"labelSelector": {}}),
+        ] {
+            let policy = policy("p", 0, selector.clone());
+            let at = index_keys(&policy);
+            for (name, labels) in [
+                ("web", json!({})),
+                ("web", json!({"app": "x", "tier": "y"})),
+                ("db", json!({"app": "w", "tier": "z"})),
+                ("db", json!({"app": "x"})),
+            ] {
+                let value = json!({"metadata": {"name": name, "namespace": "n", "labels": labels}});
+                let template = Object::from_value(&value).unwrap();
+                let keys = lookup_keys("n", &deployments(), template.head());
+                let found = keys.iter().any(|key| at.contains(key));
+                let policy = Policy::new(policy.clone()).unwrap();
+                let wanted = policy.matches(&deployments(), template.head());
+                assert!(found || !wanted, "{selector} {name} {labels}");
+            }
+        }
+        let at = |selector: Value| index_keys(&policy("p", 0, selector)).len();
+        assert_eq!(at(listed("In", json!(["w", "x"]))), 2);
     }
 }

@@ -8,10 +8,14 @@
 mod apply;
 mod claim;
 mod desired;
+mod findings;
 mod gone;
+mod hear;
 mod matching;
 mod policies;
+mod preempt;
 mod refuse;
 mod shell;
+mod waiting;
 
 pub(crate) use shell::Detector;

@@ -2,17 +2,25 @@
 
 use std::collections::HashSet;
 
-use client::{At, Error, Patch, WriteOptions};
+use client::{At, Patch, WriteOptions};
 use machinery::Object;
+use openapi::karmada::Gate;
 use openapi::karmada::labels::{CLUSTER_POLICY_FINALIZER, POLICY_FINALIZER};
+use openapi::karmada::policy::Closeness;
 use runtime::Action;
 use serde_json::json;
 
 use super::claim::Claim;
 use super::matching::Policy;
 use super::shell::{CLUSTER_POLICIES, Cause, Detector, POLICIES, name_of};
+use crate::error::Error;
 use crate::meta::Extra;
 use crate::templates::Key;
+
+/// Admission gives each policy its id.
+pub(super) fn no_id(policy: &str) -> Error {
+    Error::Blocked(format!("policy {policy} has no permanent id"))
+}
 
 impl Detector {
     /// `key` is `namespace/name`, or the name of a cluster policy.
@@ -33,11 +41,13 @@ impl Detector {
             return self.remove_finalizer(&policy.object).await;
         }
         let Some(claim) = claim else {
-            let text = format!("policy {key} has no permanent id");
-            return Err(Error::Protocol(text));
+            return Err(no_id(key));
         };
         self.refresh_claimed(&policy, &claim).await?;
         self.take_waiting(&policy)?;
+        if policy.preempts() && self.is_on(Gate::PropagationPolicyPreemption) {
+            self.preempt(&policy, &claim).await?;
+        }
         Ok(Action::Done)
     }
 
@@ -72,7 +82,7 @@ impl Detector {
             .patch(At::of(resource, policy), Patch::Merge(patch), &options)
             .await;
         match done {
-            Err(e) if !e.is_not_found() => Err(e),
+            Err(e) if !e.is_not_found() => Err(e.into()),
             _ => Ok(Action::Done),
         }
     }
@@ -127,36 +137,26 @@ impl Detector {
 
     fn waiting_for(&self, policy: &Policy) -> HashSet<Key> {
         let mut found = HashSet::new();
+        let local = policy.object.namespace();
         for selector in &policy.view.spec.resource_selectors {
             let kinds = &self.templates.kinds;
             let Some(served) = kinds.find(&selector.api_version, &selector.kind) else {
                 continue;
             };
-            // A policy of a namespace that names its template needs no search.
-            let one = (!policy.object.namespace().is_empty() && !selector.name.is_empty())
-                .then(|| name_of(policy.object.namespace(), &selector.name));
-            let names: Vec<String> = {
-                let waiting = self.waiting.lock();
-                let all = waiting.get(&served.gvr);
-                match one {
-                    Some(name) => all
-                        .filter(|all| all.contains(&name))
-                        .map(|_| name)
-                        .into_iter()
-                        .collect(),
-                    None => all.into_iter().flatten().cloned().collect(),
-                }
+            let namespace = if local.is_empty() {
+                &selector.namespace
+            } else {
+                local
             };
-            for name in names {
-                let key = Key {
-                    gvr: served.gvr.clone(),
-                    name,
-                };
-                let fits = |o: &Object| policy.matches(&served, o.head());
-                if self.templates.get(&key).is_some_and(|(_, o)| fits(&o)) {
-                    found.insert(key);
-                }
-            }
+            let candidates = {
+                let waiting = self.waiting.lock();
+                waiting.find(&served.gvr, namespace, &selector.name)
+            };
+            let (ready, (api_version, kind)) = (selector.ready(), served.names());
+            let fits =
+                |o: &Object| ready.closeness(api_version, kind, o.head()) > Closeness::Mismatch;
+            let fits = |key: &Key| self.templates.get(key).is_some_and(|(_, o)| fits(&o));
+            found.extend(candidates.into_iter().filter(fits));
         }
         found
     }

@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use client::{At, DeleteOptions, Error, Patch, WriteOptions};
+use client::{At, DeleteOptions, Patch, WriteOptions};
 use machinery::time::rfc3339_seconds;
 use machinery::{Gvr, Object};
 use openapi::karmada::Binding;
@@ -18,9 +18,10 @@ use serde_json::{Value, json};
 
 use super::apply::FOREIGN;
 use super::claim::Claim;
-use super::desired::Desired;
+use super::desired::{Desired, Findings};
 use super::matching::Policy;
 use super::shell::{Cause, Detector};
+use crate::error::Error;
 use crate::kinds::Served;
 use crate::templates::Key;
 
@@ -81,7 +82,7 @@ impl Detector {
             Some(binding) => {
                 let owner = binding.head().controller();
                 if owner.is_some_and(|o| *o.uid != *template.uid()) {
-                    return Err(Error::Protocol(FOREIGN.into()));
+                    return Err(Error::blocked(FOREIGN));
                 }
                 binding
             }
@@ -113,7 +114,7 @@ impl Detector {
             ..DeleteOptions::default()
         };
         match self.api.delete(At::of(resource, &binding), &options).await {
-            Err(e) if !e.is_not_found() => Err(e),
+            Err(e) if !e.is_not_found() => Err(e.into()),
             _ => Ok(Action::Done),
         }
     }
@@ -166,8 +167,8 @@ fn unclaimed(served: &Served, template: &Object, policy: &Policy) -> Result<Opti
     let Some(claim) = Claim::by(&policy.object) else {
         return Ok(None);
     };
-    let desired = Desired::new(served, template, policy, &claim, None)
-        .map_err(|e| Error::Protocol(e.to_string()))?;
+    let desired = Desired::new(served, template, policy, &claim, Findings::default())
+        .map_err(Error::blocked)?;
     let mut body = desired.create();
     body["metadata"]["labels"] = json!({});
     body["metadata"]["annotations"] = json!({});

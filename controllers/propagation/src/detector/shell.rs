@@ -2,28 +2,26 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
 
-use client::{Api, At, Error, Patch, WriteOptions};
+use client::{Api, At, Patch, WriteOptions};
 use interpreter::Interpreter;
 use machinery::time::Clock;
 use machinery::{Gvr, Object};
 use openapi::karmada::labels::CLAIMED_BY;
-use openapi::karmada::{Binding, PropagationPolicy};
+use openapi::karmada::{FeatureGates, Gate, PropagationPolicy};
 use parking_lot::Mutex;
-use runtime::{
-    Action, Change, HostWorkloads, Informer, Name, Queue, Recorder, Select, Tasks, run_workers,
-};
+use runtime::{Action, HostWorkloads, Informer, Name, Queue, Recorder, Select, Tasks, run_workers};
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::claim::Claim;
-use super::matching::{Policy, best, index_key, index_keys};
+use super::matching::{Policy, best, lookup_keys};
+use super::waiting::Waiting;
+use crate::error::Error;
 use crate::figures::FIGURES;
 use crate::kinds::Served;
-use crate::meta::{changed_by_us, same_but_status};
 use crate::run::Deps;
-use crate::templates::{Key, Templates, claims};
+use crate::templates::{Key, Templates};
 use crate::works::{BINDINGS, CLUSTER_BINDINGS};
 
 pub(super) static POLICIES: Gvr =
@@ -37,12 +35,12 @@ static OVERRIDES: Gvr = Gvr::constant("policy.karmada.io", "v1alpha1", "override
 static CLUSTER_OVERRIDES: Gvr =
     Gvr::constant("policy.karmada.io", "v1alpha1", "clusteroverridepolicies");
 
-const BY_KIND: &str = "kind";
-const BY_CLAIM: &str = "claim";
+pub(super) static PRIORITY_CLASSES: Gvr =
+    Gvr::constant("scheduling.k8s.io", "v1", "priorityclasses");
+
+pub(super) const BY_KIND: &str = "kind";
 /// A worker mostly waits for its two writes, and stores commit in groups.
 const TEMPLATE_WORKERS: usize = 8;
-const RETRY_LEAVING: Duration = Duration::from_secs(1);
-const EXTENSION_AUTH: &str = "kube-system/extension-apiserver-authentication";
 
 /// Why a template is looked at.
 #[derive(Clone, Copy, Debug)]
@@ -74,21 +72,23 @@ pub(crate) struct Detector {
     pub(super) cluster_policies: Informer,
     pub(super) overrides: Informer,
     pub(super) cluster_overrides: Informer,
+    pub(super) priority_classes: Informer,
     pub(super) bindings: Informer,
     pub(super) cluster_bindings: Informer,
     pub(super) queue: Queue<Key>,
     /// `namespace/name`; without a namespace a cluster policy.
-    policy_queue: Queue<String>,
+    pub(super) policy_queue: Queue<String>,
     pub(super) causes: Mutex<HashMap<Key, Cause>>,
     pub(super) carried: Mutex<HashMap<Key, Carried>>,
     /// Templates that no policy wants.
-    pub(super) waiting: Mutex<HashMap<Gvr, HashSet<String>>>,
+    pub(super) waiting: Mutex<Waiting>,
     /// Templates whose deletion was seen: their kind and uid.
-    gone: Mutex<HashMap<Key, (String, String)>>,
+    pub(super) gone: Mutex<HashMap<Key, (String, String)>>,
     pub(super) host: HostWorkloads,
     /// Templates that a policy wants and the host keeps.
     pub(super) refused: Mutex<HashSet<Key>>,
     pub(super) clock: Arc<dyn Clock>,
+    gates: FeatureGates,
 }
 
 impl Detector {
@@ -105,6 +105,7 @@ impl Detector {
             cluster_policies: informer(&CLUSTER_POLICIES),
             overrides: informer(&OVERRIDES),
             cluster_overrides: informer(&CLUSTER_OVERRIDES),
+            priority_classes: informer(&PRIORITY_CLASSES),
             bindings: informer(&BINDINGS),
             cluster_bindings: informer(&CLUSTER_BINDINGS),
             queue: Queue::new(),
@@ -116,8 +117,12 @@ impl Detector {
             host: deps.host.clone(),
             refused: Mutex::default(),
             clock: Arc::clone(&deps.clock),
+            gates: deps.options.gates,
         });
-        it.listen();
+        it.listen_to_policies();
+        it.listen_to_needed();
+        it.listen_to_bindings();
+        it.listen_to_templates();
         for informer in [
             &it.policies,
             &it.cluster_policies,
@@ -150,96 +155,21 @@ impl Detector {
         });
     }
 
-    fn listen(self: &Arc<Self>) {
-        for informer in [&self.policies, &self.cluster_policies] {
-            informer.add_index(BY_KIND, index_keys);
-            let (queue, it) = (self.policy_queue.clone(), Arc::downgrade(self));
-            informer.on_change(move |change| {
-                let generation = |o: &Object| (o.head().generation, o.head().deleting);
-                if let Some(new) = change.new
-                    && change
-                        .old
-                        .is_none_or(|old| generation(old) != generation(new))
-                {
-                    queue.add_lane(new.head().key(), change.initial);
-                }
-                if let (Some(it), None) = (it.upgrade(), change.new) {
-                    it.look_at_refused();
-                }
-            });
-        }
-        for informer in [&self.bindings, &self.cluster_bindings] {
-            informer.add_index(BY_CLAIM, claims);
-            let it = Arc::downgrade(self);
-            informer.on_change(move |change| {
-                if let (Some(it), Some(gone), None) = (it.upgrade(), change.old, change.new) {
-                    it.binding_gone(gone);
-                }
-            });
-        }
-        let it = Arc::downgrade(self);
-        self.templates.on_change(move |served, change| {
-            if let Some(it) = it.upgrade() {
-                it.template_changed(served, change);
-            }
-        });
-    }
-
-    fn template_changed(&self, served: &Served, change: &Change<'_>) {
-        let key = Key {
-            gvr: served.gvr.clone(),
-            name: change.key(),
-        };
-        if served.gvr.resource == "configmaps" && key.name == EXTENSION_AUTH {
-            return;
-        }
-        if let (Some(old), None, false) = (change.old, change.new, change.initial) {
-            let told = (served.kind().to_owned(), old.uid().to_owned());
-            self.gone.lock().insert(key.clone(), told);
-        }
-        let ours = match (change.old, change.new) {
-            (Some(old), Some(new)) if same_but_status(old, new) => return,
-            (Some(old), Some(new)) => {
-                self.policy_of(new).is_some_and(|p| p.is_lazy()) && changed_by_us(old, new)
-            }
-            _ => false,
-        };
-        let cause = Cause {
-            template: !change.initial,
-            ours,
-        };
-        self.enqueue(key, cause, change.initial);
-    }
-
-    /// A binding that is gone is made again as long as its template is claimed.
-    fn binding_gone(&self, binding: &Object) {
-        let Ok(view) = binding.view::<Binding>() else {
-            return;
-        };
-        let resource = &view.spec.resource;
-        let kinds = &self.templates.kinds;
-        if let Some(served) = kinds.find(&resource.api_version, &resource.kind) {
-            let key = Key {
-                gvr: served.gvr.clone(),
-                name: name_of(&resource.namespace, &resource.name),
-            };
-            self.carried.lock().remove(&key);
-            let cause = Cause {
-                template: true,
-                ours: false,
-            };
-            self.enqueue(key, cause, false);
-        }
+    pub(super) fn is_on(&self, gate: Gate) -> bool {
+        self.gates.is_on(gate)
     }
 
     pub(super) fn enqueue(&self, key: Key, cause: Cause, low: bool) {
-        {
-            let mut causes = self.causes.lock();
-            let known = causes.entry(key.clone()).or_insert(cause);
-            known.template |= cause.template;
-            known.ours &= cause.ours;
-        }
+        self.remember(&key, cause);
         self.queue.add_lane(key, low);
+    }
+
+    /// One change that is not Karmada's own makes all of them count.
+    fn remember(&self, key: &Key, cause: Cause) {
+        let mut causes = self.causes.lock();
+        let known = causes.entry(key.clone()).or_insert(cause);
+        known.template |= cause.template;
+        known.ours &= cause.ours;
     }
 
     async fn template(&self, key: &Key) -> Result<Action, Error> {
@@ -252,8 +182,7 @@ impl Detector {
             other => other,
         };
         if !matches!(outcome, Ok(Action::Done)) {
-            let mut causes = self.causes.lock();
-            causes.entry(key.clone()).or_insert(cause).template |= cause.template;
+            self.remember(key, cause);
         }
         outcome
     }
@@ -311,8 +240,8 @@ impl Detector {
             return Ok(Action::Done);
         };
         if policy.object.head().deleting {
-            // Its deletion unclaims the template, unless the claim came too late for it.
-            return Ok(Action::After(RETRY_LEAVING));
+            // Its deletion unclaims the template, or its end does.
+            return Ok(Action::Done);
         }
         if !policy.matches(served, template.head()) {
             return Ok(Action::Done);
@@ -334,10 +263,8 @@ impl Detector {
 
     pub(super) fn best(&self, served: &Served, template: &Object) -> Option<Policy> {
         let find = |informer: &Informer, namespace: &str| {
-            let (version, kind) = (&served.api_version, served.kind());
-            let by = |name| informer.by_index(BY_KIND, &index_key(namespace, version, kind, name));
-            let mut found = by("");
-            found.extend(by(template.name()));
+            let keys = lookup_keys(namespace, served, template.head()).into_iter();
+            let found = keys.flat_map(|key| informer.by_index(BY_KIND, &key));
             best(found, served, template.head())
         };
         let namespace = template.namespace();
@@ -359,25 +286,21 @@ impl Detector {
         if needed.spec.dependent_overrides.iter().all(there) {
             Ok(())
         } else {
-            Err(Error::Protocol("waiting for dependent overrides".into()))
+            Err(Error::blocked("waiting for dependent overrides"))
         }
     }
 
     pub(super) fn remember_waiting(&self, key: &Key) {
-        let mut waiting = self.waiting.lock();
-        let names = waiting.entry(key.gvr.clone()).or_default();
-        names.insert(key.name.clone());
+        self.waiting.lock().insert(key);
     }
 
     pub(super) fn forget_waiting(&self, key: &Key) {
-        if let Some(names) = self.waiting.lock().get_mut(&key.gvr) {
-            names.remove(&key.name);
-        }
+        self.waiting.lock().remove(key);
     }
 
     pub(super) async fn patch(&self, at: At<'_>, patch: Value) -> Result<Object, Error> {
         let options = WriteOptions::default();
-        self.api.patch(at, Patch::Merge(patch), &options).await
+        Ok(self.api.patch(at, Patch::Merge(patch), &options).await?)
     }
 }
 

@@ -1,0 +1,103 @@
+//! What has to be found out before a binding can be told: how many replicas a template
+//! asks for, and with which priority it is scheduled.
+//!
+//! Source: Karmada's `pkg/detector/detector.go` (`applyReplicaInterpretation`,
+//! `BuildResourceBinding`).
+
+use client::At;
+use interpreter::Replicas;
+use machinery::Object;
+use openapi::karmada::Gate;
+use openapi::karmada::policy::SchedulePriority;
+use runtime::ObjectRef;
+use serde::Deserialize;
+
+use super::desired::Findings;
+use super::matching::Policy;
+use super::shell::{Detector, PRIORITY_CLASSES};
+use crate::error::Error;
+use crate::kinds::Served;
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct PriorityClass {
+    value: i64,
+}
+
+impl Detector {
+    pub(super) async fn find_out(
+        &self,
+        served: &Served,
+        template: &Object,
+        policy: &Policy,
+    ) -> Result<Findings, Error> {
+        let about = ObjectRef::new(&served.api_version, served.kind(), template);
+        let replicas = match self.replicas(served, template) {
+            Ok(replicas) => replicas,
+            Err(error) => {
+                let text = error.to_string();
+                self.recorder.warning(&about, "GetReplicasFailed", text);
+                return Err(Error::blocked(error));
+            }
+        };
+        if replicas.is_some() {
+            let text = "Get replicas of resource template successfully.";
+            self.recorder.normal(&about, "GetReplicasSucceed", text);
+        }
+        let priority = match &policy.view.spec.schedule_priority {
+            // A binding of the cluster has none, whatever the policy says.
+            Some(wanted) if !template.namespace().is_empty() => self.priority(wanted).await?,
+            _ => None,
+        };
+        Ok(Findings {
+            replicas,
+            priority,
+            grouped: self.is_on(Gate::WorkloadAffinity),
+        })
+    }
+
+    fn replicas(
+        &self,
+        served: &Served,
+        template: &Object,
+    ) -> Result<Option<Replicas>, interpreter::Error> {
+        let mut found = self.interpreter.replicas(&served.gvk, template)?;
+        if self.is_on(Gate::ResourceQuotaEstimate)
+            && let Some(requirements) = found.as_mut().and_then(|r| r.requirements.as_mut())
+        {
+            requirements["namespace"] = template.namespace().into();
+            if let Some(class) = self.interpreter.priority_class(&served.gvk, template)? {
+                requirements["priorityClassName"] = class.into();
+            }
+        }
+        Ok(found)
+    }
+
+    async fn priority(&self, wanted: &SchedulePriority) -> Result<Option<i64>, Error> {
+        if !self.is_on(Gate::PriorityBasedScheduling) {
+            return Ok(None);
+        }
+        match wanted.priority_class_source.as_str() {
+            "KubePriorityClass" => {}
+            other @ ("PodPriorityClass" | "FederatedPriorityClass") => {
+                let text =
+                    format!("priority class source is {other}, but {other} is not supported yet");
+                return Err(Error::Blocked(text));
+            }
+            _ => return Err(Error::blocked("unsupported priority class source")),
+        }
+        let name = &wanted.priority_class_name;
+        let class = match self.priority_classes.get("", name) {
+            Some(class) => class,
+            // It may be newer than our copy.
+            None => match self.api.get(At::one(&PRIORITY_CLASSES, "", name)).await {
+                Err(error) if error.is_not_found() => {
+                    let text = format!("PriorityClass.scheduling.k8s.io {name:?} not found");
+                    return Err(Error::Blocked(text));
+                }
+                other => other?,
+            },
+        };
+        Ok(Some(class.view::<PriorityClass>()?.value))
+    }
+}

@@ -1,0 +1,211 @@
+//! What the detector hears of policies, of what they wait for, of bindings and of
+//! templates, and what it looks at then.
+
+use std::sync::Arc;
+
+use machinery::Object;
+use openapi::karmada::{Binding, Gate, PropagationPolicy};
+use runtime::{Change, Informer};
+
+use super::claim::Claim;
+use super::matching::{Policy, index_keys};
+use super::preempt::unleashed;
+use super::shell::{BY_KIND, Cause, Detector, name_of};
+use crate::kinds::Served;
+use crate::meta::{changed_by_us, same_but_status};
+use crate::templates::{Key, claims};
+
+const BY_CLAIM: &str = "claim";
+const BY_OVERRIDE: &str = "override";
+const BY_PRIORITY_CLASS: &str = "priority class";
+const EXTENSION_AUTH: &str = "kube-system/extension-apiserver-authentication";
+
+impl Detector {
+    pub(super) fn listen_to_policies(self: &Arc<Self>) {
+        for informer in [&self.policies, &self.cluster_policies] {
+            informer.add_index(BY_KIND, index_keys);
+            informer.add_index(BY_OVERRIDE, overrides_of);
+            informer.add_index(BY_PRIORITY_CLASS, priority_class_of);
+            let it = Arc::downgrade(self);
+            informer.on_change(move |change| {
+                if let Some(it) = it.upgrade() {
+                    it.policy_changed(change);
+                }
+            });
+        }
+    }
+
+    /// What policies wait for comes: override policies and PriorityClasses.
+    pub(super) fn listen_to_needed(self: &Arc<Self>) {
+        let both = [&self.policies, &self.cluster_policies];
+        for (needed, index, policies) in [
+            (&self.overrides, BY_OVERRIDE, &both[..1]),
+            (&self.cluster_overrides, BY_OVERRIDE, &both[1..]),
+            (&self.priority_classes, BY_PRIORITY_CLASS, &both[..]),
+        ] {
+            let it = Arc::downgrade(self);
+            let policies: Vec<Informer> = policies.iter().map(|&i| i.clone()).collect();
+            needed.on_change(move |change| {
+                if change.initial || change.old.is_some() {
+                    return;
+                }
+                let Some(it) = it.upgrade() else { return };
+                for policy in policies
+                    .iter()
+                    .flat_map(|p| p.by_index(index, &change.key()))
+                {
+                    it.try_again(&policy);
+                }
+            });
+        }
+    }
+
+    pub(super) fn listen_to_bindings(self: &Arc<Self>) {
+        for informer in [&self.bindings, &self.cluster_bindings] {
+            informer.add_index(BY_CLAIM, claims);
+            let it = Arc::downgrade(self);
+            informer.on_change(move |change| {
+                if let (Some(it), Some(gone), None) = (it.upgrade(), change.old, change.new) {
+                    it.binding_gone(gone);
+                }
+            });
+        }
+    }
+
+    pub(super) fn listen_to_templates(self: &Arc<Self>) {
+        let it = Arc::downgrade(self);
+        self.templates.on_change(move |served, change| {
+            if let Some(it) = it.upgrade() {
+                it.template_changed(served, change);
+            }
+        });
+    }
+
+    fn policy_changed(&self, change: &Change<'_>) {
+        let Some(new) = change.new else {
+            // A claim that came too late for the policy's end is found here.
+            self.look_at_claimed(change.object());
+            self.look_at_refused();
+            return;
+        };
+        let seen = |o: &Object| (o.head().generation, o.head().deleting);
+        if change.old.is_some_and(|old| seen(old) == seen(new)) {
+            return;
+        }
+        self.policy_queue.add_lane(new.head().key(), change.initial);
+        if self.is_on(Gate::PropagationPolicyPreemption)
+            && let Some(old) = change.old
+        {
+            self.let_others_preempt(old, new);
+        }
+    }
+
+    /// A policy whose priority is lower now may lose its templates.
+    fn let_others_preempt(&self, old: &Object, new: &Object) {
+        let priority = |o: &Object| o.view().map(|p: Arc<PropagationPolicy>| p.spec.priority);
+        let (Ok(before), Ok(now)) = (priority(old), priority(new)) else {
+            return;
+        };
+        if now < before {
+            let namespace = new.namespace();
+            let others = if namespace.is_empty() {
+                self.cluster_policies.list()
+            } else {
+                self.policies.list_namespace(namespace)
+            };
+            for policy in unleashed(before, now, others) {
+                self.policy_queue.add(policy.object.head().key());
+            }
+        }
+    }
+
+    /// What a policy was kept from may be possible now.
+    fn try_again(&self, policy: &Object) {
+        self.policy_queue.add(policy.head().key());
+        self.look_at_claimed(policy);
+    }
+
+    fn look_at_claimed(&self, policy: &Object) {
+        let Some((policy, claim)) = Policy::new(policy.clone()).zip(Claim::by(policy)) else {
+            return;
+        };
+        let cause = Cause {
+            template: false,
+            ours: policy.is_lazy(),
+        };
+        for (served, template) in self.templates.claimed(&claim.id) {
+            let key = Key {
+                gvr: served.gvr.clone(),
+                name: template.head().key(),
+            };
+            self.enqueue(key, cause, false);
+        }
+    }
+
+    fn template_changed(&self, served: &Served, change: &Change<'_>) {
+        let key = Key {
+            gvr: served.gvr.clone(),
+            name: change.key(),
+        };
+        if served.gvr.resource == "configmaps" && key.name == EXTENSION_AUTH {
+            return;
+        }
+        if let (Some(old), None, false) = (change.old, change.new, change.initial) {
+            let told = (served.kind().to_owned(), old.uid().to_owned());
+            self.gone.lock().insert(key.clone(), told);
+        }
+        let ours = match (change.old, change.new) {
+            (Some(old), Some(new)) if same_but_status(old, new) => return,
+            (Some(old), Some(new)) => {
+                self.policy_of(new).is_some_and(|p| p.is_lazy()) && changed_by_us(old, new)
+            }
+            _ => false,
+        };
+        let cause = Cause {
+            template: !change.initial,
+            ours,
+        };
+        self.enqueue(key, cause, change.initial);
+    }
+
+    /// A binding that is gone is made again as long as its template is claimed.
+    fn binding_gone(&self, binding: &Object) {
+        let Ok(view) = binding.view::<Binding>() else {
+            return;
+        };
+        let resource = &view.spec.resource;
+        let kinds = &self.templates.kinds;
+        if let Some(served) = kinds.find(&resource.api_version, &resource.kind) {
+            let key = Key {
+                gvr: served.gvr.clone(),
+                name: name_of(&resource.namespace, &resource.name),
+            };
+            self.carried.lock().remove(&key);
+            let cause = Cause {
+                template: true,
+                ours: false,
+            };
+            self.enqueue(key, cause, false);
+        }
+    }
+}
+
+/// The override policies that a policy waits for.
+fn overrides_of(policy: &Object) -> Vec<String> {
+    let Ok(view) = policy.view::<PropagationPolicy>() else {
+        return Vec::new();
+    };
+    let names = view.spec.dependent_overrides.iter();
+    names
+        .map(|name| name_of(policy.namespace(), name))
+        .collect()
+}
+
+/// The PriorityClass whose value bindings get.
+fn priority_class_of(policy: &Object) -> Vec<String> {
+    let Ok(view) = policy.view::<PropagationPolicy>() else {
+        return Vec::new();
+    };
+    let named = view.spec.schedule_priority.iter();
+    named.map(|p| p.priority_class_name.clone()).collect()
+}

@@ -1,0 +1,260 @@
+//! Policies that take templates from others.
+//!
+//! Enters: a policy with `preemption: Always`, the templates that its selectors name,
+//! and who has claimed them. Leaves: which claims it may take. A policy of the namespace
+//! takes from those of lower priority, and from any cluster policy; a cluster policy from
+//! cluster policies of lower priority. The rest follows from the change of the template.
+//! Source: Karmada's `pkg/detector/preemption.go`.
+
+use std::cmp::Reverse;
+
+use client::At;
+use machinery::Object;
+use openapi::karmada::labels::{CLUSTER_POLICY_NAME, POLICY_NAME, POLICY_NAMESPACE};
+use runtime::ObjectRef;
+
+use super::claim::Claim;
+use super::matching::Policy;
+use super::shell::{Detector, name_of};
+use crate::error::Error;
+use crate::figures::FIGURES;
+use crate::kinds::Served;
+use crate::meta::Extra;
+use crate::templates::Key;
+
+/// Who holds a template, as its annotations say; the namespace of a cluster policy is
+/// empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Holder {
+    namespace: String,
+    name: String,
+}
+
+impl Holder {
+    /// By a policy of a namespace, and by a cluster policy.
+    fn of(template: &Object) -> (Option<Self>, Option<Self>) {
+        let extra = Extra::of(template);
+        let full = |key: &str| {
+            let value = extra.annotation(key).filter(|value| !value.is_empty());
+            value.map(str::to_owned)
+        };
+        let local = full(POLICY_NAMESPACE).zip(full(POLICY_NAME));
+        let local = local.map(|(namespace, name)| Self { namespace, name });
+        let of_cluster = full(CLUSTER_POLICY_NAME).map(|name| Self {
+            namespace: String::new(),
+            name,
+        });
+        (local, of_cluster)
+    }
+
+    fn is(&self, policy: &Object) -> bool {
+        self.namespace == policy.namespace() && self.name == policy.name()
+    }
+
+    /// As events call it.
+    fn told(&self) -> String {
+        let Self { namespace, name } = self;
+        if namespace.is_empty() {
+            format!("cluster propagation policy({name})")
+        } else {
+            format!("propagation policy({namespace}/{name})")
+        }
+    }
+}
+
+/// From whom a policy may take a template; `priority_of` is `None` for a policy that is
+/// not there.
+pub(super) fn victim(
+    policy: &Policy,
+    template: &Object,
+    priority_of: impl Fn(&Holder) -> Option<i64>,
+) -> Result<Option<Holder>, Error> {
+    let (local, of_cluster) = Holder::of(template);
+    let is_local = !policy.object.namespace().is_empty();
+    let rival = if is_local { &local } else { &of_cluster };
+    if let Some(rival) = rival.as_ref().filter(|rival| !rival.is(&policy.object)) {
+        let priority = priority_of(rival).ok_or_else(|| missing(rival))?;
+        if policy.view.spec.priority > priority {
+            return Ok(Some(rival.clone()));
+        }
+    }
+    Ok(of_cluster.filter(|_| is_local))
+}
+
+fn missing(holder: &Holder) -> Error {
+    let kind = if holder.namespace.is_empty() {
+        "ClusterPropagationPolicy"
+    } else {
+        "PropagationPolicy"
+    };
+    Error::Blocked(format!(
+        "{kind}.policy.karmada.io {:?} not found",
+        holder.name
+    ))
+}
+
+/// The policies that may preempt a policy whose priority is lower now, and could not
+/// before: the highest first, so that none takes what the next one would take again.
+pub(super) fn unleashed(before: i64, now: i64, others: Vec<Object>) -> Vec<Policy> {
+    let mut found: Vec<Policy> = others.into_iter().filter_map(Policy::new).collect();
+    found.retain(|other| {
+        let priority = other.view.spec.priority;
+        other.preempts() && now < priority && priority < before
+    });
+    found.sort_by_key(|other| Reverse(other.view.spec.priority));
+    found
+}
+
+impl Detector {
+    /// Takes what the policy may take.
+    pub(super) async fn preempt(&self, policy: &Policy, claim: &Claim) -> Result<(), Error> {
+        let mut failed = Vec::new();
+        for selector in &policy.view.spec.resource_selectors {
+            let kinds = &self.templates.kinds;
+            let Some(served) = kinds.find(&selector.api_version, &selector.kind) else {
+                continue;
+            };
+            let local = policy.object.namespace();
+            let namespace = if local.is_empty() {
+                &selector.namespace
+            } else {
+                local
+            };
+            let key = Key {
+                gvr: served.gvr.clone(),
+                name: name_of(namespace, &selector.name),
+            };
+            if let Some((_, template)) = self.templates.get(&key)
+                && !template.head().deleting
+                && let Err(error) = self.preempt_one(&served, &template, policy, claim).await
+            {
+                failed.push(error);
+            }
+        }
+        Error::of(failed)
+    }
+
+    async fn preempt_one(
+        &self,
+        served: &Served,
+        template: &Object,
+        policy: &Policy,
+        claim: &Claim,
+    ) -> Result<(), Error> {
+        let priority_of = |holder: &Holder| {
+            let informer = if holder.namespace.is_empty() {
+                &self.cluster_policies
+            } else {
+                &self.policies
+            };
+            let held_by = informer.get(&holder.namespace, &holder.name)?;
+            Some(Policy::new(held_by)?.view.spec.priority)
+        };
+        let Some(victim) = victim(policy, template, priority_of)? else {
+            return Ok(());
+        };
+        let Some(patch) = claim.make(template) else {
+            return Ok(());
+        };
+        let outcome = self.patch(At::of(&served.gvr, template), patch).await;
+        FIGURES.preempted(outcome.is_ok());
+        let about = ObjectRef::new(&served.api_version, served.kind(), template);
+        let who = if claim.is_of_cluster() {
+            format!("Cluster propagation policy({})", claim.name)
+        } else {
+            format!("Propagation policy({}/{})", claim.namespace, claim.name)
+        };
+        let from = victim.told();
+        match outcome {
+            Ok(_) => {
+                let text = format!("{who} preempted {from} successfully");
+                self.recorder.normal(&about, "PreemptPolicySucceed", text);
+                Ok(())
+            }
+            Err(error) => {
+                let text = format!("{who} failed to preempt {from}: {error}");
+                self.recorder.warning(&about, "PreemptPolicyFailed", text);
+                Err(error)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn policy(namespace: &str, name: &str, priority: i64) -> Object {
+        let value = json!({"metadata": {"name": name, "namespace": namespace},
+            "spec": {"priority": priority, "preemption": "Always"}});
+        Object::from_value(&value).unwrap()
+    }
+
+    fn template(local: Option<&str>, of_cluster: Option<&str>) -> Object {
+        let mut annotations = json!({});
+        if let Some(name) = local {
+            annotations[POLICY_NAMESPACE] = "n".into();
+            annotations[POLICY_NAME] = name.into();
+        }
+        if let Some(name) = of_cluster {
+            annotations[CLUSTER_POLICY_NAME] = name.into();
+        }
+        let value =
+            json!({"metadata": {"name": "a", "namespace": "n", "annotations": annotations}});
+        Object::from_value(&value).unwrap()
+    }
+
+    /// Other policies are called by their priorities.
+    fn check(
+        namespace: &str,
+        (local, of_cluster): (Option<&str>, Option<&str>),
+        expected: Result<Option<&str>, ()>,
+    ) {
+        let own = Policy::new(policy(namespace, "own", 5)).unwrap();
+        let by_name = |holder: &Holder| holder.name.parse().ok();
+        let found = victim(&own, &template(local, of_cluster), by_name);
+        let named = found.map(|v| v.map(|v| v.told())).map_err(drop);
+        let case = format!("{namespace} {local:?} {of_cluster:?}");
+        assert_eq!(named, expected.map(|v| v.map(str::to_owned)), "{case}");
+    }
+
+    #[test]
+    fn a_policy_takes_from_lower_ones_and_from_cluster_policies() {
+        check("n", (None, None), Ok(None));
+        check("n", (Some("4"), None), Ok(Some("propagation policy(n/4)")));
+        check("n", (Some("5"), None), Ok(None));
+        check("n", (Some("6"), None), Ok(None));
+        check("n", (Some("own"), None), Ok(None));
+        check("n", (Some("gone"), None), Err(()));
+        let any = Ok(Some("cluster propagation policy(9)"));
+        check("n", (None, Some("9")), any);
+        check("n", (Some("own"), Some("9")), any);
+    }
+
+    #[test]
+    fn a_cluster_policy_takes_from_lower_cluster_policies_only() {
+        check("", (None, None), Ok(None));
+        check("", (Some("1"), None), Ok(None));
+        check(
+            "",
+            (None, Some("4")),
+            Ok(Some("cluster propagation policy(4)")),
+        );
+        check("", (None, Some("5")), Ok(None));
+        check("", (None, Some("own")), Ok(None));
+        check("", (None, Some("gone")), Err(()));
+    }
+
+    #[test]
+    fn those_between_the_old_and_the_new_priority_may_preempt_now() {
+        let mut never = policy("n", "never", 3).value().unwrap();
+        never["spec"]["preemption"] = Value::from("Never");
+        let never = Object::from_value(&never).unwrap();
+        let with = |priority: i64| policy("n", &priority.to_string(), priority);
+        let all = vec![with(1), with(2), never, with(4), with(3), with(5)];
+        let found = unleashed(5, 1, all);
+        let names: Vec<&str> = found.iter().map(|p| p.object.name()).collect();
+        assert_eq!(names, ["4", "3", "2"]);
+    }
+}

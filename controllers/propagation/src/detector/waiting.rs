@@ -1,0 +1,91 @@
+//! Templates that no policy wants, until one comes that does.
+
+use std::collections::{BTreeSet, HashMap};
+use std::ops::Bound;
+
+use machinery::Gvr;
+
+use crate::templates::Key;
+
+/// By kind and `namespace/name`.
+#[derive(Debug, Default)]
+pub(super) struct Waiting(HashMap<Gvr, BTreeSet<String>>);
+
+impl Waiting {
+    pub(super) fn insert(&mut self, key: &Key) {
+        let names = self.0.entry(key.gvr.clone()).or_default();
+        names.insert(key.name.clone());
+    }
+
+    pub(super) fn remove(&mut self, key: &Key) {
+        if let Some(names) = self.0.get_mut(&key.gvr) {
+            names.remove(&key.name);
+        }
+    }
+
+    /// Those of a kind in a namespace (in all, if it is empty), with a name if there is
+    /// one.
+    pub(super) fn find(&self, resource: &Gvr, namespace: &str, name: &str) -> Vec<Key> {
+        let Some(names) = self.0.get(resource) else {
+            return Vec::new();
+        };
+        let key = |name: &str| Key {
+            gvr: resource.clone(),
+            name: name.to_owned(),
+        };
+        if namespace.is_empty() {
+            let named = |one: &&String| {
+                let last = one.rsplit_once('/').map_or(one.as_str(), |(_, name)| name);
+                name.is_empty() || last == name
+            };
+            return names.iter().filter(named).map(|n| key(n)).collect();
+        }
+        if !name.is_empty() {
+            let one = names.get(&format!("{namespace}/{name}"));
+            return one.into_iter().map(|n| key(n)).collect();
+        }
+        let prefix = format!("{namespace}/");
+        let from = (Bound::Included(prefix.as_str()), Bound::Unbounded);
+        names
+            .range::<str, _>(from)
+            .take_while(|one| one.starts_with(&prefix))
+            .map(|n| key(n))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static THINGS: Gvr = Gvr::constant("example.io", "v1", "things");
+    static OTHERS: Gvr = Gvr::constant("example.io", "v1", "others");
+
+    #[test]
+    fn they_are_found_by_namespace_and_name() {
+        let mut waiting = Waiting::default();
+        let key = |name: &str| Key {
+            gvr: THINGS.clone(),
+            name: name.into(),
+        };
+        for name in ["a/x", "a/y", "a-b/x", "b/x", "z"] {
+            waiting.insert(&key(name));
+        }
+        waiting.insert(&key("gone"));
+        waiting.remove(&key("gone"));
+        for (namespace, name, expected) in [
+            ("", "", &["a-b/x", "a/x", "a/y", "b/x", "z"][..]),
+            ("", "x", &["a-b/x", "a/x", "b/x"]),
+            ("", "z", &["z"]),
+            ("a", "", &["a/x", "a/y"]),
+            ("a", "y", &["a/y"]),
+            ("c", "", &[]),
+            ("b", "y", &[]),
+        ] {
+            let found = waiting.find(&THINGS, namespace, name);
+            let names: Vec<&str> = found.iter().map(|k| k.name.as_str()).collect();
+            assert_eq!(names, expected, "{namespace} {name}");
+        }
+        assert_eq!(waiting.find(&OTHERS, "", ""), []);
+    }
+}

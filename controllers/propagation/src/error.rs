@@ -1,0 +1,49 @@
+//! Why a template, a policy or a binding could not be dealt with now.
+
+/// Told in events and logs as it is; what failed is tried again.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// A call gave no result.
+    #[error(transparent)]
+    Api(#[from] client::Error),
+    /// Something that others may mend stands in the way.
+    #[error("{0}")]
+    Blocked(String),
+    /// Each of several things failed.
+    #[error("[{}]", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
+    Several(Vec<Error>),
+}
+
+impl Error {
+    pub(crate) fn blocked(why: impl ToString) -> Self {
+        Self::Blocked(why.to_string())
+    }
+
+    /// All failures as one.
+    pub(crate) fn of(mut failed: Vec<Self>) -> Result<(), Self> {
+        match failed.len() {
+            0 => Ok(()),
+            1 => Err(failed.swap_remove(0)),
+            _ => Err(Self::Several(failed)),
+        }
+    }
+
+    /// The newer object is about to arrive.
+    pub(crate) fn is_outdated(&self) -> bool {
+        match self {
+            Self::Api(error) => error.is_conflict() || error.is_already_exists(),
+            Self::Blocked(_) => false,
+            Self::Several(all) => all.iter().all(Self::is_outdated),
+        }
+    }
+
+    pub(crate) fn is_namespace_terminating(&self) -> bool {
+        matches!(self, Self::Api(error) if error.is_namespace_terminating())
+    }
+}
+
+impl From<machinery::object::Malformed> for Error {
+    fn from(error: machinery::object::Malformed) -> Self {
+        Self::Api(error.into())
+    }
+}

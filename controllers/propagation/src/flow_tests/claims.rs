@@ -1,0 +1,461 @@
+//! Which policy a template belongs to, and what its binding says.
+
+use client::{Api, At, DeleteOptions};
+use machinery::Gvr;
+use openapi::karmada::{Gate, labels};
+use serde_json::{Value, json};
+
+use super::{
+    CLUSTER_POLICIES, CLUSTER_ROLES, CONFIG_MAPS, DEPLOYMENTS, OVERRIDES, POLICIES, Plane,
+    deployment, policy, until,
+};
+use crate::works::{BINDINGS, CLUSTER_BINDINGS};
+
+static PRIORITY_CLASSES: Gvr = Gvr::constant("scheduling.k8s.io", "v1", "priorityclasses");
+
+/// A policy with a name of its own, which is its id too.
+fn named(name: &str, spec: Value) -> Value {
+    let mut made = policy(spec);
+    made["metadata"]["name"] = name.into();
+    made["metadata"]["labels"][labels::POLICY_ID] = name.into();
+    made
+}
+
+fn of_cluster(name: &str, spec: Value) -> Value {
+    let mut made = policy(spec);
+    made["kind"] = "ClusterPropagationPolicy".into();
+    made["metadata"] = json!({"name": name, "labels": {labels::CLUSTER_POLICY_ID: name},
+        "finalizers": [labels::CLUSTER_POLICY_FINALIZER]});
+    made
+}
+
+/// What a policy that preempts says of itself.
+fn preempting(priority: i64, clusters: &[&str]) -> Value {
+    json!({"priority": priority, "preemption": "Always",
+        "resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": "web"}],
+        "placement": {"clusterAffinity": {"clusterNames": clusters}}})
+}
+
+impl Plane {
+    /// Who has claimed a Deployment, and whose its binding is.
+    fn owners(&self, name: &str) -> (Value, Value) {
+        let template = self.control.object(&DEPLOYMENTS, "n", name);
+        let owner = |object: Option<Value>| {
+            let labels = object.unwrap_or_default()["metadata"]["labels"].clone();
+            let local = labels[labels::POLICY_ID].clone();
+            if local.is_null() {
+                labels[labels::CLUSTER_POLICY_ID].clone()
+            } else {
+                local
+            }
+        };
+        let binding = self.binding(&format!("{name}-deployment"));
+        (owner(template), owner(binding))
+    }
+
+    async fn belongs_to(&self, name: &str, policy: &str) {
+        let both = (json!(policy), json!(policy));
+        until(policy, || self.owners(name) == both).await;
+    }
+}
+
+#[tokio::test]
+async fn a_policy_lets_go_when_it_is_deleted() {
+    let plane = Plane::new();
+    plane.control.seed(&POLICIES, policy(json!({})));
+    plane.control.seed(&DEPLOYMENTS, deployment("web"));
+    let plane = plane.started().await;
+    plane.applied("web").await;
+    let at = At::one(&POLICIES, "n", "p");
+    plane.control.delete(at, &Default::default()).await.unwrap();
+    until("policy gone", || {
+        plane.control.objects(&POLICIES).is_empty()
+    })
+    .await;
+    let template = plane.control.object(&DEPLOYMENTS, "n", "web").unwrap();
+    assert_eq!(template["metadata"]["labels"].get(labels::POLICY_ID), None);
+    let binding = plane
+        .control
+        .object(&BINDINGS, "n", "web-deployment")
+        .unwrap();
+    assert_eq!(binding["metadata"]["labels"].get(labels::POLICY_ID), None);
+    assert_eq!(
+        binding["spec"]["clusters"].as_array().unwrap().len(),
+        2,
+        "what runs, runs on"
+    );
+    plane.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn a_template_waits_for_its_policy() {
+    let plane = Plane::new();
+    plane.control.seed(&DEPLOYMENTS, deployment("web"));
+    let plane = plane.started().await;
+    plane
+        .control
+        .seed(&POLICIES, policy(json!({"dependentOverrides": ["o"]})));
+    plane.control.seed(
+        &OVERRIDES,
+        json!({"metadata": {"name": "o", "namespace": "n"}, "spec": {"overrideRules": [
+            {"targetCluster": {"clusterNames": ["m2"]}, "overriders": {"imageOverrider": [
+                {"component": "Registry", "operator": "replace", "value": "reg.io"}]}}]}}),
+    );
+    plane.applied("web").await;
+    let image = |at: usize| {
+        let object = plane.in_member(at, "web").unwrap();
+        object["spec"]["template"]["spec"]["containers"][0]["image"].clone()
+    };
+    assert_eq!(
+        (image(0), image(1)),
+        (json!("nginx:1"), json!("reg.io/nginx:1"))
+    );
+    let work = plane.work("m2", "web").unwrap();
+    assert_eq!(
+        work["metadata"]["annotations"][labels::APPLIED_OVERRIDES],
+        r#"[{"policyName":"o","overriders":{"imageOverrider":[{"component":"Registry","operator":"replace","value":"reg.io"}]}}]"#
+    );
+    plane.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn a_lazy_policy_waits_for_the_template_to_change() {
+    let plane = Plane::new();
+    plane.control.seed(&DEPLOYMENTS, deployment("web"));
+    let plane = plane.started().await;
+    plane
+        .control
+        .seed(&POLICIES, policy(json!({"activationPreference": "Lazy"})));
+    let claimed = || {
+        let template = plane.control.object(&DEPLOYMENTS, "n", "web").unwrap();
+        template["metadata"]["labels"][labels::POLICY_ID] == "policy-id"
+    };
+    until("the claim", claimed).await;
+    assert!(plane.control.objects(&BINDINGS).is_empty());
+    plane.change(&DEPLOYMENTS, "web", |d| d["spec"]["replicas"] = 3.into());
+    plane.applied("web").await;
+    plane.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn a_cluster_policy_takes_what_no_policy_of_the_namespace_wants() {
+    let plane = Plane::new();
+    let selector = |api_version: &str, kind: &str| json!({"apiVersion": api_version, "kind": kind});
+    let mut cluster_policy = policy(json!({"resourceSelectors": [
+        selector("rbac.authorization.k8s.io/v1", "ClusterRole"),
+        selector("v1", "ConfigMap"),
+        selector("apps/v1", "Deployment"),
+    ]}));
+    cluster_policy["kind"] = "ClusterPropagationPolicy".into();
+    cluster_policy["metadata"] =
+        json!({"name": "c", "labels": {labels::CLUSTER_POLICY_ID: "c-id"}});
+    plane.control.seed(&CLUSTER_POLICIES, cluster_policy);
+    plane.control.seed(&POLICIES, policy(json!({})));
+    plane.control.seed(&DEPLOYMENTS, deployment("web"));
+    let config = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "n"}, "data": {"a": "b"}});
+    plane.control.seed(&CONFIG_MAPS, config);
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "r"}, "rules": []});
+    plane.control.seed(&CLUSTER_ROLES, role);
+    let plane = plane.started().await;
+    until("all in both members", || {
+        plane.members.iter().all(|m| {
+            m.object(&CONFIG_MAPS, "n", "c").is_some()
+                && m.object(&CLUSTER_ROLES, "", "r").is_some()
+                && m.object(&DEPLOYMENTS, "n", "web").is_some()
+        })
+    })
+    .await;
+    let role = plane
+        .control
+        .object(&CLUSTER_BINDINGS, "", "r-clusterrole")
+        .unwrap();
+    assert_eq!(
+        role["metadata"]["labels"],
+        json!({labels::CLUSTER_POLICY_ID: "c-id"})
+    );
+    assert_eq!(
+        role["metadata"]["finalizers"],
+        json!([labels::CLUSTER_BINDING_FINALIZER])
+    );
+    let config = plane.control.object(&BINDINGS, "n", "c-configmap").unwrap();
+    assert_eq!(
+        config["metadata"]["labels"],
+        json!({labels::CLUSTER_POLICY_ID: "c-id"})
+    );
+    let web = plane
+        .control
+        .object(&BINDINGS, "n", "web-deployment")
+        .unwrap();
+    assert_eq!(
+        web["metadata"]["labels"],
+        json!({labels::POLICY_ID: "policy-id"})
+    );
+    plane.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_claimed_stays_claimed() {
+    let plane = Plane::new().started().await;
+    plane.control.seed(&POLICIES, named("first", json!({})));
+    plane.control.seed(&DEPLOYMENTS, deployment("web"));
+    plane.belongs_to("web", "first").await;
+    plane
+        .control
+        .seed(&POLICIES, named("better", preempting(9, &["m2"])));
+    plane.control.seed(&DEPLOYMENTS, deployment("other"));
+    plane.belongs_to("other", "first").await;
+    plane.change(&DEPLOYMENTS, "web", |d| d["spec"]["replicas"] = 5.into());
+    let scaled = || plane.binding("web-deployment").unwrap()["spec"]["replicas"] == 5;
+    until("the change", scaled).await;
+    plane.belongs_to("web", "first").await;
+    plane.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn policies_preempt_lower_ones_when_the_gate_is_open() {
+    let plane = Plane::telling_events();
+    let plane = plane
+        .started_with(&[Gate::PropagationPolicyPreemption])
+        .await;
+    let low = of_cluster(
+        "low",
+        json!({"priority": 1, "placement": {"clusterAffinity": {"clusterNames": ["m1"]}}}),
+    );
+    plane.control.seed(&CLUSTER_POLICIES, low);
+    plane.control.seed(&DEPLOYMENTS, deployment("web"));
+    plane.belongs_to("web", "low").await;
+
+    plane.control.seed(
+        &CLUSTER_POLICIES,
+        of_cluster("high", preempting(2, &["m2"])),
+    );
+    plane.belongs_to("web", "high").await;
+
+    // Any policy of the namespace comes before a cluster policy.
+    plane
+        .control
+        .seed(&POLICIES, named("local", preempting(0, &["m1"])));
+    plane.belongs_to("web", "local").await;
+    let marks = plane.binding("web-deployment").unwrap()["metadata"].clone();
+    assert_eq!(marks["labels"], json!({labels::POLICY_ID: "local"}));
+    assert_eq!(marks["annotations"].get(labels::CLUSTER_POLICY_NAME), None);
+    plane
+        .control
+        .seed(&POLICIES, named("equal", preempting(0, &["m2"])));
+    plane
+        .control
+        .seed(&POLICIES, named("upper", preempting(3, &["m2"])));
+    plane.belongs_to("web", "upper").await;
+    until("the placement", || plane.binding("web-deployment").unwrap()["spec"]["placement"]["clusterAffinity"]["clusterNames"] == json!(["m2"])).await;
+
+    // One that steps down gives way to what is between, the highest first.
+    for (name, priority) in [("two", 2), ("one", 1)] {
+        plane
+            .control
+            .seed(&POLICIES, named(name, preempting(priority, &["m1"])));
+    }
+    plane.change(&POLICIES, "upper", |p| p["spec"]["priority"] = 0.into());
+    plane.belongs_to("web", "two").await;
+    let said = [
+        "Cluster propagation policy(high) preempted cluster propagation policy(low) successfully",
+        "Propagation policy(n/local) preempted cluster propagation policy(high) successfully",
+        "Propagation policy(n/upper) preempted propagation policy(n/local) successfully",
+        "Propagation policy(n/two) preempted propagation policy(n/upper) successfully",
+    ];
+    until("the events", || {
+        plane.told("PreemptPolicySucceed").len() >= 4
+    })
+    .await;
+    let mut told = plane.told("PreemptPolicySucceed");
+    told.sort_unstable();
+    let mut said = said.map(str::to_owned);
+    said.sort_unstable();
+    assert_eq!(told, said);
+    plane.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn a_policy_that_selects_something_else_lets_go_and_another_takes_over() {
+    let plane = Plane::new().started().await;
+    plane
+        .control
+        .seed(&POLICIES, named("a", json!({"priority": 1})));
+    plane
+        .control
+        .seed(&CLUSTER_POLICIES, of_cluster("c", json!({})));
+    for name in ["web", "db"] {
+        plane.control.seed(&DEPLOYMENTS, deployment(name));
+        plane.belongs_to(name, "a").await;
+    }
+    plane.change(&POLICIES, "a", |p| {
+        p["spec"]["resourceSelectors"][0]["name"] = "db".into()
+    });
+    plane.belongs_to("web", "c").await;
+    plane.belongs_to("db", "a").await;
+    let binding = plane.binding("web-deployment").unwrap();
+    assert_eq!(
+        binding["metadata"]["labels"],
+        json!({labels::CLUSTER_POLICY_ID: "c"})
+    );
+
+    // Labels that fit no more are not looked at before the policy changes.
+    plane
+        .control
+        .delete(
+            At::one(&CLUSTER_POLICIES, "", "c"),
+            &DeleteOptions::default(),
+        )
+        .await
+        .unwrap();
+    until("nobody's", || {
+        plane.owners("web") == (Value::Null, Value::Null)
+    })
+    .await;
+    until("the policy's end", || {
+        plane.control.objects(&CLUSTER_POLICIES).is_empty()
+    })
+    .await;
+    plane.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn lazy_policies_are_edited_without_effect_until_the_template_changes() {
+    let plane = Plane::new().started().await;
+    plane
+        .control
+        .seed(&POLICIES, policy(json!({"activationPreference": "Lazy"})));
+    // Made after its policy, it goes at once.
+    plane.control.seed(&DEPLOYMENTS, deployment("web"));
+    plane.applied("web").await;
+    plane.change(&POLICIES, "p", |p| {
+        p["spec"]["placement"]["clusterAffinity"]["clusterNames"] = json!(["m1"]);
+    });
+    plane.control.seed(&DEPLOYMENTS, deployment("new"));
+    let names = |name: &str| {
+        plane.binding(name).unwrap_or_default()["spec"]["placement"]["clusterAffinity"]["clusterNames"].clone()
+    };
+    until("the new one", || names("new-deployment") == json!(["m1"])).await;
+    assert_eq!(names("web-deployment"), json!(["m1", "m2"]));
+    // What Karmada's own controllers write on a template does not count.
+    plane.change(&DEPLOYMENTS, "web", |d| {
+        d["metadata"]["annotations"]["x.karmada.io/y"] = "z".into();
+    });
+    plane.control.seed(&DEPLOYMENTS, deployment("later"));
+    until("a later one", || {
+        plane.binding("later-deployment").is_some()
+    })
+    .await;
+    assert_eq!(names("web-deployment"), json!(["m1", "m2"]));
+    plane.change(&DEPLOYMENTS, "web", |d| d["spec"]["replicas"] = 3.into());
+    until("the edit", || names("web-deployment") == json!(["m1"])).await;
+    plane.tasks.stop().await;
+}
+
+/// Long after the last attempt, what is waited for has an effect at once.
+#[tokio::test(start_paused = true)]
+async fn what_policies_wait_for_is_noticed_when_it_comes() {
+    let plane = Plane::new().started().await;
+    let spec = json!({"dependentOverrides": ["o"], "schedulePriority": {"priorityClassSource": "KubePriorityClass", "priorityClassName": "high"}});
+    plane.control.seed(&POLICIES, policy(spec));
+    plane.control.seed(&DEPLOYMENTS, deployment("web"));
+    let long = std::time::Duration::from_secs(2000);
+    tokio::time::sleep(long).await;
+    assert_eq!(plane.owners("web"), (Value::Null, Value::Null));
+    plane.control.seed(
+        &OVERRIDES,
+        json!({"metadata": {"name": "o", "namespace": "n"}, "spec": {"overrideRules": []}}),
+    );
+    until("the claim", || plane.owners("web").0 == "policy-id").await;
+    tokio::time::sleep(long).await;
+    assert_eq!(plane.binding("web-deployment"), None);
+    plane.control.seed(
+        &PRIORITY_CLASSES,
+        json!({"metadata": {"name": "high"}, "value": 7}),
+    );
+    until("the binding", || plane.binding("web-deployment").is_some()).await;
+    let binding = plane.binding("web-deployment").unwrap();
+    assert_eq!(binding["spec"]["schedulePriority"], json!({"priority": 7}));
+    plane.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn templates_are_told_why_their_policy_cannot_be_applied() {
+    let plane = Plane::telling_events().started().await;
+    let class = json!({"schedulePriority": {"priorityClassSource": "KubePriorityClass", "priorityClassName": "high"}});
+    plane.control.seed(&POLICIES, policy(class));
+    let mut foreign = json!({"metadata": {"name": "web-deployment", "namespace": "n"}, "spec": {}});
+    foreign["metadata"]["ownerReferences"] = json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "another", "controller": true}]);
+    plane.control.seed(&DEPLOYMENTS, deployment("web"));
+    let has = |text: &str| {
+        let told = plane.told("ApplyPolicyFailed");
+        told.iter().any(|t| t.starts_with(text))
+    };
+    let missing = r#"Apply policy(n/p) failed: PriorityClass.scheduling.k8s.io "high" not found"#;
+    until("the class", || has(missing)).await;
+    plane.control.seed(&BINDINGS, foreign);
+    plane.control.seed(
+        &PRIORITY_CLASSES,
+        json!({"metadata": {"name": "high"}, "value": 7}),
+    );
+    let owned =
+        "Apply policy(n/p) failed: failed to update binding due to different owner reference UID";
+    until("the owner", || has(owned)).await;
+    plane.control.remove(&BINDINGS, "n", "web-deployment");
+    let ours = || {
+        plane
+            .binding("web-deployment")
+            .is_some_and(|b| b["spec"]["schedulePriority"]["priority"] == 7)
+    };
+    until("our own", ours).await;
+    plane.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn workloads_have_groups_when_the_gate_is_open() {
+    let plane = Plane::new()
+        .started_with(&[Gate::WorkloadAffinity, Gate::ResourceQuotaEstimate])
+        .await;
+    let affinity = json!({"affinity": {"groupByLabelKey": "app"}, "antiAffinity": {"groupByLabelKey": "tier"}});
+    plane.control.seed(
+        &POLICIES,
+        policy(json!({"placement": {"workloadAffinity": affinity}})),
+    );
+    let mut web = deployment("web");
+    web["metadata"]["labels"] = json!({"app": "shop"});
+    let pod = &mut web["spec"]["template"]["spec"];
+    pod["priorityClassName"] = "high".into();
+    pod["containers"][0]["resources"] = json!({"requests": {"cpu": "1"}});
+    plane.control.seed(&DEPLOYMENTS, web);
+    until("the binding", || plane.binding("web-deployment").is_some()).await;
+    let spec = plane.binding("web-deployment").unwrap()["spec"].clone();
+    assert_eq!(
+        spec["workloadAffinityGroups"],
+        json!({"affinityGroup": "app=shop"})
+    );
+    assert_eq!(
+        spec["replicaRequirements"],
+        json!({"resourceRequest": {"cpu": "1"}, "namespace": "n", "priorityClassName": "high"})
+    );
+    assert_eq!(spec.get("clusters"), None, "left to the scheduler");
+    plane.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn what_something_else_has_claimed_is_left_alone() {
+    let plane = Plane::new();
+    let mut taken = deployment("taken");
+    taken["metadata"]["labels"] = json!({labels::CLAIMED_BY: "MultiClusterService"});
+    plane.control.seed(&DEPLOYMENTS, taken);
+    let mut reserved = deployment("web");
+    reserved["metadata"]["namespace"] = "kube-public".into();
+    plane.control.seed(&DEPLOYMENTS, reserved);
+    plane
+        .control
+        .seed(&CLUSTER_POLICIES, of_cluster("c", json!({})));
+    let plane = plane.started().await;
+    plane.control.seed(&DEPLOYMENTS, deployment("free"));
+    plane.belongs_to("free", "c").await;
+    assert_eq!(plane.owners("taken"), (Value::Null, Value::Null));
+    assert_eq!(plane.control.objects(&BINDINGS).len(), 1);
+    plane.tasks.stop().await;
+}

@@ -1,0 +1,302 @@
+//! From a binding to the objects in members.
+
+use client::fake::FakeApi;
+use client::{Api, Error};
+use machinery::{Gvr, Status};
+use openapi::karmada::labels;
+use serde_json::json;
+
+use super::{
+    CLUSTERS, CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, POLICIES, Plane, applied, cluster, condition,
+    deployment, policy, until,
+};
+use crate::works::{BINDINGS, WORKS};
+use crate::{Options, Reach};
+
+#[tokio::test]
+async fn a_template_reaches_its_clusters() {
+    let plane = Plane::new().started().await;
+    plane.control.seed(&POLICIES, policy(json!({})));
+    plane.control.seed(&DEPLOYMENTS, deployment("web"));
+    plane.applied("web").await;
+    let binding = plane
+        .control
+        .object(&BINDINGS, "n", "web-deployment")
+        .unwrap();
+    assert_eq!(
+        binding["spec"]["clusters"],
+        json!([{"name": "m1", "replicas": 4}, {"name": "m2", "replicas": 4}]),
+        "placed as it was made"
+    );
+    assert!(binding["metadata"]["annotations"][labels::APPLIED_PLACEMENT].is_string());
+    for at in 0..2 {
+        let object = plane.in_member(at, "web").unwrap();
+        assert_eq!(object["metadata"]["labels"][labels::MANAGED], "true");
+        assert_eq!(object["metadata"]["labels"][labels::POLICY_ID], "policy-id");
+        assert_eq!(
+            object["metadata"]["annotations"][labels::WORK_NAMESPACE],
+            format!("karmada-es-m{}", at + 1)
+        );
+        assert_eq!(plane.members[at].writes().len(), 1, "one write per member");
+    }
+    let writes = plane.control.writes();
+    let count = |verb: &str, resource: &Gvr| {
+        let of = writes
+            .iter()
+            .filter(|w| w.verb == verb && w.resource == *resource);
+        of.count()
+    };
+    assert_eq!(count("patch", &DEPLOYMENTS), 1, "the claim");
+    assert_eq!(count("create", &BINDINGS), 1);
+    assert_eq!(count("create", &WORKS), 2);
+    assert_eq!(count("patch", &WORKS), 2, "both conditions at once");
+    assert_eq!(writes.len(), 6, "{writes:?}");
+    plane.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn changes_follow_and_drift_is_repaired() {
+    let plane = Plane::new();
+    plane.control.seed(&POLICIES, policy(json!({})));
+    plane.control.seed(&DEPLOYMENTS, deployment("web"));
+    let plane = plane.started().await;
+    plane.applied("web").await;
+    plane.change(&DEPLOYMENTS, "web", |d| {
+        d["spec"]["template"]["spec"]["containers"][0]["image"] = "nginx:2".into();
+        d["spec"]["replicas"] = 2.into();
+    });
+    let like = |at: usize, image: &str, replicas: i64| {
+        plane.in_member(at, "web").is_some_and(|d| {
+            d["spec"]["template"]["spec"]["containers"][0]["image"] == image
+                && d["spec"]["replicas"] == replicas
+        })
+    };
+    until("the change", || {
+        like(0, "nginx:2", 2) && like(1, "nginx:2", 2)
+    })
+    .await;
+    plane.applied("web").await;
+    let updates = |api: &FakeApi| api.writes().iter().filter(|w| w.verb == "update").count();
+    assert_eq!(
+        updates(&plane.members[0]),
+        1,
+        "image and replicas in one step"
+    );
+    assert_eq!(updates(&plane.control), 3, "the binding and two works");
+    let mut drifted = plane.in_member(0, "web").unwrap();
+    drifted["spec"]["replicas"] = 9.into();
+    drifted["metadata"]["generation"] = 77.into();
+    plane.members[0].seed(&DEPLOYMENTS, drifted);
+    until("the repair", || like(0, "nginx:2", 2)).await;
+    plane.members[1].remove(&DEPLOYMENTS, "n", "web");
+    until("the object again", || like(1, "nginx:2", 2)).await;
+    plane.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn a_restart_writes_nothing() {
+    let mut plane = Plane::new();
+    plane.control.seed(&POLICIES, policy(json!({})));
+    for name in ["a", "b"] {
+        plane.control.seed(&DEPLOYMENTS, deployment(name));
+    }
+    plane.control.seed(
+        &NAMESPACES,
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}, "spec": {}}),
+    );
+    plane.start().await;
+    plane.applied("a").await;
+    plane.applied("b").await;
+    until("the namespace", || {
+        plane.members[1].object(&NAMESPACES, "", "n").is_some()
+    })
+    .await;
+    let all_applied = || {
+        let works = plane.control.objects(&WORKS);
+        works.len() == 6 && works.iter().all(|w| applied(w) == Some("True"))
+    };
+    until("all works", all_applied).await;
+    plane.tasks.stop().await;
+    // What the way back would have written meanwhile.
+    for name in ["a", "b"] {
+        let mut template = plane.control.object(&DEPLOYMENTS, "n", name).unwrap();
+        template["status"] = json!({"replicas": 8});
+        plane.control.seed(&DEPLOYMENTS, template);
+        let mut object = plane.in_member(0, name).unwrap();
+        object["status"] = json!({"replicas": 4});
+        object["spec"]["paused"] = json!(false);
+        plane.members[0].seed(&DEPLOYMENTS, object);
+    }
+    plane.control.clear_writes();
+    plane.members.iter().for_each(|m| m.clear_writes());
+    plane.start().await;
+    // Something new shows that the rest has been looked at.
+    plane.control.seed(&DEPLOYMENTS, deployment("z"));
+    plane.applied("z").await;
+    for api in [&plane.control, &plane.members[0], &plane.members[1]] {
+        let own = |name: &str| name.contains('z') || name.is_empty();
+        let others: Vec<_> = api.writes().into_iter().filter(|w| !own(&w.name)).collect();
+        assert!(others.is_empty(), "{others:?}");
+    }
+    assert_eq!(plane.members[0].writes().len(), 1);
+    plane.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_deleted_goes_everywhere() {
+    let plane = Plane::new();
+    plane.control.seed(&POLICIES, policy(json!({})));
+    plane.control.seed(&DEPLOYMENTS, deployment("web"));
+    let plane = plane.started().await;
+    plane.applied("web").await;
+    plane.control.remove(&DEPLOYMENTS, "n", "web");
+    // The garbage collector's part.
+    let at = client::At::one(&BINDINGS, "n", "web-deployment");
+    plane.control.delete(at, &Default::default()).await.unwrap();
+    until("all gone", || {
+        plane.control.objects(&BINDINGS).is_empty()
+            && plane.control.objects(&WORKS).is_empty()
+            && plane
+                .members
+                .iter()
+                .all(|m| m.objects(&DEPLOYMENTS).is_empty())
+    })
+    .await;
+    plane.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn a_suspended_work_says_so_and_goes_on_when_released() {
+    let plane = Plane::new();
+    let suspended = json!({"suspension": {"dispatchingOnClusters": {"clusterNames": ["m1"]}}});
+    plane.control.seed(&POLICIES, policy(suspended));
+    plane.control.seed(&DEPLOYMENTS, deployment("web"));
+    let plane = plane.started().await;
+    until("m2", || plane.in_member(1, "web").is_some()).await;
+    until("m1 says so", || {
+        plane
+            .work("m1", "web")
+            .is_some_and(|w| condition(&w, "Dispatching")["reason"] == "SuspendDispatching")
+    })
+    .await;
+    assert_eq!(plane.in_member(0, "web"), None);
+    plane.change(&POLICIES, "p", |p| {
+        drop(p["spec"].as_object_mut().unwrap().remove("suspension"))
+    });
+    plane.applied("web").await;
+    assert!(plane.in_member(0, "web").is_some());
+    plane.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn trouble_in_one_cluster_is_told_and_does_not_delay_the_other() {
+    let plane = Plane::new();
+    plane.members[0].on_call(|call| {
+        let refused = call.verb == "create" && call.name.is_empty();
+        refused.then(|| Error::from(Status::internal("no room")))
+    });
+    let mut foreign = deployment("taken");
+    foreign["spec"]["replicas"] = 1.into();
+    plane.members[1].seed(&DEPLOYMENTS, foreign);
+    plane.control.seed(&POLICIES, policy(json!({})));
+    for name in ["web", "taken"] {
+        plane.control.seed(&DEPLOYMENTS, deployment(name));
+    }
+    let plane = plane.started().await;
+    until("m2 applied", || {
+        plane
+            .work("m2", "web")
+            .is_some_and(|w| applied(&w) == Some("True"))
+    })
+    .await;
+    let says = |cluster: &str, name: &str, text: &str| {
+        plane.work(cluster, name).is_some_and(|w| {
+            let applied = condition(&w, "Applied");
+            applied["status"] == "False" && applied["message"].as_str().unwrap().contains(text)
+        })
+    };
+    until("m1 says why", || says("m1", "web", "no room")).await;
+    until("a foreign object", || {
+        says("m2", "taken", "already exists in the cluster m2 and the work.karmada.io/conflict-resolution strategy value is empty")
+    })
+    .await;
+    assert_eq!(plane.in_member(1, "taken").unwrap()["spec"]["replicas"], 1);
+    plane.change(&DEPLOYMENTS, "taken", |d| {
+        d["metadata"]["annotations"][labels::CONFLICT_RESOLUTION] = "overwrite".into();
+    });
+    until("adopted", || {
+        plane.in_member(1, "taken").unwrap()["spec"]["replicas"] == 4
+    })
+    .await;
+    plane.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_preserved_stays_without_marks() {
+    let plane = Plane::new();
+    plane.control.seed(
+        &POLICIES,
+        policy(json!({"preserveResourcesOnDeletion": true})),
+    );
+    plane.control.seed(&DEPLOYMENTS, deployment("web"));
+    let plane = plane.started().await;
+    plane.applied("web").await;
+    plane.control.remove(&DEPLOYMENTS, "n", "web");
+    let at = client::At::one(&BINDINGS, "n", "web-deployment");
+    plane.control.delete(at, &Default::default()).await.unwrap();
+    until("works gone", || plane.control.objects(&WORKS).is_empty()).await;
+    for at in 0..2 {
+        let object = plane.in_member(at, "web").unwrap();
+        let metadata = &object["metadata"];
+        let left = (metadata["labels"].clone(), metadata["annotations"].clone());
+        let expected = json!({labels::CONFLICT_RESOLUTION: "abort"});
+        assert_eq!(left, (json!({}), expected), "as Karmada leaves it");
+        assert_eq!(object["spec"]["replicas"], 4);
+    }
+    plane.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_not_ready_waits_and_then_follows() {
+    let plane = Plane::new();
+    let mut late = cluster("m1");
+    late["status"]["conditions"][0]["status"] = "False".into();
+    plane.control.seed(&CLUSTERS, late);
+    plane.control.seed(&POLICIES, policy(json!({})));
+    plane.control.seed(&DEPLOYMENTS, deployment("web"));
+    let plane = plane.started().await;
+    until("the work waits for m1", || {
+        plane.work("m1", "web").is_some_and(|w| {
+            condition(&w, "Dispatching")["status"] == "True" && condition(&w, "Applied").is_null()
+        })
+    })
+    .await;
+    assert_eq!(plane.in_member(0, "web"), None);
+    plane.control.seed(&CLUSTERS, cluster("m1"));
+    plane.applied("web").await;
+    plane.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn an_agent_carries_out_the_works_of_its_cluster_only() {
+    let mut plane = Plane::new();
+    for cluster in ["m1", "m2"] {
+        plane.control.seed(
+            &WORKS,
+            json!({"metadata": {"name": "w", "namespace": format!("karmada-es-{cluster}"), "finalizers": [labels::WORK_FINALIZER]},
+                "spec": {"workload": {"manifests": [{"apiVersion": "v1", "kind": "ConfigMap",
+                    "metadata": {"name": "c", "namespace": "n", "labels": {labels::MANAGED: "true"}}}]}}}),
+        );
+    }
+    let options = Options {
+        reach: Reach::Only("m2".into()),
+        ..Options::default()
+    };
+    plane.start_with(options, None).await;
+    let work = |space: &str| plane.control.object(&WORKS, space, "w").unwrap();
+    until("m2", || applied(&work("karmada-es-m2")) == Some("True")).await;
+    assert!(plane.members[1].object(&CONFIG_MAPS, "n", "c").is_some());
+    assert_eq!(applied(&work("karmada-es-m1")), None);
+    assert!(plane.members[0].writes().is_empty());
+    plane.tasks.stop().await;
+}
