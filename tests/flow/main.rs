@@ -17,6 +17,9 @@ mod lifecycle;
 /// Policies that change, compete and go.
 mod policies;
 
+/// Configuration that follows what refers to it.
+mod dependents;
+
 /// Members whose objects are edited, taken or to be left alone.
 mod drift;
 

@@ -4,6 +4,8 @@
 //!
 //! template + policy ──[`detector`]──► binding ──[`binding`] + [`overrides`]──► works ──[`execution`]──► objects in members
 //!
+//! What a template refers to follows it ([`dependencies`]).
+//!
 //! Invariants: what a template, a policy or an observed object leads to is decided
 //! in pure functions; a shell writes only where something differs, so that a restart
 //! writes nothing. One cluster that is slow or dead does not delay another: works are
@@ -13,6 +15,7 @@
 
 mod access;
 mod binding;
+mod dependencies;
 mod detector;
 #[cfg(test)]
 mod echo_tests;

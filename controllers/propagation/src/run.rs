@@ -6,11 +6,12 @@ use std::time::Duration;
 use client::Api;
 use machinery::Gvr;
 use machinery::time::Clock;
-use openapi::karmada::FeatureGates;
+use openapi::karmada::{FeatureGates, Gate};
 use runtime::{Action, HostWorkloads, Informers, Queue, Recorder, Select, Tasks, run_workers};
 
 use crate::access::MemberAccess;
 use crate::binding::BindingController;
+use crate::dependencies::Dependencies;
 use crate::detector::Detector;
 use crate::execution::Execution;
 use crate::impersonation::Impersonation;
@@ -122,6 +123,9 @@ pub async fn start(deps: Deps, tasks: &Tasks) -> Result<(), String> {
     );
     let overrides = Overrides::new(informer(&OVERRIDES), informer(&CLUSTER_OVERRIDES));
     Detector::start(&deps, &templates, tasks).await;
+    if deps.options.gates.is_on(Gate::PropagateDeps) {
+        Dependencies::start(&deps, &templates, tasks).await;
+    }
     BindingController::start(&deps, &templates, &works, &overrides, tasks).await;
     Execution::start(&deps, &kinds, &works, tasks).await;
     Namespaces::start(&deps, &works, &overrides, &scope, tasks).await;

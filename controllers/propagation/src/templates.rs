@@ -1,10 +1,11 @@
-//! The objects that may be propagated, followed as long as their kinds are served.
+//! The objects that may be propagated, and those that they refer to, followed as long
+//! as their kinds are served.
 //!
 //! Enters: the kinds of the control plane, its objects. Leaves: objects by kind and
 //! name, and their changes. Asks discovery again when a CustomResourceDefinition or an
 //! APIService changes, and by the clock only where neither tells of what may change.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -41,17 +42,37 @@ pub(crate) struct Key {
 
 type Handler = Arc<dyn Fn(&Arc<Served>, &Change<'_>) + Send + Sync>;
 
+/// Who is told of changes.
+#[derive(Clone)]
+struct Watcher {
+    handler: Handler,
+    /// Of nothing but what may be propagated.
+    templates: bool,
+}
+
+/// A kind that is followed.
+#[derive(Clone)]
+struct Followed {
+    served: Arc<Served>,
+    informer: Informer,
+    /// Its objects may be propagated; others only refer to them.
+    templates: bool,
+}
+
 pub(crate) struct Templates {
     api: Arc<dyn Api>,
     informers: Informers,
     pub(crate) kinds: Arc<Kinds>,
     pub(crate) scope: Scope,
-    handler: Mutex<Option<Handler>>,
+    /// Held while a kind starts or a watcher comes, so that each hears of each once.
+    watchers: Mutex<Vec<Watcher>>,
     /// When discovery is asked.
     queue: Queue<()>,
     /// Turns in a row in which discovery did not know all definitions.
     behind: AtomicU32,
-    followed: Mutex<HashMap<Gvr, (Arc<Served>, Informer)>>,
+    followed: Mutex<HashMap<Gvr, Followed>>,
+    /// Kinds that something refers to, served or not.
+    needed: Mutex<HashSet<Gvk>>,
 }
 
 impl Templates {
@@ -66,19 +87,68 @@ impl Templates {
             informers,
             kinds,
             scope,
-            handler: Mutex::default(),
+            watchers: Mutex::default(),
             queue: Queue::with_backoff(SOON, REFRESH),
             behind: AtomicU32::new(0),
             followed: Mutex::default(),
+            needed: Mutex::default(),
         })
     }
 
-    /// Who is told of changes; before [`Self::follow`].
+    /// Tells of changes of what may be propagated.
     pub(crate) fn on_change(
         &self,
         handler: impl Fn(&Arc<Served>, &Change<'_>) + Send + Sync + 'static,
     ) {
-        *self.handler.lock() = Some(Arc::new(handler));
+        self.watch(Watcher {
+            handler: Arc::new(handler),
+            templates: true,
+        });
+    }
+
+    /// Tells of changes of everything that is followed, in whichever namespace.
+    pub(crate) fn on_any_change(
+        &self,
+        handler: impl Fn(&Arc<Served>, &Change<'_>) + Send + Sync + 'static,
+    ) {
+        self.watch(Watcher {
+            handler: Arc::new(handler),
+            templates: false,
+        });
+    }
+
+    fn watch(&self, watcher: Watcher) {
+        let mut watchers = self.watchers.lock();
+        let followed: Vec<Followed> = self.followed.lock().values().cloned().collect();
+        for kind in followed {
+            self.introduce(&kind, watcher.clone());
+        }
+        watchers.push(watcher);
+    }
+
+    fn introduce(&self, kind: &Followed, watcher: Watcher) {
+        if watcher.templates && !kind.templates {
+            return;
+        }
+        let (served, scope) = (Arc::clone(&kind.served), self.scope.clone());
+        kind.informer.on_change(move |change| {
+            if !watcher.templates || scope.takes(change.object().namespace()) {
+                (watcher.handler)(&served, change);
+            }
+        });
+    }
+
+    /// Follows a kind that something refers to: at once, or as soon as it is served.
+    pub(crate) fn need(&self, api_version: &str, kind: &str) -> Option<Arc<Served>> {
+        let kind = Gvk::from_api_version(api_version, kind);
+        let served = self.kinds.of(&kind);
+        self.needed.lock().insert(kind);
+        let served = served?;
+        if !self.followed.lock().contains_key(&served.gvr) {
+            let templates = self.kinds.templates().contains(&served);
+            self.start(Arc::clone(&served), templates);
+        }
+        Some(served)
     }
 
     /// Follows every kind of template, now and when new ones are defined. Returns
@@ -102,7 +172,10 @@ impl Templates {
         });
         let known: Vec<Informer> = {
             let followed = self.followed.lock();
-            followed.values().map(|(_, i)| i.clone()).collect()
+            followed
+                .values()
+                .map(|kind| kind.informer.clone())
+                .collect()
         };
         let all = async {
             for informer in known {
@@ -129,20 +202,19 @@ impl Templates {
     /// again.
     async fn refresh(&self) -> Result<Action, Error> {
         let whole = self.kinds.refresh(&*self.api).await?;
-        let served = self.kinds.templates();
-        let gone: Vec<Arc<Served>> = {
+        let wanted = self.wanted();
+        let gone: Vec<Gvr> = {
             let followed = self.followed.lock();
-            let all = followed.values().map(|(kind, _)| kind);
-            all.filter(|kind| !served.contains(kind)).cloned().collect()
+            let gone = followed.values().filter(|kind| {
+                wanted.get(&kind.served.gvr) != Some(&(Arc::clone(&kind.served), kind.templates))
+            });
+            gone.map(|kind| kind.served.gvr.clone()).collect()
         };
-        for kind in gone {
-            self.stop(&kind).await;
+        for resource in gone {
+            self.stop(&resource).await;
         }
-        for kind in served {
-            let known = self.followed.lock().contains_key(&kind.gvr);
-            if !known {
-                self.start(kind);
-            }
+        for (served, templates) in wanted.into_values() {
+            self.start(served, templates);
         }
         if self.is_behind() {
             let turns = self.behind.fetch_add(1, Ordering::Relaxed);
@@ -155,6 +227,18 @@ impl Templates {
         } else {
             Action::After(REFRESH)
         })
+    }
+
+    /// The kinds to follow, and whether their objects may be propagated.
+    fn wanted(&self) -> HashMap<Gvr, (Arc<Served>, bool)> {
+        let needed = self.needed.lock();
+        let needed = needed.iter().filter_map(|kind| self.kinds.of(kind));
+        let needed = needed.map(|served| (served, false));
+        let templates = self.kinds.templates().into_iter();
+        needed
+            .chain(templates.map(|served| (served, true)))
+            .map(|(served, templates)| (served.gvr.clone(), (served, templates)))
+            .collect()
     }
 
     /// Whether a definition says that its kind is served, and discovery does not yet.
@@ -172,70 +256,84 @@ impl Templates {
     /// Whether there are APIs of other servers behind the host.
     fn has_foreign_services(&self) -> bool {
         let followed = self.followed.lock();
-        let services = followed.iter().find(|(gvr, _)| is_services(gvr));
-        services.is_some_and(|(_, (_, informer))| {
-            let all = informer.list();
+        let mut kinds = followed.values();
+        let services = kinds.find(|kind| is_services(&kind.served.gvr));
+        services.is_some_and(|services| {
+            let all = services.informer.list();
             all.iter()
                 .any(|o| o.view::<Service>().is_ok_and(|s| s.is_foreign()))
         })
     }
 
-    fn start(&self, served: Arc<Served>) {
+    fn start(&self, served: Arc<Served>, templates: bool) {
+        let watchers = self.watchers.lock();
+        if self.followed.lock().contains_key(&served.gvr) {
+            return;
+        }
         let informer = self.informers.get(&self.api, &Select::all(&served.gvr));
         informer.add_index(BY_CLAIM, claims);
         if is_services(&served.gvr) {
             self.ask_again_with(&informer);
         }
-        let entry = (Arc::clone(&served), informer.clone());
-        self.followed.lock().insert(served.gvr.clone(), entry);
-        if let Some(handler) = self.handler.lock().clone() {
-            let scope = self.scope.clone();
-            informer.on_change(move |change| {
-                if scope.takes(change.object().namespace()) {
-                    handler(&served, change);
-                }
-            });
+        let kind = Followed {
+            served,
+            informer,
+            templates,
+        };
+        let mut followed = self.followed.lock();
+        followed.insert(kind.served.gvr.clone(), kind.clone());
+        drop(followed);
+        for watcher in &*watchers {
+            self.introduce(&kind, watcher.clone());
         }
     }
 
     /// Lets go of a kind that is served no longer, or in another version now.
-    async fn stop(&self, kind: &Arc<Served>) {
-        let Some((served, informer)) = self.followed.lock().remove(&kind.gvr) else {
+    async fn stop(&self, resource: &Gvr) {
+        let Some(kind) = self.followed.lock().remove(resource) else {
             return;
         };
         self.informers
-            .forget(&self.api, &Select::all(&served.gvr))
+            .forget(&self.api, &Select::all(resource))
             .await;
-        let Some(handler) = self.handler.lock().clone() else {
-            return;
-        };
-        for object in informer.list_where(|o| self.scope.takes(o.namespace())) {
-            let change = Change {
-                old: Some(&object),
-                new: None,
-                // Nobody has deleted it.
-                initial: true,
-            };
-            handler(&served, &change);
+        let watchers = self.watchers.lock().clone();
+        for watcher in watchers {
+            if watcher.templates && !kind.templates {
+                continue;
+            }
+            let told = |o: &Object| !watcher.templates || self.scope.takes(o.namespace());
+            for object in kind.informer.list_where(told) {
+                let change = Change {
+                    old: Some(&object),
+                    new: None,
+                    // Nobody has deleted it.
+                    initial: true,
+                };
+                (watcher.handler)(&kind.served, &change);
+            }
         }
     }
 
     /// A template as it was seen last.
     pub(crate) fn get(&self, key: &Key) -> Option<(Arc<Served>, Object)> {
         let followed = self.followed.lock();
-        let (served, informer) = followed.get(&key.gvr)?;
-        let object = informer.get_key(&key.name)?;
-        Some((Arc::clone(served), object))
+        let kind = followed.get(&key.gvr)?;
+        let object = kind.informer.get_key(&key.name)?;
+        Some((Arc::clone(&kind.served), object))
     }
 
     /// The templates of some kinds.
     pub(crate) fn keys_of(&self, wanted: impl Fn(&Gvk) -> bool) -> Vec<Key> {
         let followed = self.followed.lock();
-        let some = followed.values().filter(|(served, _)| wanted(&served.gvk));
-        some.flat_map(|(served, informer)| {
-            let objects = informer.list_where(|o| self.scope.takes(o.namespace()));
+        let some = followed
+            .values()
+            .filter(|kind| kind.templates && wanted(&kind.served.gvk));
+        some.flat_map(|kind| {
+            let objects = kind
+                .informer
+                .list_where(|o| self.scope.takes(o.namespace()));
             let key = |o: Object| Key {
-                gvr: served.gvr.clone(),
+                gvr: kind.served.gvr.clone(),
                 name: o.head().key(),
             };
             objects.into_iter().map(key)
@@ -251,10 +349,7 @@ impl Templates {
         name: &str,
         revision: u64,
     ) -> Result<Option<Object>, Error> {
-        let informer = {
-            let followed = self.followed.lock();
-            followed.get(&served.gvr).map(|(_, i)| i.clone())
-        };
+        let informer = self.informer(served);
         if let Some(found) = informer.and_then(|i| i.get(namespace, name))
             && found.revision() >= revision
         {
@@ -267,13 +362,31 @@ impl Templates {
         }
     }
 
+    fn informer(&self, served: &Served) -> Option<Informer> {
+        let followed = self.followed.lock();
+        followed.get(&served.gvr).map(|kind| kind.informer.clone())
+    }
+
+    /// The objects of a kind in a namespace (or in all, if it is empty) for which a
+    /// condition holds; `None` until they have been listed once.
+    pub(crate) fn some(
+        &self,
+        served: &Served,
+        namespace: &str,
+        condition: impl Fn(&Object) -> bool,
+    ) -> Option<Vec<Object>> {
+        let informer = self.informer(served).filter(Informer::is_synced)?;
+        let here = |o: &Object| namespace.is_empty() || o.namespace() == namespace;
+        Some(informer.list_where(|o| here(o) && condition(o)))
+    }
+
     /// All templates that a policy has claimed.
     pub(crate) fn claimed(&self, id: &str) -> Vec<(Arc<Served>, Object)> {
         let followed = self.followed.lock();
         let mut all = Vec::new();
-        for (served, informer) in followed.values() {
-            let found = informer.by_index(BY_CLAIM, id);
-            all.extend(found.into_iter().map(|o| (Arc::clone(served), o)));
+        for kind in followed.values() {
+            let found = kind.informer.by_index(BY_CLAIM, id);
+            all.extend(found.into_iter().map(|o| (Arc::clone(&kind.served), o)));
         }
         all
     }

@@ -4,6 +4,8 @@
 mod claims;
 /// From a binding to the objects in members.
 mod delivery;
+/// What a template refers to follows it.
+mod dependents;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,0 +1,506 @@
+//! Attached bindings: their form, who needs them, and what these agree on.
+//!
+//! Enters: the binding that is there, who needs it, what for. Leaves: the binding as it
+//! should be. Pure.
+
+use machinery::{Head, Object};
+use openapi::karmada::binding::ObjectReference;
+use openapi::karmada::labels::{BINDING_FINALIZER, BINDING_ID, DEPENDED_BY_PREFIX};
+use openapi::karmada::{BindingSpec, Dependency, names};
+use serde_json::{Map, Value, json};
+
+use crate::kinds::Served;
+
+/// A binding whose template refers to others.
+#[derive(Clone, Debug)]
+pub(super) struct Referrer {
+    pub(super) namespace: String,
+    name: String,
+    id: String,
+    /// `spec.clusters` as it is written.
+    clusters: Value,
+    wish: Wish,
+}
+
+/// What a referrer wants to be done with what it needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Wish {
+    overwrite: bool,
+    preserve: bool,
+}
+
+impl Wish {
+    pub(super) fn of(spec: &BindingSpec) -> Self {
+        Self {
+            overwrite: spec.conflict_resolution == "Overwrite",
+            preserve: spec.preserve_resources_on_deletion == Some(true),
+        }
+    }
+}
+
+/// What comes of all wishes: whoever wants more prevails.
+#[derive(Debug, PartialEq, Eq)]
+struct Agreed {
+    resolution: &'static str,
+    preserve: bool,
+    /// How they differ.
+    conflict: Option<String>,
+}
+
+fn agree(wishes: &[Wish]) -> Agreed {
+    let differ = |of: fn(&Wish) -> bool| wishes.iter().any(of) && !wishes.iter().all(of);
+    let mut conflicts = Vec::new();
+    if differ(|w| w.overwrite) {
+        conflicts.push("ConflictResolution conflicted (Overwrite vs Abort)");
+    }
+    if differ(|w| w.preserve) {
+        conflicts.push("PreserveResourcesOnDeletion conflicted (true vs false)");
+    }
+    let conflict = format!(
+        "Dependency policy conflict detected: {}.",
+        conflicts.join("; ")
+    );
+    Agreed {
+        resolution: if wishes.iter().any(|w| w.overwrite) {
+            "Overwrite"
+        } else {
+            "Abort"
+        },
+        preserve: wishes.iter().any(|w| w.preserve),
+        conflict: (!conflicts.is_empty()).then_some(conflict),
+    }
+}
+
+/// What is to be written.
+#[derive(Debug, PartialEq)]
+pub(super) enum Difference {
+    Nothing,
+    /// Only the version of the object is another.
+    Version(Value),
+    Much(Value),
+}
+
+/// What is to be written, and how the wishes of those who need the object differ.
+pub(super) type Joined = (Difference, Option<String>);
+
+/// The binding belongs to an earlier object of the same name.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Foreign;
+
+impl Referrer {
+    pub(super) fn of(binding: &Object, spec: &BindingSpec) -> Result<Self, serde_json::Error> {
+        let head = binding.head();
+        Ok(Self {
+            namespace: head.namespace.to_string(),
+            name: head.name.to_string(),
+            id: head.label(BINDING_ID).unwrap_or_default().to_owned(),
+            clusters: serde_json::to_value(&spec.clusters)?,
+            wish: Wish::of(spec),
+        })
+    }
+
+    /// The label of the bindings that are attached to this one.
+    fn label(&self) -> String {
+        let key = names::reference_key(&self.namespace, &self.name);
+        format!("{DEPENDED_BY_PREFIX}{key}")
+    }
+
+    /// Key and value of that label, as they are indexed.
+    pub(super) fn mark(&self) -> String {
+        mark(&self.label(), &self.id)
+    }
+
+    fn snapshot(&self) -> Value {
+        let mut snapshot = json!({"namespace": self.namespace, "name": self.name});
+        if self.clusters.as_array().is_some_and(|c| !c.is_empty()) {
+            snapshot["clusters"] = self.clusters.clone();
+        }
+        snapshot
+    }
+
+    fn is_in(&self, snapshot: &Value) -> bool {
+        snapshot["namespace"] == *self.namespace && snapshot["name"] == *self.name
+    }
+
+    /// The new binding of an object.
+    pub(super) fn create(&self, served: &Served, object: &Object) -> Value {
+        let agreed = agree(&[self.wish]);
+        json!({
+            "apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
+            "metadata": {
+                "name": names::binding(served.kind(), object.name()), "namespace": self.namespace,
+                "labels": {self.label(): self.id}, "finalizers": [BINDING_FINALIZER],
+                "ownerReferences": [{
+                    "apiVersion": served.api_version, "kind": served.kind(),
+                    "name": object.name(), "uid": object.uid(),
+                    "controller": true, "blockOwnerDeletion": true,
+                }],
+            },
+            "spec": {
+                "resource": reference(served, object), "requiredBy": [self.snapshot()],
+                "conflictResolution": agreed.resolution,
+                "preserveResourcesOnDeletion": agreed.preserve,
+            },
+        })
+    }
+
+    /// The binding that is there, needed by this referrer too. `wish_of` answers for
+    /// others, by namespace and name, as long as they are there.
+    pub(super) fn join(
+        &self,
+        existing: &Value,
+        served: &Served,
+        object: &Object,
+        wish_of: impl Fn(&str, &str) -> Option<Wish>,
+    ) -> Result<Joined, Foreign> {
+        let owners = existing["metadata"]["ownerReferences"].as_array();
+        let owner = owners
+            .into_iter()
+            .flatten()
+            .find(|o| o["controller"] == true);
+        if owner.is_some_and(|owner| owner["uid"] != *object.uid()) {
+            return Err(Foreign);
+        }
+        let mut body = existing.clone();
+        put(&mut body["metadata"], "labels", &self.label(), &self.id);
+        let mut required = required_by(existing);
+        match required.iter_mut().find(|s| self.is_in(s)) {
+            Some(known) => *known = self.snapshot(),
+            None => required.push(self.snapshot()),
+        }
+        let wishes = self.wishes(&required, wish_of);
+        let spec = &mut body["spec"];
+        spec["requiredBy"] = required.into();
+        let conflict = settle(spec, &wishes);
+        let version = spec["resource"]["resourceVersion"].take();
+        spec["resource"] = reference(served, object);
+        let now = spec["resource"]["resourceVersion"].clone();
+        spec["resource"]["resourceVersion"] = version.clone();
+        let much = body != *existing;
+        body["spec"]["resource"]["resourceVersion"] = now.clone();
+        let difference = match (much, version == now) {
+            (true, _) => Difference::Much(body),
+            (false, false) => Difference::Version(body),
+            (false, true) => Difference::Nothing,
+        };
+        Ok((difference, conflict))
+    }
+
+    /// The binding without this referrer.
+    pub(super) fn leave(
+        &self,
+        existing: &Value,
+        wish_of: impl Fn(&str, &str) -> Option<Wish>,
+    ) -> Value {
+        let mut body = existing.clone();
+        let labels = body.pointer_mut("/metadata/labels");
+        if let Some(labels) = labels.and_then(Value::as_object_mut) {
+            labels.remove(&self.label());
+        }
+        let mut required = required_by(existing);
+        required.retain(|snapshot| !self.is_in(snapshot));
+        let wishes = self.wishes(&required, wish_of);
+        let spec = &mut body["spec"];
+        if !required.is_empty() {
+            spec["requiredBy"] = required.into();
+            settle(spec, &wishes);
+            return body;
+        }
+        let own = if is_of_policy(spec) {
+            &["requiredBy"][..]
+        } else {
+            &[
+                "requiredBy",
+                "conflictResolution",
+                "preserveResourcesOnDeletion",
+            ]
+        };
+        if let Some(spec) = spec.as_object_mut() {
+            own.iter().for_each(|field| drop(spec.remove(*field)));
+        }
+        body
+    }
+
+    fn wishes(
+        &self,
+        required: &[Value],
+        wish_of: impl Fn(&str, &str) -> Option<Wish>,
+    ) -> Vec<Wish> {
+        let text = |snapshot: &Value, field: &str| snapshot[field].as_str().map(str::to_owned);
+        let wish = |snapshot: &Value| {
+            if self.is_in(snapshot) {
+                return Some(self.wish);
+            }
+            let namespace = text(snapshot, "namespace").unwrap_or_default();
+            wish_of(&namespace, &text(snapshot, "name")?)
+        };
+        required.iter().filter_map(wish).collect()
+    }
+}
+
+/// Writes what the wishes agree on, unless a policy says it; tells how they differ.
+fn settle(spec: &mut Value, wishes: &[Wish]) -> Option<String> {
+    if is_of_policy(spec) {
+        return None;
+    }
+    let agreed = agree(wishes);
+    spec["conflictResolution"] = agreed.resolution.into();
+    spec["preserveResourcesOnDeletion"] = agreed.preserve.into();
+    agreed.conflict
+}
+
+fn is_of_policy(spec: &Value) -> bool {
+    spec.get("placement").is_some_and(|p| !p.is_null())
+}
+
+fn required_by(binding: &Value) -> Vec<Value> {
+    let list = binding["spec"]["requiredBy"].as_array();
+    list.cloned().unwrap_or_default()
+}
+
+fn reference(served: &Served, object: &Object) -> Value {
+    let reference = ObjectReference {
+        api_version: served.api_version.clone(),
+        kind: served.kind().to_owned(),
+        namespace: object.namespace().to_owned(),
+        name: object.name().to_owned(),
+        uid: object.uid().to_owned(),
+        resource_version: object.revision().to_string(),
+    };
+    json!(reference)
+}
+
+fn put(metadata: &mut Value, map: &str, key: &str, value: &str) {
+    match metadata[map].as_object_mut() {
+        Some(entries) => drop(entries.insert(key.to_owned(), value.into())),
+        None => metadata[map] = Value::Object(Map::from_iter([(key.to_owned(), value.into())])),
+    }
+}
+
+fn mark(label: &str, id: &str) -> String {
+    format!("{label}={id}")
+}
+
+/// Under which marks an attached binding is found.
+pub(super) fn marks(binding: &Object) -> Vec<String> {
+    let labels = binding.head().labels.iter();
+    labels
+        .filter(|(key, _)| key.starts_with(DEPENDED_BY_PREFIX))
+        .map(|(key, id)| mark(key, id))
+        .collect()
+}
+
+/// Whether none of the dependencies means the object of an attached binding any more;
+/// `head` is that of the object, if it is there.
+pub(super) fn is_orphan(
+    of: &ObjectReference,
+    head: Option<&Head>,
+    dependencies: &[Dependency],
+) -> Result<bool, String> {
+    for one in dependencies {
+        if !one.concerns(&of.api_version, &of.kind, &of.namespace) {
+            continue;
+        }
+        let meant = match one.labels()? {
+            Some(labels) => head.is_some_and(|head| labels.matches(|key| head.label(key))),
+            None => one.name == of.name,
+        };
+        if meant {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use machinery::{Gvk, Gvr};
+
+    fn secrets() -> Served {
+        Served {
+            gvk: Gvk::constant("", "v1", "Secret"),
+            gvr: Gvr::constant("", "v1", "secrets"),
+            api_version: "v1".into(),
+            namespaced: true,
+        }
+    }
+
+    fn secret(version: &str) -> Object {
+        let value = json!({"metadata": {"name": "S:1", "namespace": "n", "uid": "u", "resourceVersion": version}});
+        Object::from_value(&value).unwrap()
+    }
+
+    fn referrer(name: &str, cluster: &str, spec: Value) -> Referrer {
+        let mut all = json!({"clusters": [{"name": cluster, "replicas": 2}]});
+        all.as_object_mut()
+            .unwrap()
+            .extend(spec.as_object().unwrap().clone());
+        let binding = json!({"metadata": {"name": name, "namespace": "n", "labels": {BINDING_ID: format!("id-{name}")}}});
+        let binding = Object::from_value(&binding).unwrap();
+        Referrer::of(&binding, &serde_json::from_value(all).unwrap()).unwrap()
+    }
+
+    fn nobody(_: &str, _: &str) -> Option<Wish> {
+        None
+    }
+
+    fn changed(joined: Result<Joined, Foreign>) -> (Value, Option<String>) {
+        match joined {
+            Ok((Difference::Much(body), conflict)) => (body, conflict),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn an_attached_binding_is_karmadas() {
+        let made = referrer("web-deployment", "m1", json!({})).create(&secrets(), &secret("7"));
+        let key = names::reference_key("n", "web-deployment");
+        assert_eq!(
+            made,
+            json!({
+                "apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
+                "metadata": {
+                    "name": "s.1-secret", "namespace": "n",
+                    "labels": {format!("resourcebinding.karmada.io/depended-by-{key}"): "id-web-deployment"},
+                    "finalizers": ["karmada.io/binding-controller"],
+                    "ownerReferences": [{"apiVersion": "v1", "kind": "Secret", "name": "S:1", "uid": "u",
+                                         "controller": true, "blockOwnerDeletion": true}],
+                },
+                "spec": {
+                    "resource": {"apiVersion": "v1", "kind": "Secret", "namespace": "n", "name": "S:1", "uid": "u", "resourceVersion": "7"},
+                    "requiredBy": [{"namespace": "n", "name": "web-deployment", "clusters": [{"name": "m1", "replicas": 2}]}],
+                    "conflictResolution": "Abort", "preserveResourcesOnDeletion": false,
+                },
+            })
+        );
+        let placed_nowhere = referrer("a", "m1", json!({"clusters": []})).snapshot();
+        assert_eq!(placed_nowhere, json!({"namespace": "n", "name": "a"}));
+    }
+
+    #[test]
+    fn a_second_one_joins_and_the_first_may_leave() {
+        let first = referrer("a", "m1", json!({}));
+        let second = referrer("b", "m2", json!({"conflictResolution": "Overwrite"}));
+        let made = first.create(&secrets(), &secret("7"));
+        let wish_of = |_: &str, name: &str| (name == "a").then_some(first.wish);
+        let (both, conflict) = changed(second.join(&made, &secrets(), &secret("7"), wish_of));
+        assert_eq!(
+            both["spec"]["requiredBy"],
+            json!([first.snapshot(), second.snapshot()])
+        );
+        assert_eq!(both["spec"]["conflictResolution"], "Overwrite");
+        assert_eq!(
+            conflict.as_deref(),
+            Some(
+                "Dependency policy conflict detected: ConflictResolution conflicted (Overwrite vs Abort)."
+            )
+        );
+        let again = second.join(&both, &secrets(), &secret("7"), wish_of);
+        assert_eq!(again, Ok((Difference::Nothing, conflict)), "told again");
+
+        let moved = referrer("a", "m3", json!({"preserveResourcesOnDeletion": true}));
+        let wish_of = |_: &str, name: &str| (name == "b").then_some(second.wish);
+        let (moved_to, conflict) = changed(moved.join(&both, &secrets(), &secret("7"), wish_of));
+        assert_eq!(
+            moved_to["spec"]["requiredBy"],
+            json!([moved.snapshot(), second.snapshot()])
+        );
+        assert_eq!(moved_to["spec"]["preserveResourcesOnDeletion"], true);
+        assert!(conflict.is_some_and(|c| c.ends_with(
+            "(Overwrite vs Abort); PreserveResourcesOnDeletion conflicted (true vs false)."
+        )));
+
+        let one_left = moved.leave(&moved_to, wish_of);
+        assert_eq!(one_left["spec"]["requiredBy"], json!([second.snapshot()]));
+        assert_eq!(one_left["spec"]["conflictResolution"], "Overwrite");
+        assert_eq!(one_left["spec"]["preserveResourcesOnDeletion"], false);
+        let labels = one_left["metadata"]["labels"].as_object().unwrap();
+        assert_eq!(labels.len(), 1);
+        let none_left = second.leave(&one_left, nobody);
+        assert_eq!(
+            none_left["spec"],
+            json!({"resource": made["spec"]["resource"]})
+        );
+        assert_eq!(none_left["metadata"]["labels"], json!({}));
+    }
+
+    #[test]
+    fn those_who_are_gone_wish_nothing() {
+        let first = referrer("a", "m1", json!({"conflictResolution": "Overwrite"}));
+        let made = first.create(&secrets(), &secret("7"));
+        let second = referrer("b", "m2", json!({}));
+        let (both, conflict) = changed(second.join(&made, &secrets(), &secret("7"), nobody));
+        assert_eq!(both["spec"]["conflictResolution"], "Abort");
+        assert_eq!(conflict, None);
+    }
+
+    #[test]
+    fn what_a_policy_placed_keeps_what_the_policy_says() {
+        let binding = json!({"metadata": {"name": "s.1-secret", "namespace": "n"},
+            "spec": {"placement": {}, "clusters": [{"name": "m9"}], "conflictResolution": "Abort", "resource": {}}});
+        let it = referrer("a", "m1", json!({"conflictResolution": "Overwrite"}));
+        let (body, conflict) = changed(it.join(&binding, &secrets(), &secret("7"), nobody));
+        assert_eq!(body["spec"]["conflictResolution"], "Abort");
+        assert_eq!(body["spec"].get("preserveResourcesOnDeletion"), None);
+        assert_eq!(body["spec"]["clusters"], binding["spec"]["clusters"]);
+        assert_eq!(body["spec"]["requiredBy"], json!([it.snapshot()]));
+        assert_eq!(conflict, None);
+        let left = it.leave(&body, nobody);
+        assert_eq!(left["spec"]["conflictResolution"], "Abort");
+        assert_eq!(left["spec"].get("requiredBy"), None);
+    }
+
+    #[test]
+    fn versions_and_owners_are_told_apart() {
+        let it = referrer("a", "m1", json!({}));
+        let made = it.create(&secrets(), &secret("7"));
+        let newer = it.join(&made, &secrets(), &secret("8"), nobody);
+        let Ok((Difference::Version(newer), None)) = newer else {
+            panic!("{newer:?}")
+        };
+        assert_eq!(newer["spec"]["resource"]["resourceVersion"], "8");
+        let another = json!({"metadata": {"name": "S:1", "namespace": "n", "uid": "v"}});
+        let another = Object::from_value(&another).unwrap();
+        let found = it.join(&made, &secrets(), &another, nobody);
+        assert_eq!(found, Err(Foreign));
+    }
+
+    #[test]
+    fn what_is_meant_no_more_is_an_orphan() {
+        let dependency = |value: Value| serde_json::from_value::<Dependency>(value).unwrap();
+        let named = |name: &str| {
+            dependency(
+                json!({"apiVersion": "v1", "kind": "Secret", "namespace": "n", "name": name}),
+            )
+        };
+        let labelled = dependency(
+            json!({"apiVersion": "v1", "kind": "Secret", "namespace": "n",
+            "labelSelector": {"matchLabels": {"a": "b"}}}),
+        );
+        let elsewhere = dependency(
+            json!({"apiVersion": "v1", "kind": "Secret", "namespace": "m", "name": "s"}),
+        );
+        let of = ObjectReference {
+            api_version: "v1".into(),
+            kind: "Secret".into(),
+            namespace: "n".into(),
+            name: "s".into(),
+            ..ObjectReference::default()
+        };
+        let head = |labels: Value| {
+            Object::from_value(&json!({"metadata": {"name": "s", "labels": labels}})).unwrap()
+        };
+        let check = |dependencies: &[Dependency], object: Option<Object>, orphan: bool| {
+            let found = is_orphan(&of, object.as_ref().map(Object::head), dependencies);
+            assert_eq!(found, Ok(orphan), "{dependencies:?}");
+        };
+        check(&[], None, true);
+        check(&[named("t"), named("s")], None, false);
+        check(&[named("t"), elsewhere], None, true);
+        let labelled = [labelled];
+        check(&labelled, None, true);
+        check(&labelled, Some(head(json!({"a": "b"}))), false);
+        check(&labelled, Some(head(json!({"a": "c"}))), true);
+    }
+}

@@ -1,0 +1,192 @@
+//! Which bindings an object concerns, and which changes of bindings count.
+//!
+//! Enters: annotations of bindings, changes. Leaves: index keys and verdicts. Pure.
+
+use machinery::Object;
+use openapi::karmada::labels::{DEPENDENCIES, DEPENDENCIES_FINALIZER};
+use openapi::karmada::{Binding, Dependency, dependency};
+use runtime::Change;
+
+use crate::kinds::Served;
+use crate::meta::same_but_status;
+
+/// What a binding is said to depend on.
+fn dependencies_of(binding: &Object) -> Vec<Dependency> {
+    let Ok(view) = binding.view::<Binding>() else {
+        return Vec::new();
+    };
+    let told = view.metadata.annotations.get(DEPENDENCIES);
+    let told = told.and_then(|text| dependency::from_annotation(text).ok());
+    told.unwrap_or_default()
+}
+
+/// `name` is empty where labels say what is meant.
+fn place(api_version: &str, kind: &str, namespace: &str, name: &str) -> String {
+    format!("{api_version}|{kind}|{namespace}|{name}")
+}
+
+/// Under which places a binding is found by what it depends on.
+pub(super) fn places(binding: &Object) -> Vec<String> {
+    let all = dependencies_of(binding);
+    let mut places: Vec<String> = all
+        .iter()
+        .map(|d| place(&d.api_version, &d.kind, &d.namespace, &d.name))
+        .collect();
+    places.sort_unstable();
+    places.dedup();
+    places
+}
+
+/// The bindings that an object's change concerns; `at` finds them by place.
+pub(super) fn concerned(
+    served: &Served,
+    change: &Change<'_>,
+    at: impl Fn(&str) -> Vec<Object>,
+) -> Vec<Object> {
+    let (object, (api_version, kind)) = (change.object(), served.names());
+    let namespace = object.namespace();
+    let mut found = at(&place(api_version, kind, namespace, object.name()));
+    let by_labels = at(&place(api_version, kind, namespace, ""));
+    if found.is_empty() && by_labels.is_empty() {
+        return found;
+    }
+    if let (Some(old), Some(new)) = (change.old, change.new)
+        && same_but_status(old, new)
+    {
+        return Vec::new();
+    }
+    let versions = || [change.old, change.new].into_iter().flatten();
+    found.extend(by_labels.into_iter().filter(|binding| {
+        let mut selecting = dependencies_of(binding)
+            .into_iter()
+            .filter(|d| d.concerns(api_version, kind, namespace) && d.name.is_empty());
+        selecting.any(|d| versions().any(|o| d.means(o.head()) == Ok(true)))
+    }));
+    found
+}
+
+/// Whether a binding has to be looked at.
+pub(super) fn counts(old: Option<&Object>, new: &Object) -> bool {
+    let Ok(view) = new.view::<Binding>() else {
+        return false;
+    };
+    let is_ours = |b: &Binding| {
+        let mut finalizers = b.metadata.finalizers.iter();
+        b.spec.propagate_deps || finalizers.any(|f| f == DEPENDENCIES_FINALIZER)
+    };
+    let Some(old) = old else {
+        // One that was not placed yet is looked at when it is.
+        let waits = view.spec.clusters.is_empty() && !new.head().deleting;
+        return is_ours(&view) && !(waits && view.spec.propagate_deps);
+    };
+    let Ok(before) = old.view::<Binding>() else {
+        return is_ours(&view);
+    };
+    let seen = |o: &Object| (o.head().generation, o.head().deleting);
+    let told = |b: &Binding| b.metadata.annotations.get(DEPENDENCIES).cloned();
+    // What comes while the dependencies are being written is found by a second look.
+    let moved = seen(old) != seen(new) || told(&before) != told(&view);
+    moved && (is_ours(&before) || is_ours(&view))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use machinery::{Gvk, Gvr};
+    use serde_json::{Value, json};
+
+    fn binding(more: Value) -> Object {
+        let mut value = json!({"metadata": {"name": "a", "namespace": "n", "generation": 1}});
+        for (path, field) in more.as_object().unwrap() {
+            let (outer, inner) = path.split_once('/').unwrap();
+            value[outer][inner] = field.clone();
+        }
+        Object::from_value(&value).unwrap()
+    }
+
+    #[test]
+    fn changes_that_count() {
+        let on = || json!({"spec/propagateDeps": true, "spec/clusters": [{"name": "m"}]});
+        let with = |path: &str, value: Value| {
+            let mut all = on();
+            all[path] = value;
+            Some(all)
+        };
+        let off = json!({"spec/clusters": [{"name": "m"}]});
+        let held = json!({"metadata/finalizers": [DEPENDENCIES_FINALIZER]});
+        let told = json!({DEPENDENCIES: "null"});
+        for (old, new, expected) in [
+            (None, Some(on()), true),
+            (None, Some(off.clone()), false),
+            (None, with("spec/clusters", json!([])), false),
+            (None, Some(held), true),
+            (Some(on()), Some(on()), false),
+            (Some(on()), with("metadata/generation", json!(2)), true),
+            (
+                Some(on()),
+                with("metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z")),
+                true,
+            ),
+            (Some(on()), with("metadata/annotations", told), true),
+            (
+                Some(on()),
+                with("metadata/labels", json!({"a": "b"})),
+                false,
+            ),
+            (with("metadata/generation", json!(2)), Some(off), true),
+            (
+                Some(json!({})),
+                Some(json!({"metadata/generation": 2})),
+                false,
+            ),
+        ] {
+            let case = format!("{old:?} {new:?}");
+            let old = old.map(binding);
+            assert_eq!(
+                counts(old.as_ref(), &binding(new.unwrap())),
+                expected,
+                "{case}"
+            );
+        }
+    }
+
+    #[test]
+    fn objects_concern_those_who_name_or_select_them() {
+        let secrets = Served {
+            gvk: Gvk::constant("", "v1", "Secret"),
+            gvr: Gvr::constant("", "v1", "secrets"),
+            api_version: "v1".into(),
+            namespaced: true,
+        };
+        let told = r#"[{"apiVersion":"v1","kind":"Secret","namespace":"n","name":"s"},
+            {"apiVersion":"v1","kind":"Secret","namespace":"n","labelSelector":{"matchLabels":{"a":"b"}}}]"#;
+        let it = binding(json!({"metadata/annotations": {DEPENDENCIES: told}}));
+        assert_eq!(places(&it), ["v1|Secret|n|", "v1|Secret|n|s"]);
+        let at = |place: &str| {
+            let known = places(&it).iter().any(|p| p == place);
+            known.then(|| it.clone()).into_iter().collect()
+        };
+        let secret = |name: &str, a: &str, data: &str| {
+            let value = json!({"metadata": {"name": name, "namespace": "n", "labels": {"a": a}}, "data": {"k": data}});
+            Object::from_value(&value).unwrap()
+        };
+        let check = |old: Option<&Object>, new: Option<&Object>, expected: bool| {
+            let change = Change {
+                old,
+                new,
+                initial: false,
+            };
+            let found = concerned(&secrets, &change, at);
+            assert_eq!(!found.is_empty(), expected, "{old:?} {new:?}");
+        };
+        let (named, other) = (secret("s", "c", "1"), secret("t", "c", "1"));
+        let selected = secret("t", "b", "1");
+        check(None, Some(&named), true);
+        check(Some(&named), None, true);
+        check(Some(&named), Some(&named), false);
+        check(Some(&named), Some(&secret("s", "c", "2")), true);
+        check(None, Some(&other), false);
+        check(Some(&other), Some(&selected), true);
+        check(Some(&selected), Some(&other), true);
+    }
+}

@@ -1,0 +1,313 @@
+//! What a template refers to follows it, where its policy says so.
+
+use client::{Api, At, DeleteOptions};
+use openapi::karmada::{FeatureGates, Gate, labels, names};
+use serde_json::{Value, json};
+
+use super::{CONFIG_MAPS, DEPLOYMENTS, POLICIES, Plane, SECRETS, deployment, policy, until};
+use crate::Options;
+use crate::works::{BINDINGS, WORKS};
+
+fn with_deps(spec: Value) -> Value {
+    let mut made = policy(spec);
+    made["spec"]["propagateDeps"] = true.into();
+    made
+}
+
+/// A Deployment that names ConfigMaps.
+fn needing(name: &str, maps: &[&str]) -> Value {
+    let mut made = deployment(name);
+    made["spec"]["template"]["spec"]["volumes"] = volumes(maps);
+    made
+}
+
+fn volumes(maps: &[&str]) -> Value {
+    let volume = |map: &&str| json!({"name": map, "configMap": {"name": map}});
+    maps.iter().map(volume).collect()
+}
+
+fn config_map(name: &str, data: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "n"}, "data": {"k": data}})
+}
+
+impl Plane {
+    /// The data of a ConfigMap in both members.
+    fn data(&self, name: &str) -> [Value; 2] {
+        [0, 1].map(|at| {
+            let map = self.members[at].object(&CONFIG_MAPS, "n", name);
+            map.unwrap_or_default()["data"]["k"].clone()
+        })
+    }
+
+    async fn until_data(&self, name: &str, expected: [Value; 2]) {
+        let what = format!("{name}: {expected:?}");
+        until(&what, || self.data(name) == expected).await;
+    }
+
+    fn attached(&self, name: &str) -> Value {
+        self.binding(&format!("{name}-configmap"))
+            .unwrap_or_default()
+    }
+}
+
+fn both(data: &str) -> [Value; 2] {
+    [json!(data), json!(data)]
+}
+
+#[tokio::test]
+async fn they_come_change_and_go_with_what_is_referred_to() {
+    let plane = Plane::telling_events();
+    plane.control.seed(&POLICIES, with_deps(json!({})));
+    plane.control.seed(&CONFIG_MAPS, config_map("a", "1"));
+    plane
+        .control
+        .seed(&DEPLOYMENTS, needing("web", &["a", "late"]));
+    let plane = plane.started().await;
+    plane.until_data("a", both("1")).await;
+
+    let binding = plane.binding("web-deployment").unwrap();
+    let metadata = &binding["metadata"];
+    assert_eq!(
+        metadata["annotations"][labels::DEPENDENCIES],
+        r#"[{"apiVersion":"v1","kind":"ConfigMap","namespace":"n","name":"a"},{"apiVersion":"v1","kind":"ConfigMap","namespace":"n","name":"late"}]"#
+    );
+    assert_eq!(
+        metadata["finalizers"],
+        json!([labels::BINDING_FINALIZER, labels::DEPENDENCIES_FINALIZER])
+    );
+    let attached = plane.attached("a");
+    let key = names::reference_key("n", "web-deployment");
+    let label = format!("{}{key}", labels::DEPENDED_BY_PREFIX);
+    assert!(attached["metadata"]["labels"][&label].is_string());
+    assert_eq!(
+        attached["spec"]["requiredBy"],
+        json!([{"namespace": "n", "name": "web-deployment", "clusters": binding["spec"]["clusters"]}])
+    );
+    assert_eq!(attached["spec"].get("placement"), None);
+
+    // A change, and an object that comes later.
+    plane.change(&CONFIG_MAPS, "a", |map| map["data"]["k"] = "2".into());
+    plane.until_data("a", both("2")).await;
+    plane.control.seed(&CONFIG_MAPS, config_map("late", "1"));
+    plane.until_data("late", both("1")).await;
+
+    // Another place, and another reference.
+    plane.change(&POLICIES, "p", |p| {
+        p["spec"]["placement"]["clusterAffinity"]["clusterNames"] = json!(["m2"]);
+    });
+    // The scheduler's part.
+    let placed = || {
+        let binding = plane.binding("web-deployment").unwrap();
+        binding["spec"]["placement"]["clusterAffinity"]["clusterNames"] == json!(["m2"])
+    };
+    until("the placement", placed).await;
+    plane.change(&BINDINGS, "web-deployment", |b| {
+        b["spec"]["clusters"] = json!([{"name": "m2", "replicas": 4}]);
+    });
+    plane.until_data("a", [Value::Null, json!("2")]).await;
+    plane.change(&DEPLOYMENTS, "web", |d| {
+        d["spec"]["template"]["spec"]["volumes"] = volumes(&["late"]);
+    });
+    plane.until_data("a", [Value::Null, Value::Null]).await;
+    plane.until_data("late", [Value::Null, json!("1")]).await;
+    let left = plane.attached("a");
+    assert_eq!(left["spec"].get("requiredBy"), None);
+    assert_eq!(left["spec"].get("conflictResolution"), None);
+    assert_eq!(left["metadata"]["labels"], json!({}));
+
+    until("the events", || {
+        !plane.told("GetDependenciesSucceed").is_empty()
+            && !plane
+                .told("SyncScheduleResultToDependenciesSucceed")
+                .is_empty()
+    })
+    .await;
+    let told = plane.told("GetDependenciesSucceed");
+    let text = "Get dependencies([{APIVersion:v1 Kind:ConfigMap Namespace:n Name:a LabelSelector:nil} \
+        {APIVersion:v1 Kind:ConfigMap Namespace:n Name:late LabelSelector:nil}]) succeed.";
+    assert!(told.iter().any(|t| t == text), "{told:?}");
+    plane.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn what_several_need_is_shared_and_the_stronger_wish_prevails() {
+    let plane = Plane::telling_events().started().await;
+    let select = |name: &str, spec: Value| {
+        let mut made = with_deps(spec);
+        made["metadata"]["name"] = name.into();
+        made["metadata"]["labels"][labels::POLICY_ID] = name.into();
+        made["spec"]["resourceSelectors"][0]["name"] = name.into();
+        made
+    };
+    let one = json!({"placement": {"clusterAffinity": {"clusterNames": ["m1"]}}});
+    let two = json!({"placement": {"clusterAffinity": {"clusterNames": ["m2"]}},
+        "conflictResolution": "Overwrite", "preserveResourcesOnDeletion": true});
+    plane.control.seed(&CONFIG_MAPS, config_map("a", "1"));
+    plane.control.seed(&POLICIES, select("one", one));
+    plane.control.seed(&DEPLOYMENTS, needing("one", &["a"]));
+    plane.until_data("a", [json!("1"), Value::Null]).await;
+    assert_eq!(plane.attached("a")["spec"]["conflictResolution"], "Abort");
+    plane.control.seed(&POLICIES, select("two", two));
+    plane.control.seed(&DEPLOYMENTS, needing("two", &["a"]));
+    plane.until_data("a", both("1")).await;
+    let shared = plane.attached("a");
+    assert_eq!(shared["spec"]["conflictResolution"], "Overwrite");
+    assert_eq!(shared["spec"]["preserveResourcesOnDeletion"], true);
+    assert_eq!(shared["spec"]["requiredBy"].as_array().unwrap().len(), 2);
+    let text = "Dependency policy conflict detected: ConflictResolution conflicted (Overwrite vs Abort); \
+        PreserveResourcesOnDeletion conflicted (true vs false).";
+    until("the warning", || {
+        plane
+            .told("DependencyPolicyConflict")
+            .iter()
+            .any(|t| t == text)
+    })
+    .await;
+
+    // The second needs nothing any more.
+    plane.change(&POLICIES, "two", |p| {
+        p["spec"]["propagateDeps"] = false.into()
+    });
+    let alone = || {
+        let spec = plane.attached("a")["spec"].clone();
+        spec["requiredBy"]
+            .as_array()
+            .is_some_and(|r| r.len() == 1 && r[0]["name"] == "one-deployment")
+            && spec["conflictResolution"] == "Abort"
+            && spec["preserveResourcesOnDeletion"] == false
+    };
+    until("one alone", alone).await;
+    let finalizers = || plane.binding("two-deployment").unwrap()["metadata"]["finalizers"].clone();
+    until("let go", || {
+        finalizers() == json!([labels::BINDING_FINALIZER])
+    })
+    .await;
+
+    // The first goes.
+    plane.control.remove(&DEPLOYMENTS, "n", "one");
+    let at = At::one(&BINDINGS, "n", "one-deployment");
+    let _ = plane.control.delete(at, &DeleteOptions::default()).await;
+    until("its binding's end", || {
+        plane.binding("one-deployment").is_none()
+    })
+    .await;
+    until("nobody's", || {
+        plane.attached("a")["spec"].get("requiredBy").is_none()
+    })
+    .await;
+    let works = || plane.control.objects(&WORKS);
+    until("no works", || {
+        works()
+            .iter()
+            .all(|w| w["metadata"]["annotations"][labels::BINDING_NAME] != "a-configmap")
+    })
+    .await;
+    plane.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn a_policy_of_their_own_adds_to_where_they_are_needed() {
+    let plane = Plane::new().started().await;
+    let mut of_map = policy(
+        json!({"placement": {"clusterAffinity": {"clusterNames": ["m1"]}},
+        "resourceSelectors": [{"apiVersion": "v1", "kind": "ConfigMap"}]}),
+    );
+    of_map["metadata"]["name"] = "maps".into();
+    of_map["metadata"]["labels"][labels::POLICY_ID] = "maps".into();
+    plane.control.seed(&POLICIES, of_map);
+    plane.control.seed(&CONFIG_MAPS, config_map("a", "1"));
+    plane.until_data("a", [json!("1"), Value::Null]).await;
+    plane.control.seed(
+        &POLICIES,
+        with_deps(json!({"placement": {"clusterAffinity": {"clusterNames": ["m2"]}}, "conflictResolution": "Overwrite"})),
+    );
+    plane.control.seed(&DEPLOYMENTS, needing("web", &["a"]));
+    plane.until_data("a", both("1")).await;
+    let spec = plane.attached("a")["spec"].clone();
+    assert_eq!(spec["conflictResolution"], "Abort", "its own policy's");
+    assert_eq!(spec["clusters"], json!([{"name": "m1"}]));
+    plane.change(&DEPLOYMENTS, "web", |d| {
+        d["spec"]["template"]["spec"]["volumes"] = json!([]);
+    });
+    plane.until_data("a", [json!("1"), Value::Null]).await;
+    assert_eq!(
+        plane.binding("web-deployment").unwrap()["metadata"]["annotations"][labels::DEPENDENCIES],
+        "null"
+    );
+    plane.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn kinds_that_are_no_templates_are_followed_when_something_needs_them() {
+    let mut plane = Plane::new();
+    let mut web = deployment("web");
+    web["spec"]["template"]["spec"]["imagePullSecrets"] = json!([{"name": "pull"}]);
+    plane.control.seed(&DEPLOYMENTS, web);
+    plane.control.seed(&POLICIES, with_deps(json!({})));
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "pull", "namespace": "n"}, "data": {"k": "MQ=="}});
+    let options = Options {
+        skipped_apis: vec!["v1/Secret".into()],
+        ..Options::default()
+    };
+    plane.start_with(options, None).await;
+    plane.applied("web").await;
+    let has = |data: &str| {
+        let there = |m: &std::sync::Arc<client::fake::FakeApi>| {
+            m.object(&SECRETS, "n", "pull")
+                .is_some_and(|s| s["data"]["k"] == data)
+        };
+        plane.members.iter().all(there)
+    };
+    plane.control.seed(&SECRETS, secret);
+    until("the secret", || has("MQ==")).await;
+    plane.change(&SECRETS, "pull", |s| s["data"]["k"] = "Mg==".into());
+    until("its change", || has("Mg==")).await;
+    plane.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn a_restart_writes_nothing_and_a_closed_gate_does_nothing() {
+    let mut plane = Plane::new();
+    plane.control.seed(&POLICIES, with_deps(json!({})));
+    plane.control.seed(&CONFIG_MAPS, config_map("a", "1"));
+    plane.control.seed(&DEPLOYMENTS, needing("web", &["a"]));
+    plane.start().await;
+    plane.until_data("a", both("1")).await;
+    plane.applied("web").await;
+    let settled = || {
+        let works = plane.control.objects(&WORKS);
+        works
+            .iter()
+            .filter(|w| w["metadata"]["annotations"][labels::BINDING_NAME] == "a-configmap")
+            .filter(|w| super::applied(w) == Some("True"))
+            .count()
+            == 2
+    };
+    until("all applied", settled).await;
+    plane.tasks.stop().await;
+    let mut same = plane.control.object(&CONFIG_MAPS, "n", "a").unwrap();
+    same["status"] = json!({"seen": true});
+    plane.control.seed(&CONFIG_MAPS, same);
+    plane.control.clear_writes();
+    plane.members.iter().for_each(|m| m.clear_writes());
+    plane.start().await;
+    plane.control.seed(&CONFIG_MAPS, config_map("b", "1"));
+    plane.control.seed(&DEPLOYMENTS, needing("other", &["b"]));
+    plane.until_data("b", both("1")).await;
+    let ours = |name: &str| name.contains("other") || name.starts_with('b') || name.is_empty();
+    let writes = plane.control.writes();
+    let rest: Vec<_> = writes.iter().filter(|w| !ours(&w.name)).collect();
+    assert!(rest.is_empty(), "{rest:?}");
+    plane.tasks.stop().await;
+
+    let options = Options {
+        gates: FeatureGates::default().with(Gate::PropagateDeps, false),
+        ..Options::default()
+    };
+    plane.start_with(options, None).await;
+    plane.control.seed(&CONFIG_MAPS, config_map("c", "1"));
+    plane.control.seed(&DEPLOYMENTS, needing("third", &["c"]));
+    plane.applied("third").await;
+    assert_eq!(plane.attached("c"), Value::Null);
+    plane.tasks.stop().await;
+}

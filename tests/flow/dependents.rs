@@ -1,0 +1,166 @@
+//! What a template refers to follows it.
+
+use serde_json::{Value, json};
+
+use crate::fleet::{Fleet, spread};
+use crate::objects::{
+    BINDINGS, CONFIG_MAPS, DEPLOYMENTS, SECRETS, SERVICE_ACCOUNTS, config_map, deployment, policy,
+    secret,
+};
+
+/// A Deployment that needs a ConfigMap, a Secret and an account.
+fn needing(ns: &str, name: &str, map: &str) -> Value {
+    let mut made = deployment(ns, name, 1);
+    let pod = &mut made["spec"]["template"]["spec"];
+    pod["serviceAccountName"] = json!("robot");
+    pod["containers"][0]["envFrom"] =
+        json!([{"configMapRef": {"name": map}}, {"secretRef": {"name": "keys"}}]);
+    made
+}
+
+fn with_deps(mut policy: Value) -> Value {
+    policy["spec"]["propagateDeps"] = json!(true);
+    policy
+}
+
+#[tokio::test]
+async fn configuration_follows_its_deployment() {
+    let ns = "dependents";
+    let fleet = Fleet::shared(ns).await;
+    spread(&fleet, ns).await;
+    let control = &fleet.control;
+    let web = needing(ns, "web", "settings");
+    control
+        .create(with_deps(policy(ns, "web", &web, &["member1", "member2"])))
+        .await;
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot", "namespace": ns}});
+    for object in [
+        config_map(ns, "settings", "1"),
+        secret(ns, "keys", "1"),
+        account,
+        web,
+    ] {
+        control.create(object).await;
+    }
+    for member in ["member1", "member2"] {
+        let member = fleet.member(member);
+        for (resource, name) in [
+            (&CONFIG_MAPS, "settings"),
+            (&SECRETS, "keys"),
+            (&SERVICE_ACCOUNTS, "robot"),
+            (&DEPLOYMENTS, "web"),
+        ] {
+            member.until_there(resource, ns, name).await;
+        }
+    }
+    let attached = control
+        .until_there(&BINDINGS, ns, "settings-configmap")
+        .await;
+    let independent = control.until_there(&BINDINGS, ns, "web-deployment").await;
+    let id = &independent["metadata"]["labels"]["resourcebinding.karmada.io/permanent-id"];
+    let labels = attached["metadata"]["labels"].as_object().unwrap();
+    let mark = |(key, value): (&String, &Value)| {
+        key.starts_with("resourcebinding.karmada.io/depended-by-") && value == id
+    };
+    assert!(labels.iter().any(mark), "{labels:?}");
+    assert_eq!(
+        attached["spec"]["requiredBy"],
+        json!([{"namespace": ns, "name": "web-deployment", "clusters": independent["spec"]["clusters"]}])
+    );
+    assert_eq!(attached["spec"]["conflictResolution"], "Abort");
+    assert_eq!(attached["spec"]["preserveResourcesOnDeletion"], false);
+
+    // A change, an object that comes after its reference, and one that is let go.
+    control
+        .merge(&CONFIG_MAPS, ns, "settings", json!({"data": {"k": "2"}}))
+        .await;
+    let one = fleet.member("member1");
+    one.until(&CONFIG_MAPS, ns, "settings", "changed", |map| {
+        map["data"]["k"] == "2"
+    })
+    .await;
+    let env = json!([{"configMapRef": {"name": "later"}}]);
+    let containers = json!([{"name": "c", "image": "nginx:1.27", "envFrom": env}]);
+    control
+        .merge(
+            &DEPLOYMENTS,
+            ns,
+            "web",
+            json!({"spec": {"template": {"spec": {"containers": containers}}}}),
+        )
+        .await;
+    for member in [one, fleet.member("member2")] {
+        member.until_gone(&CONFIG_MAPS, ns, "settings").await;
+        member.until_gone(&SECRETS, ns, "keys").await;
+    }
+    control.create(config_map(ns, "later", "1")).await;
+    one.until_there(&CONFIG_MAPS, ns, "later").await;
+    let empty = |b: &Value| b["spec"]["requiredBy"].is_null();
+    control
+        .until(
+            &BINDINGS,
+            ns,
+            "settings-configmap",
+            "needed by nobody",
+            empty,
+        )
+        .await;
+
+    // What nobody needs stays on the control plane.
+    control.delete(&DEPLOYMENTS, ns, "web").await;
+    control.until_gone(&BINDINGS, ns, "web-deployment").await;
+    one.until_gone(&CONFIG_MAPS, ns, "later").await;
+    one.until_gone(&SERVICE_ACCOUNTS, ns, "robot").await;
+    control.get(&CONFIG_MAPS, ns, "later").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_map_is_where_any_of_its_deployments_is() {
+    let ns = "shared-dependents";
+    let fleet = Fleet::shared(ns).await;
+    spread(&fleet, ns).await;
+    let control = &fleet.control;
+    for (name, cluster) in [("one", "member1"), ("two", "member2")] {
+        let object = needing(ns, name, "settings");
+        let mut made = with_deps(policy(ns, name, &object, &[cluster]));
+        if name == "two" {
+            made["spec"]["conflictResolution"] = json!("Overwrite");
+        }
+        control.create(made).await;
+        control.create(object).await;
+    }
+    control.create(config_map(ns, "settings", "1")).await;
+    for member in ["member1", "member2"] {
+        fleet
+            .member(member)
+            .until_there(&CONFIG_MAPS, ns, "settings")
+            .await;
+    }
+    let shared = |b: &Value| {
+        b["spec"]["requiredBy"]
+            .as_array()
+            .is_some_and(|r| r.len() == 2)
+            && b["spec"]["conflictResolution"] == "Overwrite"
+    };
+    control
+        .until(&BINDINGS, ns, "settings-configmap", "needed twice", shared)
+        .await;
+    control.delete(&DEPLOYMENTS, ns, "two").await;
+    fleet
+        .member("member2")
+        .until_gone(&CONFIG_MAPS, ns, "settings")
+        .await;
+    let alone = |b: &Value| {
+        let by = b["spec"]["requiredBy"].as_array();
+        by.is_some_and(|r| r.len() == 1 && r[0]["name"] == "one-deployment")
+            && b["spec"]["conflictResolution"] == "Abort"
+    };
+    control
+        .until(&BINDINGS, ns, "settings-configmap", "needed once", alone)
+        .await;
+    fleet
+        .member("member1")
+        .get(&CONFIG_MAPS, ns, "settings")
+        .await
+        .unwrap();
+}
