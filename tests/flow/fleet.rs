@@ -19,13 +19,22 @@ pub(crate) const MEMBERS: usize = 3;
 pub(crate) struct Up {
     process: Option<Process>,
     dir: TempDir,
+    gates: &'static str,
 }
 
 impl Up {
     pub(crate) fn start() -> Self {
+        Self::with_gates("")
+    }
+
+    fn with_gates(gates: &'static str) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let process = Some(up(dir.path()));
-        Self { process, dir }
+        let process = Some(up(dir.path(), gates));
+        Self {
+            process,
+            dir,
+            gates,
+        }
     }
 
     /// The one of this moment. The last story that holds it ends it: a static
@@ -49,7 +58,7 @@ impl Up {
     /// Again, on what the last one left.
     pub(crate) fn restart(&mut self) {
         self.kill();
-        self.process = Some(up(self.dir.path()));
+        self.process = Some(up(self.dir.path(), self.gates));
     }
 
     pub(crate) fn dir(&self) -> &Path {
@@ -57,7 +66,7 @@ impl Up {
     }
 }
 
-fn up(dir: &Path) -> Process {
+fn up(dir: &Path, gates: &str) -> Process {
     let path = dir.display().to_string();
     let members = MEMBERS.to_string();
     let arguments = [
@@ -70,6 +79,8 @@ fn up(dir: &Path) -> Process {
         &members,
         "--dir",
         &path,
+        "--feature-gates",
+        gates,
     ];
     Process::start(BINARY, &arguments, &dir.join("log")).0
 }
@@ -85,6 +96,16 @@ impl Fleet {
     /// The shared one, with a new namespace.
     pub(crate) async fn shared(namespace: &str) -> Self {
         let up = tokio::task::spawn_blocking(Up::shared).await.unwrap();
+        Self::of(up, namespace).await
+    }
+
+    /// One of its own, with other gates than the default ones.
+    pub(crate) async fn with_gates(gates: &'static str, namespace: &str) -> Self {
+        let up = tokio::task::spawn_blocking(|| Arc::new(Up::with_gates(gates)));
+        Self::of(up.await.unwrap(), namespace).await
+    }
+
+    async fn of(up: Arc<Up>, namespace: &str) -> Self {
         let fleet = Self {
             control: Server::connect("control plane", &up.dir().join("kubeconfig")),
             members: members(&up),

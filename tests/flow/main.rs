@@ -17,6 +17,9 @@ mod lifecycle;
 /// Policies that change, compete and go.
 mod policies;
 
+/// Policies that take from others.
+mod preemption;
+
 /// Configuration that follows what refers to it.
 mod dependents;
 

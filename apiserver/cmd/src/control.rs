@@ -78,6 +78,17 @@ pub(crate) struct Settings {
     pub(crate) gates: FeatureGates,
 }
 
+impl Settings {
+    /// Those of a plane alone, but for some gates.
+    pub(crate) fn with(gates: FeatureGates) -> Self {
+        Self {
+            scheduling: Scheduling::with(gates),
+            gates,
+            ..Self::default()
+        }
+    }
+}
+
 /// What makes a plane a control plane of many clusters.
 pub(crate) async fn federation(on: &Base, settings: &Settings) -> anyhow::Result<()> {
     let tasks = &on.tasks;
@@ -134,6 +145,7 @@ pub(crate) async fn federation(on: &Base, settings: &Settings) -> anyhow::Result
         host,
         options: propagation::Options {
             scheduler_name: name.clone(),
+            gates: settings.gates,
             ..settings.templates.options.clone()
         },
     };

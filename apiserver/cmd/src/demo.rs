@@ -13,6 +13,7 @@ use runtime::{Informer, Select};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::control::Settings;
 use crate::member::Size;
 use crate::output;
 use crate::signals::Signals;
@@ -46,8 +47,8 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         .tempdir()?;
     output::progress("starting a control plane and 3 simulated clusters ...");
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let size = Size::default();
-    let starting = Fleet::start(dir.path(), any, MEMBERS, &size);
+    let (size, settings) = (Size::default(), Settings::default());
+    let starting = Fleet::start(dir.path(), any, MEMBERS, &size, &settings);
     let Some(fleet) = signals.unless(starting).await? else {
         return Ok(());
     };

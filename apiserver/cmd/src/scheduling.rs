@@ -34,9 +34,16 @@ pub(crate) struct Scheduling {
 
 impl Default for Scheduling {
     fn default() -> Self {
+        Self::with(FeatureGates::default())
+    }
+}
+
+impl Scheduling {
+    /// Karmada's, but for some gates.
+    pub(crate) fn with(gates: FeatureGates) -> Self {
         Self {
             name: scheduler::Options::default().name,
-            rules: Rules::default(),
+            rules: Rules::new(gates, Plugins::default(), false),
         }
     }
 }

@@ -10,7 +10,7 @@ use clap::Args;
 use client::{At, Error};
 use clusters::JoinSpec;
 use machinery::Object;
-use openapi::karmada::Cluster;
+use openapi::karmada::{Cluster, FeatureGates};
 use runtime::{Informer, Select};
 
 use crate::control::{self, Base, CLUSTERS, Settings};
@@ -39,6 +39,15 @@ pub(crate) struct Arguments {
     members: usize,
     #[command(flatten)]
     size: Size,
+    /// Optional behaviour to switch on or off, by Karmada's names: Name=true,Other=false;
+    /// AllAlpha and AllBeta stand for what is not named.
+    #[arg(
+        long,
+        value_name = "GATES",
+        default_value = "",
+        hide_default_value = true
+    )]
+    feature_gates: FeatureGates,
 }
 
 /// A control plane with its simulated members.
@@ -53,7 +62,9 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         Some(dir) => dir,
         None => default_dir()?,
     };
-    let starting = Fleet::start(&dir, arguments.listen, arguments.members, &arguments.size);
+    let settings = Settings::with(arguments.feature_gates);
+    let (listen, members) = (arguments.listen, arguments.members);
+    let starting = Fleet::start(&dir, listen, members, &arguments.size, &settings);
     let Some(fleet) = signals.unless(starting).await? else {
         return Ok(());
     };
@@ -83,6 +94,7 @@ impl Fleet {
         listen: SocketAddr,
         members: usize,
         size: &Size,
+        settings: &Settings,
     ) -> anyhow::Result<Self> {
         let setup = Setup {
             dir,
@@ -97,7 +109,7 @@ impl Fleet {
             let plane = Standalone::start(setup).await?;
             let on = Base::alone(&plane);
             control::housekeeping(&on, &plane.identity()).await?;
-            Box::pin(control::federation(&on, &Settings::default())).await?;
+            Box::pin(control::federation(&on, settings)).await?;
             Ok::<_, anyhow::Error>(plane)
         };
         let starts = (1..=members).map(|n| async move {

@@ -34,6 +34,7 @@ resources! {
     ROLE_BINDINGS "rbac.authorization.k8s.io" "v1" "rolebindings" "RoleBinding";
     CLUSTER_ROLES "rbac.authorization.k8s.io" "v1" "clusterroles" "ClusterRole";
     PODS "" "v1" "pods" "Pod";
+    EVENTS "" "v1" "events" "Event";
     DEFINITIONS "apiextensions.k8s.io" "v1" "customresourcedefinitions" "CustomResourceDefinition";
     API_SERVICES "apiregistration.k8s.io" "v1" "apiservices" "APIService";
     WIDGETS "example.org" "v1" "widgets" "Widget";
