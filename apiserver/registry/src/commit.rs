@@ -147,16 +147,12 @@ impl Registry {
         value: Bytes,
     ) -> Result<Option<u64>, Status> {
         let ttl = row.stored.strategy.ttl;
-        let txn = Txn {
-            key,
-            expected: 0,
-            op: Op::Put { value, ttl },
-        };
-        let outcome = self.store.commit(txn).await;
-        match outcome.map_err(|e| store_failed(&e, &row.kind.gvr, "create"))? {
-            Outcome::Committed { revision } => Ok(Some(revision)),
-            Outcome::Conflict { .. } => Ok(None),
-        }
+        let op = Op::Put { value, ttl };
+        let outcome = self.transact(row, key, op, 0, Operation::Create).await?;
+        Ok(match outcome {
+            Outcome::Committed { revision } => Some(revision),
+            Outcome::Conflict { .. } => None,
+        })
     }
 
     async fn commit(
@@ -168,15 +164,8 @@ impl Registry {
         bytes: &Bytes,
         operation: Operation,
     ) -> Result<Committed, Status> {
-        let txn = Txn {
-            key: Arc::clone(key),
-            expected,
-            op,
-        };
-        let began = Instant::now();
-        let outcome = self.store.commit(txn).await;
-        self.timed(row, operation, began, outcome.is_ok());
-        match outcome.map_err(|e| store_failed(&e, &row.kind.gvr, operation.as_str()))? {
+        let outcome = self.transact(row, Arc::clone(key), op, expected, operation);
+        match outcome.await? {
             Outcome::Committed { revision } => {
                 let decoded = row.stored.cache.written(key, bytes, revision);
                 Ok(Committed::Done(decoded.map_err(|e| e.status())?))
@@ -185,5 +174,21 @@ impl Registry {
                 Ok(Committed::Lost(current.as_ref().map(decode).transpose()?))
             }
         }
+    }
+
+    /// One transaction, counted.
+    async fn transact(
+        &self,
+        row: &Row,
+        key: Arc<str>,
+        op: Op,
+        expected: u64,
+        operation: Operation,
+    ) -> Result<Outcome, Status> {
+        let txn = Txn { key, expected, op };
+        let began = Instant::now();
+        let outcome = self.store.commit(txn).await;
+        self.timed(row, operation, began, outcome.is_ok());
+        outcome.map_err(|e| store_failed(&e, &row.kind.gvr, operation.as_str()))
     }
 }

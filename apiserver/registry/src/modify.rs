@@ -447,10 +447,8 @@ impl Write<'_> {
                 gvr,
                 self.at.name,
                 format!(
-                    "StorageError: invalid object, Code: 4, Key: {}{}/{}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-                    self.row.stored.kind.storage_prefix,
-                    self.at.namespace,
-                    self.at.name,
+                    "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+                    self.registry.key(self.row, self.at.namespace, self.at.name),
                     current.uid()
                 ),
             ));

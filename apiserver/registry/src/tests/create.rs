@@ -247,3 +247,20 @@ async fn events_of_this_process_are_stored_as_if_posted() {
         .await;
     assert_eq!(there.is_ok(), codes[2] == 0, "judged as any other");
 }
+
+#[tokio::test]
+async fn events_that_are_recorded_are_counted_as_calls_to_the_store() {
+    let lab = lab().await;
+    let about = ObjectRef {
+        namespace: "default".into(),
+        ..Default::default()
+    };
+    let mut event = Event::new(&"test".into(), about, false, "2026-01-02T03:04:05Z");
+    event.metadata.name = "e.1".into();
+    let outcomes = lab.registry.record(&lab.ctx, vec![event]).await;
+    assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+    let text = metrics::text(&[&lab.registry.options.metrics]);
+    let text = String::from_utf8(text).unwrap();
+    let line = "etcd_requests_total{group=\"\",operation=\"create\",resource=\"events\"} 1";
+    assert!(text.lines().any(|l| l == line), "{text}");
+}

@@ -64,6 +64,23 @@ async fn revisions_and_uids_are_conditions() {
             "{patch}"
         );
     }
+    let other = json!({"metadata": {"uid": "other"}});
+    let space = lab.get(At::one(&NAMESPACES, "", "default")).await.unwrap();
+    for (at, key, uid) in [
+        (at("a"), "/registry/configmaps/default/a", &made),
+        (
+            At::one(&NAMESPACES, "", "default"),
+            "/registry/namespaces/default",
+            &space,
+        ),
+    ] {
+        let uid = uid["metadata"]["uid"].as_str().unwrap();
+        let text = lab.merge(at, other.clone()).await.unwrap_err().message;
+        let expected = format!(
+            "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: other, UID in object meta: {uid}"
+        );
+        assert!(text.ends_with(&expected), "{text}");
+    }
     assert_eq!(
         verdict(&lab.merge(at("none"), json!({})).await),
         "404 NotFound"
