@@ -9,12 +9,17 @@
 //!
 //! Entry points: [`Interpreter`].
 
+mod accounts;
+mod bare_pods;
+mod cron;
 mod dependencies;
 mod jobs;
 pub mod native;
 mod networking;
 mod pods;
 mod requirements;
+mod scaling;
+mod volumes;
 mod workloads;
 
 pub use native::{ClusterStatus, Error, Interpreter, Replicas};

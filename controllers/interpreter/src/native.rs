@@ -9,8 +9,13 @@ use machinery::{Gvk, Object};
 use openapi::karmada::Dependency;
 use serde_json::{Map, Value};
 
+use crate::accounts::{Secret, ServiceAccount};
+use crate::bare_pods::Pod;
+use crate::cron::CronJob;
 use crate::jobs::Job;
 use crate::networking::{Ingress, Service};
+use crate::scaling::{Autoscaler, Budget};
+use crate::volumes::{Claim, Volume};
 use crate::workloads::{DAEMON_SET, DEPLOYMENT, REPLICA_SET, STATEFUL_SET};
 
 /// Why an object could not be interpreted.
@@ -107,8 +112,16 @@ fn rules(kind: &Gvk) -> &'static dyn Rules {
         ("apps", "StatefulSet") => &STATEFUL_SET,
         ("apps", "DaemonSet") => &DAEMON_SET,
         ("batch", "Job") => &Job,
+        ("batch", "CronJob") => &CronJob,
+        ("", "Pod") => &Pod,
         ("", "Service") => &Service,
         ("networking.k8s.io", "Ingress") => &Ingress,
+        ("", "ServiceAccount") => &ServiceAccount,
+        ("", "Secret") => &Secret,
+        ("", "PersistentVolume") => &Volume,
+        ("", "PersistentVolumeClaim") => &Claim,
+        ("policy", "PodDisruptionBudget") => &Budget,
+        ("autoscaling", "HorizontalPodAutoscaler") => &Autoscaler,
         _ => &Unknown,
     }
 }
@@ -211,6 +224,23 @@ pub(crate) fn member<T: serde::de::DeserializeOwned>(
     })
 }
 
+/// Makes a field what the member has it to be: this, or absent.
+pub(crate) fn keep(at: &mut Value, field: &str, value: Option<&Value>) {
+    match value {
+        Some(value) => {
+            if !at.is_object() {
+                *at = Value::Object(Map::new());
+            }
+            at[field] = value.clone();
+        }
+        None => {
+            if let Some(fields) = at.as_object_mut() {
+                fields.remove(field);
+            }
+        }
+    }
+}
+
 /// A counter of a status; what is absent counts as zero.
 pub(crate) fn counter(status: &Map<String, Value>, field: &str) -> i64 {
     status.get(field).and_then(Value::as_i64).unwrap_or(0)
@@ -223,6 +253,69 @@ pub(crate) mod tests {
 
     pub(crate) fn object(value: Value) -> Object {
         Object::from_value(&value).unwrap()
+    }
+
+    /// What the statuses of the clusters a, b, c make of a template's (null: nothing
+    /// was collected).
+    pub(crate) fn aggregated(rules: &dyn Rules, template: &Value, all: &[Value]) -> Option<Value> {
+        let items: Vec<ClusterStatus<'_>> = ["a", "b", "c"]
+            .into_iter()
+            .zip(all)
+            .map(|(cluster, status)| ClusterStatus {
+                cluster,
+                status: (!status.is_null()).then_some(status),
+            })
+            .collect();
+        let now = Timestamp::UNIX_EPOCH;
+        rules
+            .aggregate(&object(template.clone()), &items, now)
+            .unwrap()
+    }
+
+    #[test]
+    fn rules_by_kind() {
+        // Kind, and whether there are rules on: replicas, revision, health, template status.
+        let table = [
+            ("apps", "Deployment", [true, true, true, true]),
+            ("apps", "ReplicaSet", [true, true, true, true]),
+            ("apps", "StatefulSet", [true, true, true, true]),
+            ("apps", "DaemonSet", [false, false, true, true]),
+            ("batch", "Job", [true, true, false, true]),
+            ("batch", "CronJob", [false, false, false, true]),
+            ("", "Pod", [true, false, true, true]),
+            ("", "Service", [false, false, true, false]),
+            ("networking.k8s.io", "Ingress", [false, false, true, true]),
+            ("", "ServiceAccount", [false; 4]),
+            ("", "PersistentVolumeClaim", [false, false, true, true]),
+            ("", "PersistentVolume", [false, false, false, true]),
+            ("", "Secret", [false; 4]),
+            ("policy", "PodDisruptionBudget", [false, false, true, true]),
+            (
+                "autoscaling",
+                "HorizontalPodAutoscaler",
+                [false, false, false, true],
+            ),
+            ("multicluster.x-k8s.io", "ServiceImport", [false; 4]),
+            ("", "ConfigMap", [false; 4]),
+        ];
+        let it = Interpreter;
+        let status = json!({});
+        let items = [ClusterStatus {
+            cluster: "a",
+            status: Some(&status),
+        }];
+        for (group, name, expected) in table {
+            let kind = Gvk::new(group, "v1", name);
+            let bare = object(json!({"metadata": {"name": "x"}, "spec": {}}));
+            let template_status = it.aggregate(&kind, &bare, &items, Timestamp::UNIX_EPOCH);
+            let found = [
+                it.replicas(&kind, &bare).unwrap().is_some(),
+                it.can_revise(&kind),
+                it.healthy(&kind, &bare).unwrap().is_some(),
+                template_status.unwrap().is_some(),
+            ];
+            assert_eq!(found, expected, "{name}");
+        }
     }
 
     #[test]

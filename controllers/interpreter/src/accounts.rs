@@ -1,0 +1,87 @@
+//! ServiceAccount and Secret: members add tokens of their own.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+
+use crate::native::{Error, Rules, keep};
+
+pub(crate) struct ServiceAccount;
+pub(crate) struct Secret;
+
+const TOKEN_TYPE: &str = "kubernetes.io/service-account-token";
+
+impl Rules for ServiceAccount {
+    /// The template's secrets, and then those that the member has added.
+    fn retain(&self, desired: &mut Value, observed: &Value) -> Result<(), Error> {
+        for field in ["secrets", "imagePullSecrets"] {
+            let mut merged: Vec<Value> = Vec::new();
+            let mut names = HashSet::new();
+            for list in [&desired[field], &observed[field]] {
+                for secret in list.as_array().into_iter().flatten() {
+                    let name = secret["name"].as_str().unwrap_or_default();
+                    if names.insert(name.to_owned()) {
+                        merged.push(secret.clone());
+                    }
+                }
+            }
+            let merged = (!merged.is_empty()).then(|| Value::from(merged));
+            keep(desired, field, merged.as_ref());
+        }
+        Ok(())
+    }
+}
+
+impl Rules for Secret {
+    /// A token is the member's own.
+    fn retain(&self, desired: &mut Value, observed: &Value) -> Result<(), Error> {
+        if desired["type"] == TOKEN_TYPE
+            && let Some(data) = observed.get("data").filter(|d| d.is_object())
+        {
+            keep(desired, "data", Some(data));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn check(rules: &dyn Rules, mut desired: Value, observed: Value, expected: Value) {
+        rules.retain(&mut desired, &observed).unwrap();
+        assert_eq!(desired, expected, "{observed}");
+    }
+
+    #[test]
+    fn secrets_are_merged_by_name() {
+        check(
+            &ServiceAccount,
+            json!({"secrets": [{"name": "a"}, {"name": "b"}]}),
+            json!({"secrets": [{"name": "x-token"}, {"name": "a", "namespace": "n"}], "imagePullSecrets": [{"name": "p"}]}),
+            json!({"secrets": [{"name": "a"}, {"name": "b"}, {"name": "x-token"}], "imagePullSecrets": [{"name": "p"}]}),
+        );
+        check(
+            &ServiceAccount,
+            json!({"secrets": []}),
+            json!({}),
+            json!({}),
+        );
+    }
+
+    #[test]
+    fn tokens_stay_and_other_data_does_not() {
+        let token = |data: Value| json!({"type": TOKEN_TYPE, "data": data});
+        let theirs = json!({"token": "x"});
+        check(
+            &Secret,
+            token(Value::Null),
+            token(theirs.clone()),
+            token(theirs.clone()),
+        );
+        check(&Secret, token(Value::Null), json!({}), token(Value::Null));
+        let opaque = json!({"type": "Opaque", "data": {"k": "v"}});
+        check(&Secret, opaque.clone(), json!({"data": theirs}), opaque);
+    }
+}

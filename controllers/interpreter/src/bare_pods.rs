@@ -1,0 +1,245 @@
+//! Pod without a controller: one replica that a member completes as it runs.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use machinery::Object;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::native::{ClusterStatus, Error, Replicas, Rules, keep, member, parse};
+use crate::requirements::{PodTemplate, requirements};
+
+pub(crate) struct Pod;
+
+/// In this order one phase stands for all: the first that any cluster reports.
+const PHASES: [&str; 4] = ["Failed", "Pending", "Running", "Succeeded"];
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Observed {
+    status: Status,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Status {
+    phase: String,
+    conditions: Vec<Condition>,
+    container_statuses: Vec<Container>,
+    init_container_statuses: Vec<Container>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Condition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Container {
+    ready: bool,
+    state: Map<String, Value>,
+}
+
+impl Container {
+    /// What is left of a container when several clusters run it; the other fields
+    /// are those that its Go type always writes.
+    fn shown(self) -> Value {
+        json!({"name": "", "state": self.state, "lastState": {}, "ready": self.ready,
+               "restartCount": 0, "image": "", "imageID": ""})
+    }
+}
+
+/// The items of a list in an object's spec.
+fn listed<'a>(object: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> {
+    let list = object["spec"][field].as_array();
+    list.into_iter().flatten()
+}
+
+impl Rules for Pod {
+    fn replicas(&self, object: &Object) -> Result<Option<Replicas>, Error> {
+        let pod: PodTemplate = parse(object, "replicas")?;
+        Ok(Some(Replicas {
+            count: 1,
+            requirements: requirements(&pod.spec)?,
+        }))
+    }
+
+    /// What the member's scheduler and its admission have decided.
+    fn retain(&self, desired: &mut Value, observed: &Value) -> Result<(), Error> {
+        for field in ["nodeName", "serviceAccountName", "volumes"] {
+            keep(&mut desired["spec"], field, observed["spec"].get(field));
+        }
+        for list in ["containers", "initContainers"] {
+            for seen in listed(observed, list) {
+                let wanted = desired["spec"][list].as_array_mut();
+                let mut wanted = wanted.into_iter().flatten();
+                if let Some(container) = wanted.find(|c| c["name"] == seen["name"]) {
+                    keep(container, "volumeMounts", seen.get("volumeMounts"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn healthy(&self, observed: &Object) -> Result<Option<bool>, Error> {
+        let pod: Observed = parse(observed, "health")?;
+        let ready = |c: &Condition| c.kind == "Ready" && c.status == "True";
+        Ok(Some(match pod.status.phase.as_str() {
+            "Succeeded" => true,
+            "Running" => pod.status.conditions.iter().any(ready),
+            _ => false,
+        }))
+    }
+
+    fn aggregate(
+        &self,
+        _template: &Object,
+        items: &[ClusterStatus<'_>],
+        _now: Timestamp,
+    ) -> Result<Option<Value>, Error> {
+        if items.is_empty() {
+            return Ok(None);
+        }
+        let mut phases = BTreeSet::new();
+        let (mut containers, mut inits) = (Vec::new(), Vec::new());
+        for item in items {
+            let Some(reported) = item.status else {
+                // Nothing was collected yet.
+                phases.insert("Pending".to_owned());
+                continue;
+            };
+            let status: Status = member(item, reported)?;
+            phases.insert(status.phase);
+            containers.extend(status.container_statuses.into_iter().map(Container::shown));
+            inits.extend(
+                status
+                    .init_container_statuses
+                    .into_iter()
+                    .map(Container::shown),
+            );
+        }
+        let mut out = Map::new();
+        if let Some(phase) = PHASES.into_iter().find(|p| phases.contains(*p)) {
+            out.insert("phase".into(), phase.into());
+        }
+        for (field, list) in [
+            ("containerStatuses", containers),
+            ("initContainerStatuses", inits),
+        ] {
+            if !list.is_empty() {
+                out.insert(field.into(), list.into());
+            }
+        }
+        Ok(Some(Value::Object(out)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::native::tests::{aggregated, object};
+
+    #[test]
+    fn a_pod_is_one_replica() {
+        let pod = object(json!({"metadata": {"name": "p"}, "spec": {"containers": [
+            {"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}));
+        let found = Pod.replicas(&pod).unwrap().unwrap();
+        assert_eq!(found.count, 1);
+        assert_eq!(
+            found.requirements,
+            Some(json!({"resourceRequest": {"cpu": "1"}}))
+        );
+        assert_eq!(Pod.replica_field(), None);
+    }
+
+    #[test]
+    fn health_is_readiness_or_success() {
+        let ready = json!([{"type": "Ready", "status": "True"}]);
+        let table = [
+            (json!({"phase": "Running", "conditions": ready}), true),
+            (
+                json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}]}),
+                false,
+            ),
+            (json!({"phase": "Running"}), false),
+            (json!({"phase": "Succeeded"}), true),
+            (json!({"phase": "Pending", "conditions": ready}), false),
+            (json!({"phase": "Failed"}), false),
+            (json!({}), false),
+        ];
+        for (status, healthy) in table {
+            let pod = object(json!({"metadata": {"name": "p"}, "status": status}));
+            assert_eq!(Pod.healthy(&pod).unwrap(), Some(healthy), "{status}");
+        }
+    }
+
+    #[test]
+    fn what_the_member_added_stays() {
+        let mount = json!([{"name": "token", "mountPath": "/t"}]);
+        let observed = json!({"spec": {"nodeName": "n1", "serviceAccountName": "default",
+            "volumes": [{"name": "token"}],
+            "containers": [{"name": "c", "image": "old", "volumeMounts": mount}, {"name": "gone"}],
+            "initContainers": [{"name": "i", "volumeMounts": mount}]}});
+        let mut desired = json!({"spec": {
+            "containers": [{"name": "c", "image": "new"}, {"name": "sidecar", "volumeMounts": [1]}],
+            "initContainers": [{"name": "i"}]}});
+        Pod.retain(&mut desired, &observed).unwrap();
+        assert_eq!(
+            desired,
+            json!({"spec": {"nodeName": "n1", "serviceAccountName": "default", "volumes": [{"name": "token"}],
+                "containers": [{"name": "c", "image": "new", "volumeMounts": mount}, {"name": "sidecar", "volumeMounts": [1]}],
+                "initContainers": [{"name": "i", "volumeMounts": mount}]}})
+        );
+        // What the member does not have is not brought either.
+        let mut desired = json!({"spec": {"nodeName": "n2", "volumes": [1], "containers": []}});
+        Pod.retain(&mut desired, &json!({"spec": {}})).unwrap();
+        assert_eq!(desired, json!({"spec": {"containers": []}}));
+    }
+
+    #[test]
+    fn one_phase_stands_for_all() {
+        let pod = json!({"metadata": {"name": "p"}});
+        let phases = |all: &[&str]| {
+            let items: Vec<Value> = all
+                .iter()
+                .map(|p| {
+                    if p.is_empty() {
+                        Value::Null
+                    } else {
+                        json!({"phase": p})
+                    }
+                })
+                .collect();
+            aggregated(&Pod, &pod, &items)
+        };
+        assert_eq!(phases(&[]), None);
+        for (all, one) in [
+            (&["Running", "Failed"][..], "Failed"),
+            (&["Running", "Pending"], "Pending"),
+            (&["Running", ""], "Pending"),
+            (&["Succeeded", "Running"], "Running"),
+            (&["Succeeded", "Succeeded"], "Succeeded"),
+            (&["Failed", ""], "Failed"),
+        ] {
+            assert_eq!(phases(all), Some(json!({"phase": one})), "{all:?}");
+        }
+        assert_eq!(phases(&["Unknown"]), Some(json!({})));
+        let state = json!({"running": {"startedAt": "t"}});
+        let one = json!({"phase": "Running", "podIP": "10.0.0.1",
+            "containerStatuses": [{"name": "c", "ready": true, "state": state, "image": "i", "restartCount": 3}],
+            "initContainerStatuses": [{"name": "i"}]});
+        let shown = |ready: bool, state: &Value| json!({"name": "", "state": state, "lastState": {}, "ready": ready, "restartCount": 0, "image": "", "imageID": ""});
+        assert_eq!(
+            aggregated(&Pod, &pod, &[one.clone(), one]),
+            Some(
+                json!({"phase": "Running", "containerStatuses": [shown(true, &state), shown(true, &state)],
+                "initContainerStatuses": [shown(false, &json!({})), shown(false, &json!({}))]})
+            )
+        );
+    }
+}

@@ -1,0 +1,83 @@
+//! CronJob: its status lists the jobs that run, in every cluster.
+
+use jiff::Timestamp;
+use machinery::Object;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::native::{ClusterStatus, Error, Rules, member};
+
+pub(crate) struct CronJob;
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Status {
+    active: Vec<Value>,
+    // RFC 3339 in UTC, so that text order is time order.
+    last_schedule_time: Option<String>,
+    last_successful_time: Option<String>,
+}
+
+impl Rules for CronJob {
+    /// All jobs that run, and the latest times.
+    fn aggregate(
+        &self,
+        _template: &Object,
+        items: &[ClusterStatus<'_>],
+        _now: Timestamp,
+    ) -> Result<Option<Value>, Error> {
+        let mut all = Status::default();
+        for item in items {
+            let Some(reported) = item.status else {
+                continue;
+            };
+            let one: Status = member(item, reported)?;
+            all.active.extend(one.active);
+            all.last_schedule_time = all.last_schedule_time.max(one.last_schedule_time);
+            all.last_successful_time = all.last_successful_time.max(one.last_successful_time);
+        }
+        let mut out = Map::new();
+        if !all.active.is_empty() {
+            out.insert("active".into(), all.active.into());
+        }
+        for (field, time) in [
+            ("lastScheduleTime", all.last_schedule_time),
+            ("lastSuccessfulTime", all.last_successful_time),
+        ] {
+            if let Some(time) = time {
+                out.insert(field.into(), time.into());
+            }
+        }
+        Ok(Some(Value::Object(out)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::native::tests::aggregated;
+    use serde_json::json;
+
+    #[test]
+    fn running_jobs_are_listed_and_times_are_the_latest() {
+        let one = |job: &str, scheduled: &str| json!({"active": [{"kind": "Job", "name": job}], "lastScheduleTime": scheduled});
+        let cron = json!({"metadata": {"name": "c"}});
+        let done = json!({"lastSuccessfulTime": "2026-01-01T00:00:00Z"});
+        let items = [one("j1", "2026-01-01T00:00:00Z"), Value::Null, done];
+        assert_eq!(
+            aggregated(&CronJob, &cron, &items),
+            Some(
+                json!({"active": [{"kind": "Job", "name": "j1"}], "lastScheduleTime": "2026-01-01T00:00:00Z",
+                "lastSuccessfulTime": "2026-01-01T00:00:00Z"})
+            )
+        );
+        let items = [
+            one("j1", "2026-01-01T00:00:00Z"),
+            one("j2", "2026-01-02T00:00:00Z"),
+        ];
+        let both = aggregated(&CronJob, &cron, &items).unwrap();
+        assert_eq!(both["lastScheduleTime"], "2026-01-02T00:00:00Z");
+        assert_eq!(both["active"].as_array().unwrap().len(), 2);
+        assert_eq!(aggregated(&CronJob, &cron, &[]), Some(json!({})));
+    }
+}
