@@ -41,15 +41,14 @@ pub fn prune(manifest: &mut Value, job_ttl: bool) {
         "Secret" => service_account_token(manifest),
         "ServiceAccount" => token_secrets(manifest),
         "Service" => {
-            for field in ["clusterIP", "clusterIPs"] {
-                let headless = match manifest.pointer(&format!("/spec/{field}")) {
-                    Some(Value::Array(ips)) => ips.first().and_then(Value::as_str) == Some("None"),
-                    Some(ip) => ip.as_str() == Some("None"),
-                    None => false,
-                };
-                if !headless {
-                    remove(manifest, "/spec", field);
-                }
+            let address = manifest.pointer("/spec/clusterIP");
+            // A headless service is the template's wish.
+            if address
+                .and_then(Value::as_str)
+                .is_some_and(|ip| ip != "None")
+            {
+                remove(manifest, "/spec", "clusterIP");
+                remove(manifest, "/spec", "clusterIPs");
             }
         }
         "PersistentVolumeClaim" => {
@@ -101,9 +100,6 @@ fn token_secrets(manifest: &mut Value) {
     let prefix = format!("{name}-token-");
     if let Some(Value::Array(secrets)) = manifest.get_mut("secrets") {
         secrets.retain(|s| !s["name"].as_str().unwrap_or("").starts_with(&prefix));
-        if secrets.is_empty() {
-            remove(manifest, "", "secrets");
-        }
     }
 }
 
@@ -195,6 +191,9 @@ mod tests {
         );
         let headless = json!({"kind": "Service", "metadata": {}, "spec": {"clusterIP": "None", "clusterIPs": ["None"]}});
         check(headless.clone(), headless);
+        let single =
+            json!({"kind": "Service", "metadata": {}, "spec": {"clusterIPs": ["10.0.0.1"]}});
+        check(single.clone(), single);
         check(
             json!({"kind": "Secret", "type": "kubernetes.io/service-account-token", "data": {"token": "x"},
                 "metadata": {"annotations": {"kubernetes.io/service-account.uid": "u"}}}),
@@ -203,6 +202,14 @@ mod tests {
         check(
             json!({"kind": "ServiceAccount", "metadata": {"name": "a"}, "secrets": [{"name": "a-token-x"}, {"name": "b"}]}),
             json!({"kind": "ServiceAccount", "metadata": {"name": "a"}, "secrets": [{"name": "b"}]}),
+        );
+        check(
+            json!({"kind": "ServiceAccount", "metadata": {"name": "a"}, "secrets": [{"name": "a-token-x"}]}),
+            json!({"kind": "ServiceAccount", "metadata": {"name": "a"}, "secrets": []}),
+        );
+        check(
+            json!({"kind": "PersistentVolumeClaim", "metadata": {"annotations": {"volume.kubernetes.io/selected-node": "n", "x": "y"}}}),
+            json!({"kind": "PersistentVolumeClaim", "metadata": {"annotations": {"x": "y"}}}),
         );
     }
 

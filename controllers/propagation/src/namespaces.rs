@@ -10,16 +10,15 @@ use client::Error;
 use machinery::{Gvk, Gvr, Object};
 use openapi::karmada::labels::{APPLIED_CLUSTER_OVERRIDES, SKIP_AUTO_PROPAGATION};
 use openapi::karmada::names;
-use openapi::karmada_prune::prune;
 use runtime::{Action, Informer, ObjectRef, Queue, Recorder, Select, Tasks, run_workers};
+use scheduler::core::Member;
 use serde_json::{Map, Value, json};
 
-use crate::binding::overridden;
 use crate::kinds::Scope;
 use crate::meta::same_but_status;
-use crate::overrides::{Overrides, selects};
+use crate::overrides::{Candidates, Failed, Overrides, Record, selects};
 use crate::run::Deps;
-use crate::works::{Draft, Works};
+use crate::works::{Draft, Works, words};
 
 static NAMESPACES: Gvr = Gvr::constant("", "v1", "namespaces");
 static NAMESPACE: Gvk = Gvk::constant("", "v1", "Namespace");
@@ -124,19 +123,30 @@ impl Namespaces {
         let mut tree = namespace.value()?;
         tree["apiVersion"] = "v1".into();
         tree["kind"] = "Namespace".into();
-        prune(&mut tree, true);
+        let overrides = self.overrides.candidates("");
+        let about = ObjectRef::new("v1", "Namespace", &namespace);
         let mut failed = Vec::new();
         let snapshot = self.clusters.snapshot();
         for member in snapshot.members().iter().filter(|m| !m.is_terminating()) {
-            let draft = self.draft(&namespace, tree.clone(), member.name());
-            let outcome = match draft {
-                Ok(draft) => self.works.put(draft, namespace.uid()).await.map(drop),
-                Err(why) => Err(Error::Protocol(why)),
+            let cluster = member.name();
+            let outcome = match self.draft(&namespace, tree.clone(), member, &overrides) {
+                Ok((record, draft)) => {
+                    let put = self.works.put(draft, namespace.uid()).await;
+                    put.map(|written| {
+                        if written {
+                            record.tell(&self.recorder, &about, cluster);
+                        }
+                    })
+                }
+                Err(why) => {
+                    why.tell(&self.recorder, &about);
+                    Err(Error::Protocol(why.to_string()))
+                }
             };
             if let Err(e) = outcome {
-                let cluster = member.name();
                 failed.push(format!(
-                    "sync namespace({name}) to cluster({cluster}) failed due to: {e}"
+                    "sync namespace({name}) to cluster({cluster}) failed due to: {}",
+                    words(&e)
                 ));
             }
         }
@@ -146,24 +156,22 @@ impl Namespaces {
         Err(Error::Protocol(failed.join(", ")))
     }
 
-    fn draft(&self, namespace: &Object, mut copy: Value, cluster: &str) -> Result<Draft, String> {
-        let about = ObjectRef::new("v1", "Namespace", namespace);
-        let applied = self.overrides.apply(
-            &mut copy,
-            &NAMESPACE,
-            cluster,
-            &self.clusters,
-            &about,
-            &self.recorder,
-        )?;
+    fn draft(
+        &self,
+        namespace: &Object,
+        mut copy: Value,
+        member: &Member,
+        overrides: &Candidates,
+    ) -> Result<(Record, Draft), Failed> {
+        let record = overrides.apply(&mut copy, &NAMESPACE, &member.facts())?;
         let mut annotations = Map::new();
-        if let Some(text) = overridden(&applied.of_cluster) {
+        if let Some(text) = record.of_cluster() {
             annotations.insert(APPLIED_CLUSTER_OVERRIDES.into(), text.into());
         }
         let owner = json!({"apiVersion": "v1", "kind": "Namespace", "name": namespace.name(),
             "uid": namespace.uid(), "controller": true, "blockOwnerDeletion": true});
-        Ok(Draft {
-            namespace: names::execution_space(cluster),
+        let draft = Draft {
+            namespace: names::execution_space(member.name()),
             name: names::work("Namespace", namespace.name(), ""),
             labels: Map::new(),
             annotations,
@@ -171,6 +179,7 @@ impl Namespaces {
             manifest: copy,
             suspend_dispatching: None,
             preserve_on_deletion: None,
-        })
+        };
+        Ok((record, draft))
     }
 }

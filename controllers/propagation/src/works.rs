@@ -23,6 +23,14 @@ pub(crate) static BINDINGS: Gvr = Gvr::constant("work.karmada.io", "v1alpha2", "
 pub(crate) static CLUSTER_BINDINGS: Gvr =
     Gvr::constant("work.karmada.io", "v1alpha2", "clusterresourcebindings");
 
+/// An error as users are told of it: what stands in the way, without how it was found.
+pub(crate) fn words(error: &Error) -> String {
+    match error {
+        Error::Protocol(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
 /// A write of ours is under way; what is heard meanwhile is its echo.
 const UNDER_WAY: u64 = u64::MAX;
 
@@ -175,7 +183,7 @@ impl Works {
             return created.map(|_| true);
         };
         if existing.head().deleting {
-            let text = format!("work({key}) is being deleted");
+            let text = format!("work {key} is being deleted");
             return Err(Error::Protocol(text));
         }
         draft.finish(template_uid, existing.head().label(WORK_ID));

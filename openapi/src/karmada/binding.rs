@@ -1,6 +1,6 @@
 //! View of ResourceBinding and ClusterResourceBinding (`work.karmada.io/v1alpha2`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -80,6 +80,22 @@ impl BindingSpec {
         }
         targets
     }
+
+    /// Everywhere a copy is meant to be: targets, and what is evicted but not purged
+    /// at once.
+    pub fn existing_clusters(&self) -> BTreeSet<&str> {
+        let targets = self.targets().into_iter().map(|t| &*t.name);
+        let evicted = self.graceful_eviction_tasks.iter();
+        let kept = evicted.filter(|t| !t.purges_directly());
+        targets.chain(kept.map(|t| &*t.from_cluster)).collect()
+    }
+
+    /// Where a copy has to be gone before others are made or changed.
+    pub fn purged_clusters(&self) -> BTreeSet<&str> {
+        let evicted = self.graceful_eviction_tasks.iter();
+        let purged = evicted.filter(|t| t.purges_directly());
+        purged.map(|t| &*t.from_cluster).collect()
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -136,6 +152,12 @@ pub struct EvictionTask {
     pub from_cluster: String,
     /// `Directly`, `Gracefully` or `Never`.
     pub purge_mode: String,
+}
+
+impl EvictionTask {
+    fn purges_directly(&self) -> bool {
+        self.purge_mode == "Directly"
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -13,9 +13,8 @@ use openapi::karmada::labels::{
     CONFLICT_RESOLUTION, TEMPLATE_GENERATION,
 };
 use openapi::karmada::{BindingSpec, TargetCluster};
-use openapi::karmada_prune::prune;
 use scheduler::core::webster::{Tie, apportion};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::works::set;
 
@@ -50,14 +49,14 @@ impl<'a> Common<'a> {
         }
     }
 
-    /// Prunes the tree and revises its replicas: what overrides are applied to.
+    /// Gives the copy its cluster's share: what overrides are applied to. It is pruned
+    /// after them, since they may name what is pruned.
     pub(super) fn revise(
         &self,
         interpreter: &Interpreter,
         copy: &mut Value,
         target: &TargetCluster,
     ) -> Result<(), String> {
-        prune(copy, true);
         if self.spec.is_workload() {
             interpreter.revise(&self.kind, copy, target.replicas);
         }
@@ -158,6 +157,10 @@ fn completions(
         return None;
     }
     let total = tree.pointer("/spec/completions")?.as_i64()?;
+    // Without replicas anywhere nothing can be divided, and all keep the whole.
+    if targets.iter().all(|t| t.replicas <= 0) {
+        return None;
+    }
     let weights: Vec<(&str, i64)> = targets
         .iter()
         .map(|t| (t.name.as_str(), t.replicas))
@@ -171,32 +174,10 @@ fn completions(
     )
 }
 
-/// The annotation that tells what was overridden; `None` when nothing was.
-pub(crate) fn overridden(applied: &[(String, String)]) -> Option<String> {
-    if applied.is_empty() {
-        return None;
-    }
-    let mut sorted: Vec<&(String, String)> = applied.iter().collect();
-    sorted.sort_by(|a, b| a.0.cmp(&b.0));
-    let items: Vec<String> = sorted
-        .iter()
-        .map(|(name, overriders)| {
-            // The order of the fields is Go's.
-            format!(
-                "{{\"policyName\":{},\"overriders\":{overriders}}}",
-                json!(name)
-            )
-        })
-        .collect();
-    // Go's encoder hides what HTML would take for its own.
-    let text = format!("[{}]", items.join(","));
-    let text = text.replace('&', "\\u0026").replace('<', "\\u003c");
-    Some(text.replace('>', "\\u003e"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     const JOB: Gvk = Gvk::constant("batch", "v1", "Job");
 
@@ -261,6 +242,55 @@ mod tests {
             "a",
             json!({"parallelism": 3, "completions": 9}),
         );
+        // Without replicas nothing says how they would be divided.
+        let without = json!({"clusters": [{"name": "a"}, {"name": "b"}]});
+        check(
+            spec(without),
+            "a",
+            json!({"parallelism": 0, "completions": 9}),
+        );
+        let attached = json!({"placement": null, "clusters": [{"name": "a", "replicas": 3}]});
+        check(
+            spec(attached),
+            "a",
+            json!({"parallelism": 3, "completions": 9}),
+        );
+    }
+
+    #[test]
+    fn a_job_that_works_off_a_queue_stays_one() {
+        let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x", "namespace": "n"},
+            "spec": {"parallelism": 3}});
+        let (copy, ..) = copy(&JOB, &job, &spec(json!({})), &binding(), "a");
+        assert_eq!(copy["spec"], json!({"parallelism": 2}));
+    }
+
+    #[test]
+    fn what_is_held_back_and_what_is_kept() {
+        let held = |suspension: Value, cluster: &str| {
+            let spec = spec(json!({"suspension": suspension}));
+            let (template, binding) = (object(&json!({})), object(&binding()));
+            let common = Common::new(JOB, &template, &json!({}), &binding, &spec, &[]);
+            (common.suspends(cluster), common.preserves())
+        };
+        for (suspension, expected) in [
+            (Value::Null, [false, false]),
+            (json!({"dispatching": true}), [true, true]),
+            (json!({"dispatching": false}), [false, false]),
+            (json!({"scheduling": true}), [false, false]),
+            (
+                json!({"dispatchingOnClusters": {"clusterNames": ["b"]}}),
+                [false, true],
+            ),
+            (
+                json!({"dispatching": false, "dispatchingOnClusters": {"clusterNames": ["a"]}}),
+                [true, false],
+            ),
+        ] {
+            let found = ["a", "b"].map(|cluster| held(suspension.clone(), cluster).0);
+            assert_eq!(found, expected, "{suspension}");
+        }
+        assert!(!held(Value::Null, "a").1);
     }
 
     #[test]
@@ -294,18 +324,5 @@ mod tests {
         );
         assert_eq!(labels, json!({CLUSTER_BINDING_ID: "c"}));
         assert_eq!(work[CLUSTER_BINDING_NAME], "x-clusterrole");
-    }
-
-    #[test]
-    fn applied_overrides_are_told_in_the_order_of_names() {
-        assert_eq!(overridden(&[]), None);
-        let applied = [
-            ("b".to_owned(), "{}".to_owned()),
-            ("a".to_owned(), r#"{"x":"<&>"}"#.to_owned()),
-        ];
-        assert_eq!(
-            overridden(&applied).unwrap(),
-            r#"[{"policyName":"a","overriders":{"x":"\u003c\u0026\u003e"}},{"policyName":"b","overriders":{}}]"#
-        );
     }
 }

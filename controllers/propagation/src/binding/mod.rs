@@ -4,8 +4,8 @@
 //! changed and deleted; the binding's finalizer removed. Writes through the control
 //! plane's API only.
 
+mod cleanup;
 mod manifest;
 mod shell;
 
-pub(crate) use manifest::overridden;
 pub(crate) use shell::BindingController;

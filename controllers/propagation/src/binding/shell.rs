@@ -1,6 +1,6 @@
 //! When bindings are looked at, and what is written for them.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,14 +20,15 @@ use runtime::{
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::manifest::{Common, identity, overridden};
+use super::cleanup::cleanup;
+use super::manifest::{Common, identity};
 use crate::figures::FIGURES;
 use crate::kinds::Served;
 use crate::meta::Extra;
-use crate::overrides::{Overrides, selects};
+use crate::overrides::{Candidates, Overrides, Record, selects};
 use crate::run::Deps;
 use crate::templates::Templates;
-use crate::works::{BINDINGS, CLUSTER_BINDINGS, Draft, Works};
+use crate::works::{BINDINGS, CLUSTER_BINDINGS, Draft, Works, words};
 
 const BY_BINDING: &str = "binding";
 const WORKERS: usize = 8;
@@ -283,26 +284,21 @@ impl BindingController {
         let view = binding.view::<Binding>()?;
         let spec = &view.spec;
         let targets = spec.targets();
-        let tasks = &spec.graceful_eviction_tasks;
-        let mut purging = false;
-        for work in self.works.informer.by_index(BY_BINDING, identity(binding)) {
-            let cluster = names::cluster_of_space(work.namespace()).unwrap_or_default();
-            let kept = targets.iter().any(|t| t.name == cluster)
-                || tasks
-                    .iter()
-                    .any(|t| t.from_cluster == cluster && t.purge_mode != "Directly");
-            if !kept && let Err(e) = self.works.delete(&work).await {
-                let text = e.to_string();
-                let about = ObjectRef::of(binding);
-                self.recorder_for(binding)
-                    .warning(&about, "CleanupWorkFailed", text);
-                return Err(e);
-            }
-            purging |= tasks
-                .iter()
-                .any(|t| t.from_cluster == cluster && t.purge_mode == "Directly");
+        let works = self.works.informer.by_index(BY_BINDING, identity(binding));
+        let cleanup = cleanup(spec, &works);
+        let mut failed = Vec::new();
+        for orphan in cleanup.orphans {
+            failed.extend(self.works.delete(orphan).await.err());
         }
-        if purging {
+        if let Some(error) = together(failed) {
+            self.recorder_for(binding).warning(
+                &ObjectRef::of(binding),
+                "CleanupWorkFailed",
+                words(&error),
+            );
+            return Err(error);
+        }
+        if cleanup.waits {
             return Ok(Action::After(RETRY_PURGE));
         }
         let of = &spec.resource;
@@ -368,7 +364,7 @@ impl BindingController {
                 }
                 // The newer object is about to arrive.
                 Err(e) if e.is_conflict() || e.is_already_exists() => {}
-                Err(e) => recorder.warning(&about, "SyncWorkFailed", e.to_string()),
+                Err(e) => recorder.warning(&about, "SyncWorkFailed", words(e)),
             }
         }
     }
@@ -387,6 +383,10 @@ impl BindingController {
         // Objects from a list do not always say what they are.
         tree["apiVersion"] = served.api_version.as_str().into();
         tree["kind"] = served.kind().into();
+        // Large, and nobody's to override.
+        if let Some(metadata) = tree["metadata"].as_object_mut() {
+            metadata.remove("managedFields");
+        }
         let common = Common::new(
             served.gvk.clone(),
             template,
@@ -395,6 +395,8 @@ impl BindingController {
             &view.spec,
             targets,
         );
+        let about = ObjectRef::new(&served.api_version, served.kind(), template);
+        let overrides = self.overrides.candidates(binding.namespace());
         let (mut written, mut failed) = (false, Vec::new());
         let mut drafts = Vec::with_capacity(targets.len());
         for (at, target) in targets.iter().enumerate() {
@@ -403,56 +405,63 @@ impl BindingController {
             } else {
                 tree.clone()
             };
-            match self.draft(&common, template, copy, target) {
+            match self.draft(&common, &overrides, &about, copy, target) {
                 Ok(draft) => drafts.push(draft),
                 Err(text) => failed.push(Error::Protocol(text)),
             }
         }
         let puts = drafts
             .into_iter()
-            .map(|draft| self.works.put(draft, common.uid));
+            .map(|(target, record, draft)| async move {
+                (target, record, self.works.put(draft, common.uid).await)
+            });
         // Together, so that the store commits them in one go.
         let puts = futures_util::stream::iter(puts.collect::<Vec<_>>());
         let mut puts = puts.buffered(PUTS_AT_ONCE);
-        while let Some(outcome) = puts.next().await {
+        while let Some((target, record, outcome)) = puts.next().await {
             match outcome {
-                Ok(wrote) => written |= wrote,
+                Ok(true) => {
+                    record.tell(&self.override_recorder, &about, &target.name);
+                    written = true;
+                }
+                Ok(false) => {}
                 Err(e) => failed.push(e),
             }
         }
-        match failed.len() {
-            0 => Ok(written),
-            1 => Err(failed.swap_remove(0)),
-            _ => {
-                let texts: Vec<String> = failed.iter().map(ToString::to_string).collect();
-                Err(Error::Protocol(format!("[{}]", texts.join(", "))))
-            }
+        match together(failed) {
+            None => Ok(written),
+            Some(error) => Err(error),
         }
     }
 
-    fn draft(
+    /// What a target's Work is to be, and which overrides made it so.
+    fn draft<'a>(
         &self,
         common: &Common<'_>,
-        template: &Object,
+        overrides: &Candidates,
+        about: &ObjectRef,
         mut copy: Value,
-        target: &TargetCluster,
-    ) -> Result<Draft, String> {
+        target: &'a TargetCluster,
+    ) -> Result<(&'a TargetCluster, Record, Draft), String> {
         common.revise(&self.interpreter, &mut copy, target)?;
-        let about = ObjectRef::new(&common.kind.api_version(), &common.kind.kind, template);
-        let applied = self.overrides.apply(
-            &mut copy,
-            &common.kind,
-            &target.name,
-            &self.clusters,
-            &about,
-            &self.override_recorder,
-        )?;
+        let record = if overrides.is_empty() {
+            Record::default()
+        } else {
+            let Some(member) = self.clusters.get(&target.name) else {
+                return Err(format!("cluster {} not found", target.name));
+            };
+            let applied = overrides.apply(&mut copy, &common.kind, &member.facts());
+            applied.map_err(|failed| {
+                failed.tell(&self.override_recorder, about);
+                failed.to_string()
+            })?
+        };
         let (labels, mut annotations) = common.mark(&mut copy);
-        for (key, list) in [
-            (APPLIED_CLUSTER_OVERRIDES, &applied.of_cluster),
-            (APPLIED_OVERRIDES, &applied.local),
+        for (key, told) in [
+            (APPLIED_CLUSTER_OVERRIDES, record.of_cluster()),
+            (APPLIED_OVERRIDES, record.local()),
         ] {
-            if let Some(text) = overridden(list) {
+            if let Some(text) = told {
                 annotations.insert(key.into(), text.into());
             }
         }
@@ -462,7 +471,7 @@ impl BindingController {
                 .unwrap_or_default()
                 .to_owned()
         };
-        Ok(Draft {
+        let draft = Draft {
             namespace: names::execution_space(&target.name),
             name: names::work(
                 copy["kind"].as_str().unwrap_or_default(),
@@ -475,8 +484,23 @@ impl BindingController {
             manifest: copy,
             suspend_dispatching: Some(common.suspends(&target.name)),
             preserve_on_deletion: Some(common.preserves()),
-        })
+        };
+        Ok((target, record, draft))
     }
+}
+
+/// Several failures as one, each text once.
+fn together(mut failed: Vec<Error>) -> Option<Error> {
+    if failed.len() <= 1 {
+        return failed.pop();
+    }
+    let mut texts: Vec<String> = failed.iter().map(words).collect();
+    let mut told = HashSet::new();
+    texts.retain(|text| told.insert(text.clone()));
+    Some(Error::Protocol(match texts.as_slice() {
+        [one] => one.clone(),
+        many => format!("[{}]", many.join(", ")),
+    }))
 }
 
 /// The key of the binding that a Work says it is of.

@@ -1,5 +1,6 @@
 //! Making the objects of a work so.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use super::conditions::{APPLIED, DISPATCHING_TEXT, SUSPENDED_TEXT, applied, disp
 use super::shell::{Execution, InOrder, Target};
 use crate::figures::FIGURES;
 use crate::kinds::Served;
+use crate::works::words;
 
 /// How long the first list of a member's objects is waited for.
 const FIRST_LIST: Duration = Duration::from_secs(5);
@@ -55,9 +57,9 @@ pub(super) enum Trouble {
 impl Trouble {
     fn of(e: &Error) -> Self {
         if e.is_conflict() {
-            Self::Patience(e.to_string())
+            Self::Patience(words(e))
         } else {
-            Self::Failed(e.to_string())
+            Self::Failed(words(e))
         }
     }
 }
@@ -161,6 +163,8 @@ impl Execution {
         }
         if !failed.is_empty() {
             let (done, total) = (made.targets.len(), manifests.len());
+            let mut told = HashSet::new();
+            failed.retain(|why| told.insert(why.clone()));
             let whys = match failed.as_slice() {
                 [one] => one.clone(),
                 many => format!("[{}]", many.join(", ")),
@@ -341,6 +345,8 @@ impl Execution {
                 self.recorder.normal(&about, "SyncSucceed", text);
             }
             Some(why) => {
+                // Unlike above, without a slash in cluster scope.
+                let name = name.trim_start_matches('/');
                 let text = format!(
                     "Failed to create or update resource({name}) in member cluster({cluster}): {why}"
                 );

@@ -153,6 +153,7 @@ impl Execution {
         let written = self
             .limited(api.update(at, body, &WriteOptions::default()))
             .await;
+        FIGURES.updated(written.is_ok(), place.served.names(), cluster, true);
         match written {
             Err(e) if !e.is_not_found() => Err(e),
             _ => Ok(()),
@@ -165,5 +166,31 @@ fn strip(manifest: &mut Value) {
         if let Some(entries) = manifest["metadata"][map].as_object_mut() {
             entries.retain(|key, _| !keys.contains(&key.as_str()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_let_go_loses_the_marks_and_nothing_else() {
+        let marks = |keys: &[&str]| {
+            let all = keys.iter().map(|k| ((*k).to_owned(), json!("x")));
+            Value::Object(all.collect())
+        };
+        let (mut labels, mut annotations) = (marks(&LABELS), marks(&ANNOTATIONS));
+        labels["own"] = "1".into();
+        annotations["work.karmada.io/conflict-resolution"] = "abort".into();
+        let mut manifest = json!({"metadata": {"name": "a", "labels": labels, "annotations": annotations}, "data": {}});
+        strip(&mut manifest);
+        assert_eq!(
+            manifest,
+            json!({"metadata": {"name": "a", "labels": {"own": "1"},
+                "annotations": {"work.karmada.io/conflict-resolution": "abort"}}, "data": {}})
+        );
+        let mut bare = json!({"metadata": {"name": "a"}});
+        strip(&mut bare);
+        assert_eq!(bare["metadata"]["name"], "a");
     }
 }

@@ -20,19 +20,20 @@ struct Image {
 
 impl Image {
     fn parse(text: &str) -> Result<Self, String> {
-        let (named, digest) = text.split_once('@').unwrap_or((text, ""));
+        let (named, digest) = match text.split_once('@') {
+            Some((named, digest)) if is_digest(digest) => (named, digest),
+            Some(_) => return Err(invalid(text)),
+            None => (text, ""),
+        };
         // A colon after the last slash begins the tag; before it, a port.
         let last = named.rfind('/').map_or(0, |at| at + 1);
         let (name, tag) = match named[last..].find(':') {
             Some(colon) => (&named[..last + colon], &named[last + colon + 1..]),
             None => (named, ""),
         };
-        let bad = name.is_empty()
-            || name.chars().any(char::is_whitespace)
-            || (!digest.is_empty() && !is_digest(digest))
-            || (!tag.is_empty() && !is_tag(tag));
-        if bad {
-            return Err(format!("invalid image reference {text:?}"));
+        let tagged = name.len() < named.len();
+        if !is_name(name) || (tagged && !is_tag(tag)) {
+            return Err(invalid(text));
         }
         let (registry, repository) = match name.split_once('/') {
             Some((first, rest)) if first.contains(['.', ':']) || first == "localhost" => {
@@ -44,7 +45,8 @@ impl Image {
             registry: registry.into(),
             repository: repository.into(),
             tag: tag.into(),
-            digest: digest.into(),
+            // A tag stands in for the digest beside it.
+            digest: if tagged { "" } else { digest }.into(),
         })
     }
 
@@ -93,25 +95,73 @@ fn is_digest(text: &str) -> bool {
     })
 }
 
-/// Overrides the images of all containers, or the one that the predicate names.
-pub(super) fn apply(manifest: &mut Value, overrider: &ImageOverrider) -> Result<(), String> {
+/// A path, with a host before it or without.
+fn is_name(name: &str) -> bool {
+    let hosted = |(host, path): (&str, &str)| is_host(host) && is_path(path);
+    is_path(name) || name.split_once('/').is_some_and(hosted)
+}
+
+fn is_host(text: &str) -> bool {
+    let (name, port) = text.rsplit_once(':').unwrap_or((text, "0"));
+    let label = |l: &str| {
+        let ends = |c: char| c.is_ascii_alphanumeric();
+        l.starts_with(ends) && l.ends_with(ends) && l.chars().all(|c| ends(c) || c == '-')
+    };
+    let address = name.strip_prefix('[').and_then(|n| n.strip_suffix(']'));
+    let fits = match address {
+        Some(address) => address.bytes().all(|b| b.is_ascii_hexdigit() || b == b':'),
+        None => name.split('.').all(label),
+    };
+    fits && !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit())
+}
+
+/// Words of small letters and digits between slashes, joined by single marks.
+fn is_path(text: &str) -> bool {
+    text.split('/').all(|part| {
+        let word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+        let marks = part.split(word).filter(|mark| !mark.is_empty());
+        let joined =
+            |mark: &str| matches!(mark, "." | "_" | "__") || mark.chars().all(|c| c == '-');
+        part.starts_with(word) && part.ends_with(word) && marks.into_iter().all(joined)
+    })
+}
+
+fn invalid(text: &str) -> String {
+    let small = text.to_lowercase();
+    if small != text && Image::parse(&small).is_ok() {
+        return format!(
+            "failed to parse image value({text}), error: repository name must be lowercase"
+        );
+    }
+    format!("failed to parse image value({text}), error: invalid reference format")
+}
+
+/// Overrides the images of all containers, or the one that the predicate names. The
+/// error names the path that it is about.
+pub(super) fn apply(
+    manifest: &mut Value,
+    overrider: &ImageOverrider,
+) -> Result<(), (String, String)> {
     if let Some(predicate) = &overrider.predicate {
         let path = &predicate.path;
-        let Some(Value::String(image)) = manifest.pointer_mut(path) else {
-            return Err(format!("no string at {path}"));
+        let failed = |why: String| (path.clone(), why);
+        let image = match manifest.pointer_mut(path) {
+            Some(Value::String(image)) => image,
+            Some(_) => return Err(failed("what is there is no text".into())),
+            None => return Err(failed("there is nothing at this path".into())),
         };
-        *image = overridden(image, overrider)?;
+        *image = overridden(image, overrider).map_err(failed)?;
         return Ok(());
     }
     let Some(path) = pod_spec(manifest) else {
         return Ok(());
     };
-    let containers = manifest
-        .pointer_mut(&format!("{path}/containers"))
-        .and_then(Value::as_array_mut);
-    for container in containers.into_iter().flatten() {
+    let path = format!("{path}/containers");
+    let containers = manifest.pointer_mut(&path).and_then(Value::as_array_mut);
+    for (at, container) in containers.into_iter().flatten().enumerate() {
         if let Some(Value::String(image)) = container.get_mut("image") {
-            *image = overridden(image, overrider)?;
+            *image =
+                overridden(image, overrider).map_err(|why| (format!("{path}/{at}/image"), why))?;
         }
     }
     Ok(())
@@ -130,18 +180,12 @@ fn overridden(image: &str, overrider: &ImageOverrider) -> Result<String, String>
         "Registry" => image.registry = changed(&image.registry),
         "Repository" => image.repository = changed(&image.repository),
         "Tag" if overrider.operator == "remove" => {
-            if image.tag.is_empty() {
-                image.digest.clear();
-            }
             image.tag.clear();
+            image.digest.clear();
         }
         "Tag" => {
-            let old = if image.tag.is_empty() {
-                &image.digest
-            } else {
-                &image.tag
-            };
-            let new = changed(old);
+            // There is one of them at most.
+            let new = changed(&format!("{}{}", image.tag, image.digest));
             image.set_tag_or_digest(&new);
         }
         other => return Err(format!("unsupported image component({other})")),
@@ -165,27 +209,83 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_images_are_overridden() {
-        let digest = format!("sha256:{}", "a".repeat(64));
+    fn registries() {
         check("nginx:1", "Registry", "add", "reg.io", "reg.io/nginx:1");
-        check("reg.io:5000/a/b:1", "Registry", "remove", "", "a/b:1");
         check("reg.io/a/b", "Registry", "add", ".cn", "reg.io.cn/a/b");
         check("localhost/a", "Registry", "replace", "x.y", "x.y/a");
+        check("library/a", "Registry", "replace", "x.y", "x.y/library/a");
+        check("reg.io:5000/a/b:1", "Registry", "remove", "", "a/b:1");
+        check("a:1", "Registry", "remove", "", "a:1");
+        check("[::1]:5000/a", "Registry", "replace", "x.y", "x.y/a");
+    }
+
+    #[test]
+    fn repositories() {
         check("library/a:1", "Repository", "replace", "b", "b:1");
         check("reg.io/a:1", "Repository", "add", "/b", "reg.io/a/b:1");
+        check("reg.io/a/b:1", "Repository", "replace", "c", "reg.io/c:1");
+        check("reg.io/a:1", "Repository", "remove", "", "reg.io/:1");
+    }
+
+    #[test]
+    fn tags_and_digests() {
+        let digest = format!("sha256:{}", "a".repeat(64));
+        let at = format!("a@{digest}");
         check("a:1", "Tag", "replace", "2", "a:2");
         check("a:1", "Tag", "add", "-x", "a:1-x");
         check("a", "Tag", "add", "v1", "a:v1");
         check("a:1", "Tag", "remove", "", "a");
-        check("a:1", "Tag", "replace", &digest, &format!("a@{digest}"));
-        check(&format!("a@{digest}"), "Tag", "replace", "1", "a:1");
+        check(&at, "Tag", "remove", "", "a");
+        check("a:1", "Tag", "replace", &digest, &at);
+        check(&at, "Tag", "replace", "1", "a:1");
         check("a:1", "Tag", "replace", "no good", "a:1");
+        check("a:1", "Tag", "add", "no good", "a:1");
+        check(&at, "Tag", "add", "0", &format!("{at}0"));
+        check("reg.io:5000/a", "Tag", "replace", "1", "reg.io:5000/a:1");
+        // Of both, the tag alone is kept.
+        check(&format!("a:1@{digest}"), "Tag", "remove", "", "a");
+        check(
+            &format!("a:1@{digest}"),
+            "Registry",
+            "add",
+            "r.io",
+            "r.io/a:1",
+        );
     }
 
     #[test]
     fn what_is_no_image_is_refused() {
-        for bad in ["", "a b", "a@x", ":1", "a:b c"] {
-            assert!(Image::parse(bad).is_err(), "{bad:?}");
+        for bad in [
+            "",
+            "a b",
+            "a@x",
+            ":1",
+            "a:b c",
+            "a:",
+            "a/",
+            "/a",
+            "a//b",
+            "a..b",
+            "a_-b",
+            "-a",
+            "a-",
+            "reg.io:x/a",
+            "ä",
+        ] {
+            let why = Image::parse(bad).unwrap_err();
+            assert!(why.ends_with("invalid reference format"), "{bad:?} {why}");
         }
+        for capital in ["Nginx", "reg.io/A:1"] {
+            let why = Image::parse(capital).unwrap_err();
+            assert!(why.ends_with("must be lowercase"), "{capital:?} {why}");
+        }
+        for fine in ["a__b", "a--b", "a.b/c_d", "REG/a", "reg.io/a:T_1.x-y"] {
+            assert!(Image::parse(fine).is_ok(), "{fine:?}");
+        }
+        let overrider = ImageOverrider {
+            component: "Size".into(),
+            ..ImageOverrider::default()
+        };
+        assert!(overridden("a", &overrider).is_err());
     }
 }

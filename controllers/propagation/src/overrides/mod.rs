@@ -1,18 +1,24 @@
 //! Overrides: what is different in one cluster's copy.
 //!
 //! Enters: a manifest, the cluster it is for, override policies. Leaves: the changed
-//! manifest and what was applied. Source: Karmada's `pkg/util/overridemanager`.
+//! manifest and what was applied, or what cannot be and why. Events are told when the
+//! caller says so. Source: Karmada's `pkg/util/overridemanager`.
 
 mod image;
+mod json_text;
+mod patch;
 mod rules;
 #[cfg(test)]
 mod tests;
+mod yaml_plain;
+mod yaml_text;
 
+use std::fmt;
 use std::sync::Arc;
 
 use machinery::{Gvk, Head, Object};
-use openapi::karmada::policy::{Closeness, closest};
-use openapi::karmada::{ClusterFacts, OverridePolicy};
+use openapi::karmada::policy::{Closeness, OverrideSpec, Overriders, closest};
+use openapi::karmada::{ClusterAffinity, ClusterFacts, OverridePolicy};
 use runtime::{Change, Informer, ObjectRef, Recorder};
 use serde_json::Value;
 
@@ -25,11 +31,116 @@ pub(crate) struct Overrides {
     of_cluster: Informer,
 }
 
-/// Policies and overriders (JSON, fields in Go's order) that were applied, in order.
-#[derive(Debug, Default, PartialEq)]
+/// The policies that may say something about the objects of a namespace.
+pub(crate) struct Candidates {
+    of_cluster: Vec<Object>,
+    local: Vec<Object>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sort {
+    OfCluster,
+    Local,
+}
+
+impl fmt::Display for Sort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OfCluster => "cluster override policy",
+            Self::Local => "override policy",
+        })
+    }
+}
+
+/// A rule that was applied.
+#[derive(Debug, PartialEq)]
 pub(crate) struct Applied {
-    pub(crate) of_cluster: Vec<(String, String)>,
-    pub(crate) local: Vec<(String, String)>,
+    sort: Sort,
+    /// `namespace/name`, or the name of a cluster's policy.
+    policy: String,
+    /// As JSON, fields in Go's order.
+    overriders: String,
+}
+
+/// What was applied to one copy, in order.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Record(Vec<Applied>);
+
+/// A rule that cannot be applied.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Failed {
+    sort: Sort,
+    policy: String,
+    cluster: String,
+    /// The field of the policy, what it is about in the manifest, and why.
+    what: String,
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            sort,
+            policy,
+            cluster,
+            what,
+        } = self;
+        write!(
+            f,
+            "{sort}({policy}) cannot be applied for cluster({cluster}): {what}"
+        )
+    }
+}
+
+impl Failed {
+    pub(crate) fn tell(&self, recorder: &Recorder, about: &ObjectRef) {
+        let Self {
+            sort,
+            policy,
+            cluster,
+            what,
+        } = self;
+        let text = format!("Apply {sort}({policy}) for cluster({cluster}) failed. {what}");
+        recorder.warning(about, "ApplyOverridePolicyFailed", text);
+    }
+}
+
+impl Record {
+    pub(crate) fn tell(&self, recorder: &Recorder, about: &ObjectRef, cluster: &str) {
+        for Applied { sort, policy, .. } in &self.0 {
+            let text = format!("Apply {sort}({policy}) for cluster({cluster}) succeed.");
+            recorder.normal(about, "ApplyOverridePolicySucceed", text);
+        }
+    }
+
+    /// The annotation that tells of the cluster policies; `None` when none applied.
+    pub(crate) fn of_cluster(&self) -> Option<String> {
+        self.told(Sort::OfCluster)
+    }
+
+    /// The same of those of the namespace.
+    pub(crate) fn local(&self) -> Option<String> {
+        self.told(Sort::Local)
+    }
+
+    fn told(&self, sort: Sort) -> Option<String> {
+        let of_sort = self.0.iter().filter(|a| a.sort == sort);
+        let name = |a: &Applied| a.policy.rsplit('/').next().unwrap_or_default().to_owned();
+        let mut rules: Vec<_> = of_sort.map(|a| (name(a), &a.overriders)).collect();
+        if rules.is_empty() {
+            return None;
+        }
+        rules.sort_by(|a, b| a.0.cmp(&b.0));
+        let item = |(name, overriders): &(String, &String)| {
+            let name = Value::from(name.as_str());
+            // The order of the fields is Go's.
+            format!("{{\"policyName\":{name},\"overriders\":{overriders}}}")
+        };
+        let items: Vec<String> = rules.iter().map(item).collect();
+        // Go's encoder hides what HTML would take for its own.
+        let text = format!("[{}]", items.join(","));
+        let text = text.replace('&', "\\u0026").replace('<', "\\u003c");
+        Some(text.replace('>', "\\u003e"))
+    }
 }
 
 impl Overrides {
@@ -54,125 +165,131 @@ impl Overrides {
         self.of_cluster.on_change(handler);
     }
 
-    /// Applies what concerns a cluster's copy, cluster policies first. The error names
-    /// the policy and the rule.
-    pub(crate) fn apply(
-        &self,
-        manifest: &mut Value,
-        kind: &Gvk,
-        cluster: &str,
-        clusters: &scheduler::Clusters,
-        about: &ObjectRef,
-        recorder: &Recorder,
-    ) -> Result<Applied, String> {
-        let mut applied = Applied::default();
-        let namespace = about.namespace.as_str();
+    /// Read once for all clusters of a template.
+    pub(crate) fn candidates(&self, namespace: &str) -> Candidates {
         let local = if namespace.is_empty() {
             Vec::new()
         } else {
             self.local.list_namespace(namespace)
         };
-        let of_cluster = self.of_cluster.list();
-        if local.is_empty() && of_cluster.is_empty() {
-            return Ok(applied);
+        Candidates {
+            of_cluster: self.of_cluster.list(),
+            local,
         }
-        let Some(member) = clusters.get(cluster) else {
-            return Err(format!("cluster {cluster} not found"));
-        };
-        let facts = member.facts();
-        for (policies, into, what) in [
-            (
-                of_cluster,
-                &mut applied.of_cluster,
-                "cluster override policy",
-            ),
-            (local, &mut applied.local, "override policy"),
+    }
+}
+
+impl Candidates {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.of_cluster.is_empty() && self.local.is_empty()
+    }
+
+    /// Applies what concerns a cluster's copy: cluster policies first, then those of
+    /// the namespace, which are chosen by what the copy has become.
+    pub(crate) fn apply(
+        &self,
+        manifest: &mut Value,
+        kind: &Gvk,
+        cluster: &ClusterFacts<'_>,
+    ) -> Result<Record, Failed> {
+        let mut record = Record::default();
+        for (sort, policies) in [
+            (Sort::OfCluster, &self.of_cluster),
+            (Sort::Local, &self.local),
         ] {
-            let outcome = apply_one_sort(manifest, kind, &facts, &policies);
-            match outcome {
-                Ok(list) => {
-                    for (policy, overriders) in list {
-                        let text =
-                            format!("Apply {what}({policy}) for cluster({cluster}) succeed.");
-                        recorder.normal(about, "ApplyOverridePolicySucceed", text);
-                        let name = policy.rsplit('/').next().unwrap_or_default();
-                        into.push((name.to_owned(), overriders));
-                    }
-                }
-                Err((policy, why)) => {
-                    let text = format!("Apply {what}({policy}) for cluster({cluster}) failed.");
-                    recorder.warning(about, "ApplyOverridePolicyFailed", text);
-                    return Err(format!(
-                        "{what}({policy}) cannot be applied for cluster({cluster}): {why}"
-                    ));
-                }
+            for (policy, view) in in_order(manifest, kind, policies) {
+                apply_one(manifest, sort, &policy, &view.spec, cluster, &mut record)?;
             }
         }
-        Ok(applied)
+        Ok(record)
     }
 }
 
 /// Whether a policy says anything about an object.
 pub(crate) fn selects(policy: &Object, kind: &Gvk, head: &Head) -> bool {
-    let Ok(view) = policy.view::<OverridePolicy>() else {
-        return false;
-    };
-    let selectors = &view.spec.resource_selectors;
-    selectors.is_empty()
-        || closest(selectors, &kind.api_version(), &kind.kind, head) > Closeness::Mismatch
+    let view = policy.view::<OverridePolicy>();
+    view.is_ok_and(|view| closeness(&view.spec, kind, head) > Closeness::Mismatch)
 }
 
-/// Applies policies of one sort: the less close ones first, then by name, so that the
-/// closest has the last word. The answer names policies by `namespace/name`.
-pub(crate) fn apply_one_sort(
-    manifest: &mut Value,
+/// Without selectors a policy is about everything.
+fn closeness(spec: &OverrideSpec, kind: &Gvk, head: &Head) -> Closeness {
+    if spec.resource_selectors.is_empty() {
+        return Closeness::All;
+    }
+    closest(
+        &spec.resource_selectors,
+        &kind.api_version(),
+        &kind.kind,
+        head,
+    )
+}
+
+/// The policies about an object: the less close ones first, then by name, so that the
+/// closest has the last word. Named by `namespace/name`.
+fn in_order(
+    manifest: &Value,
     kind: &Gvk,
-    cluster: &ClusterFacts<'_>,
     policies: &[Object],
-) -> Result<Vec<(String, String)>, (String, String)> {
+) -> Vec<(String, Arc<OverridePolicy>)> {
     if policies.is_empty() {
-        return Ok(Vec::new());
+        return Vec::new();
     }
     let head = head_of(manifest);
-    let mut found: Vec<(Closeness, &Object, Arc<OverridePolicy>)> = policies
-        .iter()
-        .filter(|p| !p.head().deleting)
-        .filter_map(|policy| {
-            let view = policy.view::<OverridePolicy>().ok()?;
-            let selectors = &view.spec.resource_selectors;
-            let closeness = if selectors.is_empty() {
-                Closeness::All
-            } else {
-                closest(selectors, &kind.api_version(), &kind.kind, &head)
-            };
-            (closeness > Closeness::Mismatch).then_some((closeness, policy, view))
-        })
-        .collect();
-    found.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| a.1.name().cmp(b.1.name())));
-    let mut applied = Vec::new();
-    for (_, policy, view) in found {
-        let name = policy.head().key();
-        let spec = &view.spec;
-        let legacy = spec.override_rules.is_empty();
-        let rules: Vec<_> = if legacy {
-            vec![(spec.target_cluster.as_ref(), &spec.overriders)]
-        } else {
-            let rules = spec.override_rules.iter();
-            rules
-                .map(|r| (r.target_cluster.as_ref(), &r.overriders))
-                .collect()
-        };
-        for (at, (target, overriders)) in rules.into_iter().enumerate() {
-            if !target.is_none_or(|t| t.matcher().matches(cluster)) {
-                continue;
-            }
-            let failed = |why: String| (name.clone(), format!("rule {at}: {why}"));
-            override_all(manifest, overriders).map_err(failed)?;
-            let told = serde_json::to_string(overriders).map_err(|e| failed(e.to_string()))?;
-            applied.push((name.clone(), told));
+    let about = |policy: &Object| {
+        let view = policy.view::<OverridePolicy>().ok()?;
+        let closeness = closeness(&view.spec, kind, &head);
+        let found = (closeness, policy.head().key(), view);
+        (closeness > Closeness::Mismatch).then_some(found)
+    };
+    let mut found: Vec<_> = policies.iter().filter_map(about).collect();
+    // All of one sort are in one namespace, or in none.
+    found.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
+    found
+        .into_iter()
+        .map(|(_, key, view)| (key, view))
+        .collect()
+}
+
+fn apply_one(
+    manifest: &mut Value,
+    sort: Sort,
+    policy: &str,
+    spec: &OverrideSpec,
+    cluster: &ClusterFacts<'_>,
+    record: &mut Record,
+) -> Result<(), Failed> {
+    for (field, target, overriders) in rules_of(spec) {
+        if !target.is_none_or(|t| t.matcher().matches(cluster)) {
+            continue;
         }
+        override_all(manifest, overriders).map_err(|refusal| Failed {
+            sort,
+            policy: policy.to_owned(),
+            cluster: cluster.name.to_owned(),
+            what: format!("{field}.{refusal}"),
+        })?;
+        record.0.push(Applied {
+            sort,
+            policy: policy.to_owned(),
+            overriders: serde_json::to_string(overriders).unwrap_or_default(),
+        });
     }
-    Ok(applied)
+    Ok(())
+}
+
+/// A policy's rules and their fields; the deprecated form is one rule.
+fn rules_of(spec: &OverrideSpec) -> Vec<(String, Option<&ClusterAffinity>, &Overriders)> {
+    if spec.override_rules.is_empty() {
+        let target = spec.target_cluster.as_ref();
+        return vec![("spec.overriders".into(), target, &spec.overriders)];
+    }
+    let rules = spec.override_rules.iter().enumerate();
+    rules
+        .map(|(at, rule)| {
+            let field = format!("spec.overrideRules[{at}].overriders");
+            (field, rule.target_cluster.as_ref(), &rule.overriders)
+        })
+        .collect()
 }
 
 /// The head that selectors look at.

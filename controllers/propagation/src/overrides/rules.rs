@@ -1,20 +1,49 @@
 //! One rule's overriders, in their order: image, command, args, labels,
 //! annotations, field, plaintext.
 //!
-//! Enters: a manifest and overriders. Leaves: the changed manifest, or why a rule
-//! cannot be applied. Pure.
+//! Enters: a manifest and overriders. Leaves: the changed manifest, or which entry of
+//! the rule cannot be applied, where and why. Pure.
 
-use openapi::karmada::policy::{
-    CommandOverrider, FieldOverrider, FieldPatch, MapOverrider, Overriders, Plaintext,
-};
+use std::fmt;
+
+use openapi::karmada::policy::{CommandOverrider, FieldOverrider, MapOverrider, Overriders};
 use serde_json::{Map, Value, json};
 
-use super::image;
+use super::json_text::Document;
+use super::{image, patch, yaml_text};
+
+/// An entry of a rule that cannot be applied.
+#[derive(Debug, PartialEq)]
+pub(super) struct Refusal {
+    /// Its field below the rule's `overriders`.
+    pub(super) entry: String,
+    /// What it is about in the manifest.
+    pub(super) path: String,
+    pub(super) why: String,
+}
+
+impl Refusal {
+    pub(super) fn new(entry: String, path: &str, why: impl fmt::Display) -> Self {
+        Self {
+            entry,
+            path: path.to_owned(),
+            why: why.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { entry, path, why } = self;
+        write!(f, "{entry}: {path:?}: {why}")
+    }
+}
 
 /// Applies one rule. On an error the manifest is not to be used.
-pub(super) fn override_all(manifest: &mut Value, rule: &Overriders) -> Result<(), String> {
-    for overrider in &rule.image_overrider {
-        image::apply(manifest, overrider).map_err(|e| format!("imageOverrider: {e}"))?;
+pub(super) fn override_all(manifest: &mut Value, rule: &Overriders) -> Result<(), Refusal> {
+    for (at, overrider) in rule.image_overrider.iter().enumerate() {
+        image::apply(manifest, overrider)
+            .map_err(|(path, why)| Refusal::new(format!("imageOverrider[{at}]"), &path, why))?;
     }
     for overrider in &rule.command_overrider {
         command(manifest, "command", overrider);
@@ -28,10 +57,18 @@ pub(super) fn override_all(manifest: &mut Value, rule: &Overriders) -> Result<()
     for overrider in &rule.annotations_overrider {
         map(manifest, "annotations", overrider);
     }
-    for overrider in &rule.field_overrider {
-        field(manifest, overrider).map_err(|e| format!("fieldOverrider: {e}"))?;
+    for (at, overrider) in rule.field_overrider.iter().enumerate() {
+        field(manifest, overrider, &format!("fieldOverrider[{at}]"))?;
     }
-    plaintext(manifest, &rule.plaintext).map_err(|e| format!("plaintext: {e}"))
+    for (at, entry) in rule.plaintext.iter().enumerate() {
+        patch::apply(manifest, &entry.operator, &entry.path, &entry.value)
+            .map_err(|why| Refusal::new(format!("plaintext[{at}]"), &entry.path, why))?;
+    }
+    if manifest["kind"].as_str().is_none_or(str::is_empty) {
+        let why = "the manifest no longer says what it is";
+        return Err(Refusal::new("plaintext".into(), "/kind", why));
+    }
+    Ok(())
 }
 
 /// Where kinds known to have pods keep the pod's spec.
@@ -80,7 +117,7 @@ fn map(manifest: &mut Value, field: &str, overrider: &MapOverrider) {
         return;
     };
     if !metadata.get(field).is_some_and(Value::is_object) {
-        if overrider.operator != "add" {
+        if overrider.operator != "add" || overrider.value.is_empty() {
             return;
         }
         metadata.insert(field.into(), Map::new().into());
@@ -101,54 +138,41 @@ fn map(manifest: &mut Value, field: &str, overrider: &MapOverrider) {
 }
 
 /// Changes a document that is the text of a field, as in a ConfigMap.
-fn field(manifest: &mut Value, overrider: &FieldOverrider) -> Result<(), String> {
+fn field(manifest: &mut Value, overrider: &FieldOverrider, entry: &str) -> Result<(), Refusal> {
     let path = &overrider.field_path;
-    let Some(Value::String(text)) = manifest.pointer_mut(path) else {
-        return Err(format!("no string at {path}"));
+    let here = |why: String| Refusal::new(entry.to_owned(), path, why);
+    let text = match manifest.pointer_mut(path) {
+        Some(Value::String(text)) => text,
+        Some(_) => return Err(here("what is there is no text".into())),
+        None => return Err(here(patch::Missing::Target.to_string())),
     };
-    let patched = |document: &mut Value, entries: &[FieldPatch]| {
-        let operations = entries.iter();
-        patch(
-            document,
-            operations.map(|e| (e.operator.as_str(), e.sub_path.as_str(), &e.value)),
-        )
+    let inside = |form: &str, at: usize, sub_path: &str, why: patch::Missing| {
+        let entry = format!("{entry}.{form}[{at}]");
+        let why = format!("{sub_path:?} in the text: {why}");
+        Refusal::new(entry, path, why)
     };
     if !overrider.yaml.is_empty() {
-        let mut document: Value = serde_saphyr::from_str(text).map_err(|e| e.to_string())?;
-        patched(&mut document, &overrider.yaml)?;
-        *text = serde_saphyr::to_string(&document).map_err(|e| e.to_string())?;
+        // As YAML 1.1 has it, like the rest of Kubernetes.
+        let options = serde_saphyr::options! {
+            legacy_octal_numbers: true,
+            duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
+        };
+        let mut document: Value = serde_saphyr::from_str_with_options(text, options)
+            .map_err(|e| here(format!("the text is no YAML: {e}")))?;
+        for (at, o) in overrider.yaml.iter().enumerate() {
+            patch::apply(&mut document, &o.operator, &o.sub_path, &o.value)
+                .map_err(|why| inside("yaml", at, &o.sub_path, why))?;
+        }
+        *text = yaml_text::write(&document);
     } else if !overrider.json.is_empty() {
-        let mut document: Value = serde_json::from_str(text).map_err(|e| e.to_string())?;
-        patched(&mut document, &overrider.json)?;
+        let mut document =
+            Document::parse(text).map_err(|e| here(format!("the text is no JSON: {e}")))?;
+        for (at, o) in overrider.json.iter().enumerate() {
+            document
+                .apply(&o.operator, &o.sub_path, &o.value)
+                .map_err(|why| inside("json", at, &o.sub_path, why))?;
+        }
         *text = document.to_string();
     }
     Ok(())
-}
-
-/// All entries are one JSON patch.
-fn plaintext(manifest: &mut Value, entries: &[Plaintext]) -> Result<(), String> {
-    let operations = entries.iter();
-    patch(
-        manifest,
-        operations.map(|e| (e.operator.as_str(), e.path.as_str(), &e.value)),
-    )
-}
-
-/// Applies operations, paths and values as one JSON patch.
-fn patch<'a>(
-    document: &mut Value,
-    operations: impl Iterator<Item = (&'a str, &'a str, &'a Value)>,
-) -> Result<(), String> {
-    let operations: Vec<Value> = operations
-        .map(|(op, path, value)| match op {
-            "remove" => json!({"op": op, "path": path}),
-            _ => json!({"op": op, "path": path, "value": value}),
-        })
-        .collect();
-    if operations.is_empty() {
-        return Ok(());
-    }
-    let patch: json_patch::Patch =
-        serde_json::from_value(Value::Array(operations)).map_err(|e| e.to_string())?;
-    json_patch::patch(document, &patch).map_err(|e| e.to_string())
 }

@@ -1,152 +1,558 @@
-//! Override policies on manifests.
-
 use machinery::{Gvk, Object};
 use openapi::karmada::ClusterFacts;
 use serde_json::{Value, json};
 
-use super::apply_one_sort;
+use super::{Candidates, Record};
 
 const DEPLOYMENT: Gvk = Gvk::constant("apps", "v1", "Deployment");
+const ARGS: &str = "/spec/template/spec/containers/0/args";
+const IMAGE: &str = "/spec/template/spec/containers/0/image";
 
 fn manifest() -> Value {
     json!({"apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": "web", "namespace": "n", "labels": {"app": "x"}},
-        "spec": {"replicas": 1, "template": {"spec": {"containers": [
-            {"name": "c", "image": "nginx:1", "args": ["-a", "-b"]}]}}}})
+        "spec": {"replicas": 1, "template": {"spec": {
+            "initContainers": [{"name": "i", "image": "busybox:1"}],
+            "containers": [
+                {"name": "c", "image": "nginx:1", "args": ["-a", "-b"]},
+                {"name": "d", "image": "reg.io/side:2"}]}}},
+        "data": {"j": r#"{"z":1,"b":[1]}"#, "y": "b:\n- 1\na: 0644\n", "n": 3}})
 }
 
-fn policy(name: &str, spec: Value) -> Object {
-    Object::from_value(&json!({"metadata": {"name": name, "namespace": "n"}, "spec": spec}))
-        .unwrap()
+fn policy(name: &str, namespace: &str, spec: &Value) -> Object {
+    let metadata = json!({"name": name, "namespace": namespace});
+    Object::from_value(&json!({"metadata": metadata, "spec": spec})).unwrap()
 }
 
-fn run(policies: &[Object]) -> (Value, Result<Vec<String>, (String, String)>) {
+fn run_on(copy: &mut Value, candidates: &Candidates) -> Result<Record, String> {
     let facts = ClusterFacts {
         name: "m1",
-        labels: &[],
-        provider: "",
-        region: "",
-        zones: &[],
+        labels: &[("tier".into(), "gold".into())],
+        provider: "p1",
+        region: "r1",
+        zones: &["z1".into(), "z2".into()],
+    };
+    let kind = copy["kind"].as_str().unwrap().to_owned();
+    let kind = Gvk::from_api_version(copy["apiVersion"].as_str().unwrap(), &kind);
+    candidates
+        .apply(copy, &kind, &facts)
+        .map_err(|e| e.to_string())
+}
+
+/// The copy, and the policies that were applied.
+fn run(
+    of_cluster: &[(&str, Value)],
+    local: &[(&str, Value)],
+) -> (Value, Result<Vec<String>, String>) {
+    let candidates = Candidates {
+        of_cluster: of_cluster.iter().map(|(n, s)| policy(n, "", s)).collect(),
+        local: local.iter().map(|(n, s)| policy(n, "n", s)).collect(),
     };
     let mut copy = manifest();
-    copy["data"] = json!({"j": r#"{"a":1,"b":[1]}"#, "y": "a: 1\nb:\n- 1\n"});
-    let applied = apply_one_sort(&mut copy, &DEPLOYMENT, &facts, policies);
-    let names = applied.map(|list| list.into_iter().map(|(name, _)| name).collect());
-    (copy, names)
+    let record = run_on(&mut copy, &candidates);
+    let names = |r: Record| r.0.into_iter().map(|a| a.policy).collect();
+    (copy, record.map(names))
 }
 
-fn replicas(name: &str, selectors: Value, to: i64) -> Object {
-    policy(
-        name,
-        json!({"resourceSelectors": selectors, "overrideRules": [{"overriders": {"plaintext": [
-            {"path": "/spec/replicas", "operator": "replace", "value": to}]}}]}),
-    )
+fn ruled(overriders: &Value) -> Value {
+    json!({"overrideRules": [{"overriders": overriders}]})
 }
 
+fn replicas(to: i64) -> Value {
+    json!({"plaintext": [{"path": "/spec/replicas", "operator": "replace", "value": to}]})
+}
+
+/// What is at a path after one rule.
 fn check(overriders: Value, path: &str, expected: Value) {
-    let policy = policy("p", json!({"overrideRules": [{"overriders": overriders}]}));
-    let (copy, applied) = run(&[policy]);
+    let (copy, applied) = run(&[], &[("p", ruled(&overriders))]);
     assert_eq!(applied.unwrap(), ["n/p"]);
-    assert_eq!(copy.pointer(path), Some(&expected), "{overriders}");
+    let found = copy.pointer(path).unwrap_or(&Value::Null);
+    assert_eq!(found, &expected, "{overriders}");
+}
+
+/// What a rule leaves alone.
+fn untouched(overriders: Value) {
+    let (copy, applied) = run(&[], &[("p", ruled(&overriders))]);
+    applied.unwrap();
+    assert_eq!(copy, manifest(), "{overriders}");
 }
 
 #[test]
 fn the_closest_policy_has_the_last_word() {
-    let selector = |more: Value| {
-        let mut all = json!({"apiVersion": "apps/v1", "kind": "Deployment"});
-        all.as_object_mut()
+    let with = |more: Value, to: i64| {
+        let mut selector = json!({"apiVersion": "apps/v1", "kind": "Deployment"});
+        selector
+            .as_object_mut()
             .unwrap()
             .extend(more.as_object().unwrap().clone());
-        json!([all])
+        let mut spec = ruled(&replicas(to));
+        spec["resourceSelectors"] = json!([selector]);
+        spec
     };
-    let policies = [
-        replicas("named", selector(json!({"name": "web"})), 4),
-        replicas("all", json!([]), 2),
-        replicas(
-            "label",
-            selector(json!({"labelSelector": {"matchLabels": {"app": "x"}}})),
-            3,
+    let labelled = |value: &str| json!({"labelSelector": {"matchLabels": {"app": value}}});
+    let table = [
+        (
+            vec![
+                ("named", with(json!({"name": "web"}), 4)),
+                ("all", ruled(&replicas(2))),
+                ("label", with(labelled("x"), 3)),
+                ("other", with(json!({"name": "db"}), 9)),
+                ("others", with(labelled("y"), 9)),
+            ],
+            vec!["n/all", "n/label", "n/named"],
+            4,
         ),
-        replicas("other", selector(json!({"name": "db"})), 9),
+        (
+            vec![("b", ruled(&replicas(2))), ("a", with(json!({}), 3))],
+            vec!["n/a", "n/b"],
+            2,
+        ),
+        (
+            vec![("b", with(labelled("x"), 2)), ("a", with(labelled("x"), 3))],
+            vec!["n/a", "n/b"],
+            2,
+        ),
+        // A name decides, whatever its labels say.
+        (
+            vec![(
+                "a",
+                with(
+                    json!({"name": "web", "labelSelector": {"matchLabels": {"app": "y"}}}),
+                    5,
+                ),
+            )],
+            vec!["n/a"],
+            5,
+        ),
+        (
+            vec![("a", with(json!({"namespace": "other"}), 5))],
+            vec![],
+            1,
+        ),
     ];
-    let (copy, applied) = run(&policies);
-    assert_eq!(applied.unwrap(), ["n/all", "n/label", "n/named"]);
-    assert_eq!(copy["spec"]["replicas"], 4);
+    for (policies, applied, expected) in table {
+        let (copy, found) = run(&[], &policies);
+        assert_eq!(found.unwrap(), applied);
+        assert_eq!(copy["spec"]["replicas"], expected);
+    }
+}
+
+#[test]
+fn cluster_policies_come_first_and_change_what_others_see() {
+    let label = ruled(&json!({"labelsOverrider": [{"operator": "add", "value": {"made": "yes"}}]}));
+    let mut made = ruled(&replicas(5));
+    made["resourceSelectors"] = json!([{"apiVersion": "apps/v1", "kind": "Deployment",
+        "labelSelector": {"matchLabels": {"made": "yes"}}}]);
+    let (copy, applied) = run(&[("z", label)], &[("a", made.clone())]);
+    assert_eq!(applied.unwrap(), ["z", "n/a"]);
+    assert_eq!(copy["spec"]["replicas"], 5);
+    assert_eq!(run(&[], &[("a", made)]).1.unwrap(), [""; 0]);
 }
 
 #[test]
 fn a_rule_is_for_the_clusters_it_names() {
-    let rule = |cluster: &str, to: i64| {
-        json!({"targetCluster": {"clusterNames": [cluster]}, "overriders": {"plaintext": [
-            {"path": "/spec/replicas", "operator": "replace", "value": to}]}})
-    };
-    let (copy, _) = run(&[policy(
-        "p",
-        json!({"overrideRules": [rule("m1", 7), rule("m2", 8)]}),
-    )]);
-    assert_eq!(copy["spec"]["replicas"], 7);
-    let (copy, _) = run(&[policy("legacy", rule("m1", 6))]);
-    assert_eq!(copy["spec"]["replicas"], 6);
+    let table = [
+        (json!({"clusterNames": ["m1"]}), true),
+        (json!({"clusterNames": ["m2"]}), false),
+        (json!({}), true),
+        (Value::Null, true),
+        (json!({"clusterNames": ["m1"], "exclude": ["m1"]}), false),
+        (json!({"exclude": ["m2"]}), true),
+        (
+            json!({"labelSelector": {"matchLabels": {"tier": "gold"}}}),
+            true,
+        ),
+        (
+            json!({"labelSelector": {"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]}}),
+            false,
+        ),
+        (
+            json!({"fieldSelector": {"matchExpressions": [{"key": "region", "operator": "In", "values": ["r1"]}]}}),
+            true,
+        ),
+        (
+            json!({"fieldSelector": {"matchExpressions": [{"key": "provider", "operator": "NotIn", "values": ["p1"]}]}}),
+            false,
+        ),
+        (
+            json!({"fieldSelector": {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["z2"]}]}}),
+            true,
+        ),
+        (
+            json!({"fieldSelector": {"matchExpressions": [{"key": "zone", "operator": "NotIn", "values": ["z2"]}]}}),
+            false,
+        ),
+        (
+            json!({"clusterNames": ["m1"], "labelSelector": {"matchLabels": {"tier": "tin"}}}),
+            false,
+        ),
+    ];
+    for (target, matches) in table {
+        let rule = json!({"targetCluster": target, "overriders": replicas(7)});
+        let expected = if matches { 7 } else { 1 };
+        for spec in [rule.clone(), json!({"overrideRules": [rule]})] {
+            let (copy, applied) = run(&[], &[("p", spec)]);
+            assert_eq!(applied.unwrap().len(), usize::from(matches), "{target}");
+            assert_eq!(copy["spec"]["replicas"], expected, "{target}");
+        }
+    }
+    let rule = |cluster: &str, to: i64| json!({"targetCluster": {"clusterNames": [cluster]}, "overriders": replicas(to)});
+    let rules = json!([rule("m1", 7), rule("m2", 8), rule("m1", 9)]);
+    let (copy, applied) = run(
+        &[],
+        &[(
+            "p",
+            json!({"overrideRules": rules, "overriders": replicas(3)}),
+        )],
+    );
+    assert_eq!(
+        applied.unwrap(),
+        ["n/p", "n/p"],
+        "once for each rule; the old form is not read"
+    );
+    assert_eq!(copy["spec"]["replicas"], 9);
 }
 
 #[test]
-fn overriders_change_what_they_name() {
-    let args = "/spec/template/spec/containers/0/args";
+fn images() {
+    let one = |path: Value, component: &str| json!({"imageOverrider": [{"predicate": path, "component": component, "operator": "replace", "value": "v"}]});
+    let side = "/spec/template/spec/containers/1/image";
+    let init = "/spec/template/spec/initContainers/0/image";
+    check(one(Value::Null, "Tag"), IMAGE, json!("nginx:v"));
+    check(one(Value::Null, "Tag"), side, json!("reg.io/side:v"));
+    check(one(Value::Null, "Tag"), init, json!("busybox:1"));
+    check(one(json!({"path": init}), "Tag"), init, json!("busybox:v"));
+    check(one(json!({"path": init}), "Tag"), IMAGE, json!("nginx:1"));
+    check(one(Value::Null, "Registry"), side, json!("v/side:2"));
+    check(one(Value::Null, "Repository"), side, json!("reg.io/v:2"));
+    let twice = json!({"imageOverrider": [
+        {"component": "Registry", "operator": "add", "value": "r.io"},
+        {"component": "Tag", "operator": "remove"}]});
+    check(twice, IMAGE, json!("r.io/nginx"));
+}
+
+#[test]
+fn kinds_with_containers_are_known_by_name() {
+    let rule = ruled(&json!({
+        "imageOverrider": [{"component": "Tag", "operator": "replace", "value": "v"}],
+        "commandOverrider": [{"containerName": "c", "operator": "add", "value": ["sh"]}]}));
+    let candidates = Candidates {
+        of_cluster: vec![],
+        local: vec![policy("p", "n", &rule)],
+    };
+    let containers = json!({"containers": [{"name": "c", "image": "a:1"}]});
+    let table = [
+        ("Pod", json!(containers), "/spec", true),
+        (
+            "Deployment",
+            json!({"template": {"spec": containers}}),
+            "/spec/template/spec",
+            true,
+        ),
+        (
+            "ReplicaSet",
+            json!({"template": {"spec": containers}}),
+            "/spec/template/spec",
+            true,
+        ),
+        (
+            "StatefulSet",
+            json!({"template": {"spec": containers}}),
+            "/spec/template/spec",
+            true,
+        ),
+        (
+            "DaemonSet",
+            json!({"template": {"spec": containers}}),
+            "/spec/template/spec",
+            true,
+        ),
+        (
+            "Job",
+            json!({"template": {"spec": containers}}),
+            "/spec/template/spec",
+            true,
+        ),
+        (
+            "CloneSet",
+            json!({"template": {"spec": containers}}),
+            "/spec/template/spec",
+            false,
+        ),
+        (
+            "CronJob",
+            json!({"jobTemplate": {"spec": {"template": {"spec": containers}}}}),
+            "/spec/jobTemplate/spec/template/spec",
+            false,
+        ),
+    ];
+    for (kind, spec, pods, changed) in table {
+        let mut copy = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "a", "namespace": "n"}, "spec": spec});
+        run_on(&mut copy, &candidates).unwrap();
+        let container = copy.pointer(&format!("{pods}/containers/0")).unwrap();
+        let expected = if changed {
+            json!({"name": "c", "image": "a:v", "command": ["sh"]})
+        } else {
+            json!({"name": "c", "image": "a:1"})
+        };
+        assert_eq!(container, &expected, "{kind}");
+    }
+}
+
+#[test]
+fn commands_and_arguments() {
+    let one = |name: &str, container: &str, operator: &str, value: Value| json!({name: [{"containerName": container, "operator": operator, "value": value}]});
+    let command = "/spec/template/spec/containers/0/command";
     check(
-        json!({"imageOverrider": [{"component": "Tag", "operator": "replace", "value": "2"}]}),
-        "/spec/template/spec/containers/0/image",
-        json!("nginx:2"),
-    );
-    check(
-        json!({"argsOverrider": [{"containerName": "c", "operator": "add", "value": ["-c"]}]}),
-        args,
+        one("argsOverrider", "c", "add", json!(["-c"])),
+        ARGS,
         json!(["-a", "-b", "-c"]),
     );
     check(
-        json!({"argsOverrider": [{"containerName": "c", "operator": "remove", "value": ["-a"]}]}),
-        args,
+        one("argsOverrider", "c", "remove", json!(["-a", "-x"])),
+        ARGS,
         json!(["-b"]),
     );
     check(
-        json!({"commandOverrider": [{"containerName": "c", "operator": "add", "value": ["sh"]}]}),
-        "/spec/template/spec/containers/0/command",
-        json!(["sh"]),
+        one("argsOverrider", "c", "remove", json!(["-a", "-b"])),
+        ARGS,
+        json!([]),
     );
     check(
-        json!({"labelsOverrider": [{"operator": "replace", "value": {"app": "y", "none": "z"}}]}),
-        "/metadata/labels",
-        json!({"app": "y"}),
+        one("commandOverrider", "c", "add", json!(["sh", "-c"])),
+        command,
+        json!(["sh", "-c"]),
     );
     check(
-        json!({"annotationsOverrider": [{"operator": "add", "value": {"a/b": "c"}}]}),
-        "/metadata/annotations",
-        json!({"a/b": "c"}),
+        one("commandOverrider", "c", "remove", json!(["sh"])),
+        command,
+        json!([]),
     );
-    check(
-        json!({"fieldOverrider": [{"fieldPath": "/data/j", "json": [
-            {"subPath": "/a", "operator": "replace", "value": 2}, {"subPath": "/b/-", "operator": "add", "value": 2}]}]}),
-        "/data/j",
-        json!(r#"{"a":2,"b":[1,2]}"#),
-    );
-    let yaml = json!({"fieldOverrider": [{"fieldPath": "/data/y", "yaml": [
-        {"subPath": "/b", "operator": "remove"}, {"subPath": "/a", "operator": "replace", "value": "x"}]}]});
-    check(yaml, "/data/y", json!("a: x\n"));
+    untouched(one("argsOverrider", "none", "add", json!(["-c"])));
+    untouched(one("argsOverrider", "c", "replace", json!(["-c"])));
 }
 
 #[test]
-fn what_cannot_be_applied_names_policy_and_rule() {
-    let refused = |overriders: Value| {
+fn labels_and_annotations() {
+    let one = |name: &str, operator: &str, value: Value| json!({name: [{"operator": operator, "value": value}]});
+    let (labels, annotations) = ("/metadata/labels", "/metadata/annotations");
+    check(
+        one("labelsOverrider", "add", json!({"a": "b", "app": "z"})),
+        labels,
+        json!({"a": "b", "app": "z"}),
+    );
+    check(
+        one(
+            "labelsOverrider",
+            "replace",
+            json!({"app": "y", "none": "z"}),
+        ),
+        labels,
+        json!({"app": "y"}),
+    );
+    check(
+        one("labelsOverrider", "remove", json!({"app": "", "none": ""})),
+        labels,
+        json!({}),
+    );
+    check(
+        one("annotationsOverrider", "add", json!({"a/b": "c"})),
+        annotations,
+        json!({"a/b": "c"}),
+    );
+    untouched(one("annotationsOverrider", "replace", json!({"a": "b"})));
+    untouched(one("annotationsOverrider", "remove", json!({"a": "b"})));
+    untouched(one("annotationsOverrider", "add", json!({})));
+}
+
+#[test]
+fn documents_inside_a_text() {
+    let one = |path: &str, form: &str, operations: Value| json!({"fieldOverrider": [{"fieldPath": path, form: operations}]});
+    check(
+        one(
+            "/data/j",
+            "json",
+            json!([
+            {"subPath": "/b/-", "operator": "add", "value": 2}, {"subPath": "/a", "operator": "add", "value": {"k": "<"}}]),
+        ),
+        "/data/j",
+        json!("{\"z\":1,\"b\":[1,2],\"a\":{\"k\":\"\\u003c\"}}"),
+    );
+    check(
+        one(
+            "/data/y",
+            "yaml",
+            json!([
+            {"subPath": "/b/0", "operator": "replace", "value": "yes"}, {"subPath": "/c", "operator": "add", "value": {"d": null}}]),
+        ),
+        "/data/y",
+        json!("a: 420\nb:\n- \"yes\"\nc:\n  d: null\n"),
+    );
+    check(
+        one(
+            "/data/y",
+            "yaml",
+            json!([{"subPath": "/b", "operator": "remove"}]),
+        ),
+        "/data/y",
+        json!("a: 420\n"),
+    );
+}
+
+#[test]
+fn plaintext_and_the_order_of_overriders() {
+    let one = |path: &str, operator: &str, value: Value| json!({"plaintext": [{"path": path, "operator": operator, "value": value}]});
+    check(
+        one("/metadata/annotations", "add", json!({"a": "b"})),
+        "/metadata/annotations/a",
+        json!("b"),
+    );
+    check(
+        one("/metadata/labels/app", "remove", Value::Null),
+        "/metadata/labels",
+        json!({}),
+    );
+    check(
+        one(
+            "/spec/template/spec/containers/-",
+            "add",
+            json!({"name": "e"}),
+        ),
+        "/spec/template/spec/containers/2/name",
+        json!("e"),
+    );
+    check(
+        one("/data/n", "replace", Value::Null),
+        "/data/n",
+        Value::Null,
+    );
+    // Image, command, args, labels, annotations, field, plaintext: the last wins.
+    let all = json!({
+        "plaintext": [{"path": IMAGE, "operator": "replace", "value": "last"},
+                      {"path": "/data/j", "operator": "replace", "value": "{}"}],
+        "fieldOverrider": [{"fieldPath": "/data/j", "json": [{"subPath": "/z", "operator": "remove"}]}],
+        "imageOverrider": [{"component": "Tag", "operator": "replace", "value": "first"}]});
+    check(all.clone(), IMAGE, json!("last"));
+    check(all, "/data/j", json!("{}"));
+}
+
+#[test]
+fn what_cannot_be_applied_says_where_and_why() {
+    let refused = |overriders: Value, expected: &str| {
         let rules = json!({"overrideRules": [{"overriders": {}}, {"overriders": overriders}]});
-        let (name, why) = run(&[policy("p", rules)]).1.unwrap_err();
-        assert_eq!(name, "n/p");
-        assert!(why.starts_with("rule 1: "), "{why}");
+        let why = run(&[], &[("p", rules)]).1.unwrap_err();
+        let start = "override policy(n/p) cannot be applied for cluster(m1): spec.overrideRules[1].overriders.";
+        assert_eq!(why.strip_prefix(start), Some(expected), "{why}");
     };
-    refused(json!({"plaintext": [{"path": "/none/x", "operator": "replace", "value": 1}]}));
-    refused(json!({"fieldOverrider": [{"fieldPath": "/data/x", "json": []}]}));
+    let plain = |path: &str, operator: &str| {
+        json!({"plaintext": [{"path": "/spec/replicas", "operator": "replace", "value": 2},
+        {"path": path, "operator": operator, "value": 1}]})
+    };
     refused(
-        json!({"fieldOverrider": [{"fieldPath": "/data/j", "json": [{"subPath": "/none", "operator": "remove"}]}]}),
+        plain("/none/x", "add"),
+        "plaintext[1]: \"/none/x\": there is nothing it could be added to",
     );
     refused(
-        json!({"imageOverrider": [{"predicate": {"path": "/spec/none"}, "component": "Tag", "operator": "remove"}]}),
+        plain("/spec/none", "replace"),
+        "plaintext[1]: \"/spec/none\": there is nothing at this path",
+    );
+    refused(
+        plain("/spec/none", "remove"),
+        "plaintext[1]: \"/spec/none\": there is nothing at this path",
+    );
+    refused(
+        plain("spec", "add"),
+        "plaintext[1]: \"spec\": a JSON pointer is empty or starts with \"/\"",
+    );
+    refused(
+        plain("/spec/template/spec/containers/7", "add"),
+        "plaintext[1]: \"/spec/template/spec/containers/7\": the list has no such index",
+    );
+    refused(
+        plain("/kind", "remove"),
+        "plaintext: \"/kind\": the manifest no longer says what it is",
+    );
+    let field = |path: &str, form: &str| json!({"fieldOverrider": [{"fieldPath": path, form: [{"subPath": "/none", "operator": "remove"}]}]});
+    refused(
+        field("/data/x", "json"),
+        "fieldOverrider[0]: \"/data/x\": there is nothing at this path",
+    );
+    refused(
+        field("/data/n", "json"),
+        "fieldOverrider[0]: \"/data/n\": what is there is no text",
+    );
+    refused(
+        field("/data/j", "json"),
+        "fieldOverrider[0].json[0]: \"/data/j\": \"/none\" in the text: there is nothing at this path",
+    );
+    refused(
+        field("/data/y", "yaml"),
+        "fieldOverrider[0].yaml[0]: \"/data/y\": \"/none\" in the text: there is nothing at this path",
+    );
+    let image = |path: &str| json!({"imageOverrider": [{"predicate": {"path": path}, "component": "Tag", "operator": "remove"}]});
+    refused(
+        image("/spec/none"),
+        "imageOverrider[0]: \"/spec/none\": there is nothing at this path",
+    );
+    refused(
+        image("/data/y"),
+        "imageOverrider[0]: \"/data/y\": failed to parse image value(b:\n- 1\na: 0644\n), error: invalid reference format",
+    );
+    let (_, legacy) = run(
+        &[("c", json!({"overriders": plain("/none/x", "add")}))],
+        &[],
+    );
+    let expected = "cluster override policy(c) cannot be applied for cluster(m1): spec.overriders.plaintext[1]: ";
+    assert!(legacy.unwrap_err().starts_with(expected));
+    let no_json = ruled(
+        &json!({"fieldOverrider": [{"fieldPath": "/data/y", "json": [{"subPath": "/a", "operator": "remove"}]}]}),
+    );
+    assert!(
+        run(&[], &[("p", no_json)])
+            .1
+            .unwrap_err()
+            .contains("\"/data/y\": the text is no JSON: ")
+    );
+}
+
+#[test]
+fn the_record_is_an_annotation_in_the_order_of_names() {
+    let add = |key: &str, value: &str| {
+        ruled(&json!({"labelsOverrider": [{"operator": "add", "value": {key: value}}]}))
+    };
+    let candidates = Candidates {
+        of_cluster: vec![],
+        local: vec![
+            policy("b", "n", &add("k", "<&>")),
+            policy("a", "n", &add("l", "v")),
+        ],
+    };
+    let mut copy = manifest();
+    let record = run_on(&mut copy, &candidates).unwrap();
+    assert_eq!(record.of_cluster(), None);
+    assert_eq!(
+        record.local().unwrap(),
+        "[{\"policyName\":\"a\",\"overriders\":{\"labelsOverrider\":[{\"operator\":\"add\",\"value\":{\"l\":\"v\"}}]}},{\"policyName\":\"b\",\"overriders\":{\"labelsOverrider\":[{\"operator\":\"add\",\"value\":{\"k\":\"\\u003c\\u0026\\u003e\"}}]}}]"
+    );
+    assert_eq!(Record::default().local(), None);
+    let none = Candidates {
+        of_cluster: vec![],
+        local: vec![],
+    };
+    assert!(none.is_empty());
+    assert_eq!(
+        none.apply(
+            &mut copy,
+            &DEPLOYMENT,
+            &ClusterFacts {
+                name: "m",
+                labels: &[],
+                provider: "",
+                region: "",
+                zones: &[]
+            }
+        )
+        .unwrap(),
+        Record::default()
     );
 }

@@ -3,13 +3,12 @@
 //! Enters: a binding's view and its Works. Leaves: an item per cluster and the
 //! FullyApplied condition. Pure.
 
-use std::collections::BTreeSet;
-
 use machinery::{Gvk, Object, object};
 use openapi::karmada::BindingSpec;
 use openapi::karmada::binding::{AggregatedItem, Condition, ObjectReference};
 use openapi::karmada::names::cluster_of_space;
 use openapi::karmada::work::{Identifier, ManifestStatus};
+use serde_json::Value;
 
 use crate::facts::Facts;
 
@@ -103,16 +102,22 @@ fn is(identifier: &Identifier, ordinal: i64, kind: &Gvk, template: &ObjectRefere
         && identifier.name == template.name
 }
 
-/// Everywhere a copy is meant to be: targets, and what is evicted but not purged
-/// at once.
-pub(crate) fn expected(spec: &BindingSpec) -> BTreeSet<&str> {
-    let targets = spec.targets().into_iter().map(|t| &*t.name);
-    let evicted = spec
-        .graceful_eviction_tasks
-        .iter()
-        .filter(|t| t.purge_mode != "Directly")
-        .map(|t| &*t.from_cluster);
-    targets.chain(evicted).collect()
+/// Whether two statuses say the same. Servers drop nulls, or write them for what is
+/// absent.
+pub(crate) fn says_the_same(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Object(a), Value::Object(b)) => {
+            let mut keys = a.keys().chain(b.keys());
+            keys.all(|key| {
+                let [a, b] = [a, b].map(|map| map.get(key).unwrap_or(&Value::Null));
+                says_the_same(a, b)
+            })
+        }
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| says_the_same(a, b))
+        }
+        (a, b) => a == b,
+    }
 }
 
 /// Whether a binding's status has been told before.
@@ -121,7 +126,7 @@ pub(crate) fn is_told(conditions: &[Condition]) -> bool {
 }
 
 fn is_fully_applied(spec: &BindingSpec, items: &[AggregatedItem]) -> bool {
-    let expected = expected(spec);
+    let expected = spec.existing_clusters();
     let applied = |i: &AggregatedItem| i.applied && expected.contains(&*i.cluster_name);
     !expected.is_empty() && expected.len() == items.len() && items.iter().all(applied)
 }
@@ -191,7 +196,7 @@ pub(crate) fn conditions(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     fn template() -> ObjectReference {
         ObjectReference {
@@ -247,6 +252,24 @@ mod tests {
             ]),
         );
         check(&[], json!([]));
+    }
+
+    #[test]
+    fn nulls_and_what_is_absent_are_the_same() {
+        for (a, b, same) in [
+            (json!({"a": 1, "n": null}), json!({"a": 1}), true),
+            (json!({"a": 1}), json!({"a": 1, "n": {"m": null}}), false),
+            (
+                json!({"o": {"l": [{"n": null}]}}),
+                json!({"o": {"l": [{}]}}),
+                true,
+            ),
+            (json!({"l": [1]}), json!({"l": [1, null]}), false),
+            (json!({"a": 1}), json!({"a": 2}), false),
+        ] {
+            assert_eq!(says_the_same(&a, &b), same, "{a} {b}");
+            assert_eq!(says_the_same(&b, &a), same, "{b} {a}");
+        }
     }
 
     #[test]

@@ -22,7 +22,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use super::aggregate::{aggregate, conditions, expected, is_settling, is_told};
+use super::aggregate::{aggregate, conditions, is_settling, is_told, says_the_same};
 use crate::deps::{BINDINGS, CLUSTER_BINDINGS, Deps, WORKS};
 use crate::mapper::Mapper;
 use crate::written::{Turn, Written};
@@ -164,7 +164,8 @@ fn is_due(old: Option<&Object>, new: &Object) -> bool {
     };
     let version = |b: &Binding| b.spec.resource.resource_version.clone();
     version(&before) != version(&now)
-        || is_told(&now.status.conditions) && expected(&before.spec) != expected(&now.spec)
+        || is_told(&now.status.conditions)
+            && before.spec.existing_clusters() != now.spec.existing_clusters()
 }
 
 impl Shell {
@@ -385,7 +386,7 @@ impl Shell {
             }
         };
         let old = read(&template)?.status.unwrap_or_else(|| json!({}));
-        if old == status {
+        if says_the_same(&old, &status) {
             return Ok(Action::Done);
         }
         let first = old == json!({});

@@ -1,0 +1,78 @@
+//! Which works of a binding have to go, and whether others wait for that.
+//!
+//! Enters: a binding's spec, its works. Leaves: the orphans, a verdict. Pure. Source:
+//! Karmada's `pkg/util/helper/binding.go`.
+
+use machinery::Object;
+use openapi::karmada::BindingSpec;
+use openapi::karmada::names::cluster_of_space;
+
+#[derive(Debug, Default)]
+pub(super) struct Cleanup<'a> {
+    /// Works in clusters where no copy is meant to be.
+    pub(super) orphans: Vec<&'a Object>,
+    /// A copy that is to be gone before new ones are made is still there.
+    pub(super) waits: bool,
+}
+
+/// A work that is in no cluster's namespace is nobody's to judge.
+pub(super) fn cleanup<'a>(spec: &BindingSpec, works: &'a [Object]) -> Cleanup<'a> {
+    let (existing, purged) = (spec.existing_clusters(), spec.purged_clusters());
+    let mut found = Cleanup::default();
+    for work in works {
+        let Some(cluster) = cluster_of_space(work.namespace()) else {
+            continue;
+        };
+        found.waits |= purged.contains(cluster);
+        if !existing.contains(cluster) {
+            found.orphans.push(work);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    /// The clusters whose works go, and whether new ones wait.
+    fn check(spec: Value, orphans: &[&str], waits: bool) {
+        let work = |namespace: &str| {
+            let metadata = json!({"name": "w", "namespace": namespace});
+            Object::from_value(&json!({"metadata": metadata})).unwrap()
+        };
+        let works = ["karmada-es-a", "karmada-es-b", "default"].map(work);
+        let parsed: BindingSpec = serde_json::from_value(spec.clone()).unwrap();
+        let found = cleanup(&parsed, &works);
+        let gone: Vec<_> = found.orphans.iter().map(|w| w.namespace()).collect();
+        assert_eq!((gone.as_slice(), found.waits), (orphans, waits), "{spec}");
+    }
+
+    #[test]
+    fn purge_modes_and_targets() {
+        let (a, b) = ("karmada-es-a", "karmada-es-b");
+        let evicted = |mode: &str, clusters: Value| json!({"clusters": clusters, "gracefulEvictionTasks": [{"fromCluster": "a", "purgeMode": mode}]});
+        let on = |clusters: &[&str]| {
+            clusters
+                .iter()
+                .map(|c| json!({"name": c}))
+                .collect::<Value>()
+        };
+        check(json!({}), &[a, b], false);
+        check(json!({"clusters": on(&["a", "b", "c"])}), &[], false);
+        check(json!({"clusters": on(&["b"])}), &[a], false);
+        check(
+            json!({"clusters": on(&["a"]), "requiredBy": [{"name": "r", "clusters": on(&["b"])}]}),
+            &[],
+            false,
+        );
+        check(evicted("Gracefully", on(&["b"])), &[], false);
+        check(evicted("Never", on(&["b"])), &[], false);
+        check(evicted("Directly", on(&["b"])), &[a], true);
+        // Placed there again: not an orphan, and others wait all the same.
+        check(evicted("Directly", on(&["a", "b"])), &[], true);
+        let elsewhere = json!({"clusters": on(&["a", "b"]), "gracefulEvictionTasks": [{"fromCluster": "c", "purgeMode": "Directly"}]});
+        check(elsewhere, &[], false);
+    }
+}

@@ -1,0 +1,270 @@
+//! Changing a JSON document that is the text of a field, and nothing else of it.
+//!
+//! Enters: a text, operations. Leaves: the text after them: members keep their
+//! order, numbers and strings their spelling; white space between them goes, and
+//! what HTML would take for its own is escaped. Pure. That is how the texts come out
+//! of Karmada, by way of `evanphx/json-patch`.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::patch::{Missing, tokens};
+
+/// A document, opened only as far as operations look into it.
+pub(super) enum Document {
+    Object(Vec<(String, Document)>),
+    Array(Vec<Document>),
+    Closed(String),
+}
+
+impl Document {
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let whole: Box<RawValue> = serde_json::from_str(text).map_err(|e| e.to_string())?;
+        Ok(Self::closed(&whole))
+    }
+
+    fn closed(raw: &RawValue) -> Self {
+        Self::Closed(raw.get().to_owned())
+    }
+
+    /// Applies one operation (`add`, `remove`, `replace`).
+    pub(super) fn apply(
+        &mut self,
+        operator: &str,
+        path: &str,
+        value: &Value,
+    ) -> Result<(), Missing> {
+        let new = || Self::Closed(value.to_string());
+        let tokens = tokens(path).ok_or(Missing::Pointer)?;
+        let Some((last, parents)) = tokens.split_last() else {
+            return match operator {
+                "remove" => Err(Missing::Target),
+                _ => {
+                    *self = new();
+                    Ok(())
+                }
+            };
+        };
+        let mut at = self;
+        for token in parents {
+            at = at.child(token).ok_or(Missing::Parent)?;
+        }
+        match operator {
+            "add" => at.add(last, new()),
+            "remove" => at.remove(last),
+            _ => {
+                *at.child(last).ok_or(Missing::Target)? = new();
+                Ok(())
+            }
+        }
+    }
+
+    /// Reads one level of what has not been looked into yet.
+    fn open(&mut self) {
+        let Self::Closed(text) = self else { return };
+        let opened = match text.trim_start().as_bytes().first() {
+            Some(b'{') => serde_json::from_str(text)
+                .ok()
+                .map(|Entries(all)| Self::Object(all)),
+            Some(b'[') => serde_json::from_str::<Vec<Box<RawValue>>>(text)
+                .ok()
+                .map(|items| Self::Array(items.iter().map(|raw| Self::closed(raw)).collect())),
+            _ => None,
+        };
+        if let Some(opened) = opened {
+            *self = opened;
+        }
+    }
+
+    fn child(&mut self, token: &str) -> Option<&mut Self> {
+        self.open();
+        match self {
+            Self::Object(entries) => entries.iter_mut().find(|(k, _)| k == token).map(|(_, v)| v),
+            Self::Array(items) => items.get_mut(token.parse::<usize>().ok()?),
+            Self::Closed(_) => None,
+        }
+    }
+
+    fn add(&mut self, token: &str, value: Self) -> Result<(), Missing> {
+        self.open();
+        match self {
+            Self::Object(entries) => match entries.iter_mut().find(|(k, _)| k == token) {
+                Some((_, old)) => *old = value,
+                None => entries.push((token.to_owned(), value)),
+            },
+            Self::Array(items) => {
+                let at = match token {
+                    "-" => Some(items.len()),
+                    _ => token.parse().ok().filter(|at| *at <= items.len()),
+                };
+                items.insert(at.ok_or(Missing::Index)?, value);
+            }
+            Self::Closed(_) => return Err(Missing::Parent),
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, token: &str) -> Result<(), Missing> {
+        self.open();
+        match self {
+            Self::Object(entries) => {
+                let at = entries.iter().position(|(k, _)| k == token);
+                entries.remove(at.ok_or(Missing::Target)?);
+            }
+            Self::Array(items) => {
+                let at = token.parse().ok().filter(|at| *at < items.len());
+                items.remove(at.ok_or(Missing::Target)?);
+            }
+            Self::Closed(_) => return Err(Missing::Target),
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Document {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed(text) => f.write_str(&compact(text)),
+            Self::Object(entries) => {
+                f.write_str("{")?;
+                for (at, (key, value)) in entries.iter().enumerate() {
+                    let key = compact(&Value::from(key.as_str()).to_string());
+                    write!(f, "{}{key}:{value}", if at > 0 { "," } else { "" })?;
+                }
+                f.write_str("}")
+            }
+            Self::Array(items) => {
+                f.write_str("[")?;
+                for (at, value) in items.iter().enumerate() {
+                    write!(f, "{}{value}", if at > 0 { "," } else { "" })?;
+                }
+                f.write_str("]")
+            }
+        }
+    }
+}
+
+/// A JSON text without white space between its parts, and escaped for HTML.
+fn compact(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let (mut quoted, mut escaped) = (false, false);
+    for c in text.chars() {
+        if !quoted && c.is_ascii_whitespace() {
+            continue;
+        }
+        if c == '"' && !escaped {
+            quoted = !quoted;
+        }
+        escaped = c == '\\' && !escaped;
+        match c {
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
+                out.push_str(&format!("\\u{:04x}", u32::from(c)));
+            }
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// The members of an object in their order.
+struct Entries(Vec<(String, Document)>);
+
+impl<'de> Deserialize<'de> for Entries {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_map(EntriesVisitor)
+    }
+}
+
+struct EntriesVisitor;
+
+impl<'de> Visitor<'de> for EntriesVisitor {
+    type Value = Entries;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries, A::Error> {
+        let mut entries: Vec<(String, Document)> = Vec::new();
+        while let Some((key, value)) = map.next_entry::<String, Box<RawValue>>()? {
+            let value = Document::closed(&value);
+            match entries.iter_mut().find(|(k, _)| *k == key) {
+                Some((_, old)) => *old = value,
+                None => entries.push((key, value)),
+            }
+        }
+        Ok(Entries(entries))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn check(text: &str, operations: &[(&str, &str, Value)], expected: &str) {
+        let mut document = Document::parse(text).unwrap();
+        for (operator, path, value) in operations {
+            document.apply(operator, path, value).unwrap();
+        }
+        assert_eq!(document.to_string(), expected, "{text} {operations:?}");
+    }
+
+    fn refused(text: &str, operator: &str, path: &str, expected: Missing) {
+        let found = Document::parse(text)
+            .unwrap()
+            .apply(operator, path, &json!(1));
+        assert_eq!(found, Err(expected), "{text} {operator} {path}");
+    }
+
+    #[test]
+    fn order_and_spelling_stay() {
+        let text = "{ \"z\": 1.0, \"a\": { \"y\" : \"\\u00e4 <b>\", \"b\": [ 1e3, 2 ] } }";
+        check(
+            text,
+            &[
+                ("replace", "/a/b/1", json!(3)),
+                ("add", "/m", json!({"k": null})),
+            ],
+            "{\"z\":1.0,\"a\":{\"y\":\"\\u00e4 \\u003cb\\u003e\",\"b\":[1e3,3]},\"m\":{\"k\":null}}",
+        );
+        check(text, &[("remove", "/a", json!(null))], "{\"z\":1.0}");
+        check(
+            "{\"a\": \" \\\" \"}",
+            &[("add", "/a~1b", json!(1))],
+            "{\"a\":\" \\\" \",\"a/b\":1}",
+        );
+        check("{}", &[("add", "", json!([1]))], "[1]");
+    }
+
+    #[test]
+    fn lists_are_changed_by_index() {
+        check(
+            "[1,2]",
+            &[("add", "/-", json!(3)), ("add", "/0", json!(0))],
+            "[0,1,2,3]",
+        );
+        check(
+            "[1,2]",
+            &[("remove", "/0", json!(null)), ("replace", "/0", json!("x"))],
+            "[\"x\"]",
+        );
+        check("[1,2]", &[("add", "/2", json!(3))], "[1,2,3]");
+    }
+
+    #[test]
+    fn what_is_not_there_is_told() {
+        refused("{\"a\":1}", "remove", "/b", Missing::Target);
+        refused("{\"a\":1}", "replace", "/b", Missing::Target);
+        refused("{\"a\":1}", "add", "/b/c", Missing::Parent);
+        refused("{\"a\":1}", "add", "/a/c", Missing::Parent);
+        refused("[1]", "add", "/2", Missing::Index);
+        refused("[1]", "replace", "/1", Missing::Target);
+        refused("{}", "remove", "", Missing::Target);
+        refused("{}", "add", "a", Missing::Pointer);
+        assert!(Document::parse("{").is_err());
+    }
+}

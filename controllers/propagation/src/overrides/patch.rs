@@ -1,0 +1,142 @@
+//! One operation of a JSON patch on a tree, and what may be in its way.
+//!
+//! Enters: a tree, an operator, a pointer, a value. Leaves: the changed tree, or what
+//! is missing. Pure. RFC 6901 and 6902.
+
+use serde_json::Value;
+
+/// Why an operation cannot be applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Missing {
+    #[error("a JSON pointer is empty or starts with \"/\"")]
+    Pointer,
+    #[error("there is nothing it could be added to")]
+    Parent,
+    #[error("there is nothing at this path")]
+    Target,
+    #[error("the list has no such index")]
+    Index,
+}
+
+/// The parts of a pointer, unescaped.
+pub(super) fn tokens(pointer: &str) -> Option<Vec<String>> {
+    if pointer.is_empty() {
+        return Some(Vec::new());
+    }
+    let parts = pointer.strip_prefix('/')?.split('/');
+    Some(
+        parts
+            .map(|p| p.replace("~1", "/").replace("~0", "~"))
+            .collect(),
+    )
+}
+
+/// Applies one operation (`add`, `remove`, `replace`).
+pub(super) fn apply(
+    tree: &mut Value,
+    operator: &str,
+    path: &str,
+    value: &Value,
+) -> Result<(), Missing> {
+    let tokens = tokens(path).ok_or(Missing::Pointer)?;
+    let Some((last, parents)) = tokens.split_last() else {
+        return match operator {
+            "remove" => Err(Missing::Target),
+            _ => {
+                *tree = value.clone();
+                Ok(())
+            }
+        };
+    };
+    let mut at = tree;
+    for token in parents {
+        at = child(at, token).ok_or(Missing::Parent)?;
+    }
+    match (operator, at) {
+        ("add", Value::Object(entries)) => {
+            entries.insert(last.clone(), value.clone());
+        }
+        ("add", Value::Array(items)) => {
+            let at = match last.as_str() {
+                "-" => Some(items.len()),
+                index => index.parse().ok().filter(|at| *at <= items.len()),
+            };
+            items.insert(at.ok_or(Missing::Index)?, value.clone());
+        }
+        ("add", _) => return Err(Missing::Parent),
+        ("remove", Value::Object(entries)) => {
+            entries.remove(last).ok_or(Missing::Target)?;
+        }
+        ("remove", Value::Array(items)) => {
+            let at = last.parse().ok().filter(|at| *at < items.len());
+            items.remove(at.ok_or(Missing::Target)?);
+        }
+        (_, at) => *child(at, last).ok_or(Missing::Target)? = value.clone(),
+    }
+    Ok(())
+}
+
+fn child<'a>(at: &'a mut Value, token: &str) -> Option<&'a mut Value> {
+    match at {
+        Value::Object(entries) => entries.get_mut(token),
+        Value::Array(items) => items.get_mut(token.parse::<usize>().ok()?),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn check(operator: &str, path: &str, expected: Result<Value, Missing>) {
+        let mut tree = json!({"a": {"x/y": 1, "t~": 2}, "l": [1, 2], "s": "t"});
+        let found = apply(&mut tree, operator, path, &json!("new")).map(|()| tree);
+        let whole = |part: Value| {
+            let mut all = json!({"a": {"x/y": 1, "t~": 2}, "l": [1, 2], "s": "t"});
+            for (key, value) in part.as_object().into_iter().flatten() {
+                all[key] = value.clone();
+            }
+            all
+        };
+        assert_eq!(found, expected.map(whole), "{operator} {path}");
+    }
+
+    #[test]
+    fn operations() {
+        check(
+            "add",
+            "/a/n",
+            Ok(json!({"a": {"x/y": 1, "t~": 2, "n": "new"}})),
+        );
+        check("add", "/a/x~1y", Ok(json!({"a": {"x/y": "new", "t~": 2}})));
+        check(
+            "replace",
+            "/a/t~0",
+            Ok(json!({"a": {"x/y": 1, "t~": "new"}})),
+        );
+        check("remove", "/a/x~1y", Ok(json!({"a": {"t~": 2}})));
+        check("add", "/l/-", Ok(json!({"l": [1, 2, "new"]})));
+        check("add", "/l/1", Ok(json!({"l": [1, "new", 2]})));
+        check("remove", "/l/0", Ok(json!({"l": [2]})));
+        check("replace", "/l/1", Ok(json!({"l": [1, "new"]})));
+    }
+
+    #[test]
+    fn what_is_not_there_is_told() {
+        check("add", "a", Err(Missing::Pointer));
+        check("add", "/b/c", Err(Missing::Parent));
+        check("add", "/s/c", Err(Missing::Parent));
+        check("add", "/l/3", Err(Missing::Index));
+        check("add", "/l/x", Err(Missing::Index));
+        check("remove", "/a/none", Err(Missing::Target));
+        check("remove", "/l/2", Err(Missing::Target));
+        check("remove", "/s/x", Err(Missing::Target));
+        check("replace", "/a/none", Err(Missing::Target));
+        check("replace", "/l/2", Err(Missing::Target));
+        check("remove", "", Err(Missing::Target));
+        let mut tree = json!({});
+        apply(&mut tree, "replace", "", &json!([1])).unwrap();
+        assert_eq!(tree, json!([1]));
+    }
+}
