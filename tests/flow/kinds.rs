@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use crate::fleet::{Fleet, condition};
 use crate::objects::{
-    BINDINGS, DAEMON_SETS, JOBS, POLICIES, SERVICES, STATEFUL_SETS, config_map, divided, gvr, pods,
-    policy,
+    BINDINGS, CLUSTER_BINDINGS, DAEMON_SETS, JOBS, PODS, POLICIES, SERVICES, STATEFUL_SETS,
+    VOLUMES, cluster_wide, config_map, divided, gvr, pods, policy,
 };
 
 /// One of each, and a field that must arrive.
@@ -133,4 +133,164 @@ async fn completions_of_a_job_are_divided_and_it_completes() {
                 && j["status"]["completionTime"].is_string()
         })
         .await;
+}
+
+/// Kinds whose status in the members is written by hand here; what the template shows
+/// of it, and the health of the first.
+fn reporting(ns: &str) -> Vec<(Value, [Value; 2], Value, &'static str)> {
+    let meta = json!({"name": "x", "namespace": ns});
+    let resources = json!({"requests": {"storage": "1Gi"}});
+    let mut template = pods("x");
+    template["spec"]["restartPolicy"] = json!("Never");
+    let budget = |healthy: i64| json!({"disruptionsAllowed": 1, "currentHealthy": healthy, "desiredHealthy": 2, "expectedPods": 3});
+    vec![
+        (
+            json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": meta, "spec": {"accessModes": ["ReadWriteOnce"], "resources": resources}}),
+            [json!({"phase": "Bound"}), json!({"phase": "Pending"})],
+            json!({"phase": "Pending"}),
+            "Healthy",
+        ),
+        (
+            json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": meta, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "none"}}}}),
+            [budget(1), budget(3)],
+            json!({"disruptionsAllowed": 2, "currentHealthy": 4, "desiredHealthy": 4, "expectedPods": 6}),
+            "Unhealthy",
+        ),
+        (
+            json!({"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": meta,
+                "spec": {"maxReplicas": 3, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "none"}}}),
+            [
+                json!({"currentReplicas": 1, "desiredReplicas": 2}),
+                json!({"currentReplicas": 2, "desiredReplicas": 2}),
+            ],
+            json!({"currentReplicas": 3, "desiredReplicas": 4}),
+            "Healthy",
+        ),
+        (
+            json!({"apiVersion": "batch/v1", "kind": "CronJob", "metadata": meta, "spec": {"schedule": "0 0 1 1 *", "suspend": true,
+                "jobTemplate": {"spec": {"template": template}}}}),
+            [
+                json!({"lastScheduleTime": "2026-01-01T00:00:00Z"}),
+                json!({"lastScheduleTime": "2026-01-02T00:00:00Z"}),
+            ],
+            json!({"lastScheduleTime": "2026-01-02T00:00:00Z"}),
+            "Healthy",
+        ),
+        (
+            json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "flow-kinds-volume"},
+                "spec": {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/x"}, "storageClassName": "none"}}),
+            [json!({"phase": "Available"}), json!({"phase": "Bound"})],
+            json!({"phase": "Available"}),
+            "Healthy",
+        ),
+    ]
+}
+
+#[tokio::test]
+async fn statuses_of_many_kinds_come_home() {
+    let ns = "kinds-status";
+    let fleet = Fleet::shared(ns).await;
+    let control = &fleet.control;
+    let clusters = ["member1", "member2"];
+    let mut totals = Vec::new();
+    for (object, statuses, shown, health) in reporting(ns) {
+        let kind = object["kind"].as_str().unwrap().to_lowercase();
+        let namespace = object["metadata"]["namespace"].as_str().unwrap_or("");
+        let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+        let mut spread = policy(ns, &kind, &object, &clusters);
+        let mut bindings = &BINDINGS;
+        if namespace.is_empty() {
+            spread = cluster_wide(policy("", &name, &object, &clusters));
+            bindings = &CLUSTER_BINDINGS;
+        }
+        control.create(spread).await;
+        control.create(object.clone()).await;
+        for (cluster, status) in clusters.iter().zip(statuses) {
+            let member = fleet.member(cluster);
+            member.until_there(gvr(&object), namespace, &name).await;
+            member.report(&object, status).await;
+        }
+        control
+            .until(
+                bindings,
+                namespace,
+                &format!("{name}-{kind}"),
+                "reported",
+                |b| {
+                    let all = b["status"]["aggregatedStatus"].as_array();
+                    all.is_some_and(|all| {
+                        all.len() == 2 && all.iter().all(|i| i["status"].is_object())
+                    }) && b["status"]["aggregatedStatus"][0]["health"] == health
+                },
+            )
+            .await;
+        let total = control
+            .until(gvr(&object), namespace, &name, "summed up", |o| {
+                o["status"] == shown
+            })
+            .await;
+        totals.push(total);
+    }
+    // They stay as they are.
+    let last = config_map(ns, "last", "v");
+    control
+        .create(policy(ns, "last", &last, &["member1"]))
+        .await;
+    control.create(last).await;
+    control
+        .until(&BINDINGS, ns, "last-configmap", "reported", |b| {
+            b["status"]["aggregatedStatus"][0]["health"] == "Healthy"
+        })
+        .await;
+    for total in totals {
+        let text = |field: &str| total["metadata"][field].as_str().unwrap_or_default();
+        let later = control.get(gvr(&total), text("namespace"), text("name"));
+        assert_eq!(later.await.unwrap(), total);
+    }
+    control.delete(&VOLUMES, "", "flow-kinds-volume").await;
+}
+
+#[tokio::test]
+async fn a_pod_runs_and_what_its_member_adds_to_it_stays() {
+    let ns = "kinds-pod";
+    let fleet = Fleet::shared(ns).await;
+    let control = &fleet.control;
+    let one = fleet.member("member1");
+    let mut pod =
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": ns}});
+    pod["spec"] = pods("p")["spec"].clone();
+    control
+        .create(policy(ns, "p", &pod, &["member1", "member2"]))
+        .await;
+    control.create(pod).await;
+    let running = one
+        .until(&PODS, ns, "p", "running", |p| {
+            p["status"]["phase"] == "Running"
+        })
+        .await;
+    let node = running["spec"]["nodeName"].as_str().unwrap();
+    control
+        .until(&PODS, ns, "p", "running in both", |p| {
+            p["status"]["phase"] == "Running"
+                && p["status"]["containerStatuses"]
+                    .as_array()
+                    .is_some_and(|c| c.len() == 2)
+        })
+        .await;
+    control
+        .until(&BINDINGS, ns, "p-pod", "healthy", |b| {
+            let all = b["status"]["aggregatedStatus"].as_array();
+            all.is_some_and(|all| all.len() == 2 && all.iter().all(|i| i["health"] == "Healthy"))
+        })
+        .await;
+    control
+        .merge(&PODS, ns, "p", json!({"metadata": {"labels": {"a": "b"}}}))
+        .await;
+    let labelled = one
+        .until(&PODS, ns, "p", "labelled", |p| {
+            p["metadata"]["labels"]["a"] == "b"
+        })
+        .await;
+    assert_eq!(labelled["spec"]["nodeName"], node);
+    assert_eq!(labelled["metadata"]["uid"], running["metadata"]["uid"]);
 }

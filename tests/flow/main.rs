@@ -23,6 +23,12 @@ mod preemption;
 /// Configuration that follows what refers to it.
 mod dependents;
 
+/// Copies that differ from cluster to cluster.
+mod overrides;
+
+/// Works that are held, evicted, kept and let go.
+mod works;
+
 /// Members whose objects are edited, taken or to be left alone.
 mod drift;
 

@@ -35,6 +35,11 @@ resources! {
     CLUSTER_ROLES "rbac.authorization.k8s.io" "v1" "clusterroles" "ClusterRole";
     PODS "" "v1" "pods" "Pod";
     EVENTS "" "v1" "events" "Event";
+    CLAIMS "" "v1" "persistentvolumeclaims" "PersistentVolumeClaim";
+    VOLUMES "" "v1" "persistentvolumes" "PersistentVolume";
+    CRON_JOBS "batch" "v1" "cronjobs" "CronJob";
+    BUDGETS "policy" "v1" "poddisruptionbudgets" "PodDisruptionBudget";
+    AUTOSCALERS "autoscaling" "v2" "horizontalpodautoscalers" "HorizontalPodAutoscaler";
     DEFINITIONS "apiextensions.k8s.io" "v1" "customresourcedefinitions" "CustomResourceDefinition";
     API_SERVICES "apiregistration.k8s.io" "v1" "apiservices" "APIService";
     WIDGETS "example.org" "v1" "widgets" "Widget";
@@ -42,6 +47,7 @@ resources! {
     POLICIES "policy.karmada.io" "v1alpha1" "propagationpolicies" "PropagationPolicy";
     CLUSTER_POLICIES "policy.karmada.io" "v1alpha1" "clusterpropagationpolicies" "ClusterPropagationPolicy";
     OVERRIDES "policy.karmada.io" "v1alpha1" "overridepolicies" "OverridePolicy";
+    CLUSTER_OVERRIDES "policy.karmada.io" "v1alpha1" "clusteroverridepolicies" "ClusterOverridePolicy";
     BINDINGS "work.karmada.io" "v1alpha2" "resourcebindings" "ResourceBinding";
     CLUSTER_BINDINGS "work.karmada.io" "v1alpha2" "clusterresourcebindings" "ClusterResourceBinding";
     WORKS "work.karmada.io" "v1alpha1" "works" "Work";
@@ -113,6 +119,15 @@ pub fn divided(namespace: &str, name: &str, object: &Value, weights: &[(&str, i6
     policy
 }
 
+/// A policy that makes one object's copies differ.
+pub fn overriding(namespace: &str, name: &str, object: &Value, rules: &Value) -> Value {
+    json!({
+        "apiVersion": "policy.karmada.io/v1alpha1", "kind": "OverridePolicy",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"resourceSelectors": [selector(object)], "overrideRules": rules},
+    })
+}
+
 /// What selects one object by its name.
 pub fn selector(object: &Value) -> Value {
     json!({"apiVersion": object["apiVersion"], "kind": object["kind"], "name": object["metadata"]["name"]})
@@ -120,7 +135,8 @@ pub fn selector(object: &Value) -> Value {
 
 /// The same spec for all namespaces.
 pub fn cluster_wide(mut policy: Value) -> Value {
-    policy["kind"] = json!("ClusterPropagationPolicy");
+    let kind = policy["kind"].as_str().unwrap_or_default();
+    policy["kind"] = format!("Cluster{kind}").into();
     policy["metadata"] = json!({"name": policy["metadata"]["name"]});
     policy
 }

@@ -78,6 +78,16 @@ impl Server {
         done.value().unwrap()
     }
 
+    /// What a controller would report of an object that is there.
+    pub async fn report(&self, object: &Value, status: Value) {
+        let text = |field: &str| object["metadata"][field].as_str().unwrap_or("");
+        let (namespace, name) = (text("namespace"), text("name"));
+        let at = At::one(gvr(object), namespace, name).sub("status");
+        let patch = Patch::Merge(json!({ "status": status }));
+        let done = self.api.patch(at, patch, &WriteOptions::default()).await;
+        done.unwrap_or_else(|why| panic!("{} {namespace}/{name}: {why}", self.name));
+    }
+
     pub async fn delete(&self, resource: &Gvr, namespace: &str, name: &str) {
         let at = At::one(resource, namespace, name);
         let gone = self.api.delete(at, &DeleteOptions::default()).await;

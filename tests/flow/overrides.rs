@@ -1,0 +1,351 @@
+//! Copies that differ from cluster to cluster.
+
+use serde_json::{Value, json};
+
+use crate::fleet::{Fleet, Server, condition};
+use crate::objects::{
+    BINDINGS, CLUSTER_OVERRIDES, CONFIG_MAPS, DEPLOYMENTS, EVENTS, OVERRIDES, WORKS, cluster_wide,
+    config_map, deployment, overriding, policy, works_of,
+};
+
+const APPLIED: &str = "policy.karmada.io/applied-overrides";
+const APPLIED_OF_CLUSTER: &str = "policy.karmada.io/applied-cluster-overrides";
+
+/// The messages of events about an object, by their reason.
+async fn told(control: &Server, ns: &str, about: &str, reason: &str) -> Vec<String> {
+    let events = control.list(&EVENTS, ns).await;
+    let fits = |e: &&Value| e["involvedObject"]["name"] == about && e["reason"] == reason;
+    let message = |e: &Value| e["message"].as_str().unwrap_or_default().to_owned();
+    events.iter().filter(fits).map(message).collect()
+}
+
+async fn work(control: &Server, cluster: &str, kind: &str, name: &str, ns: &str) -> Value {
+    let name = openapi::karmada::names::work(kind, name, ns);
+    control.until_there(&WORKS, &works_of(cluster), &name).await
+}
+
+#[tokio::test]
+async fn every_overrider_of_both_sorts_of_policies() {
+    let ns = "overriders";
+    let fleet = Fleet::shared(ns).await;
+    let control = &fleet.control;
+    let mut template = deployment(ns, "web", 1);
+    let container =
+        json!({"name": "c", "image": "nginx:1.27", "command": ["run"], "args": ["-a", "-b"]});
+    template["spec"]["template"]["spec"]["containers"] = json!([container]);
+    template["metadata"]["labels"] = json!({"app": "web", "tier": "front"});
+    let everything = json!({
+        "imageOverrider": [{"component": "Registry", "operator": "add", "value": "reg.example.org"}],
+        "commandOverrider": [{"containerName": "c", "operator": "add", "value": ["fast"]}],
+        "argsOverrider": [{"containerName": "c", "operator": "remove", "value": ["-a"]}],
+        "labelsOverrider": [{"operator": "replace", "value": {"tier": "edge"}}],
+        "annotationsOverrider": [{"operator": "add", "value": {"example.org/a": "b"}}],
+        "plaintext": [{"path": "/spec/minReadySeconds", "operator": "add", "value": 3}],
+    });
+    let only = |cluster: &str, overriders: &Value| json!([{"targetCluster": {"clusterNames": [cluster]}, "overriders": overriders}]);
+    control
+        .create(overriding(
+            ns,
+            "web",
+            &template,
+            &only("member1", &everything),
+        ))
+        .await;
+    // The cluster's policy comes first: the namespace's has the last word.
+    let tag = json!({
+        "imageOverrider": [{"component": "Tag", "operator": "replace", "value": "1.28"}],
+        "labelsOverrider": [{"operator": "add", "value": {"tier": "wide", "from": "cluster"}}],
+    });
+    let wide = overriding(
+        "",
+        "overriders-web",
+        &template,
+        &json!([{"overriders": tag}]),
+    );
+    control.create(cluster_wide(wide)).await;
+    control
+        .create(policy(ns, "web", &template, &["member1", "member2"]))
+        .await;
+    control.create(template).await;
+
+    let changed = fleet
+        .member("member1")
+        .until(&DEPLOYMENTS, ns, "web", "overridden", |d| {
+            d["spec"]["minReadySeconds"] == 3
+        })
+        .await;
+    let pod = &changed["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!(pod["image"], "reg.example.org/nginx:1.28");
+    assert_eq!(
+        (&pod["command"], &pod["args"]),
+        (&json!(["run", "fast"]), &json!(["-b"]))
+    );
+    let label = |d: &Value, key: &str| d["metadata"]["labels"][key].clone();
+    assert_eq!(
+        (label(&changed, "tier"), label(&changed, "from")),
+        (json!("edge"), json!("cluster"))
+    );
+    assert_eq!(changed["metadata"]["annotations"]["example.org/a"], "b");
+    let other = fleet
+        .member("member2")
+        .until_there(&DEPLOYMENTS, ns, "web")
+        .await;
+    assert_eq!(
+        other["spec"]["template"]["spec"]["containers"][0]["image"],
+        "nginx:1.28"
+    );
+    assert_eq!(label(&other, "tier"), "wide");
+    assert_eq!(
+        other["spec"]["template"]["spec"]["containers"][0]["args"],
+        json!(["-a", "-b"])
+    );
+
+    let recorded = |work: &Value, key: &str| {
+        let text = work["metadata"]["annotations"][key].as_str();
+        text.map(|t| serde_json::from_str::<Value>(t).unwrap())
+    };
+    let first = work(control, "member1", "Deployment", "web", ns).await;
+    assert_eq!(
+        recorded(&first, APPLIED),
+        Some(json!([{"policyName": "web", "overriders": everything}]))
+    );
+    let of_cluster = Some(json!([{"policyName": "overriders-web", "overriders": tag}]));
+    assert_eq!(recorded(&first, APPLIED_OF_CLUSTER), of_cluster);
+    let second = work(control, "member2", "Deployment", "web", ns).await;
+    assert_eq!(
+        (
+            recorded(&second, APPLIED),
+            recorded(&second, APPLIED_OF_CLUSTER)
+        ),
+        (None, of_cluster)
+    );
+
+    // A policy that goes takes what it made with it.
+    control
+        .delete(&CLUSTER_OVERRIDES, "", "overriders-web")
+        .await;
+    control.delete(&OVERRIDES, ns, "web").await;
+    fleet
+        .member("member1")
+        .until(&DEPLOYMENTS, ns, "web", "as the template", |d| {
+            let pod = &d["spec"]["template"]["spec"]["containers"][0];
+            pod["image"] == "nginx:1.27"
+                && pod["command"] == json!(["run"])
+                && label(d, "tier") == "front"
+                && label(d, "from").is_null()
+                && d["metadata"]["annotations"]["example.org/a"].is_null()
+                && d["spec"]["minReadySeconds"].as_i64().unwrap_or(0) == 0
+        })
+        .await;
+    let first = work(control, "member1", "Deployment", "web", ns).await;
+    assert_eq!(
+        (
+            recorded(&first, APPLIED),
+            recorded(&first, APPLIED_OF_CLUSTER)
+        ),
+        (None, None)
+    );
+}
+
+#[tokio::test]
+async fn documents_in_a_config_map() {
+    let ns = "override-text";
+    let fleet = Fleet::shared(ns).await;
+    let control = &fleet.control;
+    let mut map = config_map(ns, "c", "v");
+    map["data"] = json!({
+        "app.yaml": "server:\n  port: 80\n  hosts:\n    - a\nname: x\n",
+        "app.json": "{ \"z\": 1, \"list\": [ 1 ] }",
+    });
+    let rules = json!([{"overriders": {"fieldOverrider": [
+        {"fieldPath": "/data/app.yaml", "yaml": [
+            {"subPath": "/server/port", "operator": "replace", "value": 8080},
+            {"subPath": "/server/hosts/-", "operator": "add", "value": "yes"},
+            {"subPath": "/name", "operator": "remove"}]},
+        {"fieldPath": "/data/app.json", "json": [
+            {"subPath": "/list/0", "operator": "replace", "value": "<2>"}]},
+    ]}}]);
+    control.create(overriding(ns, "c", &map, &rules)).await;
+    control.create(policy(ns, "c", &map, &["member1"])).await;
+    control.create(map).await;
+    let there = fleet
+        .member("member1")
+        .until_there(&CONFIG_MAPS, ns, "c")
+        .await;
+    assert_eq!(
+        there["data"],
+        json!({
+            "app.yaml": "server:\n  hosts:\n  - a\n  - \"yes\"\n  port: 8080\n",
+            "app.json": "{\"z\":1,\"list\":[\"\\u003c2\\u003e\"]}",
+        })
+    );
+}
+
+#[tokio::test]
+async fn clusters_are_chosen_by_labels_and_by_exclusion() {
+    let ns = "override-clusters";
+    let fleet = Fleet::shared(ns).await;
+    let control = &fleet.control;
+    let label = json!({"metadata": {"labels": {"flow-override": "yes"}}});
+    control
+        .merge(&crate::objects::CLUSTERS, "", "member2", label)
+        .await;
+    let map = config_map(ns, "c", "v");
+    let with = |target: Value, key: &str| json!({"targetCluster": target, "overriders": {"plaintext": [{"path": format!("/data/{key}"), "operator": "add", "value": "1"}]}});
+    let rules = json!([
+        with(
+            json!({"labelSelector": {"matchLabels": {"flow-override": "yes"}}}),
+            "labelled"
+        ),
+        with(json!({"exclude": ["member1"]}), "others"),
+        with(Value::Null, "all"),
+    ]);
+    control.create(overriding(ns, "c", &map, &rules)).await;
+    control
+        .create(policy(ns, "c", &map, &["member1", "member2", "member3"]))
+        .await;
+    control.create(map).await;
+    for (cluster, expected) in [
+        ("member1", json!({"k": "v", "all": "1"})),
+        (
+            "member2",
+            json!({"k": "v", "labelled": "1", "others": "1", "all": "1"}),
+        ),
+        ("member3", json!({"k": "v", "others": "1", "all": "1"})),
+    ] {
+        let there = fleet
+            .member(cluster)
+            .until_there(&CONFIG_MAPS, ns, "c")
+            .await;
+        assert_eq!(there["data"], expected, "{cluster}");
+    }
+}
+
+#[tokio::test]
+async fn an_override_that_cannot_be_applied_says_where_and_harms_no_other_cluster() {
+    let ns = "override-refused";
+    let fleet = Fleet::shared(ns).await;
+    let control = &fleet.control;
+    let map = config_map(ns, "c", "v");
+    let rule = |path: &str| {
+        json!([
+            {"overriders": {}},
+            {"targetCluster": {"clusterNames": ["member1"]}, "overriders": {"plaintext": [
+                {"path": "/data/k", "operator": "replace", "value": "w"},
+                {"path": path, "operator": "replace", "value": "1"}]}},
+        ])
+    };
+    control
+        .create(overriding(ns, "o", &map, &rule("/data/none")))
+        .await;
+    control
+        .create(policy(ns, "p", &map, &["member1", "member2"]))
+        .await;
+    control.create(map).await;
+    fleet
+        .member("member2")
+        .until_there(&CONFIG_MAPS, ns, "c")
+        .await;
+    let what = "spec.overrideRules[1].overriders.plaintext[1]: \"/data/none\": there is nothing at this path";
+    let full = format!(
+        "override policy(override-refused/o) cannot be applied for cluster(member1): {what}"
+    );
+    harness::server::until("the failure to be told", async || {
+        told(control, ns, "c-configmap", "SyncWorkFailed")
+            .await
+            .contains(&full)
+            && told(control, ns, "c", "SyncWorkFailed")
+                .await
+                .contains(&full)
+            && told(control, ns, "c", "ApplyOverridePolicyFailed")
+                .await
+                .contains(&format!(
+                    "Apply override policy(override-refused/o) for cluster(member1) failed. {what}"
+                ))
+    })
+    .await;
+    let binding = control
+        .until(
+            &BINDINGS,
+            ns,
+            "c-configmap",
+            "not applied everywhere",
+            |b| {
+                condition(b, "FullyApplied")["status"] == "False"
+                    && b["status"]["aggregatedStatus"]
+                        .as_array()
+                        .is_some_and(|a| a.len() == 1)
+            },
+        )
+        .await;
+    assert_eq!(
+        binding["status"]["aggregatedStatus"][0]["clusterName"],
+        "member2"
+    );
+    assert_eq!(
+        fleet.member("member1").get(&CONFIG_MAPS, ns, "c").await,
+        None
+    );
+
+    // Mended, it is applied.
+    let mended = json!({"spec": {"overrideRules": rule("/data/k")}});
+    control.merge(&OVERRIDES, ns, "o", mended).await;
+    let there = fleet
+        .member("member1")
+        .until_there(&CONFIG_MAPS, ns, "c")
+        .await;
+    assert_eq!(there["data"]["k"], "1");
+    control
+        .until(&BINDINGS, ns, "c-configmap", "applied", |b| {
+            condition(b, "FullyApplied")["status"] == "True"
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn what_no_override_policy_may_say_is_refused_with_its_field() {
+    let ns = "override-admission";
+    let fleet = Fleet::shared(ns).await;
+    let map = config_map(ns, "c", "v");
+    let base = "spec.overrideRules[0].overriders";
+    let table = [
+        (
+            json!({"labelsOverrider": [{"operator": "add", "value": {"a": "b c"}}]}),
+            format!("{base}.labelsOverrider[0].value"),
+        ),
+        (
+            json!({"annotationsOverrider": [{"operator": "add", "value": {"a b": "c"}}]}),
+            format!("{base}.annotationsOverrider[0].value"),
+        ),
+        (
+            json!({"imageOverrider": [{"predicate": {"path": "spec"}, "component": "Tag", "operator": "remove"}]}),
+            format!("{base}.imageOverrider[0].predicate.path"),
+        ),
+        (
+            json!({"imageOverrider": [{"component": "Size", "operator": "remove"}]}),
+            format!("{base}.imageOverrider[0].component"),
+        ),
+        (
+            json!({"plaintext": [{"path": "/a", "operator": "move"}]}),
+            format!("{base}.plaintext[0].operator"),
+        ),
+        (
+            json!({"fieldOverrider": [{"fieldPath": "/data/k"}]}),
+            format!("{base}.fieldOverrider[0]"),
+        ),
+        (
+            json!({"fieldOverrider": [{"fieldPath": "/data/k", "yaml": [{"subPath": "/a", "operator": "add"}]}]}),
+            format!("{base}.fieldOverrider[0].yaml[0].value"),
+        ),
+    ];
+    for (overriders, field) in table {
+        let refused = overriding(ns, "o", &map, &json!([{"overriders": overriders}]));
+        let why = fleet
+            .control
+            .try_create(refused)
+            .await
+            .unwrap_err()
+            .to_string();
+        assert!(why.contains(&field), "{overriders}: {why}");
+    }
+}

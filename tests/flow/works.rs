@@ -1,0 +1,383 @@
+//! Works that are held, evicted, kept and let go.
+
+use serde_json::{Value, json};
+
+use crate::fleet::{Fleet, Server, condition};
+use crate::objects::{
+    BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, CONFIG_MAPS, DEPLOYMENTS, POLICIES, WORKS,
+    cluster_wide, config_map, deployment, policy, works_of,
+};
+
+fn work_of(object: &Value) -> String {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+    let kind = object["kind"].as_str().unwrap();
+    openapi::karmada::names::work(kind, text("name"), text("namespace"))
+}
+
+async fn until_applied(control: &Server, cluster: &str, work: &str) -> Value {
+    control
+        .until(&WORKS, &works_of(cluster), work, "applied", |w| {
+            condition(w, "Applied")["status"] == "True"
+        })
+        .await
+}
+
+#[tokio::test]
+async fn a_work_and_its_object_carry_their_marks() {
+    let ns = "marks";
+    let fleet = Fleet::shared(ns).await;
+    let control = &fleet.control;
+    let mut object = config_map(ns, "c", "v");
+    object["metadata"]["labels"] = json!({"own": "1"});
+    object["metadata"]["annotations"] = json!({"note": "x"});
+    control.create(policy(ns, "p", &object, &["member1"])).await;
+    let made = control.create(object.clone()).await;
+    let name = work_of(&object);
+    let work = until_applied(control, "member1", &name).await;
+    let binding = control.until_there(&BINDINGS, ns, "c-configmap").await;
+    let id = &binding["metadata"]["labels"]["resourcebinding.karmada.io/permanent-id"];
+    let work_id = &work["metadata"]["labels"]["work.karmada.io/permanent-id"];
+    assert_eq!(
+        work["metadata"]["labels"],
+        json!({"resourcebinding.karmada.io/permanent-id": id, "work.karmada.io/permanent-id": work_id})
+    );
+    assert_eq!(
+        work["metadata"]["annotations"],
+        json!({
+        "resourcebinding.karmada.io/name": "c-configmap", "resourcebinding.karmada.io/namespace": ns,
+        "work.karmada.io/conflict-resolution": "abort"})
+    );
+    assert_eq!(
+        work["metadata"]["finalizers"],
+        json!(["karmada.io/execution-controller"])
+    );
+    assert_eq!(work["spec"]["suspendDispatching"], false);
+    assert_eq!(work["spec"]["preserveResourcesOnDeletion"], false);
+    let applied = condition(&work, "Applied");
+    assert_eq!(
+        (&applied["reason"], &applied["message"]),
+        (
+            &json!("AppliedSuccessful"),
+            &json!("Manifest has been successfully applied")
+        )
+    );
+    let dispatching = condition(&work, "Dispatching");
+    assert_eq!(
+        (&dispatching["reason"], &dispatching["message"]),
+        (
+            &json!("Dispatching"),
+            &json!("Work is being dispatched to member clusters.")
+        )
+    );
+
+    let policy_id =
+        binding["metadata"]["labels"]["propagationpolicy.karmada.io/permanent-id"].clone();
+    let there = fleet
+        .member("member1")
+        .until_there(&CONFIG_MAPS, ns, "c")
+        .await;
+    let labels = json!({"own": "1", "karmada.io/managed": "true", "resourcebinding.karmada.io/permanent-id": id,
+        "work.karmada.io/permanent-id": work_id, "propagationpolicy.karmada.io/permanent-id": policy_id});
+    assert_eq!(there["metadata"]["labels"], labels);
+    let keys = |value: &Value| {
+        value
+            .as_object()
+            .unwrap()
+            .keys()
+            .cloned()
+            .collect::<Vec<_>>()
+            .join(",")
+    };
+    let annotations = &there["metadata"]["annotations"];
+    let expected = json!({"note": "x",
+        "propagationpolicy.karmada.io/name": "p", "propagationpolicy.karmada.io/namespace": ns,
+        "resourcebinding.karmada.io/name": "c-configmap", "resourcebinding.karmada.io/namespace": ns,
+        "resourcetemplate.karmada.io/managed-annotations": keys(annotations),
+        "resourcetemplate.karmada.io/managed-labels": keys(&labels),
+        "resourcetemplate.karmada.io/uid": made["metadata"]["uid"],
+        "work.karmada.io/conflict-resolution": "abort",
+        "work.karmada.io/name": name, "work.karmada.io/namespace": "karmada-es-member1"});
+    assert_eq!(annotations, &expected);
+
+    // Nothing is written again when nothing has changed.
+    let status = control
+        .until(&WORKS, &works_of("member1"), &name, "reported", |w| {
+            w["status"]["manifestStatuses"][0]["health"] == "Healthy"
+        })
+        .await;
+    control
+        .merge(
+            &CONFIG_MAPS,
+            ns,
+            "c",
+            json!({"metadata": {"annotations": {"note": "x"}}}),
+        )
+        .await;
+    control.create(config_map(ns, "other", "v")).await;
+    let same = control
+        .get(&WORKS, &works_of("member1"), &name)
+        .await
+        .unwrap();
+    assert_eq!(
+        same["metadata"]["resourceVersion"],
+        status["metadata"]["resourceVersion"]
+    );
+}
+
+#[tokio::test]
+async fn dispatching_is_suspended_in_one_cluster() {
+    let ns = "suspend-one";
+    let fleet = Fleet::shared(ns).await;
+    let control = &fleet.control;
+    let (one, two) = (fleet.member("member1"), fleet.member("member2"));
+    let object = config_map(ns, "c", "v1");
+    let work = work_of(&object);
+    control
+        .create(policy(ns, "p", &object, &["member1", "member2"]))
+        .await;
+    control.create(object).await;
+    for member in [one, two] {
+        member.until_there(&CONFIG_MAPS, ns, "c").await;
+    }
+    let only =
+        json!({"spec": {"suspension": {"dispatchingOnClusters": {"clusterNames": ["member1"]}}}});
+    control.merge(&POLICIES, ns, "p", only).await;
+    let held = control
+        .until(&WORKS, &works_of("member1"), &work, "suspended", |w| {
+            condition(w, "Dispatching")["status"] == "False"
+        })
+        .await;
+    let dispatching = condition(&held, "Dispatching");
+    assert_eq!(
+        (&dispatching["reason"], &dispatching["message"]),
+        (
+            &json!("SuspendDispatching"),
+            &json!("Work dispatching is in a suspended state.")
+        )
+    );
+    control
+        .merge(&CONFIG_MAPS, ns, "c", json!({"data": {"k": "v2"}}))
+        .await;
+    two.until(&CONFIG_MAPS, ns, "c", "changed", |c| c["data"]["k"] == "v2")
+        .await;
+    control
+        .until(&WORKS, &works_of("member1"), &work, "up to date", |w| {
+            w["spec"]["workload"]["manifests"][0]["data"]["k"] == "v2"
+        })
+        .await;
+    let kept = one.get(&CONFIG_MAPS, ns, "c").await.unwrap();
+    assert_eq!(kept["data"]["k"], "v1");
+    control
+        .merge(&POLICIES, ns, "p", json!({"spec": {"suspension": null}}))
+        .await;
+    one.until(&CONFIG_MAPS, ns, "c", "changed", |c| c["data"]["k"] == "v2")
+        .await;
+    // A suspended work is deleted like others.
+    let all = json!({"spec": {"suspension": {"dispatching": true}}});
+    control.merge(&POLICIES, ns, "p", all).await;
+    control
+        .until(&WORKS, &works_of("member1"), &work, "suspended", |w| {
+            condition(w, "Dispatching")["status"] == "False"
+        })
+        .await;
+    control.delete(&CONFIG_MAPS, ns, "c").await;
+    for member in [one, two] {
+        member.until_gone(&CONFIG_MAPS, ns, "c").await;
+    }
+}
+
+/// A binding from which a cluster is taken, to which it may not come back; its work.
+async fn evicted(fleet: &Fleet, ns: &str, mode: &str) -> String {
+    let control = &fleet.control;
+    let name = mode.to_lowercase();
+    let object = config_map(ns, &name, "v");
+    let work = work_of(&object);
+    control
+        .create(policy(ns, &name, &object, &["member1", "member2"]))
+        .await;
+    control.create(object).await;
+    for cluster in ["member1", "member2"] {
+        until_applied(control, cluster, &work).await;
+    }
+    let task = json!({"fromCluster": "member1", "purgeMode": mode, "reason": "TaintUntolerated", "producer": "TaintManager"});
+    let spec = json!({"clusters": [{"name": "member2"}], "gracefulEvictionTasks": [task]});
+    let binding = format!("{name}-configmap");
+    control
+        .merge(&BINDINGS, ns, &binding, json!({"spec": spec}))
+        .await;
+    let only = json!({"spec": {"placement": {"clusterAffinity": {"clusterNames": ["member2"]}}}});
+    control.merge(&POLICIES, ns, &name, only.clone()).await;
+    control
+        .until(&BINDINGS, ns, &binding, "placed elsewhere", |b| {
+            b["spec"]["placement"]["clusterAffinity"]
+                == only["spec"]["placement"]["clusterAffinity"]
+                && b["spec"]["clusters"] == json!([{"name": "member2"}])
+        })
+        .await;
+    work
+}
+
+#[tokio::test]
+async fn purge_modes_of_evictions() {
+    let ns = "evictions";
+    let fleet = Fleet::shared(ns).await;
+    let control = &fleet.control;
+    let one = fleet.member("member1");
+    let gone = evicted(&fleet, ns, "Directly").await;
+    one.until_gone(&CONFIG_MAPS, ns, "directly").await;
+    control
+        .until_gone(&WORKS, &works_of("member1"), &gone)
+        .await;
+    for mode in ["Gracefully", "Never"] {
+        let name = mode.to_lowercase();
+        let work = evicted(&fleet, ns, mode).await;
+        // Until the task is gone, changes reach the cluster as before.
+        control
+            .merge(&CONFIG_MAPS, ns, &name, json!({"data": {"k": "later"}}))
+            .await;
+        fleet
+            .member("member2")
+            .until(&CONFIG_MAPS, ns, &name, "changed", |c| {
+                c["data"]["k"] == "later"
+            })
+            .await;
+        control
+            .get(&WORKS, &works_of("member1"), &work)
+            .await
+            .unwrap();
+        one.get(&CONFIG_MAPS, ns, &name).await.unwrap();
+        let done = json!({"spec": {"gracefulEvictionTasks": null}});
+        control
+            .merge(&BINDINGS, ns, &format!("{name}-configmap"), done)
+            .await;
+        one.until_gone(&CONFIG_MAPS, ns, &name).await;
+    }
+}
+
+#[tokio::test]
+async fn the_template_may_say_that_conflicts_are_overwritten() {
+    let ns = "conflict-template";
+    let fleet = Fleet::shared(ns).await;
+    let control = &fleet.control;
+    crate::fleet::spread(&fleet, ns).await;
+    let one = fleet.member("member1");
+    let mut theirs = config_map(ns, "c", "theirs");
+    theirs["metadata"]["labels"] = json!({"theirs": "yes"});
+    theirs["data"]["more"] = "theirs".into();
+    let before = one.create(theirs).await;
+    let mut ours = config_map(ns, "c", "ours");
+    ours["metadata"]["annotations"] = json!({"work.karmada.io/conflict-resolution": "overwrite"});
+    control.create(policy(ns, "p", &ours, &["member1"])).await;
+    control.create(ours).await;
+    let adopted = one
+        .until(&CONFIG_MAPS, ns, "c", "adopted", |c| {
+            c["data"]["k"] == "ours"
+        })
+        .await;
+    assert_eq!(adopted["metadata"]["uid"], before["metadata"]["uid"]);
+    assert_eq!(adopted["metadata"]["labels"]["theirs"], "yes");
+    assert_eq!(
+        adopted["data"],
+        json!({"k": "ours"}),
+        "what is not the template's goes"
+    );
+    // It is deleted like an own one.
+    control.delete(&CONFIG_MAPS, ns, "c").await;
+    one.until_gone(&CONFIG_MAPS, ns, "c").await;
+}
+
+#[tokio::test]
+async fn an_object_that_is_not_managed_outlives_its_work() {
+    let ns = "unmanaged";
+    let fleet = Fleet::shared(ns).await;
+    let control = &fleet.control;
+    let one = fleet.member("member1");
+    let object = config_map(ns, "c", "v");
+    let work = work_of(&object);
+    control.create(policy(ns, "p", &object, &["member1"])).await;
+    control.create(object).await;
+    until_applied(control, "member1", &work).await;
+    one.merge(
+        &CONFIG_MAPS,
+        ns,
+        "c",
+        json!({"metadata": {"labels": {"karmada.io/managed": null}}}),
+    )
+    .await;
+    control
+        .until(&WORKS, &works_of("member1"), &work, "refused", |w| {
+            let message = condition(w, "Applied")["message"]
+                .as_str()
+                .unwrap_or_default();
+            message.contains("already exists in the cluster member1")
+        })
+        .await;
+    control.delete(&CONFIG_MAPS, ns, "c").await;
+    control
+        .until_gone(&WORKS, &works_of("member1"), &work)
+        .await;
+    one.get(&CONFIG_MAPS, ns, "c").await.unwrap();
+}
+
+#[tokio::test]
+async fn cluster_scoped_objects_are_kept_too() {
+    let ns = "preserve-wide";
+    let fleet = Fleet::shared(ns).await;
+    let control = &fleet.control;
+    let one = fleet.member("member1");
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "flow-kept"}, "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]});
+    let work = work_of(&role);
+    let mut keeping = cluster_wide(policy("", "flow-kept", &role, &["member1"]));
+    keeping["spec"]["preserveResourcesOnDeletion"] = json!(true);
+    control.create(keeping).await;
+    control.create(role).await;
+    until_applied(control, "member1", &work).await;
+    control.delete(&CLUSTER_ROLES, "", "flow-kept").await;
+    control
+        .until_gone(&CLUSTER_BINDINGS, "", "flow-kept-clusterrole")
+        .await;
+    control
+        .until_gone(&WORKS, &works_of("member1"), &work)
+        .await;
+    let kept = one.get(&CLUSTER_ROLES, "", "flow-kept").await.unwrap();
+    assert_eq!(kept["metadata"]["labels"], Value::Null);
+    assert_eq!(
+        kept["metadata"]["annotations"],
+        json!({"work.karmada.io/conflict-resolution": "abort"})
+    );
+}
+
+#[tokio::test]
+async fn a_member_keeps_its_own_number_of_replicas_where_the_template_says_so() {
+    let ns = "retain";
+    let fleet = Fleet::shared(ns).await;
+    let control = &fleet.control;
+    let one = fleet.member("member1");
+    let mut template = deployment(ns, "web", 2);
+    template["metadata"]["labels"]["resourcetemplate.karmada.io/retain-replicas"] = "true".into();
+    control
+        .create(policy(ns, "p", &template, &["member1"]))
+        .await;
+    control.create(template).await;
+    one.until(&DEPLOYMENTS, ns, "web", "two", |d| {
+        d["spec"]["replicas"] == 2
+    })
+    .await;
+    one.merge(&DEPLOYMENTS, ns, "web", json!({"spec": {"replicas": 5}}))
+        .await;
+    control
+        .merge(
+            &DEPLOYMENTS,
+            ns,
+            "web",
+            json!({"spec": {"minReadySeconds": 1}}),
+        )
+        .await;
+    let kept = one
+        .until(&DEPLOYMENTS, ns, "web", "changed", |d| {
+            d["spec"]["minReadySeconds"] == 1
+        })
+        .await;
+    assert_eq!(kept["spec"]["replicas"], 5);
+}
