@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use ahash::AHashMap;
 use client::remote::{Flow, Forwarder};
-use client::{Api, At, Informer, Informers, Select, Shutdown, Tasks};
+use client::{Api, At, Informer, Informers, ListOptions, Select, Shutdown, Tasks};
 use machinery::{Gvr, Object};
 use openapi::karmada::Cluster;
 use openapi::karmada::cluster::SecretRef;
@@ -124,10 +124,12 @@ impl Gateways {
         }
     }
 
-    /// The names of the clusters there are.
-    pub fn names(&self) -> Vec<String> {
-        let clusters = self.0.clusters.list();
-        clusters.iter().map(|c| c.name().to_owned()).collect()
+    /// The names of the clusters there are, those included that were written just now.
+    pub async fn names(&self) -> Result<Vec<String>, Refused> {
+        let at = At::all(&CLUSTERS, "");
+        let listed = self.0.host.list(at, &ListOptions::default()).await;
+        let clusters = listed.map_err(Refused::Host)?.items;
+        Ok(clusters.iter().map(|c| c.name().to_owned()).collect())
     }
 
     /// What the control plane last saw of a cluster that does not answer; empty where

@@ -20,7 +20,7 @@ use members::Place;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::{ClusterProxy, headers, path};
+use super::{ClusterProxy, headers, path, refused};
 use crate::body::Body;
 use crate::connect::Connection;
 use crate::requestinfo::{self, Query};
@@ -86,7 +86,7 @@ impl ClusterProxy {
     async fn ask_all(&self, user: &UserInfo, path: &PathAndQuery) -> Result<Vec<Hit>, Status> {
         let accept = HeaderMap::from_iter([(ACCEPT, JSON)]);
         let headers = headers::request(&accept, user, None)?;
-        let mut names = self.gateways.names();
+        let mut names = self.gateways.names().await.map_err(refused)?;
         names.sort_unstable();
         let asked = names
             .into_iter()
