@@ -31,6 +31,10 @@ pub(super) fn best_set(
     most: usize,
     clusters: usize,
 ) -> Option<Vec<usize>> {
+    // Bounds come from whoever writes a policy; what is laid out below is as wide.
+    if units.iter().map(|u| u.value).sum::<usize>() < clusters {
+        return None;
+    }
     let mut row: Vec<usize> = (0..units.len()).collect();
     row.sort_by_key(|at| {
         let unit = &units[*at];
@@ -206,6 +210,7 @@ mod tests {
             (&[("a", 1, 10), ("b", 3, 10)], 1, 1, 1, Some(&["b"])),
             (&[("a", 1, 10), ("b", 1, 20)], 1, 2, 3, None),
             (&[("a", 1, 10)], 2, 3, 1, None),
+            (&[("a", 1, 10), ("b", 1, 10)], 1, 2, usize::MAX, None),
             (&[], 1, 1, 0, None),
             // Depth first the search stops as soon as a set satisfies.
             (&[("a", 2, 10), ("b", 3, 20), ("c", 4, 30)], 1, 3, 5, Some(&["c", "b"])),
