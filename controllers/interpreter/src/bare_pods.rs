@@ -7,7 +7,7 @@ use machinery::Object;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::native::{ClusterStatus, Error, Replicas, Rules, keep, member, parse};
+use crate::native::{ClusterStatus, Error, Replicas, Rules, keep, keep_added, member, parse};
 use crate::requirements::{PodTemplate, requirements};
 
 pub(crate) struct Pod;
@@ -69,7 +69,8 @@ impl Rules for Pod {
         }))
     }
 
-    /// What the member's scheduler and its admission have decided.
+    /// What the member's scheduler and its admission have decided. Karmada keeps only
+    /// the fields named here, and cannot change a pod that its member has given more.
     fn retain(&self, desired: &mut Value, observed: &Value) -> Result<(), Error> {
         for field in ["nodeName", "serviceAccountName", "volumes"] {
             keep(&mut desired["spec"], field, observed["spec"].get(field));
@@ -83,6 +84,7 @@ impl Rules for Pod {
                 }
             }
         }
+        keep_added(desired, observed);
         Ok(())
     }
 
@@ -182,17 +184,17 @@ mod tests {
     fn what_the_member_added_stays() {
         let mount = json!([{"name": "token", "mountPath": "/t"}]);
         let observed = json!({"spec": {"nodeName": "n1", "serviceAccountName": "default",
-            "volumes": [{"name": "token"}],
+            "volumes": [{"name": "token"}], "tolerations": [{"key": "k"}], "restartPolicy": "Always",
             "containers": [{"name": "c", "image": "old", "volumeMounts": mount}, {"name": "gone"}],
             "initContainers": [{"name": "i", "volumeMounts": mount}]}});
-        let mut desired = json!({"spec": {
+        let mut desired = json!({"spec": {"restartPolicy": "Never",
             "containers": [{"name": "c", "image": "new"}, {"name": "sidecar", "volumeMounts": [1]}],
             "initContainers": [{"name": "i"}]}});
         Pod.retain(&mut desired, &observed).unwrap();
         assert_eq!(
             desired,
             json!({"spec": {"nodeName": "n1", "serviceAccountName": "default", "volumes": [{"name": "token"}],
-                "containers": [{"name": "c", "image": "new", "volumeMounts": mount}, {"name": "sidecar", "volumeMounts": [1]}],
+                "tolerations": [{"key": "k"}], "restartPolicy": "Never", "containers": [{"name": "c", "image": "new", "volumeMounts": mount}, {"name": "sidecar", "volumeMounts": [1]}],
                 "initContainers": [{"name": "i", "volumeMounts": mount}]}})
         );
         // What the member does not have is not brought either.

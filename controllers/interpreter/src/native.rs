@@ -241,6 +241,17 @@ pub(crate) fn keep(at: &mut Value, field: &str, value: Option<&Value>) {
     }
 }
 
+/// Keeps the fields of an object's spec that the member has added: of a spec that is
+/// for good they could not be taken away.
+pub(crate) fn keep_added(desired: &mut Value, observed: &Value) {
+    let Some(spec) = desired.get_mut("spec").and_then(Value::as_object_mut) else {
+        return;
+    };
+    for (field, value) in observed["spec"].as_object().into_iter().flatten() {
+        spec.entry(field.clone()).or_insert_with(|| value.clone());
+    }
+}
+
 /// A counter of a status; what is absent counts as zero.
 pub(crate) fn counter(status: &Map<String, Value>, field: &str) -> i64 {
     status.get(field).and_then(Value::as_i64).unwrap_or(0)

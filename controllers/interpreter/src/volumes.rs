@@ -5,7 +5,7 @@ use machinery::Object;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::native::{ClusterStatus, Error, Rules, keep, member, parse};
+use crate::native::{ClusterStatus, Error, Rules, keep, keep_added, member, parse};
 
 pub(crate) struct Volume;
 pub(crate) struct Claim;
@@ -62,12 +62,14 @@ impl Rules for Volume {
 }
 
 impl Rules for Claim {
-    /// Which volume it is bound to is the member's, and cannot change.
+    /// Which volume it is bound to is the member's, and cannot change, nor what else
+    /// the member has added: Karmada cannot change a claim that was given a class.
     fn retain(&self, desired: &mut Value, observed: &Value) -> Result<(), Error> {
         let volume = &observed["spec"]["volumeName"];
         if volume.as_str().is_some_and(|v| !v.is_empty()) {
             keep(&mut desired["spec"], "volumeName", Some(volume));
         }
+        keep_added(desired, observed);
         Ok(())
     }
 
@@ -154,9 +156,15 @@ mod tests {
     fn what_is_bound_stays_bound() {
         let mut desired = json!({"spec": {"a": 1}});
         Claim
-            .retain(&mut desired, &json!({"spec": {"volumeName": "v1"}}))
+            .retain(
+                &mut desired,
+                &json!({"spec": {"volumeName": "v1", "a": 2, "storageClassName": "fast"}}),
+            )
             .unwrap();
-        assert_eq!(desired, json!({"spec": {"a": 1, "volumeName": "v1"}}));
+        assert_eq!(
+            desired,
+            json!({"spec": {"a": 1, "volumeName": "v1", "storageClassName": "fast"}})
+        );
         Claim
             .retain(&mut desired, &json!({"spec": {"volumeName": ""}}))
             .unwrap();
