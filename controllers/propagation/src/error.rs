@@ -1,5 +1,7 @@
 //! Why a template, a policy or a binding could not be dealt with now.
 
+use std::collections::HashSet;
+
 /// Told in events and logs as it is; what failed is tried again.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
@@ -19,8 +21,10 @@ impl Error {
         Self::Blocked(why.to_string())
     }
 
-    /// All failures as one.
+    /// All failures as one; what failed in the same words is told once.
     pub(crate) fn of(mut failed: Vec<Self>) -> Result<(), Self> {
+        let mut told = HashSet::new();
+        failed.retain(|error| told.insert(error.to_string()));
         match failed.len() {
             0 => Ok(()),
             1 => Err(failed.swap_remove(0)),
@@ -37,6 +41,10 @@ impl Error {
         }
     }
 
+    pub(crate) fn is_not_found(&self) -> bool {
+        matches!(self, Self::Api(error) if error.is_not_found())
+    }
+
     pub(crate) fn is_namespace_terminating(&self) -> bool {
         matches!(self, Self::Api(error) if error.is_namespace_terminating())
     }
@@ -45,5 +53,24 @@ impl Error {
 impl From<machinery::object::Malformed> for Error {
     fn from(error: machinery::object::Malformed) -> Self {
         Self::Api(error.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_failures_are_one_and_each_is_told_once() {
+        for (texts, expected) in [
+            (&[][..], None),
+            (&["a"], Some("a")),
+            (&["a", "a"], Some("a")),
+            (&["a", "b", "a"], Some("[a, b]")),
+        ] {
+            let failed = texts.iter().map(Error::blocked).collect();
+            let told = Error::of(failed).err().map(|error| error.to_string());
+            assert_eq!(told.as_deref(), expected, "{texts:?}");
+        }
     }
 }

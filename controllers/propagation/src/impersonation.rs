@@ -8,7 +8,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use client::Error;
 use machinery::{Gvr, Object};
 use openapi::karmada::Cluster;
 use openapi::karmada::labels::SYSTEM;
@@ -17,6 +16,7 @@ use runtime::{Action, Change, Informer, ObjectRef, Queue, Recorder, Select, Task
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use crate::error::Error;
 use crate::run::Deps;
 use crate::works::{Draft, Works};
 

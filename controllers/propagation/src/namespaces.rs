@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use client::Error;
 use machinery::{Gvk, Gvr, Object};
 use openapi::karmada::labels::{APPLIED_CLUSTER_OVERRIDES, SKIP_AUTO_PROPAGATION};
 use openapi::karmada::names;
@@ -14,11 +13,12 @@ use runtime::{Action, Informer, ObjectRef, Queue, Recorder, Select, Tasks, run_w
 use scheduler::core::Member;
 use serde_json::{Map, Value, json};
 
+use crate::error::Error;
 use crate::kinds::Scope;
 use crate::meta::same_but_status;
 use crate::overrides::{Candidates, Failed, Overrides, Record, selects};
 use crate::run::Deps;
-use crate::works::{Draft, Works, words};
+use crate::works::{Draft, Works};
 
 static NAMESPACES: Gvr = Gvr::constant("", "v1", "namespaces");
 static NAMESPACE: Gvk = Gvk::constant("", "v1", "Namespace");
@@ -140,20 +140,16 @@ impl Namespaces {
                 }
                 Err(why) => {
                     why.tell(&self.recorder, &about);
-                    Err(Error::Protocol(why.to_string()))
+                    Err(Error::blocked(why))
                 }
             };
             if let Err(e) = outcome {
-                failed.push(format!(
-                    "sync namespace({name}) to cluster({cluster}) failed due to: {}",
-                    words(&e)
-                ));
+                failed.push(Error::Blocked(format!(
+                    "sync namespace({name}) to cluster({cluster}) failed due to: {e}"
+                )));
             }
         }
-        if failed.is_empty() {
-            return Ok(Action::Done);
-        }
-        Err(Error::Protocol(failed.join(", ")))
+        Error::of(failed).map(|()| Action::Done)
     }
 
     fn draft(

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use client::{Api, At, DeleteOptions, Error, WriteOptions};
+use client::{Api, At, DeleteOptions, WriteOptions};
 use machinery::{Gvr, Object};
 use openapi::karmada::labels::{
     APPLIED_CLUSTER_OVERRIDES, APPLIED_OVERRIDES, MANAGED, MANAGED_VALUE, TEMPLATE_UID,
@@ -18,18 +18,12 @@ use parking_lot::Mutex;
 use runtime::Informer;
 use serde_json::{Map, Value, json};
 
+use crate::error::Error;
+
 pub(crate) static WORKS: Gvr = Gvr::constant("work.karmada.io", "v1alpha1", "works");
 pub(crate) static BINDINGS: Gvr = Gvr::constant("work.karmada.io", "v1alpha2", "resourcebindings");
 pub(crate) static CLUSTER_BINDINGS: Gvr =
     Gvr::constant("work.karmada.io", "v1alpha2", "clusterresourcebindings");
-
-/// An error as users are told of it: what stands in the way, without how it was found.
-pub(crate) fn words(error: &Error) -> String {
-    match error {
-        Error::Protocol(text) => text.clone(),
-        other => other.to_string(),
-    }
-}
 
 /// A write of ours is under way; what is heard meanwhile is its echo.
 const UNDER_WAY: u64 = u64::MAX;
@@ -180,11 +174,10 @@ impl Works {
             let at = At::all(&WORKS, &namespace);
             let options = WriteOptions::default();
             let created = self.api.create(at, draft.create(), &options).await;
-            return created.map(|_| true);
+            return Ok(created.map(|_| true)?);
         };
         if existing.head().deleting {
-            let text = format!("work {key} is being deleted");
-            return Err(Error::Protocol(text));
+            return Err(Error::Blocked(format!("work {key} is being deleted")));
         }
         draft.finish(template_uid, existing.head().label(WORK_ID));
         let Some(body) = draft.update(existing.value()?) else {
@@ -198,7 +191,7 @@ impl Works {
             Ok(work) => written.insert(key, work.revision()),
             Err(_) => written.remove(&key),
         };
-        outcome.map(|_| true)
+        Ok(outcome.map(|_| true)?)
     }
 
     /// Issues the deletion of a Work.
@@ -212,7 +205,7 @@ impl Works {
             ..DeleteOptions::default()
         };
         match self.api.delete(At::of(&WORKS, work), &options).await {
-            Err(e) if !e.is_not_found() => Err(e),
+            Err(e) if !e.is_not_found() => Err(e.into()),
             _ => Ok(()),
         }
     }

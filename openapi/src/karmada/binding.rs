@@ -152,10 +152,13 @@ pub struct EvictionTask {
     pub from_cluster: String,
     /// `Directly`, `Gracefully` or `Never`.
     pub purge_mode: String,
+    /// What is left of the state of the copy that was taken away.
+    pub preserved_label_state: BTreeMap<String, String>,
+    pub clusters_before_failover: Vec<String>,
 }
 
 impl EvictionTask {
-    fn purges_directly(&self) -> bool {
+    pub fn purges_directly(&self) -> bool {
         self.purge_mode == "Directly"
     }
 }

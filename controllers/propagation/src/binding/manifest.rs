@@ -116,6 +116,22 @@ impl<'a> Common<'a> {
         (labels, annotations)
     }
 
+    /// Hands a copy the labels that tell of the state of the one it replaces: the only
+    /// copy there is, in a cluster that had none when the last one was taken away.
+    pub(super) fn inject(&self, copy: &mut Value, cluster: &str) {
+        let tasks = &self.spec.graceful_eviction_tasks;
+        let Some(last) = tasks.last().filter(|task| task.purges_directly()) else {
+            return;
+        };
+        let had_one = last.clusters_before_failover.iter().any(|c| c == cluster);
+        if self.spec.targets().len() > 1 || had_one {
+            return;
+        }
+        for (key, value) in &last.preserved_label_state {
+            set(copy, "labels", key, value);
+        }
+    }
+
     pub(super) fn suspends(&self, cluster: &str) -> bool {
         let suspension = self.spec.suspension.as_ref();
         suspension.is_some_and(|s| s.suspends(cluster))
@@ -263,6 +279,41 @@ mod tests {
             "spec": {"parallelism": 3}});
         let (copy, ..) = copy(&JOB, &job, &spec(json!({})), &binding(), "a");
         assert_eq!(copy["spec"], json!({"parallelism": 2}));
+    }
+
+    #[test]
+    fn the_state_of_a_copy_that_failed_is_handed_to_its_replacement() {
+        let task = |mode: &str, before: &[&str]| {
+            json!({"fromCluster": "x", "purgeMode": mode, "clustersBeforeFailover": before,
+                   "preservedLabelState": {"state": mode}})
+        };
+        let on = |clusters: &[&str]| {
+            let all = clusters.iter().map(|c| json!({"name": c}));
+            all.collect::<Value>()
+        };
+        let direct = task("Directly", &["x"]);
+        let table = [
+            (on(&["a"]), json!([direct]), true),
+            (on(&["a"]), json!([]), false),
+            (on(&["a", "b"]), json!([direct]), false),
+            (on(&["a"]), json!([task("Gracefully", &["x"])]), false),
+            (on(&["a"]), json!([task("Directly", &["x", "a"])]), false),
+            // The last one counts.
+            (on(&["a"]), json!([direct, task("Never", &["x"])]), false),
+            (on(&["a"]), json!([task("Never", &["x"]), direct]), true),
+        ];
+        for (clusters, tasks, injected) in table {
+            let spec = spec(json!({"clusters": clusters, "gracefulEvictionTasks": tasks}));
+            let (template, binding) = (object(&json!({})), object(&binding()));
+            let common = Common::new(JOB, &template, &json!({}), &binding, &spec, &[]);
+            let mut copy = json!({"metadata": {"labels": {"own": "1"}}});
+            common.inject(&mut copy, "a");
+            let mut expected = json!({"own": "1"});
+            if injected {
+                expected["state"] = "Directly".into();
+            }
+            assert_eq!(copy["metadata"]["labels"], expected, "{clusters} {tasks}");
+        }
     }
 
     #[test]

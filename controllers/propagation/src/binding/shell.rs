@@ -1,10 +1,10 @@
 //! When bindings are looked at, and what is written for them.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Api, At, Error, Patch, WriteOptions};
+use client::{Api, At, Patch, WriteOptions};
 use futures_util::StreamExt;
 use interpreter::Interpreter;
 use machinery::{Gvr, Object};
@@ -12,7 +12,7 @@ use openapi::karmada::labels::{
     APPLIED_CLUSTER_OVERRIDES, APPLIED_OVERRIDES, BINDING_FINALIZER, BINDING_ID, BINDING_NAME,
     BINDING_NAMESPACE, CLUSTER_BINDING_FINALIZER, CLUSTER_BINDING_ID, CLUSTER_BINDING_NAME,
 };
-use openapi::karmada::{Binding, TargetCluster, names};
+use openapi::karmada::{Binding, FeatureGates, Gate, TargetCluster, names};
 use parking_lot::Mutex;
 use runtime::{
     Action, Change, Informer, Name, ObjectRef, Queue, Recorder, Select, Tasks, run_workers,
@@ -22,13 +22,14 @@ use tokio::time::Instant;
 
 use super::cleanup::cleanup;
 use super::manifest::{Common, identity};
+use crate::error::Error;
 use crate::figures::FIGURES;
 use crate::kinds::Served;
 use crate::meta::Extra;
 use crate::overrides::{Candidates, Overrides, Record, selects};
 use crate::run::Deps;
 use crate::templates::Templates;
-use crate::works::{BINDINGS, CLUSTER_BINDINGS, Draft, Works, words};
+use crate::works::{BINDINGS, CLUSTER_BINDINGS, Draft, Works};
 
 const BY_BINDING: &str = "binding";
 const WORKERS: usize = 8;
@@ -49,6 +50,7 @@ pub(crate) struct BindingController {
     templates: Arc<Templates>,
     clusters: scheduler::Clusters,
     overrides: Overrides,
+    gates: FeatureGates,
     works: Works,
     bindings: Informer,
     cluster_bindings: Informer,
@@ -94,6 +96,7 @@ impl BindingController {
             templates: Arc::clone(templates),
             clusters: deps.clusters.clone(),
             overrides: overrides.clone(),
+            gates: deps.options.gates,
             works: works.clone(),
             bindings: informer(&BINDINGS),
             cluster_bindings: informer(&CLUSTER_BINDINGS),
@@ -268,7 +271,7 @@ impl BindingController {
         let (key, id) = (binding.head().key(), identity(binding).to_owned());
         self.removed.lock().insert(key, id);
         match self.api.patch(at, Patch::Merge(patch), &options).await {
-            Err(e) if !e.is_not_found() => Err(e),
+            Err(e) if !e.is_not_found() => Err(e.into()),
             _ => Ok(Action::Done),
         }
     }
@@ -290,12 +293,11 @@ impl BindingController {
         for orphan in cleanup.orphans {
             failed.extend(self.works.delete(orphan).await.err());
         }
-        if let Some(error) = together(failed) {
-            self.recorder_for(binding).warning(
-                &ObjectRef::of(binding),
-                "CleanupWorkFailed",
-                words(&error),
-            );
+        if let Err(error) = Error::of(failed) {
+            let text = error.to_string();
+            let about = ObjectRef::of(binding);
+            self.recorder_for(binding)
+                .warning(&about, "CleanupWorkFailed", text);
             return Err(error);
         }
         if cleanup.waits {
@@ -307,7 +309,7 @@ impl BindingController {
                 "no matches for kind {:?} in version {:?}",
                 of.kind, of.api_version
             );
-            return Err(Error::Protocol(text));
+            return Err(Error::Blocked(text));
         };
         if targets.is_empty() {
             return Ok(Action::Done);
@@ -363,8 +365,8 @@ impl BindingController {
                     recorder.normal(&about, "SyncWorkSucceed", text);
                 }
                 // The newer object is about to arrive.
-                Err(e) if e.is_conflict() || e.is_already_exists() => {}
-                Err(e) => recorder.warning(&about, "SyncWorkFailed", words(e)),
+                Err(e) if e.is_outdated() => {}
+                Err(e) => recorder.warning(&about, "SyncWorkFailed", e.to_string()),
             }
         }
     }
@@ -407,7 +409,7 @@ impl BindingController {
             };
             match self.draft(&common, &overrides, &about, copy, target) {
                 Ok(draft) => drafts.push(draft),
-                Err(text) => failed.push(Error::Protocol(text)),
+                Err(text) => failed.push(Error::Blocked(text)),
             }
         }
         let puts = drafts
@@ -428,10 +430,7 @@ impl BindingController {
                 Err(e) => failed.push(e),
             }
         }
-        match together(failed) {
-            None => Ok(written),
-            Some(error) => Err(error),
-        }
+        Error::of(failed).map(|()| written)
     }
 
     /// What a target's Work is to be, and which overrides made it so.
@@ -465,6 +464,9 @@ impl BindingController {
                 annotations.insert(key.into(), text.into());
             }
         }
+        if self.gates.is_on(Gate::StatefulFailoverInjection) {
+            common.inject(&mut copy, &target.name);
+        }
         let text = |field: &str| {
             copy["metadata"][field]
                 .as_str()
@@ -487,20 +489,6 @@ impl BindingController {
         };
         Ok((target, record, draft))
     }
-}
-
-/// Several failures as one, each text once.
-fn together(mut failed: Vec<Error>) -> Option<Error> {
-    if failed.len() <= 1 {
-        return failed.pop();
-    }
-    let mut texts: Vec<String> = failed.iter().map(words).collect();
-    let mut told = HashSet::new();
-    texts.retain(|text| told.insert(text.clone()));
-    Some(Error::Protocol(match texts.as_slice() {
-        [one] => one.clone(),
-        many => format!("[{}]", many.join(", ")),
-    }))
 }
 
 /// The key of the binding that a Work says it is of.

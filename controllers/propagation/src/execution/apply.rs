@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Api, At, Error, WriteOptions};
+use client::{Api, At, WriteOptions};
 use machinery::{Gvk, Object};
 use openapi::karmada::Work;
 use openapi::karmada::labels::{CONFLICT_RESOLUTION, TEMPLATE_UID};
@@ -15,9 +15,9 @@ use tokio::time::Instant;
 use super::compare::{Equality, Step, step};
 use super::conditions::{APPLIED, DISPATCHING_TEXT, SUSPENDED_TEXT, applied, dispatching, is_news};
 use super::shell::{Execution, InOrder, Target};
+use crate::error::Error;
 use crate::figures::FIGURES;
 use crate::kinds::Served;
-use crate::works::words;
 
 /// How long the first list of a member's objects is waited for.
 const FIRST_LIST: Duration = Duration::from_secs(5);
@@ -55,11 +55,12 @@ pub(super) enum Trouble {
 }
 
 impl Trouble {
-    fn of(e: &Error) -> Self {
-        if e.is_conflict() {
-            Self::Patience(words(e))
-        } else {
-            Self::Failed(words(e))
+    fn of(e: &client::Error) -> Self {
+        match e {
+            // A call that was not answered says so in our words.
+            client::Error::Protocol(text) => Self::Failed(text.clone()),
+            e if e.is_conflict() => Self::Patience(e.to_string()),
+            e => Self::Failed(e.to_string()),
         }
     }
 }
@@ -119,7 +120,7 @@ impl Execution {
             self.in_order.lock().remove(&key);
             let said = [dispatch, applied(Err(text.clone()))];
             self.say(object, work, &said).await?;
-            return Err(Error::Protocol(text));
+            return Err(Error::Blocked(text));
         }
         if made.wrote {
             let text = format!("Sync work({key}) to cluster({cluster}) successful.");
@@ -154,7 +155,7 @@ impl Execution {
                         self.tell_template(cluster, manifest, None);
                     }
                 }
-                Err(Trouble::Patience(why)) => return Err(Error::Protocol(why)),
+                Err(Trouble::Patience(why)) => return Err(Error::Blocked(why)),
                 Err(Trouble::Failed(why)) => {
                     self.tell_template(cluster, manifest, Some(&why));
                     failed.push(why);
@@ -214,7 +215,10 @@ impl Execution {
         let created = self.limited(api.create(at, manifest.clone(), &options));
         let created = created.await;
         // One that is there after all is counted as a change.
-        if !created.as_ref().is_err_and(Error::is_already_exists) {
+        if !created
+            .as_ref()
+            .is_err_and(client::Error::is_already_exists)
+        {
             let again = equality == Equality::Contained;
             FIGURES.created(created.is_ok(), place.served.names(), cluster, again);
         }
@@ -309,14 +313,14 @@ impl Execution {
     /// A call to a member, which may hang.
     pub(super) async fn limited<T>(
         &self,
-        call: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Error> {
+        call: impl Future<Output = client::Result<T>>,
+    ) -> client::Result<T> {
         match tokio::time::timeout(self.call_timeout, call).await {
             Ok(outcome) => outcome,
             Err(_) => {
                 let seconds = self.call_timeout.as_secs();
                 let text = format!("the cluster did not answer within {seconds} s");
-                Err(Error::Protocol(text))
+                Err(client::Error::Protocol(text))
             }
         }
     }

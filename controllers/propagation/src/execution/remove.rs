@@ -1,6 +1,6 @@
 //! What happens in a member when a work is deleted.
 
-use client::{Api, At, DeleteOptions, Error, Patch, Propagation, WriteOptions};
+use client::{Api, At, DeleteOptions, Patch, Propagation, WriteOptions};
 use machinery::Object;
 use openapi::karmada::Work;
 use openapi::karmada::labels::{
@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use super::apply::Place;
 use super::compare::{Equality, Step, step};
 use super::shell::Execution;
+use crate::error::Error;
 use crate::figures::FIGURES;
 use crate::works::WORKS;
 
@@ -82,7 +83,7 @@ impl Execution {
         let at = At::of(&WORKS, object);
         let options = WriteOptions::default();
         match self.control.patch(at, Patch::Merge(patch), &options).await {
-            Err(e) if !e.is_not_found() => Err(e),
+            Err(e) if !e.is_not_found() => Err(e.into()),
             _ => Ok(Action::Done),
         }
     }
@@ -100,17 +101,12 @@ impl Execution {
         match self.limited(api.get(at)).await {
             Ok(found) => Ok(Some(found)),
             Err(e) if e.is_not_found() => Ok(None),
-            Err(e) => Err(e),
+            Err(e) => Err(e.into()),
         }
     }
 
     fn api(&self, cluster: &str) -> Result<std::sync::Arc<dyn Api>, Error> {
-        self.members
-            .api(cluster)
-            .map_err(|message| Error::Transport {
-                host: cluster.to_owned(),
-                message,
-            })
+        self.members.api(cluster).map_err(Error::Blocked)
     }
 
     async fn delete(&self, cluster: &str, place: &Place<'_>) -> Result<(), Error> {
@@ -128,7 +124,7 @@ impl Execution {
         };
         let at = At::one(&place.served.gvr, place.namespace, place.name);
         let outcome = match self.limited(api.delete(at, &options)).await {
-            Err(e) if !e.is_not_found() => Err(e),
+            Err(e) if !e.is_not_found() => Err(e.into()),
             _ => Ok(()),
         };
         FIGURES.deleted(outcome.is_ok(), place.served.names(), cluster);
@@ -145,7 +141,7 @@ impl Execution {
         let tree = observed.value()?;
         let kind = &place.served.gvk;
         let decided = step(&self.interpreter, kind, &manifest, &tree, Equality::Exact);
-        let Step::Write(body) = decided.map_err(Error::Protocol)? else {
+        let Step::Write(body) = decided.map_err(Error::Blocked)? else {
             return Ok(());
         };
         let api = self.api(cluster)?;
@@ -155,7 +151,7 @@ impl Execution {
             .await;
         FIGURES.updated(written.is_ok(), place.served.names(), cluster, true);
         match written {
-            Err(e) if !e.is_not_found() => Err(e),
+            Err(e) if !e.is_not_found() => Err(e.into()),
             _ => Ok(()),
         }
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Api, At, Error, Patch, WriteOptions};
+use client::{Api, At, Patch, WriteOptions};
 use interpreter::Interpreter;
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{Gvr, Object};
@@ -16,6 +16,7 @@ use serde_json::json;
 
 use super::conditions::{self, Said};
 use crate::access::MemberAccess;
+use crate::error::Error;
 use crate::kinds::Kinds;
 use crate::meta::{Extra, same_but_status};
 use crate::run::{Deps, Reach};
@@ -224,8 +225,7 @@ impl Execution {
             return Ok(Action::Done);
         }
         // A tree of manifests is not worth keeping: no shared view.
-        let work: Work =
-            serde_json::from_slice(object.bytes()).map_err(|e| Error::Protocol(e.to_string()))?;
+        let work: Work = serde_json::from_slice(object.bytes()).map_err(Error::blocked)?;
         if object.head().deleting {
             self.remove(cluster, &object, &work).await
         } else {
@@ -274,7 +274,7 @@ impl Execution {
             match self.control.get(At::of(&WORKS, object)).await {
                 Ok(found) => Some(found.view::<Work>()?),
                 Err(e) if e.is_not_found() => return Ok(()),
-                Err(e) => return Err(e),
+                Err(e) => return Err(e.into()),
             }
         } else {
             None
@@ -294,7 +294,7 @@ impl Execution {
                 Ok(())
             }
             Err(e) if e.is_not_found() => Ok(()),
-            Err(e) => Err(e),
+            Err(e) => Err(e.into()),
         }
     }
 

@@ -6,6 +6,8 @@ mod claims;
 mod delivery;
 /// What a template refers to follows it.
 mod dependents;
+/// Copies that are taken from a cluster, and those that replace them.
+mod evictions;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,0 +1,52 @@
+//! Copies that are taken from a cluster, and those that replace them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use client::Error;
+use machinery::Status;
+use openapi::karmada::Gate;
+use serde_json::json;
+
+use super::{DEPLOYMENTS, POLICIES, Plane, deployment, policy, until};
+use crate::works::BINDINGS;
+
+#[tokio::test]
+async fn a_replacement_waits_until_the_old_copy_is_gone_and_takes_over_its_state() {
+    let plane = Plane::new();
+    let one = json!({"placement": {"clusterAffinity": {"clusterNames": ["m1"]}}});
+    plane.control.seed(&POLICIES, policy(one));
+    plane.control.seed(&DEPLOYMENTS, deployment("web"));
+    let plane = plane.started_with(&[Gate::StatefulFailoverInjection]).await;
+    until("the copy", || plane.in_member(0, "web").is_some()).await;
+    // How many deletions are refused yet.
+    let left = Arc::new(AtomicUsize::new(usize::MAX));
+    let refusing = Arc::clone(&left);
+    plane.members[0].on_call(move |call| {
+        let refused = call.verb == "delete" && refusing.load(Ordering::SeqCst) > 0;
+        refused.then(|| {
+            refusing.fetch_sub(1, Ordering::SeqCst);
+            Error::from(Status::internal("not now"))
+        })
+    });
+    let task = json!({"fromCluster": "m1", "purgeMode": "Directly", "clustersBeforeFailover": ["m1"],
+        "reason": "ApplicationFailure", "producer": "p", "preservedLabelState": {"state": "from-m1"}});
+    plane.change(&BINDINGS, "web-deployment", |b| {
+        b["spec"]["clusters"] = json!([{"name": "m2", "replicas": 4}]);
+        b["spec"]["gracefulEvictionTasks"] = json!([task]);
+    });
+    let leaving = || {
+        let work = plane.work("m1", "web");
+        work.is_some_and(|w| w["metadata"]["deletionTimestamp"].is_string())
+    };
+    until("the old copy's work to be deleted", leaving).await;
+    let again = || left.load(Ordering::SeqCst) < usize::MAX - 1;
+    until("its deletion to be tried again", again).await;
+    assert!(leaving() && plane.work("m2", "web").is_none());
+    left.store(0, Ordering::SeqCst);
+    until("the replacement", || plane.in_member(1, "web").is_some()).await;
+    assert!(plane.in_member(0, "web").is_none());
+    let labels = plane.in_member(1, "web").unwrap()["metadata"]["labels"].clone();
+    assert_eq!(labels["state"], "from-m1");
+    plane.tasks.stop().await;
+}
