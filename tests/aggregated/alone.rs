@@ -4,8 +4,8 @@ use harness::daemon::Kept;
 use harness::objects::CLUSTERS;
 use harness::{Process, Server};
 
-use crate::propagation;
 use crate::world::{BINARY, Members, flotilla, join, path};
+use crate::{completed, propagation};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn real_clusters_as_members() {
@@ -22,6 +22,7 @@ async fn real_clusters_as_members() {
         join(&control, &kubeconfig, member).await;
     }
     propagation::story(&control, &members, "alone").await;
+    completed::story(&control, &members, "completed").await;
     for member in &members.all {
         let (at, of) = (path(&kubeconfig), path(&member.cluster.kubeconfig));
         let arguments = [

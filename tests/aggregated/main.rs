@@ -26,6 +26,9 @@ mod proxy;
 /// Policy in, objects in members, status back on the template.
 mod propagation;
 
+/// What real members add to objects stays with them.
+mod completed;
+
 /// Alone, with members that are real clusters.
 mod alone;
 

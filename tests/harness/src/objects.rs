@@ -39,6 +39,7 @@ resources! {
     VOLUMES "" "v1" "persistentvolumes" "PersistentVolume";
     CRON_JOBS "batch" "v1" "cronjobs" "CronJob";
     BUDGETS "policy" "v1" "poddisruptionbudgets" "PodDisruptionBudget";
+    STORAGE_CLASSES "storage.k8s.io" "v1" "storageclasses" "StorageClass";
     AUTOSCALERS "autoscaling" "v2" "horizontalpodautoscalers" "HorizontalPodAutoscaler";
     DEFINITIONS "apiextensions.k8s.io" "v1" "customresourcedefinitions" "CustomResourceDefinition";
     API_SERVICES "apiregistration.k8s.io" "v1" "apiservices" "APIService";

@@ -1,0 +1,138 @@
+//! Objects that real members complete: addresses, tokens, classes, tolerations,
+//! selectors. A change of the template goes through all the same, and what the member
+//! gave stays.
+
+use harness::Server;
+use harness::objects::{BINDINGS, NAMESPACES, WORKS, deployment, gvr, pods, policy, works_of};
+use harness::server::condition;
+use serde_json::{Value, json};
+
+use crate::world::{Members, NAMES};
+
+/// Templates, and where a member is to keep what it gave.
+fn templates(ns: &str) -> Vec<(Value, &'static str)> {
+    let meta = |name: &str| json!({"name": name, "namespace": ns});
+    let selector = json!({"matchLabels": {"app": "x"}});
+    let storage = json!({"requests": {"storage": "1Gi"}});
+    let mut once = pods("x");
+    once["spec"]["restartPolicy"] = "Never".into();
+    let mut token = meta("token");
+    token["annotations"] = json!({"kubernetes.io/service-account.name": "worker"});
+    vec![
+        (
+            json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta("worker")}),
+            "/secrets/0/name",
+        ),
+        (
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": token, "type": "kubernetes.io/service-account-token"}),
+            "/data/token",
+        ),
+        (
+            json!({"apiVersion": "v1", "kind": "Service", "metadata": meta("plain"), "spec": {"selector": {"app": "x"}, "ports": [{"port": 80}]}}),
+            "/spec/clusterIP",
+        ),
+        (
+            json!({"apiVersion": "v1", "kind": "Service", "metadata": meta("wide"), "spec": {"type": "LoadBalancer",
+                "externalTrafficPolicy": "Local", "selector": {"app": "x"}, "ports": [{"port": 80}]}}),
+            "/spec/healthCheckNodePort",
+        ),
+        (
+            json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": meta("data"), "spec": {"accessModes": ["ReadWriteOnce"], "resources": storage}}),
+            "/spec/storageClassName",
+        ),
+        (
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": meta("lone"), "spec": pods("lone")["spec"]}),
+            "/spec/tolerations",
+        ),
+        (
+            json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": meta("once"), "spec": {"template": once}}),
+            "/spec/selector/matchLabels/controller-uid",
+        ),
+        (
+            deployment(ns, "web", 1),
+            "/metadata/annotations/deployment.kubernetes.io~1revision",
+        ),
+        (
+            json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": meta("set"), "spec": {"serviceName": "plain", "selector": selector, "template": pods("x")}}),
+            "/spec/revisionHistoryLimit",
+        ),
+        (
+            json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": meta("all"), "spec": {"selector": selector, "template": pods("x")}}),
+            "/metadata/annotations/deprecated.daemonset.template.generation",
+        ),
+    ]
+}
+
+fn name_of(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap_or_default()
+}
+
+/// Until a Work's manifest is applied as it is now.
+async fn until_applied(control: &Server, cluster: &str, object: &Value, ns: &str) {
+    let kind = object["kind"].as_str().unwrap_or_default();
+    let work = openapi::karmada::names::work(kind, name_of(object), ns);
+    control
+        .until(&WORKS, &works_of(cluster), &work, "applied", |w| {
+            let applied = condition(w, "Applied");
+            applied["status"] == "True"
+                && applied["observedGeneration"] == w["metadata"]["generation"]
+        })
+        .await;
+}
+
+pub(crate) async fn story(control: &Server, members: &Members, ns: &str) {
+    control.namespace(ns).await;
+    let class = json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "provisioner": "example.org/none",
+        "metadata": {"name": "standard", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}});
+    for member in &members.all {
+        member.server.create(class.clone()).await;
+    }
+    let all = templates(ns);
+    for (object, _) in &all {
+        let kind = object["kind"].as_str().unwrap_or_default().to_lowercase();
+        let policy_name = format!("{kind}-{}", name_of(object));
+        control
+            .create(policy(ns, &policy_name, object, &NAMES))
+            .await;
+        control.create(object.clone()).await;
+    }
+    for (object, given) in &all {
+        let mut kept = Vec::new();
+        for member in &members.all {
+            let there = member
+                .server
+                .until(gvr(object), ns, name_of(object), given, |o| {
+                    o.pointer(given).is_some_and(|value| !value.is_null())
+                });
+            kept.push(there.await);
+            until_applied(control, member.name, object, ns).await;
+        }
+        let touched = json!({"metadata": {"labels": {"touched": "yes"}}});
+        control
+            .merge(gvr(object), ns, name_of(object), touched)
+            .await;
+        for (member, before) in members.all.iter().zip(kept) {
+            let after = member
+                .server
+                .until(gvr(object), ns, name_of(object), "touched", |o| {
+                    o["metadata"]["labels"]["touched"] == "yes"
+                })
+                .await;
+            assert_eq!(after.pointer(given), before.pointer(given), "{given}");
+            assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
+            until_applied(control, member.name, object, ns).await;
+        }
+        let kind = object["kind"].as_str().unwrap_or_default().to_lowercase();
+        let binding = format!("{}-{kind}", name_of(object));
+        control
+            .until(&BINDINGS, ns, &binding, "applied everywhere", |b| {
+                condition(b, "FullyApplied")["status"] == "True"
+            })
+            .await;
+    }
+    control.delete(&NAMESPACES, "", ns).await;
+    control.until_gone(&NAMESPACES, "", ns).await;
+    for member in &members.all {
+        member.server.until_gone(&NAMESPACES, "", ns).await;
+    }
+}
