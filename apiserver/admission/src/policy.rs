@@ -7,13 +7,14 @@
 
 use machinery::FieldError;
 use machinery::names::qualified_name;
+use openapi::karmada::failover::automatic;
 use openapi::karmada::labels;
 use serde_json::Value;
 use uuid::Uuid;
 
 use crate::attributes::{Attributes, Operation};
 use crate::placement;
-use crate::tree::{check, flag, get, has, int, items, items_mut, nth, object_mut, text};
+use crate::tree::{check, entries, flag, get, has, int, items, items_mut, nth, object_mut, text};
 
 /// What tells the two kinds apart.
 struct Variant {
@@ -146,7 +147,19 @@ pub(crate) fn validate(at: &Attributes<'_>, policy: &Value) -> Vec<FieldError> {
     failover(spec, &mut errors);
     selectors(at.namespace, spec, &mut errors);
     suspension(spec, &mut errors);
+    automatic_failover(policy, &mut errors);
     errors
+}
+
+/// Not Karmada's: its annotations say what no field can.
+fn automatic_failover(policy: &Value, errors: &mut Vec<FieldError>) {
+    let annotations = entries(policy, "/metadata/annotations")
+        .filter_map(|(key, value)| Some((key.to_owned(), value.as_str()?.to_owned())))
+        .collect();
+    if let Err(bad) = automatic(&annotations) {
+        let field = format!("metadata.annotations[{}]", bad.key);
+        errors.push(FieldError::invalid(field, &bad.value.into(), bad.why));
+    }
 }
 
 fn failover(spec: &Value, errors: &mut Vec<FieldError>) {

@@ -12,7 +12,6 @@ mod completion;
 mod containers;
 mod control;
 mod demo;
-mod duration;
 mod engine;
 mod figures;
 mod install;
@@ -37,6 +36,7 @@ mod version;
 use std::process::ExitCode;
 
 use clap::Parser;
+use machinery::duration;
 use mimalloc::MiMalloc;
 
 /// Objects become trees for the time of a write: many small allocations, which end on

@@ -9,6 +9,7 @@
 //!
 //! Entry points: [`Object`], [`Gvr`], [`Gvk`], [`Status`].
 
+pub mod duration;
 pub mod fields;
 pub mod names;
 pub mod object;

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::failover::DIRECTLY;
 use super::placement::Placement;
 use super::policy::Suspension;
 
@@ -146,20 +147,38 @@ pub struct AffinityGroups {
     pub anti_affinity_group: String,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+/// `GracefulEvictionTask`; the fields in Go's order.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EvictionTask {
     pub from_cluster: String,
     /// `Directly`, `Gracefully` or `Never`.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub purge_mode: String,
-    /// What is left of the state of the copy that was taken away.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i64>,
+    pub reason: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    pub producer: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grace_period_seconds: Option<i64>,
+    /// Whether the copy stays until somebody says otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub suppress_deletion: Option<bool>,
+    /// Labels for the copy that takes its place.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub preserved_label_state: BTreeMap<String, String>,
+    /// Absent until the graceful eviction controller has seen it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub creation_timestamp: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub clusters_before_failover: Vec<String>,
 }
 
 impl EvictionTask {
     pub fn purges_directly(&self) -> bool {
-        self.purge_mode == "Directly"
+        self.purge_mode == DIRECTLY
     }
 }
 

@@ -43,6 +43,15 @@ pub const TEMPLATE_GENERATION: &str = "resourcetemplate.karmada.io/generation";
 pub const MANAGED_LABELS: &str = "resourcetemplate.karmada.io/managed-labels";
 pub const MANAGED_ANNOTATIONS: &str = "resourcetemplate.karmada.io/managed-annotations";
 
+/// On policies: `auto` moves what a cluster that stays not Ready has to others. Not
+/// Karmada's.
+pub const FAILOVER: &str = "flotilla.io/failover";
+pub const FAILOVER_AUTO: &str = "auto";
+/// On policies: how long a cluster may be not Ready until then.
+pub const FAILOVER_AFTER: &str = "flotilla.io/failover-after";
+/// On bindings: JSON of the targets before each failover, by the cluster that was left.
+pub const BEFORE_FAILOVER: &str = "flotilla.io/clusters-before-failover";
+
 pub const CLUSTER_FINALIZER: &str = "karmada.io/cluster-controller";
 pub const BINDING_FINALIZER: &str = "karmada.io/binding-controller";
 pub const CLUSTER_BINDING_FINALIZER: &str = "karmada.io/cluster-resource-binding-controller";

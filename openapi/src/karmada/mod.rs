@@ -9,11 +9,13 @@ pub mod affinity;
 pub mod binding;
 pub mod cluster;
 pub mod dependency;
+pub mod failover;
 pub mod gates;
 pub mod labels;
 pub mod names;
 pub mod placement;
 pub mod policy;
+pub mod taint_policy;
 pub mod work;
 
 pub use affinity::{ClusterAffinity, ClusterFacts, Matcher};
@@ -23,6 +25,7 @@ pub use dependency::Dependency;
 pub use gates::{FeatureGates, Gate};
 pub use placement::Placement;
 pub use policy::{OverridePolicy, PropagationPolicy, ResourceSelector};
+pub use taint_policy::ClusterTaintPolicy;
 pub use work::Work;
 
 /// Whether a group is one of Karmada's that are served here. Groups of the same

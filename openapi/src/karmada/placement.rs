@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::affinity::ClusterAffinity;
+use super::cluster::Taint;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -53,6 +54,20 @@ pub struct Toleration {
     pub effect: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub toleration_seconds: Option<i64>,
+}
+
+impl Toleration {
+    /// `ToleratesTaint` of the core API.
+    pub fn tolerates(&self, taint: &Taint) -> bool {
+        let effect = self.effect.is_empty() || self.effect == taint.effect;
+        let key = self.key.is_empty() || self.key == taint.key;
+        let value = match self.operator.as_str() {
+            "" | "Equal" => self.value == taint.value,
+            "Exists" => true,
+            _ => false,
+        };
+        effect && key && value
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -297,6 +297,28 @@ fn failover_preemption_and_suspension_are_judged() {
 }
 
 #[test]
+fn annotations_of_the_automatic_failover_are_judged() {
+    let check = |annotations: Value, fields: &[&str]| {
+        let policy = json!({"metadata": {"annotations": annotations}, "spec": {}});
+        let mut errors = Vec::new();
+        automatic_failover(&policy, &mut errors);
+        let found: Vec<&str> = errors.iter().map(|e| e.field.as_str()).collect();
+        assert_eq!(found, fields, "{policy}");
+    };
+    let (mode, after) = ("flotilla.io/failover", "flotilla.io/failover-after");
+    check(json!({"other": "x"}), &[]);
+    check(json!({mode: "auto", after: "1m30s"}), &[]);
+    check(
+        json!({mode: "always"}),
+        &[&format!("metadata.annotations[{mode}]")],
+    );
+    check(
+        json!({mode: "auto", after: "5"}),
+        &[&format!("metadata.annotations[{after}]")],
+    );
+}
+
+#[test]
 fn id_and_scheduler_stay() {
     let user = UserInfo::default();
     let old = policy(json!({}));

@@ -268,17 +268,5 @@ fn untolerated<'a>(taints: &'a [Taint], tolerations: &[Toleration]) -> Option<&'
     taints
         .iter()
         .filter(counts)
-        .find(|taint| !tolerations.iter().any(|t| tolerates(t, taint)))
-}
-
-/// `ToleratesTaint` of the core API.
-fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
-    let effect = toleration.effect.is_empty() || toleration.effect == taint.effect;
-    let key = toleration.key.is_empty() || toleration.key == taint.key;
-    let value = match toleration.operator.as_str() {
-        "" | "Equal" => toleration.value == taint.value,
-        "Exists" => true,
-        _ => false,
-    };
-    effect && key && value
+        .find(|taint| !tolerations.iter().any(|t| t.tolerates(taint)))
 }

@@ -1,0 +1,209 @@
+//! What happens when copies or clusters fail: what a policy says of it
+//! (`FailoverBehavior`), evictions in a binding's spec, and the annotations of the
+//! automatic failover, which is not Karmada's.
+//!
+//! Sources: `pkg/apis/policy/v1alpha1/propagation_types.go`,
+//! `pkg/apis/work/v1alpha2/binding_types_helper.go`. Pure.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::binding::{BindingSpec, EvictionTask, TargetCluster};
+use super::labels::{FAILOVER, FAILOVER_AFTER, FAILOVER_AUTO};
+
+pub const DIRECTLY: &str = "Directly";
+pub const GRACEFULLY: &str = "Gracefully";
+pub const NEVER: &str = "Never";
+
+/// How long a cluster may be not Ready where a policy does not say.
+const AFTER: Duration = Duration::from_secs(300);
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct FailoverBehavior {
+    pub application: Option<ApplicationFailover>,
+    pub cluster: Option<ClusterFailover>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ApplicationFailover {
+    pub decision_conditions: DecisionConditions,
+    /// `Directly`, `Gracefully` or `Never`.
+    pub purge_mode: String,
+    pub grace_period_seconds: Option<i64>,
+    pub state_preservation: Option<StatePreservation>,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DecisionConditions {
+    pub toleration_seconds: i64,
+}
+
+impl Default for DecisionConditions {
+    fn default() -> Self {
+        Self {
+            toleration_seconds: 300,
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClusterFailover {
+    /// `Directly` or `Gracefully`.
+    pub purge_mode: String,
+    pub state_preservation: Option<StatePreservation>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct StatePreservation {
+    pub rules: Vec<StateRule>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct StateRule {
+    pub alias_label_name: String,
+    /// Rooted at the status.
+    pub json_path: String,
+}
+
+impl BindingSpec {
+    /// What its policy says of failures; nothing where that cannot be read.
+    pub fn failover(&self) -> FailoverBehavior {
+        let told = self.failover.as_ref();
+        told.and_then(|told| FailoverBehavior::deserialize(told).ok())
+            .unwrap_or_default()
+    }
+
+    pub fn is_evicting(&self, cluster: &str) -> bool {
+        let tasks = &self.graceful_eviction_tasks;
+        tasks.iter().any(|t| t.from_cluster == cluster)
+    }
+
+    /// Takes a cluster out of the targets and leaves a task for its copy; of two tasks
+    /// for one cluster the first stays. Whether anything changed.
+    pub fn evict(&mut self, mut task: EvictionTask) -> bool {
+        let named = |t: &TargetCluster| t.name == task.from_cluster;
+        let Some(at) = self.clusters.iter().position(named) else {
+            return false;
+        };
+        let left = self.clusters.remove(at);
+        if !self.is_evicting(&left.name) {
+            task.replicas = (left.replicas > 0).then_some(left.replicas);
+            self.graceful_eviction_tasks.push(task);
+        }
+        true
+    }
+}
+
+/// What a policy's annotations cannot mean: the key, its value, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadAnnotation {
+    pub key: &'static str,
+    pub value: String,
+    pub why: String,
+}
+
+/// After how long not Ready a policy wants its copies elsewhere; `None`: never.
+pub fn automatic(
+    annotations: &BTreeMap<String, String>,
+) -> Result<Option<Duration>, BadAnnotation> {
+    let bad = |key, value: &str, why: &str| BadAnnotation {
+        key,
+        value: value.to_owned(),
+        why: why.to_owned(),
+    };
+    let after = match annotations.get(FAILOVER_AFTER) {
+        None => AFTER,
+        Some(text) => {
+            machinery::duration::parse(text).map_err(|why| bad(FAILOVER_AFTER, text, &why))?
+        }
+    };
+    match annotations.get(FAILOVER).map(String::as_str) {
+        None => Ok(None),
+        Some(FAILOVER_AUTO) => Ok(Some(after)),
+        Some(other) => Err(bad(FAILOVER, other, "the only value is \"auto\"")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn spec(value: Value) -> BindingSpec {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn an_eviction_moves_a_target_to_the_tasks() {
+        let check = |before: Value, changed: bool, clusters: Value, tasks: Value| {
+            let mut spec = spec(before);
+            let task = EvictionTask {
+                from_cluster: "a".into(),
+                reason: "r".into(),
+                producer: "p".into(),
+                ..EvictionTask::default()
+            };
+            assert_eq!(spec.evict(task), changed);
+            assert_eq!(json!(spec.clusters), clusters);
+            assert_eq!(json!(spec.graceful_eviction_tasks), tasks);
+        };
+        let task = json!({"fromCluster": "a", "reason": "r", "producer": "p"});
+        let older = json!({"fromCluster": "a", "reason": "o", "producer": "p", "purgeMode": "Never", "creationTimestamp": "t"});
+        let (a, b) = (
+            json!({"name": "a", "replicas": 2}),
+            json!({"name": "b", "replicas": 1}),
+        );
+        let mut counted = task.clone();
+        counted["replicas"] = 2.into();
+        check(json!({"clusters": [b]}), false, json!([b]), json!([]));
+        check(
+            json!({"clusters": [a, b]}),
+            true,
+            json!([b]),
+            json!([counted]),
+        );
+        check(
+            json!({"clusters": [{"name": "a"}]}),
+            true,
+            json!([]),
+            json!([task]),
+        );
+        check(
+            json!({"clusters": [a, b], "gracefulEvictionTasks": [older]}),
+            true,
+            json!([b]),
+            json!([older]),
+        );
+    }
+
+    #[test]
+    fn annotations_are_read_or_refused() {
+        let check = |all: &[(&str, &str)], expected: Result<Option<u64>, &str>| {
+            let pairs = all.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
+            let found = automatic(&pairs.collect());
+            let found = found.map(|after| after.map(|d| d.as_secs()));
+            assert_eq!(found.map_err(|bad| bad.key), expected, "{all:?}");
+        };
+        check(&[], Ok(None));
+        check(&[(FAILOVER, "auto")], Ok(Some(300)));
+        check(
+            &[(FAILOVER, "auto"), (FAILOVER_AFTER, "1m30s")],
+            Ok(Some(90)),
+        );
+        check(&[(FAILOVER_AFTER, "30s")], Ok(None));
+        check(&[(FAILOVER, "Auto")], Err(FAILOVER));
+        check(&[(FAILOVER_AFTER, "soon")], Err(FAILOVER_AFTER));
+        check(
+            &[(FAILOVER, "auto"), (FAILOVER_AFTER, "-5m")],
+            Err(FAILOVER_AFTER),
+        );
+    }
+}
