@@ -15,11 +15,12 @@ use jiff::Timestamp;
 use machinery::time::Clock;
 use machinery::{Gvr, Object};
 use members::{Endpoint, Members};
+use openapi::karmada::labels::APPLIED_PLACEMENT;
 use runtime::{Informers, Recorder, Shutdown, Tasks};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::resources::{CLUSTERS, NAMESPACES};
+use crate::resources::{BINDINGS, CLUSTERS, NAMESPACES};
 use crate::start::{Deps, Options, start};
 
 static SECRETS: Gvr = Gvr::constant("", "v1", "secrets");
@@ -82,6 +83,10 @@ pub(crate) fn taints(cluster: &Value) -> Vec<String> {
 
 impl Lab {
     pub(crate) fn start() -> Self {
+        Self::with(Options::default())
+    }
+
+    pub(crate) fn with(options: Options) -> Self {
         let (host, member) = (FakeApi::new(), FakeApi::new());
         member.serve(served("", "v1", "pods", "Pod"));
         member.serve_raw("/readyz", "ok");
@@ -105,7 +110,7 @@ impl Lab {
             clock: Arc::new(VirtualClock(began)),
             informers,
             tasks: tasks.clone(),
-            options: Options::default(),
+            options,
         });
         Self {
             host,
@@ -149,6 +154,70 @@ impl Lab {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         panic!("not reached: {}", self.cluster(name));
+    }
+
+    /// A cluster in push mode that is not probed: it says what a test says.
+    pub(crate) fn told(&self, name: &str, ready: &str, since: &str) {
+        let mut cluster = cluster(name, "Push");
+        cluster["spec"]["secretRef"] = Value::Null;
+        cluster["status"]["conditions"] = json!([{"type": "Ready", "status": ready, "reason": "R", "message": "",
+                                                  "lastTransitionTime": since}]);
+        self.host.seed(&CLUSTERS, cluster);
+    }
+
+    /// Merges into an object, and into its status.
+    pub(crate) async fn merge(
+        &self,
+        resource: &Gvr,
+        (namespace, name): (&str, &str),
+        patch: Value,
+    ) {
+        for part in ["", "status"] {
+            let at = At::one(resource, namespace, name).sub(part);
+            let options = WriteOptions::default();
+            let patched = self.host.patch(at, Patch::Merge(patch.clone()), &options);
+            patched.await.unwrap();
+        }
+    }
+
+    /// The scheduler has seen a binding, and its copies are so.
+    pub(crate) async fn observe(&self, name: &str, healths: &[(&str, &str)]) {
+        let items: Vec<Value> = healths
+            .iter()
+            .map(|(c, h)| json!({"clusterName": c, "applied": true, "health": h, "status": {}}))
+            .collect();
+        let generation = &self.binding(name)["metadata"]["generation"];
+        let status = json!({"schedulerObservedGeneration": generation, "aggregatedStatus": items});
+        self.merge(&BINDINGS, ("n", name), json!({"status": status}))
+            .await;
+    }
+
+    pub(crate) fn binding(&self, name: &str) -> Value {
+        self.host.object(&BINDINGS, "n", name).unwrap_or_default()
+    }
+
+    /// Where a binding is placed.
+    pub(crate) fn placed(&self, name: &str) -> Value {
+        self.binding(name)["spec"]["clusters"].clone()
+    }
+
+    pub(crate) fn tasks(&self, name: &str) -> Vec<Value> {
+        let tasks = &self.binding(name)["spec"]["gracefulEvictionTasks"];
+        tasks.as_array().cloned().unwrap_or_default()
+    }
+
+    /// A binding that is scheduled to clusters with tolerations.
+    pub(crate) fn place(&self, name: &str, clusters: &[&str], tolerations: &Value) {
+        let targets: Vec<Value> = clusters.iter().map(|c| json!({"name": c})).collect();
+        let applied = json!({"clusterTolerations": tolerations}).to_string();
+        self.host.seed(
+            &BINDINGS,
+            json!({"apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
+                   "metadata": {"name": name, "namespace": "n", "generation": 1,
+                                "annotations": {APPLIED_PLACEMENT: applied}},
+                   "spec": {"resource": {"apiVersion": "v1", "kind": "ConfigMap", "namespace": "n", "name": name},
+                            "placement": {}, "clusters": targets}}),
+        );
     }
 
     /// Until everything that happens soon has happened.

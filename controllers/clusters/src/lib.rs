@@ -1,7 +1,9 @@
 //! The life of member clusters in the control plane: their execution spaces and
-//! taints, what they report about themselves, how they come and how they go.
+//! taints, what they report about themselves, how they come and how they go, and what
+//! becomes of their copies when they or these fail.
 //!
 //! Cluster + member's answers ──► decision (pure) ──► Cluster status, taints, finalizer
+//! Cluster, binding, policy ──► decision (pure) ──► evictions in the binding
 //!
 //! Invariants: a member that does not answer delays no other; what is not ours in
 //! a Cluster (foreign taints, conditions, remedies) is never touched; a Cluster
@@ -10,14 +12,18 @@
 //!
 //! Entry points: [`start`], [`join`], [`unjoin`].
 
+mod bindings;
 mod cluster;
 mod condition;
+mod failover;
 mod join;
 #[cfg(test)]
 mod lab;
 mod resources;
 mod start;
 mod status;
+mod taints;
 
+pub use failover::{Options as FailoverOptions, PurgeMode};
 pub use join::{JoinError, JoinSpec, Joined, Progress, UnjoinError, UnjoinSpec, join, unjoin};
 pub use start::{Deps, Options, start};

@@ -6,9 +6,11 @@ use std::time::Duration;
 use client::Api;
 use machinery::time::Clock;
 use members::Members;
+use openapi::karmada::{FeatureGates, Gate};
 use runtime::{Informers, Recorder, Tasks};
 
-use crate::{cluster, status};
+use crate::bindings::Bindings;
+use crate::{cluster, failover, status, taints};
 
 /// What the controllers work with.
 pub struct Deps {
@@ -43,8 +45,9 @@ pub struct Options {
     pub workers: usize,
     /// `--enable-cluster-resource-modeling`: nodes and pods are summed up.
     pub resource_modeling: bool,
-    /// Gate `CustomizedClusterResourceModeling`: nodes are counted by grade.
-    pub customized_modeling: bool,
+    /// Which optional behaviour is on.
+    pub gates: FeatureGates,
+    pub failover: failover::Options,
 }
 
 impl Default for Options {
@@ -58,13 +61,19 @@ impl Default for Options {
             startup_grace: Duration::from_secs(60),
             workers: 5,
             resource_modeling: true,
-            customized_modeling: true,
+            gates: FeatureGates::default(),
+            failover: failover::Options::default(),
         }
     }
 }
 
 /// Starts the controllers of this crate; they end with the tasks given.
 pub fn start(deps: Deps) {
-    cluster::start(&deps);
+    let bindings = Bindings::new(&deps);
+    cluster::start(&deps, &bindings);
     status::start(&deps);
+    failover::start(&deps, &bindings);
+    if deps.options.gates.is_on(Gate::Failover) {
+        taints::Controller::start(&deps);
+    }
 }

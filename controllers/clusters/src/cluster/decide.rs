@@ -34,20 +34,22 @@ pub(super) fn taints(current: &[Taint], ready: Option<&str>, now: &str) -> Optio
     (next != current).then_some(next)
 }
 
-/// The text of the event about taints (`GenerateTaintsMessage`).
+/// The text of the event about taints.
 pub(super) fn taints_text(taints: &[Taint]) -> String {
+    format!("Taint cluster succeed: {}.", taints_told(taints))
+}
+
+/// What taints there are now (`GenerateTaintsMessage`).
+pub(crate) fn taints_told(taints: &[Taint]) -> String {
     if taints.is_empty() {
-        return "Taint cluster succeed: cluster now does not have taints.".to_owned();
+        return "cluster now does not have taints".to_owned();
     }
     let one = |t: &Taint| match t.value.as_str() {
         "" => format!("{{Key:{},Effect:{}}}", t.key, t.effect),
         value => format!("{{Key:{},Value:{value},Effect:{}}}", t.key, t.effect),
     };
     let all: Vec<String> = taints.iter().map(one).collect();
-    format!(
-        "Taint cluster succeed: cluster now has taints([{}]).",
-        all.join(",")
-    )
+    format!("cluster now has taints([{}])", all.join(","))
 }
 
 #[cfg(test)]

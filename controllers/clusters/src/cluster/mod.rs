@@ -8,10 +8,13 @@ mod health;
 mod monitor;
 mod shell;
 
+use crate::bindings::Bindings;
 use crate::start::Deps;
 
-pub(crate) fn start(deps: &Deps) {
-    shell::Controller::start(deps);
+pub(crate) use decide::taints_told;
+
+pub(crate) fn start(deps: &Deps, bindings: &Bindings) {
+    shell::Controller::start(deps, bindings);
     monitor::Monitor::start(deps);
 }
 

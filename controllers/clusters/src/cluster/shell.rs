@@ -10,21 +10,15 @@ use client::{Api, At, DeleteOptions, Error, ListOptions, Patch, Result, WriteOpt
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{Gvr, Object};
 use openapi::karmada::labels::{CLUSTER_FINALIZER, SYSTEM, WORK_FINALIZER};
-use openapi::karmada::{Binding, Cluster, Work, names};
+use openapi::karmada::{Cluster, Work, names};
 use runtime::{Action, Change, Informer, ObjectRef, Queue, Recorder, Select, run_workers};
 use serde_json::{Value, json};
 
 use super::decide::{taints, taints_text};
+use crate::bindings::{Bindings, targets};
 use crate::resources::{CLUSTERS, NAMESPACES, WORKS};
 use crate::start::Deps;
 
-pub(super) static BINDINGS: Gvr = Gvr::constant("work.karmada.io", "v1alpha2", "resourcebindings");
-static CLUSTER_BINDINGS: Gvr =
-    Gvr::constant("work.karmada.io", "v1alpha2", "clusterresourcebindings");
-
-/// The index of bindings by the clusters they are scheduled to. Needs of others
-/// (`requiredBy`) and evictions hold no cluster back.
-const TARGETS: &str = "clusters/targets";
 /// After a conflict the newer object is about to arrive.
 const RETRY_CONFLICT: Duration = Duration::from_millis(5);
 
@@ -34,13 +28,13 @@ pub(super) struct Controller {
     recorder: Recorder,
     clusters: Informer,
     namespaces: Informer,
-    bindings: [Informer; 2],
+    bindings: Bindings,
     works: Informer,
     queue: Queue<String>,
 }
 
 impl Controller {
-    pub(super) fn start(deps: &Deps) {
+    pub(super) fn start(deps: &Deps, bindings: &Bindings) {
         let informer = |resource| deps.informers.get(&deps.control, &Select::all(resource));
         let it = Arc::new(Self {
             api: Arc::clone(&deps.control),
@@ -48,7 +42,7 @@ impl Controller {
             recorder: deps.recorder.named("cluster-controller"),
             clusters: informer(&CLUSTERS),
             namespaces: informer(&NAMESPACES),
-            bindings: [informer(&BINDINGS), informer(&CLUSTER_BINDINGS)],
+            bindings: bindings.clone(),
             works: informer(&WORKS),
             queue: Queue::new(),
         });
@@ -71,9 +65,7 @@ impl Controller {
     async fn wait_synced(&self) {
         self.clusters.wait_synced().await;
         self.namespaces.wait_synced().await;
-        for bindings in &self.bindings {
-            bindings.wait_synced().await;
-        }
+        self.bindings.wait_synced().await;
     }
 
     fn listen(self: &Arc<Self>) {
@@ -91,15 +83,12 @@ impl Controller {
                 queue.add(cluster.to_owned());
             }
         });
-        for bindings in &self.bindings {
-            bindings.add_index(TARGETS, targets);
-            let it = Arc::downgrade(self);
-            bindings.on_change(move |change| {
-                if let Some(it) = it.upgrade() {
-                    it.binding_changed(change);
-                }
-            });
-        }
+        let it = Arc::downgrade(self);
+        self.bindings.on_change(move |change| {
+            if let Some(it) = it.upgrade() {
+                it.binding_changed(change);
+            }
+        });
         let it = Arc::downgrade(self);
         self.works.on_change(move |change| {
             if let (Some(it), Some(work)) = (it.upgrade(), change.new) {
@@ -234,9 +223,7 @@ impl Controller {
         if !self.remove_space(object, cluster).await? {
             return Ok(());
         }
-        let name = object.name();
-        let placed = |informer: &Informer| !informer.by_index(TARGETS, name).is_empty();
-        if self.bindings.iter().any(placed) {
+        if !self.bindings.placed_on(object.name()).is_empty() {
             return Ok(());
         }
         let patch = json!({"metadata": {"finalizers": without(finalizers, CLUSTER_FINALIZER)}});
@@ -306,9 +293,4 @@ impl Controller {
 
 fn without<'a>(all: &'a [String], one: &str) -> Vec<&'a String> {
     all.iter().filter(|f| *f != one).collect()
-}
-
-fn targets(binding: &Object) -> Vec<String> {
-    let names = |b: Arc<Binding>| b.spec.clusters.iter().map(|t| t.name.clone()).collect();
-    binding.view::<Binding>().map(names).unwrap_or_default()
 }

@@ -7,9 +7,8 @@ use machinery::time::rfc3339_micros;
 use serde_json::{Value, json};
 
 use super::monitor::{LEASE_NAMESPACE, LEASES};
-use super::shell::BINDINGS;
 use crate::lab::{Lab, cluster, ready, taints};
-use crate::resources::{CLUSTERS, NAMESPACES, WORKS};
+use crate::resources::{BINDINGS, CLUSTERS, NAMESPACES, WORKS};
 
 fn finalizers(of: &Value) -> &Value {
     &of["metadata"]["finalizers"]

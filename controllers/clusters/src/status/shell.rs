@@ -13,8 +13,8 @@ use jiff::Timestamp;
 use machinery::Object;
 use machinery::time::{Clock, rfc3339_seconds};
 use members::{Member, Members};
-use openapi::karmada::Cluster;
 use openapi::karmada::labels::CLUSTER_FINALIZER;
+use openapi::karmada::{Cluster, Gate};
 use parking_lot::Mutex;
 use runtime::{Action, Change, Informer, Queue, Select, run_workers};
 use tokio::time::Instant;
@@ -222,7 +222,9 @@ impl Controller {
     fn resources(&self, member: &Member, cluster: &Cluster) -> Option<Resources> {
         let of = &cluster.spec.resource_models;
         let summary = member.summary()?;
-        let modelings = match self.options.customized_modeling && !of.is_empty() {
+        let gates = self.options.gates;
+        let graded = gates.is_on(Gate::CustomizedClusterResourceModeling);
+        let modelings = match graded && !of.is_empty() {
             true => collect::grades(of, &member.modelings(&collect::models(of))?),
             false => Vec::new(),
         };

@@ -1,0 +1,219 @@
+//! Which copies have been unhealthy for too long, and the task of an eviction. Pure.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use openapi::karmada::binding::EvictionTask;
+use openapi::karmada::failover::{ApplicationFailover, GRACEFULLY, NEVER};
+use openapi::karmada::{Binding, FeatureGates, Gate};
+
+use crate::failover::state::{StateError, preserved};
+
+/// Since when copies are unhealthy, by cluster.
+pub(super) type Since = BTreeMap<String, Timestamp>;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Judgement {
+    /// Brought up to date.
+    pub(super) since: Since,
+    pub(super) evict: Vec<String>,
+    /// When the first of the others has been unhealthy for too long.
+    pub(super) next: Option<Timestamp>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refused {
+    #[error(transparent)]
+    State(#[from] StateError),
+    #[error("GracefulEviction featureGate must be enabled when purgeMode is Gracefully")]
+    Gate,
+}
+
+/// What a binding's policy says of unhealthy copies, where it is acted on.
+pub(super) fn applies(binding: &Binding) -> Option<ApplicationFailover> {
+    let told = binding.spec.failover().application?;
+    let observed = !binding.status.aggregated_status.is_empty();
+    (binding.spec.propagate_deps && observed).then_some(told)
+}
+
+/// A copy that is healthy, or of which nothing is known, begins anew; so does one that
+/// is no target any more.
+pub(super) fn judge(
+    binding: &Binding,
+    told: &ApplicationFailover,
+    since: &Since,
+    now: Timestamp,
+) -> Judgement {
+    let tolerated = SignedDuration::from_secs(told.decision_conditions.toleration_seconds);
+    let mut found = Judgement {
+        since: Since::new(),
+        evict: Vec::new(),
+        next: None,
+    };
+    for item in &binding.status.aggregated_status {
+        let cluster = &item.cluster_name;
+        let target = binding.spec.clusters.iter().any(|t| t.name == *cluster);
+        if item.health != "Unhealthy" || !target || binding.spec.is_evicting(cluster) {
+            continue;
+        }
+        let began = since.get(cluster).copied().unwrap_or(now);
+        found.since.insert(cluster.clone(), began);
+        match began.checked_add(tolerated) {
+            Ok(end) if end < now => found.evict.push(cluster.clone()),
+            Ok(end) => found.next = Some(found.next.map_or(end, |next| next.min(end))),
+            // Longer than time itself.
+            Err(_) => {}
+        }
+    }
+    found
+}
+
+/// The task of an eviction. A state that cannot be told yet keeps the copy.
+pub(super) fn task(
+    binding: &Binding,
+    told: &ApplicationFailover,
+    cluster: &str,
+    producer: &str,
+    gates: FeatureGates,
+) -> Result<EvictionTask, Refused> {
+    let mut task = EvictionTask {
+        from_cluster: cluster.to_owned(),
+        purge_mode: told.purge_mode.clone(),
+        reason: "ApplicationFailure".to_owned(),
+        producer: producer.to_owned(),
+        ..EvictionTask::default()
+    };
+    let rules = told.state_preservation.as_ref();
+    let rules =
+        rules.filter(|r| gates.is_on(Gate::StatefulFailoverInjection) && !r.rules.is_empty());
+    if rules.is_some() {
+        let statuses = &binding.status.aggregated_status;
+        task.preserved_label_state = preserved(rules, statuses, cluster)?;
+        let before = binding.spec.clusters.iter().map(|t| t.name.clone());
+        task.clusters_before_failover = before.collect();
+    }
+    match told.purge_mode.as_str() {
+        GRACEFULLY if !gates.is_on(Gate::GracefulEviction) => return Err(Refused::Gate),
+        GRACEFULLY => task.grace_period_seconds = told.grace_period_seconds,
+        NEVER => task.suppress_deletion = Some(true),
+        _ => {}
+    }
+    Ok(task)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_767_225_600 + second).unwrap()
+    }
+
+    fn binding(application: Value, healths: &[(&str, &str)], evicting: &[&str]) -> Binding {
+        let items: Vec<Value> = healths
+            .iter()
+            .map(|(c, h)| json!({"clusterName": c, "health": h, "status": {"id": "x"}}))
+            .collect();
+        let tasks: Vec<Value> = evicting
+            .iter()
+            .map(|c| json!({"fromCluster": c, "reason": "r", "producer": "p"}))
+            .collect();
+        serde_json::from_value(json!({
+            "spec": {"propagateDeps": true, "clusters": [{"name": "a"}, {"name": "b"}],
+                     "failover": {"application": application}, "gracefulEvictionTasks": tasks},
+            "status": {"aggregatedStatus": items},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn unhealthy_for_too_long_is_evicted_and_anything_else_begins_anew() {
+        let minute = json!({"decisionConditions": {"tolerationSeconds": 60}});
+        let check = |healths: &[(&str, &str)],
+                     evicting: &[&str],
+                     since: &[(&str, i64)],
+                     now: i64,
+                     expected: (&[(&str, i64)], &[&str], Option<i64>)| {
+            let binding = binding(minute.clone(), healths, evicting);
+            let told = applies(&binding).unwrap();
+            let times = |all: &[(&str, i64)]| -> Since {
+                all.iter().map(|(c, s)| ((*c).to_owned(), at(*s))).collect()
+            };
+            let found = judge(&binding, &told, &times(since), at(now));
+            assert_eq!(found.since, times(expected.0), "{healths:?} {now}");
+            assert_eq!(found.evict, expected.1, "{healths:?} {now}");
+            assert_eq!(found.next, expected.2.map(at), "{healths:?} {now}");
+        };
+        let (well, sick, unknown) = ("Healthy", "Unhealthy", "Unknown");
+        check(&[("a", well)], &[], &[], 0, (&[], &[], None));
+        check(&[("a", sick)], &[], &[], 5, (&[("a", 5)], &[], Some(65)));
+        let since = [("a", 5)];
+        check(&[("a", sick)], &[], &since, 65, (&since, &[], Some(65)));
+        check(&[("a", sick)], &[], &since, 66, (&since, &["a"], None));
+        check(&[("a", well)], &[], &since, 66, (&[], &[], None));
+        check(&[("a", unknown)], &[], &since, 66, (&[], &[], None));
+        check(&[("a", sick)], &["a"], &since, 66, (&[], &[], None));
+        check(&[("gone", sick)], &[], &[("gone", 0)], 99, (&[], &[], None));
+        let both = [("a", 5), ("b", 30)];
+        check(
+            &[("a", sick), ("b", sick)],
+            &[],
+            &both,
+            70,
+            (&both, &["a"], Some(90)),
+        );
+    }
+
+    #[test]
+    fn it_applies_to_what_is_observed_and_propagates_what_it_needs() {
+        let told =
+            |binding: &Binding| applies(binding).map(|a| a.decision_conditions.toleration_seconds);
+        let mut some = binding(json!({}), &[("a", "Healthy")], &[]);
+        assert_eq!(told(&some), Some(300));
+        some.spec.propagate_deps = false;
+        assert_eq!(told(&some), None);
+        assert_eq!(told(&binding(Value::Null, &[("a", "Healthy")], &[])), None);
+        assert_eq!(told(&binding(json!({}), &[], &[])), None);
+    }
+
+    #[test]
+    fn tasks_are_as_the_policy_says() {
+        let state = json!({"rules": [{"aliasLabelName": "id", "jsonPath": "{.id}"}]});
+        let check = |told: Value, gates: &str, expected: Result<Value, bool>| {
+            let binding = binding(told.clone(), &[("b", "Unhealthy")], &[]);
+            let application = applies(&binding).unwrap();
+            let gates = gates.parse().unwrap();
+            let found = task(&binding, &application, "b", "p", gates);
+            let expected = expected.map(|more| {
+                let mut all = json!({"fromCluster": "b", "reason": "ApplicationFailure", "producer": "p", "purgeMode": told["purgeMode"]});
+                all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+                all
+            });
+            let found = found.map(|t| json!(t)).map_err(|e| e == Refused::Gate);
+            assert_eq!(found, expected, "{told} {gates:?}");
+        };
+        let gracefully = json!({"purgeMode": "Gracefully", "gracePeriodSeconds": 9});
+        check(gracefully.clone(), "", Ok(json!({"gracePeriodSeconds": 9})));
+        check(gracefully, "GracefulEviction=false", Err(true));
+        check(
+            json!({"purgeMode": "Never"}),
+            "",
+            Ok(json!({"suppressDeletion": true})),
+        );
+        let stateful = json!({"purgeMode": "Directly", "statePreservation": state});
+        check(stateful.clone(), "", Ok(json!({})));
+        let on = "StatefulFailoverInjection=true";
+        check(
+            stateful,
+            on,
+            Ok(json!({"preservedLabelState": {"id": "x"}, "clustersBeforeFailover": ["a", "b"]})),
+        );
+        let missing = json!({"rules": [{"aliasLabelName": "id", "jsonPath": "{.other}"}]});
+        check(
+            json!({"purgeMode": "Directly", "statePreservation": missing}),
+            on,
+            Err(false),
+        );
+    }
+}

@@ -1,0 +1,134 @@
+//! When bindings are looked at, and what is written. Since when copies are unhealthy
+//! is known here alone: as in Karmada it begins anew with the process.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::Error;
+use machinery::Object;
+use machinery::object::Malformed;
+use machinery::time::Clock;
+use openapi::karmada::failover::ApplicationFailover;
+use openapi::karmada::{Binding, FeatureGates};
+use parking_lot::Mutex;
+use runtime::{Action, Queue, Recorder, run_workers};
+use serde_json::Value;
+
+use super::decide::{Refused, Since, applies, judge, task};
+use crate::bindings::{Bindings, tell_evicted};
+use crate::failover::graceful::until;
+use crate::start::Deps;
+
+const WORKERS: usize = 4;
+/// After a conflict the newer object is about to arrive.
+const RETRY_CONFLICT: Duration = Duration::from_millis(5);
+
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    #[error(transparent)]
+    Object(#[from] Malformed),
+    #[error(transparent)]
+    Api(#[from] Error),
+}
+
+pub(in crate::failover) struct Controller {
+    bindings: Bindings,
+    clock: Arc<dyn Clock>,
+    recorder: Recorder,
+    gates: FeatureGates,
+    unhealthy: Mutex<HashMap<String, Since>>,
+}
+
+impl Controller {
+    pub(in crate::failover) fn start(deps: &Deps, bindings: &Bindings) {
+        let it = Arc::new(Self {
+            bindings: bindings.clone(),
+            clock: Arc::clone(&deps.clock),
+            recorder: deps.recorder.clone(),
+            gates: deps.options.gates,
+            unhealthy: Mutex::default(),
+        });
+        let queue: Queue<String> = Queue::new();
+        let wake = queue.clone();
+        bindings.on_change(move |change| {
+            if [change.old, change.new].into_iter().flatten().any(is_told) {
+                wake.add_lane(change.key(), change.initial);
+            }
+        });
+        run_workers(
+            &deps.tasks,
+            "application-failover",
+            &queue,
+            WORKERS,
+            move |key: String| {
+                let it = Arc::clone(&it);
+                async move { it.reconcile(&key).await }
+            },
+        );
+    }
+
+    async fn reconcile(&self, key: &str) -> Result<Action, Failure> {
+        let found = self.bindings.get(key);
+        let view = found.as_ref().map(Object::view::<Binding>).transpose()?;
+        let told = view.as_ref().and_then(|b| applies(b));
+        let (Some(object), Some(binding), Some(told)) = (found, view, told) else {
+            self.unhealthy.lock().remove(key);
+            return Ok(Action::Done);
+        };
+        let now = self.clock.now();
+        let judged = {
+            let mut unhealthy = self.unhealthy.lock();
+            let since = unhealthy.get(key).cloned().unwrap_or_default();
+            let judged = judge(&binding, &told, &since, now);
+            if judged.since.is_empty() {
+                unhealthy.remove(key);
+            } else {
+                unhealthy.insert(key.to_owned(), judged.since.clone());
+            }
+            judged
+        };
+        match self.evict(&object, &binding, &told, &judged.evict).await {
+            Err(Failure::Api(e)) if e.is_conflict() => return Ok(Action::After(RETRY_CONFLICT)),
+            Err(Failure::Api(e)) if e.is_not_found() => return Ok(Action::Done),
+            other => other?,
+        }
+        Ok(judged.next.map_or(Action::Done, |at| until(at, now)))
+    }
+
+    async fn evict(
+        &self,
+        object: &Object,
+        binding: &Binding,
+        told: &ApplicationFailover,
+        clusters: &[String],
+    ) -> Result<(), Failure> {
+        let producer = match object.namespace() {
+            "" => "cluster-resource-binding-application-failover-controller",
+            _ => "resource-binding-application-failover-controller",
+        };
+        let mut spec = binding.spec.clone();
+        for cluster in clusters {
+            spec.evict(task(binding, told, cluster, producer, self.gates)?);
+        }
+        let old = &binding.spec;
+        let written = self.bindings.write(object, old, &spec, Value::Null).await;
+        if let Err(e) = &written
+            && !e.is_conflict()
+            && !e.is_not_found()
+        {
+            let recorder = self.recorder.named(producer);
+            for cluster in clusters {
+                tell_evicted(&recorder, object, old, cluster, false);
+            }
+        }
+        Ok(written?)
+    }
+}
+
+fn is_told(binding: &Object) -> bool {
+    let view = binding.view::<Binding>();
+    view.is_ok_and(|b| b.spec.failover().application.is_some())
+}

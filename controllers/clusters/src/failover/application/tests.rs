@@ -1,0 +1,50 @@
+//! When unhealthy copies are evicted.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::lab::Lab;
+use crate::resources::BINDINGS;
+
+async fn placed(lab: &Lab, name: &str, mode: &str) {
+    lab.place(name, &["a", "b"], &json!([]));
+    let application = json!({"decisionConditions": {"tolerationSeconds": 60}, "purgeMode": mode});
+    let spec = json!({"propagateDeps": true, "failover": {"application": application}});
+    lab.merge(&BINDINGS, ("n", name), json!({"spec": spec}))
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_stays_unhealthy_is_evicted() {
+    let lab = Lab::start();
+    placed(&lab, "x", "Never").await;
+    lab.observe("x", &[("a", "Unhealthy"), ("b", "Healthy")])
+        .await;
+    sleep(Duration::from_secs(59)).await;
+    assert_eq!(lab.tasks("x"), [] as [Value; 0]);
+    // Well for a moment: the time begins anew.
+    lab.observe("x", &[("a", "Healthy"), ("b", "Healthy")])
+        .await;
+    lab.settle().await;
+    lab.observe("x", &[("a", "Unhealthy"), ("b", "Healthy")])
+        .await;
+    sleep(Duration::from_secs(59)).await;
+    assert_eq!(lab.tasks("x"), [] as [Value; 0]);
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(lab.placed("x"), json!([{"name": "b"}]));
+    let task = &lab.tasks("x")[0];
+    for (field, value) in [
+        ("reason", json!("ApplicationFailure")),
+        (
+            "producer",
+            json!("resource-binding-application-failover-controller"),
+        ),
+        ("purgeMode", json!("Never")),
+        ("suppressDeletion", json!(true)),
+    ] {
+        assert_eq!(task[field], value, "{task}");
+    }
+    lab.tasks.stop().await;
+}

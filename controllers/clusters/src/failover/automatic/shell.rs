@@ -1,0 +1,330 @@
+//! Which bindings are looked at and when, and what is written.
+//!
+//! Enters: Clusters that change their state, bindings, annotations of policies. Leaves:
+//! evictions, and tasks that are over.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::Result;
+use jiff::Timestamp;
+use machinery::time::{Clock, parse};
+use machinery::{Gvr, Object};
+use openapi::karmada::binding::Metadata;
+use openapi::karmada::failover::automatic;
+use openapi::karmada::labels::{
+    APPLIED_PLACEMENT, BEFORE_FAILOVER, CLUSTER_POLICY_NAME, POLICY_NAME, POLICY_NAMESPACE,
+};
+use openapi::karmada::{Binding, Cluster};
+use parking_lot::Mutex;
+use runtime::{Action, Change, Informer, ObjectRef, Queue, Recorder, Select, run_workers};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::decide::{Before, Deed, Plan, Sight, State, is_ours, plan, remembered};
+use crate::bindings::{Bindings, tell_evicted};
+use crate::failover::graceful::until;
+use crate::resources::CLUSTERS;
+use crate::start::Deps;
+
+static POLICIES: Gvr = Gvr::constant("policy.karmada.io", "v1alpha1", "propagationpolicies");
+static CLUSTER_POLICIES: Gvr = Gvr::constant(
+    "policy.karmada.io",
+    "v1alpha1",
+    "clusterpropagationpolicies",
+);
+
+/// Bindings by the policy that they are of, as its key.
+const BY_POLICY: &str = "clusters/policy";
+/// Bindings by the clusters that they were taken from here.
+const BY_LEFT: &str = "clusters/left";
+const WORKERS: usize = 8;
+/// After a conflict the newer object is about to arrive.
+const RETRY_CONFLICT: Duration = Duration::from_millis(5);
+
+#[derive(Deserialize)]
+struct Annotated {
+    metadata: Metadata,
+}
+
+pub(in crate::failover) struct Controller {
+    bindings: Bindings,
+    clusters: Informer,
+    /// Namespaced, and of the cluster.
+    policies: [Informer; 2],
+    clock: Arc<dyn Clock>,
+    recorder: Recorder,
+    /// Since when clusters are not Ready: from not reachable to unknown it goes on.
+    down: Mutex<HashMap<String, Timestamp>>,
+    queue: Queue<String>,
+}
+
+impl Controller {
+    pub(in crate::failover) fn start(deps: &Deps, bindings: &Bindings) {
+        let informer = |resource| deps.informers.get(&deps.control, &Select::all(resource));
+        bindings.add_index(BY_POLICY, |binding| {
+            policy_of(binding).into_iter().collect()
+        });
+        bindings.add_index(BY_LEFT, left);
+        let it = Arc::new(Self {
+            bindings: bindings.clone(),
+            clusters: informer(&CLUSTERS),
+            policies: [informer(&POLICIES), informer(&CLUSTER_POLICIES)],
+            clock: Arc::clone(&deps.clock),
+            recorder: deps.recorder.named("cluster-failover-controller"),
+            down: Mutex::default(),
+            queue: Queue::new(),
+        });
+        it.listen();
+        let (tasks, shutdown) = (deps.tasks.clone(), deps.tasks.shutdown().clone());
+        deps.tasks.spawn(async move {
+            if shutdown.unless(it.wait_synced()).await.is_none() {
+                return;
+            }
+            let queue = it.queue.clone();
+            run_workers(&tasks, "failover", &queue, WORKERS, move |key: String| {
+                let it = Arc::clone(&it);
+                async move { it.reconcile(&key).await }
+            });
+        });
+    }
+
+    /// A cluster that is not listed yet is not gone.
+    async fn wait_synced(&self) {
+        self.clusters.wait_synced().await;
+        for policies in &self.policies {
+            policies.wait_synced().await;
+        }
+    }
+
+    fn listen(self: &Arc<Self>) {
+        let it = Arc::downgrade(self);
+        self.clusters.on_change(move |change| {
+            if let Some(it) = it.upgrade() {
+                it.cluster_changed(change);
+            }
+        });
+        let it = Arc::downgrade(self);
+        self.bindings.on_change(move |change| {
+            if let (Some(it), Some(new)) = (it.upgrade(), change.new)
+                && it.concerns(new)
+            {
+                it.queue.add_lane(change.key(), change.initial);
+            }
+        });
+        for policies in &self.policies {
+            let it = Arc::downgrade(self);
+            policies.on_change(move |change| {
+                if let Some(it) = it.upgrade() {
+                    it.policy_changed(change);
+                }
+            });
+        }
+    }
+
+    fn cluster_changed(&self, change: &Change<'_>) {
+        let name = change.object().name();
+        let known = change.new.and_then(|new| self.observe(new));
+        let state = known.unwrap_or(State::Gone);
+        if !matches!(state, State::Down(_)) {
+            self.down.lock().remove(name);
+        }
+        let before = change.old.and_then(|old| self.observe(old));
+        let same = |a: State, b: State| match (a, b) {
+            (State::Down(_), State::Down(_)) => true,
+            (a, b) => a == b,
+        };
+        if before.is_some_and(|before| same(before, state)) {
+            return;
+        }
+        match state {
+            State::Down(since) => {
+                self.down.lock().entry(name.to_owned()).or_insert(since);
+                self.look_at(self.bindings.placed_on(name));
+            }
+            State::Ready => {
+                // It may be the first that others can go to.
+                let down: Vec<String> = self.down.lock().keys().cloned().collect();
+                for cluster in down {
+                    self.look_at(self.bindings.placed_on(&cluster));
+                }
+            }
+            State::Unheard | State::Gone => {}
+        }
+        self.look_at(self.bindings.by_index(BY_LEFT, name));
+    }
+
+    fn look_at(&self, bindings: Vec<Object>) {
+        for binding in bindings {
+            self.queue.add(binding.head().key());
+        }
+    }
+
+    /// How a cluster is, by its own word; a time that cannot be read is that of now.
+    fn observe(&self, object: &Object) -> Option<State> {
+        if object.head().deleting {
+            return Some(State::Gone);
+        }
+        let view = object.view::<Cluster>().ok()?;
+        Some(match view.condition("Ready") {
+            None => State::Unheard,
+            Some(ready) if ready.status == "True" => State::Ready,
+            Some(ready) => {
+                let since = parse(&ready.last_transition_time);
+                State::Down(since.unwrap_or_else(|_| self.clock.now()))
+            }
+        })
+    }
+
+    fn state(&self, cluster: &str) -> State {
+        let known = self.clusters.get("", cluster);
+        match known.and_then(|c| self.observe(&c)) {
+            Some(State::Down(since)) => {
+                State::Down(self.down.lock().get(cluster).copied().unwrap_or(since))
+            }
+            Some(state) => state,
+            None => State::Gone,
+        }
+    }
+
+    fn any_ready(&self) -> bool {
+        let is_ready = |c: &Object| self.observe(c) == Some(State::Ready);
+        !self.clusters.list_where(is_ready).is_empty()
+    }
+
+    /// Whether there may be anything to do: most bindings have neither.
+    fn concerns(&self, binding: &Object) -> bool {
+        let down = self.down.lock();
+        let Ok(view) = binding.view::<Binding>() else {
+            return false;
+        };
+        let spec = &view.spec;
+        spec.graceful_eviction_tasks.iter().any(is_ours)
+            || spec.clusters.iter().any(|t| down.contains_key(&t.name))
+    }
+
+    fn policy_changed(&self, change: &Change<'_>) {
+        if change.old.and_then(after) == change.new.and_then(after) {
+            return;
+        }
+        for binding in self.bindings.by_index(BY_POLICY, &change.key()) {
+            self.queue.add_lane(binding.head().key(), change.initial);
+        }
+    }
+
+    async fn reconcile(&self, key: &str) -> Result<Action> {
+        let Some(object) = self.bindings.get(key) else {
+            return Ok(Action::Done);
+        };
+        let binding = object.view::<Binding>()?;
+        let now = self.clock.now();
+        let plan = self.plan(&object, &binding, now);
+        let next = plan.next.map_or(Action::Done, |at| until(at, now));
+        let annotations = annotations(&binding, &plan);
+        let old = &binding.spec;
+        let written = self.bindings.write(&object, old, &plan.spec, annotations);
+        match written.await {
+            Err(e) if e.is_not_found() => return Ok(Action::Done),
+            Err(e) if e.is_conflict() => return Ok(Action::After(RETRY_CONFLICT)),
+            other => other?,
+        }
+        for deed in &plan.deeds {
+            self.tell(&object, &binding, deed);
+        }
+        Ok(next)
+    }
+
+    fn plan(&self, object: &Object, binding: &Binding, now: Timestamp) -> Plan {
+        let policy = policy_of(object).and_then(|key| self.policy(&key));
+        let after = policy.and_then(|policy| after(&policy));
+        let sight = Sight {
+            state: &|cluster| self.state(cluster),
+            any_ready: after.is_some() && self.any_ready(),
+            after,
+            now,
+        };
+        plan(binding, object.head().generation, &sight)
+    }
+
+    fn policy(&self, key: &str) -> Option<Object> {
+        let [local, of_cluster] = &self.policies;
+        let informer = if key.contains('/') { local } else { of_cluster };
+        informer.get_key(key)
+    }
+
+    fn tell(&self, object: &Object, binding: &Binding, deed: &Deed) {
+        let about = ObjectRef::of(object);
+        match deed {
+            Deed::Begun(cluster) => self.recorder.warning(
+                &about,
+                "FailoverBegun",
+                format!("Cluster {cluster} stays not Ready: its copy is to be replaced elsewhere."),
+            ),
+            Deed::CalledOff(cluster) => self.recorder.normal(
+                &about,
+                "FailoverCalledOff",
+                format!("Cluster {cluster} is Ready again: it has its copy back."),
+            ),
+            Deed::Ended(cluster) => {
+                tell_evicted(&self.recorder, object, &binding.spec, cluster, true);
+            }
+            Deed::Dropped(_) => {}
+        }
+    }
+}
+
+/// What a policy wants; nothing of one that admission would not take.
+fn after(policy: &Object) -> Option<Duration> {
+    let view = policy.view::<Annotated>().ok()?;
+    automatic(&view.metadata.annotations).ok().flatten()
+}
+
+/// `namespace/name` of a binding's policy, or the name of one of the cluster.
+fn policy_of(binding: &Object) -> Option<String> {
+    let view = binding.view::<Binding>().ok()?;
+    let annotations = &view.metadata.annotations;
+    let local = annotations
+        .get(POLICY_NAMESPACE)
+        .zip(annotations.get(POLICY_NAME));
+    local
+        .map(|(namespace, name)| format!("{namespace}/{name}"))
+        .or_else(|| annotations.get(CLUSTER_POLICY_NAME).cloned())
+}
+
+fn left(binding: &Object) -> Vec<String> {
+    let Ok(view) = binding.view::<Binding>() else {
+        return Vec::new();
+    };
+    let ours = view
+        .spec
+        .graceful_eviction_tasks
+        .iter()
+        .filter(|t| is_ours(t));
+    ours.map(|t| t.from_cluster.clone()).collect()
+}
+
+/// The merge patch of the annotations. What is put back is scheduled again: much may
+/// have changed since it was decided.
+fn annotations(binding: &Binding, plan: &Plan) -> Value {
+    let mut patch = json!({});
+    if plan.before != remembered(binding) {
+        patch[BEFORE_FAILOVER] = memory(&plan.before);
+    }
+    let back = |deed: &Deed| matches!(deed, Deed::CalledOff(_));
+    if plan.deeds.iter().any(back) {
+        patch[APPLIED_PLACEMENT] = Value::Null;
+    }
+    if patch == json!({}) {
+        Value::Null
+    } else {
+        patch
+    }
+}
+
+fn memory(before: &Before) -> Value {
+    match before.is_empty() {
+        true => Value::Null,
+        false => json!(before).to_string().into(),
+    }
+}

@@ -1,0 +1,40 @@
+//! What is told of evictions, under Karmada's names (`pkg/metrics/cluster.go`).
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use metrics::{Counter, Histogram, exponential};
+
+/// Karmada has a queue for each kind of binding; here it is one.
+const QUEUE: &str = "binding-eviction";
+
+pub(super) struct Figures {
+    latency: Histogram,
+    outcomes: [Counter; 2],
+}
+
+pub(super) static FIGURES: LazyLock<Figures> = LazyLock::new(|| {
+    let of = metrics::process();
+    let latency = of.histograms(
+        "eviction_processing_latency_seconds",
+        "Time that an eviction takes, once it is its turn.",
+        &exponential(0.001, 2.0, 15),
+        ["name"],
+    );
+    let outcomes = of.counters(
+        "eviction_processing_total",
+        "Evictions by result.",
+        ["name", "result"],
+    );
+    Figures {
+        latency: latency.with([QUEUE]),
+        outcomes: ["success", "error"].map(|result| outcomes.with([QUEUE, result])),
+    }
+});
+
+impl Figures {
+    pub(super) fn processed(&self, took: Duration, success: bool) {
+        self.latency.observe(took.as_secs_f64());
+        self.outcomes[usize::from(!success)].inc();
+    }
+}

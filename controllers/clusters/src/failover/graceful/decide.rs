@@ -1,0 +1,193 @@
+//! Which tasks stay. Pure (`evictiontask.go`).
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use machinery::time::{parse, rfc3339_seconds};
+use openapi::karmada::Binding;
+use openapi::karmada::binding::EvictionTask;
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Assessment {
+    pub(super) kept: Vec<EvictionTask>,
+    /// The clusters whose task is over.
+    pub(super) evicted: Vec<String>,
+    /// When the first of the others is over for lack of time.
+    pub(super) next: Option<Timestamp>,
+}
+
+/// Judges the tasks of a binding. A task that is new is given the time of now.
+pub(super) fn assess(
+    binding: &Binding,
+    generation: i64,
+    timeout: Duration,
+    now: Timestamp,
+) -> Assessment {
+    let scheduled = binding.status.scheduler_observed_generation == generation;
+    let replaced = scheduled && all_healthy(binding);
+    let mut found = Assessment {
+        kept: Vec::new(),
+        evicted: Vec::new(),
+        next: None,
+    };
+    for task in &binding.spec.graceful_eviction_tasks {
+        let mut task = task.clone();
+        let is_new = task.creation_timestamp.is_none();
+        if is_new {
+            task.creation_timestamp = Some(rfc3339_seconds(now));
+        }
+        let end = end(&task, timeout);
+        let over = match task.suppress_deletion {
+            _ if is_new => false,
+            Some(kept) => !kept,
+            None => replaced || end.is_some_and(|end| end < now),
+        };
+        if over {
+            found.evicted.push(task.from_cluster);
+            continue;
+        }
+        if task.suppress_deletion.is_none() {
+            found.next = [found.next, end].into_iter().flatten().min();
+        }
+        found.kept.push(task);
+    }
+    found
+}
+
+/// When a task has taken too long; never, where its beginning cannot be read, which
+/// admission does not let in.
+fn end(task: &EvictionTask, timeout: Duration) -> Option<Timestamp> {
+    let created = parse(task.creation_timestamp.as_deref()?).ok()?;
+    let grace = match task.grace_period_seconds {
+        Some(seconds) => SignedDuration::from_secs(seconds),
+        None => SignedDuration::try_from(timeout).unwrap_or(SignedDuration::MAX),
+    };
+    created.checked_add(grace).ok()
+}
+
+/// Whether every target is known to be healthy. Of no targets all are, as in Karmada:
+/// where nothing takes its place, the old copy goes.
+pub(in crate::failover) fn all_healthy(binding: &Binding) -> bool {
+    let statuses = &binding.status.aggregated_status;
+    binding.spec.clusters.iter().all(|target| {
+        let item = statuses.iter().find(|i| i.cluster_name == target.name);
+        item.is_some_and(|i| i.health == "Healthy")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_767_225_600 + second).unwrap()
+    }
+
+    fn binding(tasks: &Value, clusters: &[&str], healthy: &[&str], observed: i64) -> Binding {
+        let clusters: Vec<Value> = clusters.iter().map(|c| json!({"name": c})).collect();
+        let items: Vec<Value> = healthy
+            .iter()
+            .map(|c| json!({"clusterName": c, "health": "Healthy"}))
+            .chain([json!({"clusterName": "sick", "health": "Unhealthy"})])
+            .collect();
+        serde_json::from_value(json!({
+            "spec": {"clusters": clusters, "gracefulEvictionTasks": tasks},
+            "status": {"schedulerObservedGeneration": observed, "aggregatedStatus": items},
+        }))
+        .unwrap()
+    }
+
+    fn task(more: Value) -> Value {
+        let mut task = json!({"fromCluster": "a", "reason": "r", "producer": "p", "creationTimestamp": rfc3339_seconds(at(0))});
+        task.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        task
+    }
+
+    /// Whether the one task stays, and when it is looked at again.
+    fn check(more: Value, clusters: &[&str], observed: i64, second: i64) -> (bool, Option<i64>) {
+        let binding = binding(&json!([task(more)]), clusters, &["well"], observed);
+        let found = assess(&binding, 7, MINUTE, at(second));
+        assert_eq!(found.kept.len() + found.evicted.len(), 1);
+        let next = found.next.map(|t| t.as_second() - at(0).as_second());
+        (found.evicted.is_empty(), next)
+    }
+
+    #[test]
+    fn tasks_end_by_health_by_time_or_by_word() {
+        let none = || json!({});
+        for (more, clusters, observed, second, expected) in [
+            // Health, once the scheduler has seen this generation.
+            (none(), &["well"][..], 7, 5, (false, None)),
+            (none(), &["well"], 6, 5, (true, Some(60))),
+            (none(), &["well", "sick"], 7, 5, (true, Some(60))),
+            (none(), &["well", "unheard"], 7, 5, (true, Some(60))),
+            // Of no clusters all are healthy.
+            (none(), &[], 7, 5, (false, None)),
+            (none(), &[], 6, 5, (true, Some(60))),
+            // Time: the flag's, or the task's own.
+            (none(), &["sick"], 7, 60, (true, Some(60))),
+            (none(), &["sick"], 7, 61, (false, None)),
+            (
+                json!({"gracePeriodSeconds": 90}),
+                &["sick"],
+                7,
+                61,
+                (true, Some(90)),
+            ),
+            (
+                json!({"gracePeriodSeconds": 5}),
+                &["sick"],
+                7,
+                6,
+                (false, None),
+            ),
+            // A word: neither health nor time counts.
+            (
+                json!({"suppressDeletion": true}),
+                &["well"],
+                7,
+                99,
+                (true, None),
+            ),
+            (
+                json!({"suppressDeletion": false}),
+                &["sick"],
+                6,
+                1,
+                (false, None),
+            ),
+            // Purging at once follows the same rules.
+            (
+                json!({"purgeMode": "Directly"}),
+                &["sick"],
+                7,
+                5,
+                (true, Some(60)),
+            ),
+        ] {
+            let found = check(more.clone(), clusters, observed, second);
+            assert_eq!(found, expected, "{more} {clusters:?} {observed} {second}");
+        }
+    }
+
+    #[test]
+    fn a_new_task_is_given_its_time_and_stays() {
+        let mut new = task(json!({"suppressDeletion": false}));
+        new.as_object_mut().unwrap().remove("creationTimestamp");
+        let mut plain = new.clone();
+        plain.as_object_mut().unwrap().remove("suppressDeletion");
+        plain["fromCluster"] = "b".into();
+        let binding = binding(&json!([new, plain]), &["well"], &["well"], 7);
+        let found = assess(&binding, 7, MINUTE, at(3));
+        assert_eq!(found.evicted, Vec::<String>::new());
+        assert_eq!(found.next, Some(at(63)));
+        for kept in found.kept {
+            assert_eq!(kept.creation_timestamp, Some(rfc3339_seconds(at(3))));
+        }
+    }
+}

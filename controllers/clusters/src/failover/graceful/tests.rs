@@ -1,0 +1,75 @@
+//! How tasks end.
+
+use std::time::Duration;
+
+use openapi::karmada::{FeatureGates, Gate};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::lab::Lab;
+use crate::resources::BINDINGS;
+use crate::start::Options;
+
+async fn evicting(lab: &Lab, name: &str, more: Value) {
+    lab.place(name, &["b"], &json!([]));
+    let mut task =
+        json!({"fromCluster": "a", "reason": "r", "producer": "p", "purgeMode": "Gracefully"});
+    task.as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
+    let spec = json!({"spec": {"gracefulEvictionTasks": [task]}});
+    lab.merge(&BINDINGS, ("n", name), spec).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_ends_when_the_replacements_are_healthy() {
+    let lab = Lab::start();
+    evicting(&lab, "x", json!({})).await;
+    lab.settle().await;
+    assert!(lab.tasks("x")[0]["creationTimestamp"].is_string());
+    lab.observe("x", &[("a", "Healthy"), ("b", "Unhealthy")])
+        .await;
+    lab.settle().await;
+    assert_eq!(lab.tasks("x").len(), 1);
+    lab.observe("x", &[("b", "Healthy")]).await;
+    lab.settle().await;
+    assert_eq!(lab.binding("x")["spec"].get("gracefulEvictionTasks"), None);
+    assert_eq!(lab.placed("x"), json!([{"name": "b"}]));
+    lab.tasks.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_ends_with_its_time() {
+    let lab = Lab::start();
+    evicting(&lab, "flag", json!({})).await;
+    evicting(&lab, "own", json!({"gracePeriodSeconds": 30})).await;
+    evicting(&lab, "kept", json!({"suppressDeletion": true})).await;
+    let left = || ["flag", "own", "kept"].map(|name| lab.tasks(name).len());
+    sleep(Duration::from_secs(28)).await;
+    assert_eq!(left(), [1, 1, 1]);
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(left(), [1, 0, 1]);
+    sleep(Duration::from_secs(562)).await;
+    assert_eq!(left(), [1, 0, 1]);
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(left(), [0, 0, 1]);
+    let word = json!([{"fromCluster": "a", "reason": "r", "producer": "p", "suppressDeletion": false,
+                       "creationTimestamp": "2026-01-01T00:00:00Z"}]);
+    let spec = json!({"spec": {"gracefulEvictionTasks": word}});
+    lab.merge(&BINDINGS, ("n", "kept"), spec).await;
+    lab.settle().await;
+    assert_eq!(left(), [0, 0, 0]);
+    lab.tasks.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_its_gate_nothing_is_touched() {
+    let lab = Lab::with(Options {
+        gates: FeatureGates::default().with(Gate::GracefulEviction, false),
+        ..Options::default()
+    });
+    evicting(&lab, "x", json!({})).await;
+    sleep(Duration::from_secs(1000)).await;
+    assert_eq!(lab.tasks("x")[0].get("creationTimestamp"), None);
+    lab.tasks.stop().await;
+}

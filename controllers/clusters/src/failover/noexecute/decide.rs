@@ -1,0 +1,276 @@
+//! Whether taints are tolerated, how an eviction is told, and how fast evictions
+//! follow each other. Pure.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use machinery::time::parse;
+use openapi::karmada::binding::EvictionTask;
+use openapi::karmada::cluster::Taint;
+use openapi::karmada::failover::{FailoverBehavior, GRACEFULLY};
+use openapi::karmada::placement::Toleration;
+use openapi::karmada::{Binding, FeatureGates, Gate, Placement, labels};
+use tokio::time::Instant;
+
+use crate::failover::PurgeMode;
+use crate::failover::state::{StateError, preserved};
+
+const NO_EXECUTE: &str = "NoExecute";
+/// Between evictions where the rate is none.
+const HALTED: Duration = Duration::from_secs(1800);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// For ever, or there is nothing to tolerate.
+    Tolerated,
+    Until(Timestamp),
+    Evict,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Unjudged {
+    #[error("the applied placement can not be empty")]
+    NoPlacement,
+    #[error("the applied placement cannot be read: {0}")]
+    Placement(String),
+}
+
+pub(super) fn evicts(taints: &[Taint]) -> bool {
+    taints.iter().any(|t| t.effect == NO_EXECUTE)
+}
+
+/// The tolerations that count: those of the last scheduling.
+pub(super) fn tolerations(binding: &Binding) -> Result<Vec<Toleration>, Unjudged> {
+    let applied = binding.metadata.annotations.get(labels::APPLIED_PLACEMENT);
+    let text = applied
+        .filter(|text| !text.is_empty())
+        .ok_or(Unjudged::NoPlacement)?;
+    let placement: Placement =
+        serde_json::from_str(text).map_err(|e| Unjudged::Placement(e.to_string()))?;
+    Ok(placement.cluster_tolerations)
+}
+
+/// Every taint must be tolerated. Of each the first toleration that fits counts; the
+/// time of the shortest counts for all taints that it fits.
+pub(super) fn judge(taints: &[Taint], tolerations: &[Toleration], now: Timestamp) -> Verdict {
+    let taints: Vec<&Taint> = taints.iter().filter(|t| t.effect == NO_EXECUTE).collect();
+    let mut used: Vec<&Toleration> = Vec::with_capacity(taints.len());
+    for taint in &taints {
+        match tolerations.iter().find(|t| t.tolerates(taint)) {
+            Some(toleration) => used.push(toleration),
+            None => return Verdict::Evict,
+        }
+    }
+    let ends = used.iter().flat_map(|toleration| {
+        let fits = taints.iter().filter(|taint| toleration.tolerates(taint));
+        fits.filter_map(|taint| end(toleration, taint))
+    });
+    match ends.min() {
+        None => Verdict::Tolerated,
+        Some(end) if end <= now => Verdict::Evict,
+        Some(end) => Verdict::Until(end),
+    }
+}
+
+fn end(toleration: &Toleration, taint: &Taint) -> Option<Timestamp> {
+    let seconds = SignedDuration::from_secs(toleration.toleration_seconds?);
+    let added = parse(taint.time_added.as_deref()?).ok()?;
+    added.checked_add(seconds).ok()
+}
+
+/// The task of an eviction. A state that cannot be told yet keeps the copy.
+pub(super) fn task(
+    binding: &Binding,
+    cluster: &str,
+    gates: FeatureGates,
+    mode: PurgeMode,
+) -> Result<EvictionTask, StateError> {
+    let FailoverBehavior { cluster: told, .. } = binding.spec.failover();
+    let purge_mode = match &told {
+        None => mode.name(),
+        Some(told) if told.purge_mode.is_empty() => GRACEFULLY,
+        Some(told) => &told.purge_mode,
+    };
+    let rules = told.as_ref().and_then(|t| t.state_preservation.as_ref());
+    let rules = rules.filter(|_| gates.is_on(Gate::StatefulFailoverInjection));
+    Ok(EvictionTask {
+        from_cluster: cluster.to_owned(),
+        purge_mode: purge_mode.to_owned(),
+        reason: "TaintUntolerated".to_owned(),
+        producer: "TaintManager".to_owned(),
+        preserved_label_state: preserved(rules, &binding.status.aggregated_status, cluster)?,
+        ..EvictionTask::default()
+    })
+}
+
+/// Lets evictions follow each other at a rate; the first need not wait.
+#[derive(Debug)]
+pub(super) struct Pace {
+    interval: Duration,
+    next: Option<Instant>,
+}
+
+impl Pace {
+    /// `rate`: evictions in a second.
+    pub(super) fn new(rate: f64) -> Self {
+        let interval = Duration::try_from_secs_f64(1.0 / rate).unwrap_or(HALTED);
+        Self {
+            interval,
+            next: None,
+        }
+    }
+
+    /// Whether one may happen now, which then counts; else when to ask again.
+    pub(super) fn take(&mut self, now: Instant) -> Result<(), Instant> {
+        if let Some(next) = self.next.filter(|next| *next > now) {
+            return Err(next);
+        }
+        self.next = Some(now + self.interval);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_767_225_600 + second).unwrap()
+    }
+
+    fn taint(key: &str, effect: &str, second: i64) -> Taint {
+        Taint {
+            key: key.into(),
+            effect: effect.into(),
+            time_added: Some(machinery::time::rfc3339_seconds(at(second))),
+            ..Taint::default()
+        }
+    }
+
+    fn all<T: serde::de::DeserializeOwned>(value: Value) -> T {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn every_taint_is_tolerated_for_its_time_or_evicts() {
+        let exists = |key: &str, seconds: Option<i64>| json!({"key": key, "operator": "Exists", "tolerationSeconds": seconds});
+        let (a, b) = (taint("a", "NoExecute", 0), taint("b", "NoExecute", 100));
+        let harmless = taint("c", "NoSchedule", 0);
+        let check = |taints: &[&Taint], tolerations: Value, now: i64, expected: Verdict| {
+            let taints: Vec<Taint> = taints.iter().map(|t| (*t).clone()).collect();
+            let tolerations: Vec<Toleration> = all(tolerations);
+            let found = judge(&taints, &tolerations, at(now));
+            assert_eq!(found, expected, "{tolerations:?} {now}");
+        };
+        use Verdict::{Evict, Tolerated, Until};
+        check(&[], json!([]), 0, Tolerated);
+        check(&[&harmless], json!([]), 0, Tolerated);
+        check(&[&a], json!([]), 0, Evict);
+        check(&[&a, &b], json!([exists("a", None)]), 0, Evict);
+        check(&[&a, &harmless], json!([exists("a", None)]), 9, Tolerated);
+        check(&[&a], json!([exists("a", Some(30))]), 29, Until(at(30)));
+        check(&[&a], json!([exists("a", Some(30))]), 30, Evict);
+        check(&[&a], json!([exists("a", Some(0))]), 0, Evict);
+        check(&[&a], json!([exists("a", Some(-5))]), 0, Evict);
+        // The first that fits counts.
+        check(
+            &[&a],
+            json!([exists("a", None), exists("a", Some(0))]),
+            9,
+            Tolerated,
+        );
+        check(
+            &[&a],
+            json!([exists("a", Some(9)), exists("a", None)]),
+            9,
+            Evict,
+        );
+        // The shortest of several, from the time of each taint that it fits.
+        let both = json!([exists("a", Some(500)), exists("b", Some(60))]);
+        check(&[&a, &b], both, 9, Until(at(160)));
+        let wide = json!([{"operator": "Exists", "tolerationSeconds": 50}]);
+        check(&[&a, &b], wide, 9, Until(at(50)));
+        let other_effect = json!([{"key": "a", "operator": "Exists", "effect": "NoSchedule"}]);
+        check(&[&a], other_effect, 0, Evict);
+        // A taint without its time is tolerated as long as it takes.
+        let mut timeless = a;
+        timeless.time_added = None;
+        check(&[&timeless], json!([exists("a", Some(1))]), 99, Tolerated);
+    }
+
+    #[test]
+    fn tolerations_are_those_of_the_last_scheduling() {
+        let check = |annotations: Value, expected: Result<usize, bool>| {
+            let spec =
+                json!({"placement": {"clusterTolerations": [{"key": "new"}, {"key": "newer"}]}});
+            let binding: Binding =
+                all(json!({"metadata": {"annotations": annotations}, "spec": spec}));
+            let found = tolerations(&binding).map(|t| t.len());
+            assert_eq!(found.map_err(|e| e == Unjudged::NoPlacement), expected);
+        };
+        let key = labels::APPLIED_PLACEMENT;
+        check(
+            json!({key: r#"{"clusterTolerations":[{"key":"x"}]}"#}),
+            Ok(1),
+        );
+        check(json!({key: "{}"}), Ok(0));
+        check(json!({key: ""}), Err(true));
+        check(json!({}), Err(true));
+        check(json!({key: "{"}), Err(false));
+    }
+
+    #[test]
+    fn a_task_purges_as_the_policy_or_the_flag_says() {
+        let check = |failover: Value, flag: PurgeMode, expected: &str| {
+            let binding: Binding = all(json!({"spec": {"failover": failover}}));
+            let task = task(&binding, "a", FeatureGates::default(), flag).unwrap();
+            let expected = json!({"fromCluster": "a", "purgeMode": expected, "reason": "TaintUntolerated", "producer": "TaintManager"});
+            assert_eq!(json!(task), expected, "{failover}");
+        };
+        use PurgeMode::{Directly, Gracefully};
+        check(Value::Null, Gracefully, "Gracefully");
+        check(Value::Null, Directly, "Directly");
+        check(json!({"application": {}}), Directly, "Directly");
+        check(json!({"cluster": {}}), Directly, "Gracefully");
+        check(
+            json!({"cluster": {"purgeMode": "Directly"}}),
+            Gracefully,
+            "Directly",
+        );
+    }
+
+    #[test]
+    fn state_is_preserved_behind_its_gate() {
+        let rules = json!([{"aliasLabelName": "id", "jsonPath": "{.id}"}]);
+        let binding = |items: Value| -> Binding {
+            all(json!({
+                "spec": {"failover": {"cluster": {"purgeMode": "Directly", "statePreservation": {"rules": rules}}}},
+                "status": {"aggregatedStatus": items}}))
+        };
+        let known = binding(json!([{"clusterName": "a", "status": {"id": "x"}}]));
+        let (off, mode) = (FeatureGates::default(), PurgeMode::Gracefully);
+        let on = off.with(Gate::StatefulFailoverInjection, true);
+        let of = |binding: &Binding, gates| {
+            task(binding, "a", gates, mode).map(|t| json!(t.preserved_label_state))
+        };
+        assert_eq!(of(&known, on), Ok(json!({"id": "x"})));
+        assert_eq!(of(&known, off), Ok(json!({})));
+        assert!(of(&binding(json!([])), on).is_err());
+        assert_eq!(of(&binding(json!([])), off), Ok(json!({})));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn evictions_keep_their_distance() {
+        for (rate, seconds) in [(0.5, 2.0), (10.0, 0.1), (0.0, 1800.0)] {
+            let mut pace = Pace::new(rate);
+            let now = Instant::now();
+            assert_eq!(pace.take(now), Ok(()));
+            let next = pace.take(now).unwrap_err();
+            assert_eq!((next - now).as_secs_f64(), seconds, "{rate}");
+            assert_eq!(pace.take(now), Err(next));
+            assert_eq!(pace.take(next), Ok(()));
+            assert!(pace.take(next).is_err());
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! The taint manager: taints with the effect NoExecute evict what does not tolerate
+//! them, one binding after another at a given rate.
+//!
+//! Karmada: `pkg/controllers/cluster/{taint_manager,eviction_worker}.go`.
+
+mod decide;
+mod shell;
+
+pub(super) use shell::Manager;
+
+#[cfg(test)]
+mod tests;

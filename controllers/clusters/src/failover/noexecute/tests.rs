@@ -1,0 +1,138 @@
+//! What is evicted from tainted clusters, and when.
+
+use std::time::Duration;
+
+use openapi::karmada::labels::APPLIED_PLACEMENT;
+use openapi::karmada::{FeatureGates, Gate};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::failover::{Options as FailoverOptions, PurgeMode};
+use crate::lab::Lab;
+use crate::resources::{BINDINGS, CLUSTERS};
+use crate::start::Options;
+
+const LONG_AGO: &str = "2025-12-31T00:00:00Z";
+/// When the lab's time begins.
+const BEGAN: &str = "2026-01-01T00:00:00Z";
+
+fn options(gate: bool, manager: bool, eviction: bool, rate: f64) -> Options {
+    Options {
+        gates: FeatureGates::default().with(Gate::Failover, gate),
+        failover: FailoverOptions {
+            taint_manager: manager,
+            no_execute_eviction: eviction,
+            eviction_rate: rate,
+            ..FailoverOptions::default()
+        },
+        ..Options::default()
+    }
+}
+
+async fn taint(lab: &Lab, cluster: &str, at: &str) {
+    let taints = json!([{"key": "broken", "effect": "NoExecute", "timeAdded": at}]);
+    lab.merge(
+        &CLUSTERS,
+        ("", cluster),
+        json!({"spec": {"taints": taints}}),
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_behind_its_gate_and_its_flags() {
+    for (gate, manager, eviction) in [
+        (true, true, true),
+        (false, true, true),
+        (true, false, true),
+        (true, true, false),
+    ] {
+        let lab = Lab::with(options(gate, manager, eviction, 0.5));
+        lab.told("a", "True", LONG_AGO);
+        lab.place("x", &["a", "b"], &json!([]));
+        lab.settle().await;
+        taint(&lab, "a", BEGAN).await;
+        sleep(Duration::from_secs(100)).await;
+        let all = gate && manager && eviction;
+        let left = if all {
+            json!([{"name": "b"}])
+        } else {
+            json!([{"name": "a"}, {"name": "b"}])
+        };
+        assert_eq!(lab.placed("x"), left, "{gate} {manager} {eviction}");
+        let tasks = lab.tasks("x");
+        assert_eq!(tasks.len(), usize::from(all));
+        for task in tasks {
+            let mut task = task.clone();
+            // By the graceful eviction controller.
+            assert!(task["creationTimestamp"].take().is_string());
+            assert_eq!(
+                task,
+                json!({"fromCluster": "a", "purgeMode": "Gracefully", "reason": "TaintUntolerated",
+                       "producer": "TaintManager", "creationTimestamp": null})
+            );
+        }
+        lab.tasks.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn evictions_follow_each_other_at_the_rate() {
+    let mut options = options(true, true, true, 0.5);
+    options.failover.purge_mode = PurgeMode::Directly;
+    let lab = Lab::with(options);
+    lab.told("a", "True", LONG_AGO);
+    let names = ["v", "w", "x", "y", "z"];
+    for name in names {
+        lab.place(name, &["a"], &json!([]));
+    }
+    lab.settle().await;
+    taint(&lab, "a", BEGAN).await;
+    let evicted = || names.iter().filter(|n| lab.placed(n).is_null()).count();
+    sleep(Duration::from_millis(500)).await;
+    for count in 1..=5 {
+        assert_eq!(evicted(), count);
+        sleep(Duration::from_secs(2)).await;
+    }
+    assert_eq!(lab.tasks("x")[0]["purgeMode"], "Directly");
+    lab.tasks.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rate_of_none_halts_and_does_not_hold_up_the_end() {
+    let lab = Lab::with(options(true, true, true, 0.0));
+    lab.told("a", "True", LONG_AGO);
+    for name in ["x", "y"] {
+        lab.place(name, &["a"], &json!([]));
+    }
+    lab.settle().await;
+    taint(&lab, "a", BEGAN).await;
+    sleep(Duration::from_secs(1700)).await;
+    let left = ["x", "y"].map(|n| lab.placed(n).is_array());
+    assert!(left[0] != left[1], "{left:?}");
+    lab.tasks.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn tolerations_last_their_time() {
+    let lab = Lab::with(options(true, true, true, 100.0));
+    lab.told("a", "True", LONG_AGO);
+    taint(&lab, "a", BEGAN).await;
+    let tolerated = |seconds: Value| json!([{"key": "broken", "operator": "Exists", "tolerationSeconds": seconds}]);
+    lab.place("minute", &["a"], &tolerated(60.into()));
+    lab.place("ever", &["a"], &tolerated(Value::Null));
+    sleep(Duration::from_secs(59)).await;
+    assert_eq!(lab.placed("minute"), json!([{"name": "a"}]));
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(lab.placed("minute"), Value::Null);
+    // Placed under a taint that is there; no longer tolerated.
+    lab.place("late", &["a"], &json!([]));
+    let applied = json!({"metadata": {"annotations": {APPLIED_PLACEMENT: "{}"}}});
+    lab.settle().await;
+    assert_eq!(lab.placed("late"), Value::Null);
+    assert_eq!(lab.placed("ever"), json!([{"name": "a"}]));
+    lab.merge(&BINDINGS, ("n", "ever"), applied).await;
+    lab.settle().await;
+    assert_eq!(lab.placed("ever"), Value::Null);
+    lab.tasks.stop().await;
+}

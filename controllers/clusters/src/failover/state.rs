@@ -1,0 +1,127 @@
+//! The state that a failed copy hands to the one that takes its place.
+//!
+//! Enters: rules of a policy, the copy's status as it was last collected. Leaves:
+//! labels. Pure. Source: Karmada's `pkg/util/helper/failover.go`; paths are templates
+//! as `client-go/util/jsonpath` reads them: text outside braces stands for itself.
+
+use std::collections::BTreeMap;
+
+use openapi::JsonPath;
+use openapi::karmada::binding::AggregatedItem;
+use openapi::karmada::failover::{StatePreservation, StateRule};
+use serde_json::Value;
+
+/// Why there is no state; nothing may be evicted then.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum StateError {
+    #[error("the application status has not yet been collected from Cluster({0})")]
+    NotCollected(String),
+    #[error("state {label} at {path:?}: {why}")]
+    Path {
+        label: String,
+        path: String,
+        why: String,
+    },
+}
+
+/// The labels that the rules make of a cluster's status; none without rules.
+pub(super) fn preserved(
+    rules: Option<&StatePreservation>,
+    statuses: &[AggregatedItem],
+    cluster: &str,
+) -> Result<BTreeMap<String, String>, StateError> {
+    let rules = rules.map_or(&[][..], |all| &all.rules);
+    if rules.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let item = statuses.iter().find(|i| i.cluster_name == cluster);
+    let status = item
+        .and_then(|i| i.status.as_ref())
+        .ok_or_else(|| StateError::NotCollected(cluster.to_owned()))?;
+    rules.iter().map(|rule| label(rule, status)).collect()
+}
+
+fn label(rule: &StateRule, status: &Value) -> Result<(String, String), StateError> {
+    let text = render(&rule.json_path, status).map_err(|why| StateError::Path {
+        label: rule.alias_label_name.clone(),
+        path: rule.json_path.clone(),
+        why,
+    })?;
+    Ok((rule.alias_label_name.clone(), text))
+}
+
+fn render(template: &str, status: &Value) -> Result<String, String> {
+    let (mut rest, mut text) = (template, String::new());
+    while let Some((before, after)) = rest.split_once('{') {
+        let (path, next) = after.split_once('}').ok_or("a brace is not closed")?;
+        text.push_str(before);
+        let found = JsonPath::compile(path)?;
+        let found = found.find(status);
+        if found.is_empty() {
+            return Err(format!("{} is not found", path.trim()));
+        }
+        let shown: Vec<String> = found.into_iter().map(show).collect();
+        text.push_str(&shown.join(" "));
+        rest = next;
+    }
+    text.push_str(rest);
+    Ok(text)
+}
+
+/// Scalars as they are, others as JSON.
+fn show(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn templates_render_what_a_status_holds() {
+        let status = json!({"jobStatus": {"jobID": "ab12", "checkpoint": 9_007_199_254_740_993_i64},
+            "replicas": 2, "up": true, "ports": [80, 443]});
+        for (path, expected) in [
+            ("{.jobStatus.jobID}", Ok("ab12")),
+            ("{ .replicas }", Ok("2")),
+            ("{.up}", Ok("true")),
+            ("{.jobStatus.checkpoint}", Ok("9007199254740993")),
+            ("n{.replicas}-{.jobStatus.jobID}", Ok("n2-ab12")),
+            ("{.ports[*]}", Ok("80 443")),
+            ("{.ports}", Ok("[80,443]")),
+            (".replicas", Ok(".replicas")),
+            ("{.missing}", Err(".missing is not found")),
+            ("{.replicas", Err("a brace is not closed")),
+        ] {
+            let found = render(path, &status);
+            assert_eq!(found, expected.map(str::to_owned).map_err(str::to_owned));
+        }
+        assert!(render("{.a[}", &status).is_err());
+    }
+
+    #[test]
+    fn without_a_status_there_is_no_state() {
+        let rules = |rules: Value| {
+            serde_json::from_value::<StatePreservation>(json!({"rules": rules})).unwrap()
+        };
+        let one = rules(json!([{"aliasLabelName": "id", "jsonPath": "{.id}"}]));
+        let items: Vec<AggregatedItem> = serde_json::from_value(
+            json!([{"clusterName": "a", "status": {"id": "x"}}, {"clusterName": "b"}]),
+        )
+        .unwrap();
+        let check = |rules: Option<&StatePreservation>, cluster: &str| {
+            preserved(rules, &items, cluster).map(|l| l.get("id").cloned())
+        };
+        assert_eq!(check(None, "b"), Ok(None));
+        assert_eq!(check(Some(&rules(json!([]))), "b"), Ok(None));
+        assert_eq!(check(Some(&one), "a"), Ok(Some("x".into())));
+        for cluster in ["b", "c"] {
+            let why = check(Some(&one), cluster).unwrap_err().to_string();
+            assert!(why.ends_with(&format!("from Cluster({cluster})")), "{why}");
+        }
+    }
+}
