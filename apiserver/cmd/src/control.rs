@@ -72,6 +72,7 @@ pub(crate) async fn housekeeping(on: &Base, identity: &Identity) -> anyhow::Resu
 /// What a control plane of many clusters is told to do; the default is one alone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
+    pub(crate) clusters: ClusterOptions,
     pub(crate) templates: Templates,
     pub(crate) scheduling: Scheduling,
     /// Which optional behaviour is on.
@@ -111,7 +112,10 @@ pub(crate) async fn federation(on: &Base, settings: &Settings) -> anyhow::Result
         clock: Arc::clone(&on.clock),
         informers: on.informers.clone(),
         tasks: tasks.clone(),
-        options: ClusterOptions::default(),
+        options: ClusterOptions {
+            gates: settings.gates,
+            ..settings.clusters.clone()
+        },
     });
     Scheduler::start(
         Arc::clone(&on.api),

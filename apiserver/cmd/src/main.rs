@@ -14,6 +14,7 @@ mod control;
 mod demo;
 mod engine;
 mod figures;
+mod fleet;
 mod install;
 mod join;
 mod keys;

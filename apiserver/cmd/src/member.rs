@@ -83,6 +83,7 @@ pub(crate) async fn start(
         federation: false,
         names: &[],
         shutdown_delay: Duration::ZERO,
+        allow_no_execute: false,
     })
     .await
     .with_context(|| format!("member in {}", dir.display()))?;

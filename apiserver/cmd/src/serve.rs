@@ -19,7 +19,7 @@ use crate::plane::Plane;
 use crate::signals::Signals;
 use crate::standalone::{Setup, Standalone};
 use crate::templates::{self, Templates};
-use crate::{duration, member, output, scheduling};
+use crate::{duration, fleet, member, output, scheduling};
 
 /// Where the lease is when Flotilla serves alone.
 const LEASES: &str = "kube-system";
@@ -61,6 +61,8 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     templates: templates::Flags,
     #[command(flatten)]
+    fleet: fleet::Flags,
+    #[command(flatten)]
     scheduling: scheduling::Flags,
     /// Optional behaviour to switch on or off, by Karmada's names: Name=true,Other=false;
     /// AllAlpha and AllBeta stand for what is not named.
@@ -76,6 +78,7 @@ pub(crate) struct Arguments {
 impl Arguments {
     fn settings(&self, templates: Templates) -> anyhow::Result<Settings> {
         Ok(Settings {
+            clusters: self.fleet.options(),
             templates,
             scheduling: self.scheduling.under(self.feature_gates)?,
             gates: self.feature_gates,
@@ -166,6 +169,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
                 service: arguments.host.service(here),
                 delegated: arguments.host.delegated(),
                 shutdown_delay: arguments.shutdown_delay_duration,
+                allow_no_execute: arguments.fleet.allow_no_execute_taint_policy,
             };
             let settings = arguments.settings(arguments.templates.behind())?;
             Box::pin(behind(setup, &arguments.leadership, settings)).await
@@ -196,6 +200,7 @@ async fn start(arguments: &Arguments) -> anyhow::Result<Standalone> {
         federation: true,
         names: &arguments.tls_san,
         shutdown_delay: arguments.shutdown_delay_duration,
+        allow_no_execute: arguments.fleet.allow_no_execute_taint_policy,
     };
     let shared = setup.engine.is_shared();
     let election = arguments.leadership.election(shared, LEASES)?;

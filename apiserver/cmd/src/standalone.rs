@@ -45,6 +45,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) names: &'a [String],
     /// How long requests are still taken when the process has been told to stop.
     pub(crate) shutdown_delay: Duration,
+    /// Whether ClusterTaintPolicies may use the effect NoExecute.
+    pub(crate) allow_no_execute: bool,
 }
 
 /// A running plane with its identities.
@@ -95,6 +97,7 @@ impl Standalone {
         let authorizer = Authorizer::new();
         let chain = Arc::new(Chain::new(admission::Options {
             clock: Arc::clone(&clock),
+            allow_no_execute: setup.allow_no_execute,
             ..admission::Options::default()
         }));
         let hub = Hub::new(engine.store(), watchcache::Config::default());

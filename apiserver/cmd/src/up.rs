@@ -104,6 +104,7 @@ impl Fleet {
             federation: true,
             names: &[],
             shutdown_delay: Duration::ZERO,
+            allow_no_execute: false,
         };
         let control = async {
             let plane = Standalone::start(setup).await?;

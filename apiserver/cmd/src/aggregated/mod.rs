@@ -62,6 +62,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) delegated: delegated::Options,
     /// How long requests are still taken when the process has been told to stop.
     pub(crate) shutdown_delay: Duration,
+    /// Whether ClusterTaintPolicies may use the effect NoExecute.
+    pub(crate) allow_no_execute: bool,
 }
 
 /// A running plane behind a host.
@@ -106,6 +108,7 @@ impl Aggregated {
 
         let chain = Arc::new(Chain::new(admission::Options {
             clock: Arc::clone(&clock),
+            allow_no_execute: setup.allow_no_execute,
             ..admission::Options::default()
         }));
         let hub = Hub::new(engine.store(), watchcache::Config::default());

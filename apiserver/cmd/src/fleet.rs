@@ -1,0 +1,147 @@
+//! How clusters are watched, and what happens when they fail: flags of Karmada's
+//! controller manager and webhook, by their names.
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use clusters::{FailoverOptions, Options, PurgeMode};
+use machinery::duration;
+
+#[derive(Args, Clone)]
+#[group(id = "fleet")]
+pub(crate) struct Flags {
+    /// How often a cluster tells, or is asked, how it is.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = positive)]
+    cluster_status_update_frequency: Duration,
+    /// How long a cluster must be well until it is Ready again.
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
+    cluster_success_threshold: Duration,
+    /// How long a cluster must be unwell until it is not Ready.
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
+    cluster_failure_threshold: Duration,
+    /// How often agents are looked for that have gone silent.
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = positive)]
+    cluster_monitor_period: Duration,
+    /// How long an agent may be silent.
+    #[arg(long, value_name = "DURATION", default_value = "40s", value_parser = positive)]
+    cluster_monitor_grace_period: Duration,
+    /// How long an agent may be silent after its cluster has come.
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = positive)]
+    cluster_startup_grace_period: Duration,
+    /// Whether taints of clusters are acted on; needs the feature gate Failover.
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set,
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    enable_taint_manager: bool,
+    /// Whether taints with the effect NoExecute evict what does not tolerate them.
+    #[arg(long, value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set,
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    enable_no_execute_taint_eviction: bool,
+    /// What becomes of the copies that taints evict, where their policy does not say.
+    #[arg(long, value_enum, value_name = "MODE", default_value_t = Purge::Gracefully)]
+    no_execute_taint_eviction_purge_mode: Purge,
+    /// How many bindings are evicted in a second; with 0 one in half an hour.
+    #[arg(long, value_name = "RATE", default_value = "0.5", value_parser = rate)]
+    resource_eviction_rate: f64,
+    /// How long an evicted copy may wait for its replacement to be healthy.
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration::parse)]
+    graceful_eviction_timeout: Duration,
+    /// Whether ClusterTaintPolicies may use the effect NoExecute.
+    #[arg(long, value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set,
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) allow_no_execute_taint_policy: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Purge {
+    #[value(name = "Directly")]
+    Directly,
+    #[value(name = "Gracefully")]
+    Gracefully,
+}
+
+impl Flags {
+    pub(crate) fn options(&self) -> Options {
+        Options {
+            status_period: self.cluster_status_update_frequency,
+            success_threshold: self.cluster_success_threshold,
+            failure_threshold: self.cluster_failure_threshold,
+            monitor_period: self.cluster_monitor_period,
+            grace: self.cluster_monitor_grace_period,
+            startup_grace: self.cluster_startup_grace_period,
+            failover: FailoverOptions {
+                taint_manager: self.enable_taint_manager,
+                no_execute_eviction: self.enable_no_execute_taint_eviction,
+                purge_mode: match self.no_execute_taint_eviction_purge_mode {
+                    Purge::Directly => PurgeMode::Directly,
+                    Purge::Gracefully => PurgeMode::Gracefully,
+                },
+                eviction_rate: self.resource_eviction_rate,
+                graceful_timeout: self.graceful_eviction_timeout,
+            },
+            ..Options::default()
+        }
+    }
+}
+
+fn positive(text: &str) -> Result<Duration, String> {
+    match duration::parse(text)? {
+        Duration::ZERO => Err("must be greater than 0".into()),
+        duration => Ok(duration),
+    }
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if rate >= 0.0 && rate.is_finite() => Ok(rate),
+        _ => Err("must be a number greater than or equal to 0".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        flags: Flags,
+    }
+
+    fn read(arguments: &[&str]) -> Result<Options, String> {
+        let arguments = ["flotilla"].iter().chain(arguments);
+        let cli = Cli::try_parse_from(arguments).map_err(|e| e.to_string())?;
+        Ok(cli.flags.options())
+    }
+
+    #[test]
+    fn defaults_are_karmadas() {
+        let options = read(&[]).unwrap();
+        assert_eq!(format!("{options:?}"), format!("{:?}", Options::default()));
+    }
+
+    #[test]
+    fn flags_are_written_as_go_writes_them_and_checked() {
+        let options = read(&[
+            "--enable-no-execute-taint-eviction",
+            "--enable-taint-manager=false",
+            "--no-execute-taint-eviction-purge-mode=Directly",
+            "--resource-eviction-rate=100",
+        ])
+        .unwrap();
+        let told = options.failover;
+        assert!(told.no_execute_eviction && !told.taint_manager);
+        assert_eq!(
+            (told.purge_mode, told.eviction_rate),
+            (PurgeMode::Directly, 100.0)
+        );
+        for bad in [
+            "--resource-eviction-rate=-1",
+            "--resource-eviction-rate=NaN",
+            "--cluster-monitor-period=0s",
+            "--no-execute-taint-eviction-purge-mode=Never",
+        ] {
+            assert!(read(&[bad]).is_err(), "{bad}");
+        }
+    }
+}
