@@ -44,5 +44,8 @@ mod placing;
 /// A member that dies, comes back and leaves.
 mod outage;
 
+/// What becomes of copies when their cluster fails.
+mod failover;
+
 /// A control plane that is killed under load.
 mod crash;

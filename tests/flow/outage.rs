@@ -16,7 +16,7 @@ const NAME: &str = "fourth";
 const HANGING: usize = 40;
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 
-async fn member(dir: &Path) -> Process {
+pub(crate) async fn member(dir: &Path) -> Process {
     let path = dir.display().to_string();
     let log = dir.join("log");
     let start = move || {

@@ -199,7 +199,9 @@ async fn evicted(fleet: &Fleet, ns: &str, mode: &str) -> String {
     for cluster in ["member1", "member2"] {
         until_applied(control, cluster, &work).await;
     }
-    let task = json!({"fromCluster": "member1", "purgeMode": mode, "reason": "TaintUntolerated", "producer": "TaintManager"});
+    // Nobody else is to end the task.
+    let task = json!({"fromCluster": "member1", "purgeMode": mode, "reason": "TaintUntolerated",
+                      "producer": "TaintManager", "suppressDeletion": true});
     let spec = json!({"clusters": [{"name": "member2"}], "gracefulEvictionTasks": [task]});
     let binding = format!("{name}-configmap");
     control

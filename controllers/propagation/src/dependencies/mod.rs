@@ -8,8 +8,6 @@
 //! Source: Karmada's `pkg/dependenciesdistributor`.
 
 mod attach;
-#[cfg(test)]
-mod properties;
 mod route;
 mod shell;
 

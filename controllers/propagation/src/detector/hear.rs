@@ -46,14 +46,15 @@ impl Detector {
             let it = Arc::downgrade(self);
             let policies: Vec<Informer> = policies.iter().map(|&i| i.clone()).collect();
             needed.on_change(move |change| {
-                let Some(it) = it.upgrade().filter(|_| change.old.is_none()) else {
+                if change.initial || change.old.is_some() {
                     return;
-                };
+                }
+                let Some(it) = it.upgrade() else { return };
                 for policy in policies
                     .iter()
                     .flat_map(|p| p.by_index(index, &change.key()))
                 {
-                    it.try_again(&policy, change.initial);
+                    it.try_again(&policy);
                 }
             });
         }
@@ -83,7 +84,7 @@ impl Detector {
     fn policy_changed(&self, change: &Change<'_>) {
         let Some(new) = change.new else {
             // A claim that came too late for the policy's end is found here.
-            self.look_at_claimed(change.object(), false);
+            self.look_at_claimed(change.object());
             self.look_at_refused();
             return;
         };
@@ -119,12 +120,12 @@ impl Detector {
     }
 
     /// What a policy was kept from may be possible now.
-    fn try_again(&self, policy: &Object, low: bool) {
-        self.policy_queue.add_lane(policy.head().key(), low);
-        self.look_at_claimed(policy, low);
+    fn try_again(&self, policy: &Object) {
+        self.policy_queue.add(policy.head().key());
+        self.look_at_claimed(policy);
     }
 
-    fn look_at_claimed(&self, policy: &Object, low: bool) {
+    fn look_at_claimed(&self, policy: &Object) {
         let Some((policy, claim)) = Policy::new(policy.clone()).zip(Claim::by(policy)) else {
             return;
         };
@@ -137,7 +138,7 @@ impl Detector {
                 gvr: served.gvr.clone(),
                 name: template.head().key(),
             };
-            self.enqueue(key, cause, low);
+            self.enqueue(key, cause, false);
         }
     }
 

@@ -1,0 +1,277 @@
+//! Members that die with copies on them: what goes elsewhere, what is kept, and what
+//! is undone when they come back.
+
+use harness::Process;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::fleet::{BINARY, Server, condition, flotilla};
+use crate::objects::{
+    BINDINGS, CLUSTERS, CONFIG_MAPS, DEPLOYMENTS, POLICIES, WORKS, config_map, deployment, divided,
+    policy, works_of,
+};
+use crate::outage::member;
+
+const NS: &str = "failover";
+
+/// A member in a process of its own.
+struct Member {
+    process: Option<Process>,
+    dir: TempDir,
+    server: Server,
+}
+
+impl Member {
+    async fn start(name: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let process = member(dir.path()).await;
+        Self {
+            process: Some(process),
+            server: Server::connect(name, &dir.path().join("kubeconfig")),
+            dir,
+        }
+    }
+
+    /// `kill -9`.
+    fn kill(&mut self) {
+        self.process = None;
+    }
+
+    async fn again(&mut self) {
+        self.process = Some(member(self.dir.path()).await);
+    }
+}
+
+/// `flotilla serve` that notices at once how its two members are.
+struct World {
+    control: Server,
+    a: Member,
+    b: Member,
+    _process: Process,
+    _dir: TempDir,
+}
+
+impl World {
+    async fn start(flags: &'static [&'static str]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, log) = (dir.path().display().to_string(), dir.path().join("log"));
+        let start = move || {
+            let mut arguments = vec!["serve", "--listen", "127.0.0.1:0", "--data-dir", &path];
+            arguments.extend(["--cluster-status-update-frequency", "500ms"]);
+            arguments.extend(["--cluster-failure-threshold", "0s"]);
+            arguments.extend(["--cluster-success-threshold", "0s"]);
+            arguments.extend(flags);
+            Process::start(BINARY, &arguments, &log).0
+        };
+        let process = tokio::task::spawn_blocking(start).await.unwrap();
+        let kubeconfig = dir.path().join("kubeconfig");
+        let control = Server::connect("control plane", &kubeconfig);
+        control.namespace(NS).await;
+        let own = kubeconfig.display().to_string();
+        let mut members = Vec::new();
+        for name in ["a", "b"] {
+            let member = Member::start(name).await;
+            let theirs = member.dir.path().join("kubeconfig").display().to_string();
+            let to = ["--cluster-kubeconfig", &theirs, "--kubeconfig", &own];
+            flotilla(&[&["join", name][..], &to].concat()).await;
+            control.until_ready(name).await;
+            members.push(member);
+        }
+        let (Some(b), Some(a)) = (members.pop(), members.pop()) else {
+            unreachable!("two were started")
+        };
+        Self {
+            control,
+            a,
+            b,
+            _process: process,
+            _dir: dir,
+        }
+    }
+
+    async fn until_down(&self, cluster: &str) {
+        self.control
+            .until(&CLUSTERS, "", cluster, "down", |c| {
+                condition(c, "Ready")["status"] == "False"
+            })
+            .await;
+    }
+}
+
+/// The targets of a binding with their replicas.
+fn placed(binding: &Value) -> Vec<(String, i64)> {
+    let all = binding["spec"]["clusters"].as_array();
+    let one = |t: &Value| {
+        let name = t["name"].as_str().unwrap().to_owned();
+        (name, t["replicas"].as_i64().unwrap_or(0))
+    };
+    let mut all: Vec<_> = all.into_iter().flatten().map(one).collect();
+    all.sort();
+    all
+}
+
+fn on(all: &[(&str, i64)]) -> Vec<(String, i64)> {
+    all.iter().map(|(c, n)| ((*c).to_owned(), *n)).collect()
+}
+
+fn tasks(binding: &Value) -> usize {
+    let tasks = binding["spec"]["gracefulEvictionTasks"].as_array();
+    tasks.map_or(0, Vec::len)
+}
+
+fn healthy(binding: &Value, clusters: usize) -> bool {
+    let all = binding["status"]["aggregatedStatus"].as_array();
+    all.is_some_and(|all| all.len() == clusters && all.iter().all(|i| i["health"] == "Healthy"))
+}
+
+#[tokio::test]
+async fn a_dead_cluster_is_left_if_the_policy_says_so() {
+    let mut world = World::start(&[]).await;
+    let control = &world.control;
+    let auto = json!({"flotilla.io/failover": "auto", "flotilla.io/failover-after": "1s"});
+
+    // Four replicas on both.
+    let web = deployment(NS, "web", 4);
+    let mut spread = divided(NS, "web", &web, &[("a", 1), ("b", 1)]);
+    spread["metadata"]["annotations"] = auto.clone();
+    control.create(spread).await;
+    control.create(web).await;
+    // One on either, but it is not to begin on the second.
+    let single = config_map(NS, "single", "x");
+    let mut either = policy(NS, "single", &single, &["a"]);
+    either["metadata"]["annotations"] = auto;
+    either["spec"]["suspension"] = json!({"dispatchingOnClusters": {"clusterNames": ["b"]}});
+    control.create(either).await;
+    control.create(single).await;
+    // Nobody asks for this one to be moved.
+    let stays = deployment(NS, "stays", 2);
+    control
+        .create(divided(NS, "stays", &stays, &[("a", 1), ("b", 1)]))
+        .await;
+    control.create(stays).await;
+    let until = |name: &'static str, what: &'static str, fits: fn(&Value) -> bool| async move {
+        control.until(&BINDINGS, NS, name, what, fits).await
+    };
+    until("web-deployment", "healthy", |b| healthy(b, 2)).await;
+    until("stays-deployment", "healthy", |b| healthy(b, 2)).await;
+    until("single-configmap", "healthy", |b| healthy(b, 1)).await;
+    let wider = json!({"spec": {"placement": {
+        "clusterAffinity": {"clusterNames": ["a", "b"]},
+        "spreadConstraints": [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]}}});
+    control.merge(&POLICIES, NS, "single", wider).await;
+    let before = world.a.server.until_there(&CONFIG_MAPS, NS, "single").await;
+
+    world.a.kill();
+    world.until_down("a").await;
+    let moved = until("web-deployment", "moved", |b| {
+        tasks(b) == 0 && placed(b) == on(&[("b", 4)]) && healthy(b, 1)
+    });
+    moved.await;
+    world
+        .b
+        .server
+        .until(&DEPLOYMENTS, NS, "web", "whole", |d| {
+            d["status"]["readyReplicas"] == 4
+        })
+        .await;
+    // What is not healthy replaces nothing.
+    let waiting = until("single-configmap", "waiting", |b| {
+        tasks(b) == 1 && placed(b) == on(&[("b", 0)])
+    });
+    let task = &waiting.await["spec"]["gracefulEvictionTasks"][0];
+    for (field, value) in [
+        ("fromCluster", json!("a")),
+        ("producer", json!("flotilla-failover")),
+        ("reason", json!("ClusterNotReady")),
+        ("suppressDeletion", json!(true)),
+        ("clustersBeforeFailover", json!(["a"])),
+    ] {
+        assert_eq!(task[field], value, "{task}");
+    }
+    let work = openapi::karmada::names::work("ConfigMap", "single", NS);
+    let kept = control.get(&WORKS, &works_of("a"), &work).await.unwrap();
+    assert_eq!(kept["metadata"].get("deletionTimestamp"), None);
+
+    world.a.again().await;
+    control.until_ready("a").await;
+    let back = until("single-configmap", "back", |b| {
+        tasks(b) == 0 && placed(b) == on(&[("a", 0)]) && healthy(b, 1)
+    });
+    let annotations = &back.await["metadata"]["annotations"];
+    assert_eq!(
+        annotations.get("flotilla.io/clusters-before-failover"),
+        None
+    );
+    let after = world.a.server.until_there(&CONFIG_MAPS, NS, "single").await;
+    assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
+    control.until_gone(&WORKS, &works_of("b"), &work).await;
+    // The old copy goes as soon as its cluster can be asked.
+    world.a.server.until_gone(&DEPLOYMENTS, NS, "web").await;
+    let still = until("stays-deployment", "as it was", |b| healthy(b, 2)).await;
+    assert_eq!(placed(&still), on(&[("a", 1), ("b", 1)]));
+}
+
+#[tokio::test]
+async fn taints_by_policy_evict_what_does_not_tolerate_them() {
+    let mut world = World::start(&[
+        "--feature-gates=Failover=true",
+        "--enable-no-execute-taint-eviction",
+        "--resource-eviction-rate=1000",
+        "--allow-no-execute-taint-policy",
+    ])
+    .await;
+    let control = &world.control;
+    let when = |operator: &str| json!([{"conditionType": "Ready", "operator": operator, "statusValues": ["True"]}]);
+    control
+        .create(json!({
+            "apiVersion": "policy.karmada.io/v1alpha1", "kind": "ClusterTaintPolicy",
+            "metadata": {"name": "down"},
+            "spec": {"addOnConditions": when("NotIn"), "removeOnConditions": when("In"),
+                     "taints": [{"key": "down", "effect": "NoExecute"}]},
+        }))
+        .await;
+    let until = |name: &'static str, what: &'static str, fits: fn(&Value) -> bool| async move {
+        control.until(&BINDINGS, NS, name, what, fits).await
+    };
+    for (name, tolerations) in [
+        ("evicted", json!([])),
+        ("tolerant", json!([{"key": "down", "operator": "Exists"}])),
+    ] {
+        let copy = deployment(NS, name, 2);
+        let mut policy = divided(NS, name, &copy, &[("a", 1), ("b", 1)]);
+        policy["spec"]["placement"]["clusterTolerations"] = tolerations;
+        control.create(policy).await;
+        control.create(copy).await;
+    }
+    until("evicted-deployment", "healthy", |b| healthy(b, 2)).await;
+    until("tolerant-deployment", "healthy", |b| healthy(b, 2)).await;
+
+    world.a.kill();
+    let keys = |c: &Value| -> Vec<String> {
+        let taints = c["spec"]["taints"].as_array();
+        let keys = taints.into_iter().flatten().map(|t| &t["key"]);
+        keys.map(|k| k.as_str().unwrap().to_owned()).collect()
+    };
+    control
+        .until(&CLUSTERS, "", "a", "tainted", |c| {
+            keys(c).contains(&"down".to_owned())
+        })
+        .await;
+    until("evicted-deployment", "moved", |b| {
+        tasks(b) == 0 && placed(b) == on(&[("b", 2)]) && healthy(b, 1)
+    })
+    .await;
+    let tolerant = until("tolerant-deployment", "there", |_| true).await;
+    assert_eq!(placed(&tolerant), on(&[("a", 1), ("b", 1)]));
+
+    world.a.again().await;
+    control
+        .until(&CLUSTERS, "", "a", "without taints", |c| keys(c).is_empty())
+        .await;
+    world.a.server.until_gone(&DEPLOYMENTS, NS, "evicted").await;
+    world
+        .a
+        .server
+        .until_there(&DEPLOYMENTS, NS, "tolerant")
+        .await;
+}
