@@ -4,10 +4,11 @@
 //!
 //! Invariants: the server under test is always a process of its own, so its CPU
 //! time and memory are the kernel's numbers; what a figure costs here is not in
-//! them. Arguments select groups by name; none means all. The exit code is 0 when all that ran is within its limit.
+//! them (`detector` alone measures one room, over a server in memory). Arguments select groups by name; none means all. The exit code is 0 when all that ran is within its limit.
 
 mod behind;
 mod create;
+mod detector;
 mod figure;
 mod fleet;
 mod flow;
@@ -27,12 +28,13 @@ use figure::Report;
 /// A group shares one set of processes.
 type Group = (&'static str, fn(&mut Report) -> anyhow::Result<()>);
 
-const GROUPS: [Group; 7] = [
+const GROUPS: [Group; 8] = [
     ("up", idle::up),
     ("idle", idle::serve),
     ("list", list::run),
     ("watchers", watchers::run),
     ("create", create::run),
+    ("detector", detector::run),
     ("fleet", fleet::run),
     ("behind", behind::run),
 ];

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use crate::fleet::{Fleet, spread};
 use crate::objects::{
-    BINDINGS, CONFIG_MAPS, DEPLOYMENTS, SECRETS, SERVICE_ACCOUNTS, config_map, deployment, policy,
-    secret,
+    BINDINGS, CLUSTER_POLICIES, CONFIG_MAPS, DEPLOYMENTS, INGRESSES, SECRETS, SERVICE_ACCOUNTS,
+    cluster_wide, config_map, deployment, policy, secret,
 };
 
 /// A Deployment that needs a ConfigMap, a Secret and an account.
@@ -163,4 +163,62 @@ async fn a_map_is_where_any_of_its_deployments_is() {
         .get(&CONFIG_MAPS, ns, "settings")
         .await
         .unwrap();
+}
+
+#[tokio::test]
+async fn certificates_follow_an_ingress_that_a_cluster_policy_carries() {
+    let ns = "certificates";
+    let fleet = Fleet::shared(ns).await;
+    spread(&fleet, ns).await;
+    let control = &fleet.control;
+    let backend = json!({"service": {"name": "web", "port": {"number": 80}}});
+    let ingress = json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "Ingress",
+        "metadata": {"name": "web", "namespace": ns},
+        "spec": {"tls": [{"hosts": ["example.org"], "secretName": "cert"}], "defaultBackend": backend},
+    });
+    let mut wide = cluster_wide(with_deps(policy(
+        "",
+        "flow-certificates",
+        &ingress,
+        &["member3"],
+    )));
+    wide["spec"]["resourceSelectors"][0]["namespace"] = json!(ns);
+    wide["spec"]["preserveResourcesOnDeletion"] = json!(true);
+    control.create(wide).await;
+    control.create(secret(ns, "cert", "1")).await;
+    control.create(ingress).await;
+    let three = fleet.member("member3");
+    three.until_there(&INGRESSES, ns, "web").await;
+    three.until_there(&SECRETS, ns, "cert").await;
+    let attached = control.until_there(&BINDINGS, ns, "cert-secret").await;
+    assert_eq!(attached["spec"]["preserveResourcesOnDeletion"], true);
+    assert!(attached["spec"]["placement"].is_null());
+    let labels = attached["metadata"]["labels"].as_object().unwrap();
+    let claim = "clusterpropagationpolicy.karmada.io/permanent-id";
+    assert!(!labels.contains_key(claim), "{labels:?}");
+
+    // Dependencies are let go; the policy goes, and what is in the member stays.
+    control
+        .merge(
+            &CLUSTER_POLICIES,
+            "",
+            "flow-certificates",
+            json!({"spec": {"propagateDeps": false, "preserveResourcesOnDeletion": false}}),
+        )
+        .await;
+    let let_go = |b: &Value| {
+        let finalizers = b["metadata"]["finalizers"].as_array();
+        finalizers.is_some_and(|f| f.len() == 1) && b["spec"]["propagateDeps"].is_null()
+    };
+    control
+        .until(&BINDINGS, ns, "web-ingress", "without dependencies", let_go)
+        .await;
+    control
+        .delete(&CLUSTER_POLICIES, "", "flow-certificates")
+        .await;
+    control
+        .until_gone(&CLUSTER_POLICIES, "", "flow-certificates")
+        .await;
+    three.get(&INGRESSES, ns, "web").await.unwrap();
 }

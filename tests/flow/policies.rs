@@ -1,11 +1,12 @@
 //! Policies that change, compete and go.
 
+use harness::server::until;
 use serde_json::{Value, json};
 
 use crate::fleet::{Fleet, Server};
 use crate::objects::{
-    BINDINGS, CLUSTER_BINDINGS, CLUSTER_POLICIES, CLUSTER_ROLES, CONFIG_MAPS, POLICIES,
-    cluster_wide, config_map, policy, selector,
+    BINDINGS, CLUSTER_BINDINGS, CLUSTER_POLICIES, CLUSTER_ROLES, CONFIG_MAPS, EVENTS, POLICIES,
+    PRIORITY_CLASSES, cluster_wide, config_map, policy, selector,
 };
 
 const PP_ID: &str = "propagationpolicy.karmada.io/permanent-id";
@@ -231,4 +232,86 @@ async fn a_policy_waits_for_its_overrides() {
         .await;
     let there = one.until_there(&CONFIG_MAPS, ns, "c").await;
     assert_eq!(there["data"]["k"], "2", "never without its override");
+}
+
+#[tokio::test]
+async fn a_policy_that_selects_less_lets_go() {
+    let ns = "selects-less";
+    let fleet = Fleet::shared(ns).await;
+    let control = &fleet.control;
+    let mut object = config_map(ns, "c", "v");
+    object["metadata"]["labels"] = json!({"tier": "gold"});
+    let by_label = |name: &str, tier: &str, cluster: &str| {
+        let mut made = policy(ns, name, &object, &[cluster]);
+        made["spec"]["resourceSelectors"] = json!([{"apiVersion": "v1", "kind": "ConfigMap",
+            "labelSelector": {"matchLabels": {"tier": tier}}}]);
+        made
+    };
+    control.create(by_label("p", "gold", "member1")).await;
+    control.create(object.clone()).await;
+    let one = fleet.member("member1");
+    one.until_there(&CONFIG_MAPS, ns, "c").await;
+    // A template that fits no more stays, until its policy is looked at again.
+    let silver = json!({"metadata": {"labels": {"tier": "silver"}}});
+    control.merge(&CONFIG_MAPS, ns, "c", silver).await;
+    let selectors = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "other"}]);
+    control
+        .merge(
+            &POLICIES,
+            ns,
+            "p",
+            json!({"spec": {"resourceSelectors": selectors}}),
+        )
+        .await;
+    let unclaimed = |o: &Value| claimed_by(o).is_null() && o["metadata"]["labels"][PP_ID].is_null();
+    control
+        .until(&CONFIG_MAPS, ns, "c", "unclaimed", unclaimed)
+        .await;
+    control
+        .until(&BINDINGS, ns, "c-configmap", "unclaimed", unclaimed)
+        .await;
+    one.get(&CONFIG_MAPS, ns, "c").await.unwrap();
+
+    control.create(by_label("q", "silver", "member2")).await;
+    fleet
+        .member("member2")
+        .until_there(&CONFIG_MAPS, ns, "c")
+        .await;
+    one.until_gone(&CONFIG_MAPS, ns, "c").await;
+    until_claimed(control, ns, "c", "q").await;
+}
+
+#[tokio::test]
+async fn bindings_have_the_priority_of_their_class() {
+    let ns = "priority-class";
+    let fleet = Fleet::shared(ns).await;
+    let control = &fleet.control;
+    let object = config_map(ns, "c", "v");
+    let mut important = policy(ns, "p", &object, &["member1"]);
+    important["spec"]["schedulePriority"] =
+        json!({"priorityClassSource": "KubePriorityClass", "priorityClassName": "flow-high"});
+    control.create(important).await;
+    control.create(object).await;
+    let missing = r#"Apply policy(priority-class/p) failed: PriorityClass.scheduling.k8s.io "flow-high" not found"#;
+    let told = async || {
+        let events = control.list(&EVENTS, ns).await;
+        events
+            .iter()
+            .any(|e| e["reason"] == "ApplyPolicyFailed" && e["message"] == missing)
+    };
+    until(missing, told).await;
+    assert!(control.get(&BINDINGS, ns, "c-configmap").await.is_none());
+    let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+        "metadata": {"name": "flow-high"}, "value": 1000});
+    control.create(class).await;
+    let binding = control.until_there(&BINDINGS, ns, "c-configmap").await;
+    assert_eq!(
+        binding["spec"]["schedulePriority"],
+        json!({"priority": 1000})
+    );
+    fleet
+        .member("member1")
+        .until_there(&CONFIG_MAPS, ns, "c")
+        .await;
+    control.delete(&PRIORITY_CLASSES, "", "flow-high").await;
 }

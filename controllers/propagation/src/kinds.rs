@@ -34,6 +34,15 @@ pub(crate) struct Served {
 }
 
 impl Served {
+    pub(crate) fn of(resource: &ApiResource) -> Self {
+        Self {
+            gvk: resource.resource.with_kind(resource.kind.clone()),
+            gvr: resource.resource.clone(),
+            api_version: resource.resource.api_version(),
+            namespaced: resource.namespaced,
+        }
+    }
+
     pub(crate) fn kind(&self) -> &str {
         &self.gvk.kind
     }
@@ -79,12 +88,7 @@ impl Kinds {
         let mut seen: HashSet<(String, String)> = HashSet::new();
         let mut state = State::default();
         for resource in &found.resources {
-            let served = Arc::new(Served {
-                gvk: resource.resource.with_kind(resource.kind.clone()),
-                gvr: resource.resource.clone(),
-                api_version: resource.resource.api_version(),
-                namespaced: resource.namespaced,
-            });
+            let served = Arc::new(Served::of(resource));
             // The preferred version comes first; objects are watched in it only.
             let name = (
                 resource.resource.group.to_string(),

@@ -44,6 +44,7 @@ resources! {
     DEFINITIONS "apiextensions.k8s.io" "v1" "customresourcedefinitions" "CustomResourceDefinition";
     API_SERVICES "apiregistration.k8s.io" "v1" "apiservices" "APIService";
     WIDGETS "example.org" "v1" "widgets" "Widget";
+    PRIORITY_CLASSES "scheduling.k8s.io" "v1" "priorityclasses" "PriorityClass";
     CLUSTERS "cluster.karmada.io" "v1alpha1" "clusters" "Cluster";
     POLICIES "policy.karmada.io" "v1alpha1" "propagationpolicies" "PropagationPolicy";
     CLUSTER_POLICIES "policy.karmada.io" "v1alpha1" "clusterpropagationpolicies" "ClusterPropagationPolicy";

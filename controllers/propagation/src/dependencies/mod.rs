@@ -8,6 +8,8 @@
 //! Source: Karmada's `pkg/dependenciesdistributor`.
 
 mod attach;
+#[cfg(test)]
+mod properties;
 mod route;
 mod shell;
 

@@ -1,6 +1,6 @@
 //! When dependencies are looked at, and what is written for them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use client::{Api, At, Patch, WriteOptions};
@@ -36,6 +36,9 @@ pub(crate) struct Dependencies {
     queue: Queue<String>,
     /// By attached binding.
     seen: Mutex<HashMap<String, Seen>>,
+    /// What was attached to whom, by the referrer's mark: our copy may not have it yet
+    /// when the referrer goes.
+    made: Mutex<HashMap<String, HashSet<String>>>,
 }
 
 /// What was found when an attached binding was looked at last.
@@ -58,6 +61,7 @@ impl Dependencies {
             bindings: deps.informers.get(&deps.control, &Select::all(&BINDINGS)),
             queue: Queue::new(),
             seen: Mutex::default(),
+            made: Mutex::default(),
         });
         it.bindings.add_index(BY_DEPENDENCY, places);
         it.bindings.add_index(BY_REFERRER, marks);
@@ -109,8 +113,10 @@ impl Dependencies {
         let view = binding.view::<Binding>()?;
         let referrer = Referrer::of(&binding, &view.spec).map_err(Error::blocked)?;
         if binding.head().deleting || !view.spec.propagate_deps {
-            self.leave(&referrer, self.attached_to(&referrer)).await?;
+            let attached = self.attached_to(&referrer).await?;
+            self.leave(&referrer, attached).await?;
             self.let_go(&binding, &view).await?;
+            self.made.lock().remove(&referrer.mark());
             return Ok(Action::Done);
         }
         let of = &view.spec.resource;
@@ -277,10 +283,29 @@ impl Dependencies {
         Ok((served, found))
     }
 
-    fn attached_to(&self, referrer: &Referrer) -> Vec<Object> {
-        let mut found = self.bindings.by_index(BY_REFERRER, &referrer.mark());
+    async fn attached_to(&self, referrer: &Referrer) -> Result<Vec<Object>, Error> {
+        let mark = referrer.mark();
+        let mut found = self.bindings.by_index(BY_REFERRER, &mark);
         found.retain(|attached| attached.namespace() == referrer.namespace);
-        found
+        let mut unheard = self.made.lock().get(&mark).cloned().unwrap_or_default();
+        found.iter().for_each(|attached| {
+            unheard.remove(attached.name());
+        });
+        for name in unheard {
+            let at = At::one(&BINDINGS, &referrer.namespace, &name);
+            match self.api.get(at).await {
+                Ok(attached) if marks(&attached).contains(&mark) => found.push(attached),
+                Err(error) if !error.is_not_found() => return Err(error.into()),
+                _ => self.forget(&mark, &name),
+            }
+        }
+        Ok(found)
+    }
+
+    fn forget(&self, mark: &str, name: &str) {
+        if let Some(made) = self.made.lock().get_mut(mark) {
+            made.remove(name);
+        }
     }
 
     async fn orphans(
@@ -290,7 +315,7 @@ impl Dependencies {
     ) -> Result<Vec<Object>, Error> {
         let by_labels = dependencies.iter().any(|d| d.name.is_empty());
         let mut orphans = Vec::new();
-        for attached in self.attached_to(referrer) {
+        for attached in self.attached_to(referrer).await? {
             let view = attached.view::<Binding>()?;
             let of = &view.spec.resource;
             let object = match self.templates.kinds.find(&of.api_version, &of.kind) {
@@ -317,7 +342,7 @@ impl Dependencies {
             let at = At::of(&BINDINGS, &one);
             match self.api.update(at, body, &WriteOptions::default()).await {
                 Err(error) if !error.is_not_found() => failed.push(error.into()),
-                _ => {}
+                _ => self.forget(&referrer.mark(), one.name()),
             }
         }
         Error::of(failed).map(|()| wrote)
@@ -341,6 +366,7 @@ impl Dependencies {
             let at = At::all(&BINDINGS, &referrer.namespace);
             let options = WriteOptions::default();
             self.api.create(at, body, &options).await?;
+            self.remember(referrer, name);
             self.note(&key, object);
             return Ok(true);
         };
@@ -368,8 +394,14 @@ impl Dependencies {
         };
         let at = At::of(&BINDINGS, &existing);
         self.api.update(at, body, &WriteOptions::default()).await?;
+        self.remember(referrer, name);
         self.note(&key, object);
         Ok(true)
+    }
+
+    fn remember(&self, referrer: &Referrer, attached: String) {
+        let mut made = self.made.lock();
+        made.entry(referrer.mark()).or_default().insert(attached);
     }
 
     /// Whether the object of an attached binding is known to have been different.

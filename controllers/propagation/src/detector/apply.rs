@@ -69,7 +69,10 @@ impl Detector {
                     let text = format!("{named} succeed");
                     self.recorder.normal(&about, "ApplyPolicySucceed", text);
                 }
+                let generation = carried.generation;
                 self.carried.lock().insert(key.clone(), carried);
+                self.look_back(key, served, &template, claim, generation, cause)
+                    .await?;
                 Ok(Action::Done)
             }
             Err(e) => {
@@ -161,8 +164,41 @@ impl Detector {
         Ok(())
     }
 
-    /// Takes a claim away: from the bindings first, then from the template.
+    /// A policy that was edited, or deleted, while it was applied may have looked for
+    /// its bindings before this one was there.
+    async fn look_back(
+        &self,
+        key: &Key,
+        served: &Served,
+        template: &Object,
+        claim: Claim,
+        generation: i64,
+        cause: Cause,
+    ) -> Result<(), Error> {
+        match self.policy_of(template) {
+            Some(now) if !now.object.head().deleting => {
+                if now.object.head().generation != generation {
+                    self.enqueue(key.clone(), cause, false);
+                }
+                Ok(())
+            }
+            _ => self.release_binding(served, template, &claim).await,
+        }
+    }
+
+    /// Takes a claim away: from the binding first, then from the template.
     pub(super) async fn release(
+        &self,
+        served: &Served,
+        template: &Object,
+        claim: &Claim,
+    ) -> Result<(), Error> {
+        self.release_binding(served, template, claim).await?;
+        self.release_one(At::of(&served.gvr, template), template, claim)
+            .await
+    }
+
+    async fn release_binding(
         &self,
         served: &Served,
         template: &Object,
@@ -170,11 +206,18 @@ impl Detector {
     ) -> Result<(), Error> {
         let name = openapi::karmada::names::binding(served.kind(), template.name());
         let (resource, informer) = self.binding_resource(template.namespace());
-        if let Some(binding) = informer.get(template.namespace(), &name) {
-            self.release_one(At::of(resource, &binding), &binding, claim)
-                .await?;
-        }
-        self.release_one(At::of(&served.gvr, template), template, claim)
+        let binding = match informer.get(template.namespace(), &name) {
+            Some(binding) => binding,
+            // It may have been made just now.
+            None => {
+                let at = At::one(resource, template.namespace(), &name);
+                match self.api.get(at).await {
+                    Err(error) if error.is_not_found() => return Ok(()),
+                    other => other?,
+                }
+            }
+        };
+        self.release_one(At::of(resource, &binding), &binding, claim)
             .await
     }
 

@@ -46,15 +46,14 @@ impl Detector {
             let it = Arc::downgrade(self);
             let policies: Vec<Informer> = policies.iter().map(|&i| i.clone()).collect();
             needed.on_change(move |change| {
-                if change.initial || change.old.is_some() {
+                let Some(it) = it.upgrade().filter(|_| change.old.is_none()) else {
                     return;
-                }
-                let Some(it) = it.upgrade() else { return };
+                };
                 for policy in policies
                     .iter()
                     .flat_map(|p| p.by_index(index, &change.key()))
                 {
-                    it.try_again(&policy);
+                    it.try_again(&policy, change.initial);
                 }
             });
         }
@@ -84,7 +83,7 @@ impl Detector {
     fn policy_changed(&self, change: &Change<'_>) {
         let Some(new) = change.new else {
             // A claim that came too late for the policy's end is found here.
-            self.look_at_claimed(change.object());
+            self.look_at_claimed(change.object(), false);
             self.look_at_refused();
             return;
         };
@@ -120,12 +119,12 @@ impl Detector {
     }
 
     /// What a policy was kept from may be possible now.
-    fn try_again(&self, policy: &Object) {
-        self.policy_queue.add(policy.head().key());
-        self.look_at_claimed(policy);
+    fn try_again(&self, policy: &Object, low: bool) {
+        self.policy_queue.add_lane(policy.head().key(), low);
+        self.look_at_claimed(policy, low);
     }
 
-    fn look_at_claimed(&self, policy: &Object) {
+    fn look_at_claimed(&self, policy: &Object, low: bool) {
         let Some((policy, claim)) = Policy::new(policy.clone()).zip(Claim::by(policy)) else {
             return;
         };
@@ -138,7 +137,7 @@ impl Detector {
                 gvr: served.gvr.clone(),
                 name: template.head().key(),
             };
-            self.enqueue(key, cause, false);
+            self.enqueue(key, cause, low);
         }
     }
 

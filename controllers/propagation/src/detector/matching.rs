@@ -238,4 +238,36 @@ mod tests {
         let at = |selector: Value| index_keys(&policy("p", 0, selector)).len();
         assert_eq!(at(listed("In", json!(["w", "x"]))), 2);
     }
+
+    proptest::proptest! {
+        /// The index may find too much, and never too little.
+        #[test]
+        fn no_policy_that_matches_is_overlooked(
+            name in proptest::option::of("[ab]"),
+            labels in proptest::option::of(proptest::collection::btree_map("[xy]", "[12]", 0..3)),
+            listed in proptest::collection::vec(("[xy]", "In|NotIn|Exists|DoesNotExist", proptest::collection::vec("[12]", 1..3)), 0..3),
+            own in proptest::collection::btree_map("[xy]", "[12]", 0..3),
+            called in "[ab]",
+        ) {
+            let mut selector = json!({});
+            if let Some(name) = name {
+                selector["name"] = name.into();
+            }
+            if let Some(labels) = labels {
+                let requirement = |(key, operator, values): (String, String, Vec<String>)| {
+                    let values = if operator.ends_with("In") { values } else { Vec::new() };
+                    json!({"key": key, "operator": operator, "values": values})
+                };
+                let listed: Vec<Value> = listed.into_iter().map(requirement).collect();
+                selector["labelSelector"] = json!({"matchLabels": labels, "matchExpressions": listed});
+            }
+            let value = json!({"metadata": {"name": called, "namespace": "n", "labels": own}});
+            let template = Object::from_value(&value).unwrap();
+            let policy = policy("p", 0, selector);
+            let at = index_keys(&policy);
+            let keys = lookup_keys("n", &deployments(), template.head());
+            let wanted = Policy::new(policy).unwrap().matches(&deployments(), template.head());
+            proptest::prop_assert!(!wanted || keys.iter().any(|key| at.contains(key)));
+        }
+    }
 }

@@ -4,9 +4,9 @@ use std::collections::HashSet;
 
 use client::{At, Patch, WriteOptions};
 use machinery::Object;
-use openapi::karmada::Gate;
 use openapi::karmada::labels::{CLUSTER_POLICY_FINALIZER, POLICY_FINALIZER};
 use openapi::karmada::policy::Closeness;
+use openapi::karmada::{Gate, names};
 use runtime::Action;
 use serde_json::json;
 
@@ -52,13 +52,17 @@ impl Detector {
     }
 
     async fn unclaim_all(&self, claim: &Claim) -> Result<(), Error> {
-        for (resource, binding, _) in self.bindings_of(claim) {
-            self.release_one(At::of(resource, &binding), &binding, claim)
-                .await?;
-        }
+        let mut done = HashSet::new();
         for (served, template) in self.templates.claimed(&claim.id) {
-            self.release_one(At::of(&served.gvr, &template), &template, claim)
-                .await?;
+            self.release(&served, &template, claim).await?;
+            let binding = names::binding(served.kind(), template.name());
+            done.insert(name_of(template.namespace(), &binding));
+        }
+        for (resource, binding, _) in self.bindings_of(claim) {
+            if !done.contains(&binding.head().key()) {
+                self.release_one(At::of(resource, &binding), &binding, claim)
+                    .await?;
+            }
         }
         Ok(())
     }
@@ -94,28 +98,41 @@ impl Detector {
             template: false,
             ours: policy.is_lazy(),
         };
-        for (resource, binding, view) in self.bindings_of(claim) {
-            let of = &view.spec.resource;
-            let Some(served) = self.templates.kinds.find(&of.api_version, &of.kind) else {
-                continue;
-            };
-            let key = Key {
-                gvr: served.gvr.clone(),
-                name: name_of(&of.namespace, &of.name),
-            };
-            let Some((_, template)) = self.templates.get(&key) else {
+        for key in self.carried_by(claim) {
+            let Some((served, template)) = self.templates.get(&key) else {
                 continue;
             };
             if policy.matches(&served, template.head()) {
                 self.enqueue(key, cause, true);
             } else {
-                self.release_one(At::of(&served.gvr, &template), &template, claim)
-                    .await?;
-                self.release_one(At::of(resource, &binding), &binding, claim)
-                    .await?;
+                self.release(&served, &template, claim).await?;
             }
         }
         Ok(())
+    }
+
+    /// The templates with bindings of a policy: those that are known, and those that
+    /// were made and not heard of yet.
+    fn carried_by(&self, claim: &Claim) -> HashSet<Key> {
+        let bindings = self.bindings_of(claim).into_iter();
+        let bound = bindings.filter_map(|(_, _, view)| {
+            let of = &view.spec.resource;
+            let kinds = &self.templates.kinds;
+            let served = kinds.find(&of.api_version, &of.kind)?;
+            Some(Key {
+                gvr: served.gvr.clone(),
+                name: name_of(&of.namespace, &of.name),
+            })
+        });
+        let claimed = self.templates.claimed(&claim.id).into_iter();
+        let claimed = claimed.map(|(served, template)| Key {
+            gvr: served.gvr.clone(),
+            name: template.head().key(),
+        });
+        let carried = self.carried.lock();
+        bound
+            .chain(claimed.filter(|key| carried.contains_key(key)))
+            .collect()
     }
 
     fn take_waiting(&self, policy: &Policy) -> Result<(), Error> {

@@ -33,6 +33,23 @@ pub(super) struct Place<'a> {
     pub(super) name: &'a str,
 }
 
+impl<'a> Place<'a> {
+    pub(super) fn new(served: Arc<Served>, manifest: &'a Value) -> Self {
+        let meta = |field: &str| manifest["metadata"][field].as_str().unwrap_or_default();
+        Self {
+            served,
+            manifest,
+            namespace: meta("namespace"),
+            name: meta("name"),
+        }
+    }
+}
+
+pub(super) fn kind_of(manifest: &Value) -> Gvk {
+    let text = |field: &str| manifest[field].as_str().unwrap_or_default();
+    Gvk::from_api_version(text("apiVersion"), text("kind"))
+}
+
 /// What became of a work's manifests.
 #[derive(Default)]
 struct Made {
@@ -292,22 +309,15 @@ impl Execution {
 
     /// Where a manifest goes.
     pub(super) fn place<'a>(&self, manifest: &'a Value) -> Result<Place<'a>, String> {
-        let text = |field: &str| manifest[field].as_str().unwrap_or_default();
-        let kind = Gvk::from_api_version(text("apiVersion"), text("kind"));
-        let Some(served) = self.kinds.of(&kind) else {
-            return Err(format!(
+        let kind = kind_of(manifest);
+        match self.kinds.of(&kind) {
+            Some(served) => Ok(Place::new(served, manifest)),
+            None => Err(format!(
                 "no matches for kind {:?} in version {:?}",
                 kind.kind,
                 kind.api_version()
-            ));
-        };
-        let meta = |field: &str| manifest["metadata"][field].as_str().unwrap_or_default();
-        Ok(Place {
-            served,
-            manifest,
-            namespace: meta("namespace"),
-            name: meta("name"),
-        })
+            )),
+        }
     }
 
     /// A call to a member, which may hang.

@@ -1,5 +1,7 @@
 //! What happens in a member when a work is deleted.
 
+use std::sync::Arc;
+
 use client::{Api, At, DeleteOptions, Patch, Propagation, WriteOptions};
 use machinery::Object;
 use openapi::karmada::Work;
@@ -12,11 +14,12 @@ use openapi::karmada::labels::{
 use runtime::Action;
 use serde_json::{Value, json};
 
-use super::apply::Place;
+use super::apply::{Place, kind_of};
 use super::compare::{Equality, Step, step};
 use super::shell::Execution;
 use crate::error::Error;
 use crate::figures::FIGURES;
+use crate::kinds::Served;
 use crate::works::WORKS;
 
 const LABELS: [&str; 6] = [
@@ -57,8 +60,7 @@ impl Execution {
         if let Some(member) = self.clusters.get(cluster) {
             if member.cluster.is_ready() {
                 for manifest in &work.spec.workload.manifests {
-                    // A kind that is no longer known has no objects that could be named.
-                    let Ok(place) = self.place(manifest) else {
+                    let Some(place) = self.place_to_leave(cluster, manifest).await? else {
                         continue;
                     };
                     if work.spec.preserve_resources_on_deletion == Some(true) {
@@ -88,6 +90,31 @@ impl Execution {
         }
     }
 
+    /// Where a manifest has gone. Of a kind that is not known here, any more or yet,
+    /// the member itself is asked; `None`: it has no objects of the kind.
+    async fn place_to_leave<'a>(
+        &self,
+        cluster: &str,
+        manifest: &'a Value,
+    ) -> Result<Option<Place<'a>>, Error> {
+        if let Ok(place) = self.place(manifest) {
+            return Ok(Some(place));
+        }
+        let found = self.limited(self.api(cluster)?.resources()).await?;
+        let kind = kind_of(manifest);
+        let version = kind.api_version();
+        let mut served = found.resources.iter().map(Served::of);
+        if let Some(served) = served.find(|served| served.gvk == kind) {
+            return Ok(Some(Place::new(Arc::new(served), manifest)));
+        }
+        match found.failed.iter().find(|(failed, _)| *failed == version) {
+            Some((_, why)) => Err(Error::Blocked(format!(
+                "the kinds of {version} in cluster {cluster} cannot be read: {why}"
+            ))),
+            None => Ok(None),
+        }
+    }
+
     async fn observed(&self, cluster: &str, place: &Place<'_>) -> Result<Option<Object>, Error> {
         let informer = self.members.managed(cluster, &place.served.gvr).ok();
         let seen = informer.filter(|i| i.is_synced());
@@ -105,7 +132,7 @@ impl Execution {
         }
     }
 
-    fn api(&self, cluster: &str) -> Result<std::sync::Arc<dyn Api>, Error> {
+    fn api(&self, cluster: &str) -> Result<Arc<dyn Api>, Error> {
         self.members.api(cluster).map_err(Error::Blocked)
     }
 

@@ -459,3 +459,39 @@ async fn what_something_else_has_claimed_is_left_alone() {
     assert_eq!(plane.control.objects(&BINDINGS).len(), 1);
     plane.tasks.stop().await;
 }
+
+/// The binding is made, and its policy edited, before the detector hears of it.
+#[tokio::test]
+async fn an_edit_is_not_lost_on_a_binding_that_was_not_heard_of_yet() {
+    let plane = Plane::new().started().await;
+    plane.control.hold(&BINDINGS);
+    plane.control.seed(&POLICIES, named("a", json!({})));
+    plane.control.seed(&DEPLOYMENTS, deployment("web"));
+    until("the binding", || plane.binding("web-deployment").is_some()).await;
+    plane.change(&POLICIES, "a", |p| {
+        p["spec"]["resourceSelectors"][0]["name"] = "web".into();
+        p["spec"]["conflictResolution"] = "Overwrite".into();
+    });
+    // Policies are looked at one by one.
+    plane.control.seed(&DEPLOYMENTS, deployment("other"));
+    plane.control.seed(&POLICIES, named("b", json!({})));
+    until("another", || plane.binding("other-deployment").is_some()).await;
+    plane.control.release(&BINDINGS);
+    let told =
+        || plane.binding("web-deployment").unwrap()["spec"]["conflictResolution"] == "Overwrite";
+    until("the edit", told).await;
+
+    // The same with one that lets go.
+    plane.control.hold(&BINDINGS);
+    plane.control.seed(&DEPLOYMENTS, deployment("late"));
+    until("the binding", || plane.binding("late-deployment").is_some()).await;
+    plane.change(&POLICIES, "b", |p| {
+        p["spec"]["resourceSelectors"][0]["name"] = "other".into();
+    });
+    until("nobody's", || {
+        plane.owners("late") == (Value::Null, Value::Null)
+    })
+    .await;
+    plane.control.release(&BINDINGS);
+    plane.tasks.stop().await;
+}

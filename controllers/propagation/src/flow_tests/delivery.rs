@@ -1,14 +1,14 @@
 //! From a binding to the objects in members.
 
 use client::fake::FakeApi;
-use client::{Api, Error};
+use client::{Api, At, DeleteOptions, Error};
 use machinery::{Gvr, Status};
 use openapi::karmada::labels;
 use serde_json::json;
 
 use super::{
     CLUSTERS, CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, POLICIES, Plane, applied, cluster, condition,
-    deployment, policy, until,
+    deployment, policy, serve, until,
 };
 use crate::works::{BINDINGS, WORKS};
 use crate::{Options, Reach};
@@ -151,7 +151,7 @@ async fn what_is_deleted_goes_everywhere() {
     plane.applied("web").await;
     plane.control.remove(&DEPLOYMENTS, "n", "web");
     // The garbage collector's part.
-    let at = client::At::one(&BINDINGS, "n", "web-deployment");
+    let at = At::one(&BINDINGS, "n", "web-deployment");
     plane.control.delete(at, &Default::default()).await.unwrap();
     until("all gone", || {
         plane.control.objects(&BINDINGS).is_empty()
@@ -242,7 +242,7 @@ async fn what_is_preserved_stays_without_marks() {
     let plane = plane.started().await;
     plane.applied("web").await;
     plane.control.remove(&DEPLOYMENTS, "n", "web");
-    let at = client::At::one(&BINDINGS, "n", "web-deployment");
+    let at = At::one(&BINDINGS, "n", "web-deployment");
     plane.control.delete(at, &Default::default()).await.unwrap();
     until("works gone", || plane.control.objects(&WORKS).is_empty()).await;
     for at in 0..2 {
@@ -298,5 +298,35 @@ async fn an_agent_carries_out_the_works_of_its_cluster_only() {
     assert!(plane.members[1].object(&CONFIG_MAPS, "n", "c").is_some());
     assert_eq!(applied(&work("karmada-es-m1")), None);
     assert!(plane.members[0].writes().is_empty());
+    plane.tasks.stop().await;
+}
+
+/// Else the works of a kind whose definition goes first would leave their objects.
+#[tokio::test]
+async fn a_work_of_a_kind_that_is_no_longer_served_takes_its_object_along() {
+    let mut plane = Plane::new();
+    let maps = json!({"resourceSelectors": [{"apiVersion": "v1", "kind": "ConfigMap"}]});
+    plane.control.seed(&POLICIES, policy(maps));
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "n"}});
+    plane.control.seed(&CONFIG_MAPS, map);
+    plane.start().await;
+    let there =
+        |plane: &Plane, at: usize| plane.members[at].object(&CONFIG_MAPS, "n", "c").is_some();
+    until("the copies", || there(&plane, 0) && there(&plane, 1)).await;
+    plane.tasks.stop().await;
+    plane.control.unserve(&CONFIG_MAPS);
+    serve(&plane.members[0], &CONFIG_MAPS, "ConfigMap", true);
+    plane.start().await;
+    let work = openapi::karmada::names::work("ConfigMap", "c", "n");
+    for cluster in ["m1", "m2"] {
+        let space = format!("karmada-es-{cluster}");
+        let at = At::one(&WORKS, &space, &work);
+        let options = DeleteOptions::default();
+        plane.control.delete(at, &options).await.unwrap();
+        let gone = || plane.control.object(&WORKS, &space, &work).is_none();
+        until("the work to go", gone).await;
+    }
+    assert!(!there(&plane, 0), "the member says what the kind is");
+    assert!(there(&plane, 1), "it does not know the kind either");
     plane.tasks.stop().await;
 }

@@ -1,0 +1,120 @@
+//! Whoever joins and leaves in whichever order: the attached binding tells who is there,
+//! where, and what they agree on.
+
+use std::collections::BTreeMap;
+
+use machinery::{Gvk, Gvr, Object};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::attach::{Difference, Referrer, Wish};
+use crate::kinds::Served;
+
+/// A referrer by its number: where it is placed and what it wants; `None`: it leaves.
+type Step = (usize, Option<(Vec<u8>, bool, bool)>);
+
+fn step() -> impl Strategy<Value = Step> {
+    let clusters = proptest::collection::vec(0..3_u8, 0..3);
+    let joins = (clusters, any::<bool>(), any::<bool>());
+    (0..3_usize, proptest::option::weighted(0.7, joins))
+}
+
+/// A referrer that is there.
+struct Present {
+    referrer: Referrer,
+    wish: Wish,
+    clusters: Value,
+    overwrite: bool,
+    preserve: bool,
+}
+
+fn present(who: usize, (clusters, overwrite, preserve): (Vec<u8>, bool, bool)) -> Present {
+    let all = clusters
+        .into_iter()
+        .map(|n| json!({"name": format!("m{n}")}));
+    let clusters: Value = all.collect();
+    let resolution = if overwrite { "Overwrite" } else { "Abort" };
+    let spec = json!({"clusters": clusters, "conflictResolution": resolution,
+        "preserveResourcesOnDeletion": preserve});
+    let spec = serde_json::from_value(spec).unwrap();
+    let binding = json!({"metadata": {"name": format!("b{who}"), "namespace": "n"}});
+    let binding = Object::from_value(&binding).unwrap();
+    Present {
+        referrer: Referrer::of(&binding, &spec).unwrap(),
+        wish: Wish::of(&spec),
+        clusters,
+        overwrite,
+        preserve,
+    }
+}
+
+fn check(body: &Value, there: &BTreeMap<usize, Present>) -> Result<(), TestCaseError> {
+    let spec = &body["spec"];
+    let required = spec["requiredBy"].as_array().cloned().unwrap_or_default();
+    prop_assert_eq!(required.len(), there.len());
+    for (who, one) in there {
+        let name = format!("b{who}");
+        let snapshot = required.iter().find(|s| s["name"] == *name);
+        let mut expected = json!({"namespace": "n", "name": name});
+        if one.clusters != json!([]) {
+            expected["clusters"] = one.clusters.clone();
+        }
+        prop_assert_eq!(snapshot, Some(&expected));
+    }
+    let labels = body["metadata"]["labels"].as_object();
+    prop_assert_eq!(labels.map(|l| l.len()), Some(there.len()));
+    if there.is_empty() {
+        prop_assert_eq!(spec.get("conflictResolution"), None);
+        prop_assert_eq!(spec.get("preserveResourcesOnDeletion"), None);
+        return Ok(());
+    }
+    let overwrite = there.values().any(|one| one.overwrite);
+    let preserve = there.values().any(|one| one.preserve);
+    prop_assert_eq!(
+        &spec["conflictResolution"],
+        if overwrite { "Overwrite" } else { "Abort" }
+    );
+    prop_assert_eq!(&spec["preserveResourcesOnDeletion"], preserve);
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn the_binding_tells_who_is_there(first in step().prop_filter_map("joins", |(who, one)| Some((who, one?))),
+                                      steps in proptest::collection::vec(step(), 0..12)) {
+        let served = Served {
+            gvk: Gvk::constant("", "v1", "Secret"),
+            gvr: Gvr::constant("", "v1", "secrets"),
+            api_version: "v1".into(),
+            namespaced: true,
+        };
+        let secret = json!({"metadata": {"name": "s", "namespace": "n", "uid": "u", "resourceVersion": "1"}});
+        let secret = Object::from_value(&secret).unwrap();
+        let mut there = BTreeMap::new();
+        let (who, one) = first;
+        let one = present(who, one);
+        let mut body = one.referrer.create(&served, &secret);
+        there.insert(who, one);
+        check(&body, &there)?;
+        for (who, step) in steps {
+            let Some(step) = step else {
+                let gone = there.remove(&who);
+                let wish_of = |_: &str, name: &str| there.get(&name[1..].parse().ok()?).map(|p: &Present| p.wish);
+                if let Some(gone) = gone {
+                    body = gone.referrer.leave(&body, wish_of);
+                }
+                check(&body, &there)?;
+                continue;
+            };
+            let joining = present(who, step);
+            let wish_of = |_: &str, name: &str| there.get(&name[1..].parse().ok()?).map(|p: &Present| p.wish);
+            if let Ok((Difference::Much(joined), _)) = joining.referrer.join(&body, &served, &secret, wish_of) {
+                body = joined;
+            }
+            let again = joining.referrer.join(&body, &served, &secret, wish_of);
+            prop_assert!(matches!(again, Ok((Difference::Nothing, _))));
+            there.insert(who, joining);
+            check(&body, &there)?;
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! How long the detector needs for many templates and policies, over a server in memory.
+//!
+//! templates, policies ──► propagation ──► claims and bindings, counted on the server
+//!
+//! No cluster has joined, so that nothing is placed and no Work is made.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{anyhow, ensure};
+use client::fake::FakeApi;
+use client::{Api, ApiResource};
+use machinery::Gvr;
+use machinery::time::SystemClock;
+use openapi::karmada::labels::POLICY_ID;
+use propagation::{Deps, MemberAccess, OnConnect, OnObject, Options};
+use runtime::{HostWorkloads, Informer, Informers, Recorder, Select, Shutdown, Tasks};
+use serde_json::json;
+
+use crate::figure::{Limit, Report};
+
+static CLUSTERS: Gvr = Gvr::constant("cluster.karmada.io", "v1alpha1", "clusters");
+static CONFIG_MAPS: Gvr = Gvr::constant("", "v1", "configmaps");
+static POLICIES: Gvr = Gvr::constant("policy.karmada.io", "v1alpha1", "propagationpolicies");
+static BINDINGS: Gvr = Gvr::constant("work.karmada.io", "v1alpha2", "resourcebindings");
+
+const NAMESPACES: usize = 10;
+const POLICIES_EACH: usize = 100;
+/// Templates of each policy.
+const TEMPLATES_EACH: usize = 10;
+const TEMPLATES: usize = NAMESPACES * POLICIES_EACH * TEMPLATES_EACH;
+const PATIENCE: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(2);
+
+/// Nobody has joined.
+struct NoMembers;
+
+impl MemberAccess for NoMembers {
+    fn api(&self, cluster: &str) -> Result<Arc<dyn Api>, String> {
+        Err(format!("{cluster} has not joined"))
+    }
+
+    fn managed(&self, cluster: &str, _resource: &Gvr) -> Result<Informer, String> {
+        Err(format!("{cluster} has not joined"))
+    }
+
+    fn on_object(&self, _handler: OnObject) {}
+
+    fn on_connect(&self, _handler: OnConnect) {}
+}
+
+fn policy(namespace: usize, n: usize) -> serde_json::Value {
+    json!({
+        "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
+        "metadata": {"name": format!("p{n}"), "namespace": format!("n{namespace}"),
+                     "labels": {POLICY_ID: format!("id-{namespace}-{n}")}},
+        "spec": {
+            "resourceSelectors": [{"apiVersion": "v1", "kind": "ConfigMap",
+                                   "labelSelector": {"matchLabels": {"app": format!("a{n}")}}}],
+            "placement": {"clusterAffinity": {"clusterNames": ["m1"]}},
+            "schedulerName": "default-scheduler", "conflictResolution": "Abort",
+        },
+    })
+}
+
+/// A server with all templates and policies, and nothing done about them.
+fn server() -> Arc<FakeApi> {
+    let control = FakeApi::new();
+    let verbs = [
+        "get", "list", "watch", "create", "update", "patch", "delete",
+    ];
+    control.serve(ApiResource {
+        resource: CONFIG_MAPS.clone(),
+        kind: "ConfigMap".into(),
+        namespaced: true,
+        verbs: verbs.map(Into::into).into(),
+        subresources: Vec::new(),
+        categories: Vec::new(),
+        short_names: Vec::new(),
+    });
+    for namespace in 0..NAMESPACES {
+        for n in 0..POLICIES_EACH {
+            control.seed(&POLICIES, policy(namespace, n));
+            for one in 0..TEMPLATES_EACH {
+                let map = json!({
+                    "apiVersion": "v1", "kind": "ConfigMap", "data": {"k": "v"},
+                    "metadata": {"name": format!("c{n}-{one}"), "namespace": format!("n{namespace}"),
+                                 "labels": {"app": format!("a{n}"), "tier": "t"}},
+                });
+                control.seed(&CONFIG_MAPS, map);
+            }
+        }
+    }
+    control
+}
+
+/// Until the server has had so many writes of bindings.
+async fn until_written(control: &FakeApi, wanted: usize) -> anyhow::Result<()> {
+    let began = Instant::now();
+    loop {
+        let writes = control.writes();
+        let bindings = writes.iter().filter(|w| w.resource == BINDINGS).count();
+        if bindings >= wanted {
+            return Ok(());
+        }
+        ensure!(
+            began.elapsed() < PATIENCE,
+            "{bindings} of {wanted} bindings"
+        );
+        tokio::time::sleep(LOOK.max(began.elapsed() / 50)).await;
+    }
+}
+
+async fn measure(report: &mut Report) -> anyhow::Result<()> {
+    let control = server();
+    let tasks = Tasks::new(Shutdown::new());
+    let informers = Informers::new(&tasks);
+    let api: Arc<dyn Api> = control.clone();
+    let deps = Deps {
+        clusters: scheduler::Clusters::new(informers.get(&api, &Select::all(&CLUSTERS))),
+        control: api,
+        members: Arc::new(NoMembers),
+        recorder: Recorder::disabled(),
+        clock: Arc::new(SystemClock),
+        informers,
+        host: HostWorkloads::default(),
+        options: Options::default(),
+    };
+    let began = Instant::now();
+    let started = propagation::start(deps, &tasks).await;
+    started.map_err(|why| anyhow!(why))?;
+    until_written(&control, TEMPLATES).await?;
+    let setup = "10,000 ConfigMaps and 1,000 policies by labels, from the start to the last binding, server in memory";
+    let took = began.elapsed().as_secs_f64();
+    report.tell("detector_cold", took, "s", Limit::Below(2.0), setup);
+
+    control.clear_writes();
+    let mut edited = policy(0, 0);
+    edited["metadata"]["generation"] = json!(2);
+    edited["spec"]["placement"]["clusterAffinity"]["clusterNames"] = json!(["m2"]);
+    let began = Instant::now();
+    control.seed(&POLICIES, edited);
+    until_written(&control, TEMPLATES_EACH).await?;
+    let took = began.elapsed().as_secs_f64() * 1000.0;
+    let setup = "one policy of 1,000 is edited: until the bindings of its 10 templates tell it";
+    report.tell("detector_edit", took, "ms", Limit::Below(20.0), setup);
+    // An edit of another policy comes after whatever the first may have led to.
+    let mut other = policy(1, 1);
+    other["metadata"]["generation"] = json!(2);
+    other["spec"]["conflictResolution"] = json!("Overwrite");
+    control.seed(&POLICIES, other);
+    until_written(&control, 2 * TEMPLATES_EACH).await?;
+    let beside = control.writes().len() - 2 * TEMPLATES_EACH;
+    let setup = "writes beside those to the bindings of the edited policies";
+    report.tell(
+        "detector_edit_beside",
+        beside as f64,
+        "writes",
+        Limit::Below(1.0),
+        setup,
+    );
+    tasks.stop().await;
+    Ok(())
+}
+
+pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
+    tokio::runtime::Runtime::new()?.block_on(measure(report))
+}
