@@ -31,6 +31,8 @@ const TEMPLATES_EACH: usize = 10;
 const TEMPLATES: usize = NAMESPACES * POLICIES_EACH * TEMPLATES_EACH;
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(2);
+/// For the detector to hear its own writes.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Nobody has joined.
 struct NoMembers;
@@ -134,6 +136,7 @@ async fn measure(report: &mut Report) -> anyhow::Result<()> {
     let took = began.elapsed().as_secs_f64();
     report.tell("detector_cold", took, "s", Limit::Below(2.0), setup);
 
+    tokio::time::sleep(PAUSE).await;
     control.clear_writes();
     let mut edited = policy(0, 0);
     edited["metadata"]["generation"] = json!(2);
