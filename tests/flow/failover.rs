@@ -139,10 +139,19 @@ async fn a_dead_cluster_is_left_if_the_policy_says_so() {
     // One on either, but it is not to begin on the second.
     let single = config_map(NS, "single", "x");
     let mut either = policy(NS, "single", &single, &["a"]);
-    either["metadata"]["annotations"] = auto;
+    either["metadata"]["annotations"] = auto.clone();
     either["spec"]["suspension"] = json!({"dispatchingOnClusters": {"clusterNames": ["b"]}});
     control.create(either).await;
     control.create(single).await;
+    // By room, three on both; those of the second never begin.
+    let held = deployment(NS, "held", 3);
+    let mut by_room = divided(NS, "held", &held, &[("a", 1), ("b", 1)]);
+    by_room["metadata"]["annotations"] = auto.clone();
+    by_room["spec"]["suspension"] = json!({"dispatchingOnClusters": {"clusterNames": ["b"]}});
+    by_room["spec"]["placement"]["replicaScheduling"]["weightPreference"] =
+        json!({"dynamicWeight": "AvailableReplicas"});
+    control.create(by_room).await;
+    control.create(held).await;
     // Nobody asks for this one to be moved.
     let stays = deployment(NS, "stays", 2);
     control
@@ -160,6 +169,12 @@ async fn a_dead_cluster_is_left_if_the_policy_says_so() {
         "spreadConstraints": [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]}}});
     control.merge(&POLICIES, NS, "single", wider).await;
     let before = world.a.server.until_there(&CONFIG_MAPS, NS, "single").await;
+    let shares = until("held-deployment", "begun", |b| {
+        let all = b["status"]["aggregatedStatus"].as_array();
+        let first = |i: &Value| i["clusterName"] == "a" && i["health"] == "Healthy";
+        placed(b).len() == 2 && all.is_some_and(|all| all.iter().any(first))
+    });
+    let shares = placed(&shares.await);
 
     world.a.kill();
     world.until_down("a").await;
@@ -188,6 +203,10 @@ async fn a_dead_cluster_is_left_if_the_policy_says_so() {
     ] {
         assert_eq!(task[field], value, "{task}");
     }
+    until("held-deployment", "waiting", |b| {
+        tasks(b) == 1 && placed(b) == on(&[("b", 3)])
+    })
+    .await;
     let work = openapi::karmada::names::work("ConfigMap", "single", NS);
     let kept = control.get(&WORKS, &works_of("a"), &work).await.unwrap();
     assert_eq!(kept["metadata"].get("deletionTimestamp"), None);
@@ -205,6 +224,10 @@ async fn a_dead_cluster_is_left_if_the_policy_says_so() {
     let after = world.a.server.until_there(&CONFIG_MAPS, NS, "single").await;
     assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
     control.until_gone(&WORKS, &works_of("b"), &work).await;
+    let back = until("held-deployment", "back", |b| {
+        tasks(b) == 0 && b["status"]["schedulerObservedGeneration"] == b["metadata"]["generation"]
+    });
+    assert_eq!(placed(&back.await), shares);
     // The old copy goes as soon as its cluster can be asked.
     world.a.server.until_gone(&DEPLOYMENTS, NS, "web").await;
     let still = until("stays-deployment", "as it was", |b| healthy(b, 2)).await;

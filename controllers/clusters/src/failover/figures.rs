@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use metrics::{Counter, Histogram, exponential};
+use metrics::{Counter, Gauge, Histogram, exponential};
 
 /// Karmada has a queue for each kind of binding; here it is one.
 const QUEUE: &str = "binding-eviction";
@@ -11,6 +11,7 @@ const QUEUE: &str = "binding-eviction";
 pub(super) struct Figures {
     latency: Histogram,
     outcomes: [Counter; 2],
+    depth: Gauge,
 }
 
 pub(super) static FIGURES: LazyLock<Figures> = LazyLock::new(|| {
@@ -26,13 +27,23 @@ pub(super) static FIGURES: LazyLock<Figures> = LazyLock::new(|| {
         "Evictions by result.",
         ["name", "result"],
     );
+    let depth = of.gauges(
+        "eviction_queue_depth",
+        "Bindings that wait to be looked at, since a taint may evict them.",
+        ["name"],
+    );
     Figures {
+        depth: depth.with([QUEUE]),
         latency: latency.with([QUEUE]),
         outcomes: ["success", "error"].map(|result| outcomes.with([QUEUE, result])),
     }
 });
 
 impl Figures {
+    pub(super) fn waiting(&self, depth: usize) {
+        self.depth.set(depth as i64);
+    }
+
     pub(super) fn processed(&self, took: Duration, success: bool) {
         self.latency.observe(took.as_secs_f64());
         self.outcomes[usize::from(!success)].inc();

@@ -410,6 +410,26 @@ mod tests {
     }
 
     #[test]
+    fn what_was_decided_is_not_decided_again() {
+        let was = targets(&[("back", 2), ("down", 2)]);
+        let annotation = json!({"back": was}).to_string();
+        let more = json!({"gracefulEvictionTasks": [task("back", &[]), task("gone", &[])]});
+        let mut binding = binding(&[("a", 4)], more);
+        for round in 0..3 {
+            let annotations = &mut binding.metadata.annotations;
+            annotations.insert(BEFORE_FAILOVER.into(), annotation.clone());
+            let first = decide(&binding, Some(300), true, 999);
+            assert_eq!(first.deeds.is_empty(), round > 0, "{:?}", first.deeds);
+            if round > 0 {
+                assert_eq!(first.spec.clusters, binding.spec.clusters);
+            }
+            binding.spec = first.spec;
+        }
+        assert_eq!(json!(binding.spec.clusters), targets(&[("back", 2)]));
+        assert!(binding.spec.is_evicting("down"));
+    }
+
+    #[test]
     fn tasks_of_clusters_that_are_gone_and_of_others() {
         let mut foreign = task("back", &[]);
         foreign["producer"] = "TaintManager".into();

@@ -155,6 +155,7 @@ impl Manager {
     }
 
     async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
+        FIGURES.waiting(self.queue.len());
         let (object, binding) = match self.look(key)? {
             Due::Nothing => return Ok(Action::Done),
             Due::Later(action) => return Ok(action),

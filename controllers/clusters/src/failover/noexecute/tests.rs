@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use crate::failover::{Options as FailoverOptions, PurgeMode};
 use crate::lab::Lab;
-use crate::resources::{BINDINGS, CLUSTERS};
+use crate::resources::{BINDINGS, CLUSTER_BINDINGS, CLUSTERS};
 use crate::start::Options;
 
 const LONG_AGO: &str = "2025-12-31T00:00:00Z";
@@ -110,6 +110,27 @@ async fn a_rate_of_none_halts_and_does_not_hold_up_the_end() {
     sleep(Duration::from_secs(1700)).await;
     let left = ["x", "y"].map(|n| lab.placed(n).is_array());
     assert!(left[0] != left[1], "{left:?}");
+    lab.tasks.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn bindings_of_the_cluster_are_evicted_too() {
+    let lab = Lab::with(options(true, true, true, 0.5));
+    lab.told("a", "True", LONG_AGO);
+    taint(&lab, "a", BEGAN).await;
+    let metadata = json!({"name": "x", "generation": 1, "annotations": {APPLIED_PLACEMENT: "{}"}});
+    lab.host.seed(
+        &CLUSTER_BINDINGS,
+        json!({"apiVersion": "work.karmada.io/v1alpha2", "kind": "ClusterResourceBinding", "metadata": metadata,
+               "spec": {"resource": {"apiVersion": "v1", "kind": "Node", "name": "x"}, "clusters": [{"name": "a"}, {"name": "b"}]}}),
+    );
+    lab.settle().await;
+    let evicted = lab.host.object(&CLUSTER_BINDINGS, "", "x").unwrap();
+    assert_eq!(evicted["spec"]["clusters"], json!([{"name": "b"}]));
+    assert_eq!(
+        evicted["spec"]["gracefulEvictionTasks"][0]["fromCluster"],
+        "a"
+    );
     lab.tasks.stop().await;
 }
 
