@@ -298,3 +298,54 @@ async fn taints_by_policy_evict_what_does_not_tolerate_them() {
         .until_there(&DEPLOYMENTS, NS, "tolerant")
         .await;
 }
+
+#[tokio::test]
+async fn a_copy_that_stays_unhealthy_is_replaced_and_hands_on_its_state() {
+    let world = World::start(&["--feature-gates=StatefulFailoverInjection=true"]).await;
+    let control = &world.control;
+    let app = deployment(NS, "app", 1);
+    let mut only = policy(NS, "app", &app, &["a"]);
+    only["spec"]["propagateDeps"] = true.into();
+    // What replaces it does not begin: the eviction stays to be seen.
+    only["spec"]["suspension"] = json!({"dispatchingOnClusters": {"clusterNames": ["b"]}});
+    only["spec"]["failover"] = json!({"application": {
+        "decisionConditions": {"tolerationSeconds": 1}, "purgeMode": "Directly",
+        "statePreservation": {"rules": [{"aliasLabelName": "was", "jsonPath": "{.replicas}-of-{.updatedReplicas}"}]}}});
+    only["spec"]["placement"] = json!({"clusterAffinities": [
+        {"affinityName": "first", "clusterNames": ["a"]},
+        {"affinityName": "second", "clusterNames": ["b"]}]});
+    // No node is that large.
+    control
+        .create(json!({
+            "apiVersion": "policy.karmada.io/v1alpha1", "kind": "OverridePolicy",
+            "metadata": {"name": "app", "namespace": NS},
+            "spec": {"overrideRules": [{"overriders": {"plaintext": [
+                {"path": "/spec/template/spec/containers/0/resources", "operator": "add",
+                 "value": {"requests": {"cpu": "100000"}}}]}}]},
+        }))
+        .await;
+    control.create(only).await;
+    control.create(app).await;
+
+    let evicted = control
+        .until(&BINDINGS, NS, "app-deployment", "evicted", |b| {
+            tasks(b) == 1 && placed(b) == on(&[("b", 1)])
+        })
+        .await;
+    let task = &evicted["spec"]["gracefulEvictionTasks"][0];
+    for (field, value) in [
+        ("fromCluster", json!("a")),
+        ("reason", json!("ApplicationFailure")),
+        ("purgeMode", json!("Directly")),
+        ("clustersBeforeFailover", json!(["a"])),
+        ("preservedLabelState", json!({"was": "1-of-1"})),
+    ] {
+        assert_eq!(task[field], value, "{task}");
+    }
+    world.a.server.until_gone(&DEPLOYMENTS, NS, "app").await;
+    let work = openapi::karmada::names::work("Deployment", "app", NS);
+    let replacement = control.until_there(&WORKS, &works_of("b"), &work).await;
+    let manifest = &replacement["spec"]["workload"]["manifests"][0];
+    assert_eq!(manifest["metadata"]["labels"]["was"], "1-of-1");
+    assert_eq!(control.get(&WORKS, &works_of("a"), &work).await, None);
+}

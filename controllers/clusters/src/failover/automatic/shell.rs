@@ -195,11 +195,10 @@ impl Controller {
 
     /// Whether there may be anything to do: most bindings have neither.
     fn concerns(&self, binding: &Object) -> bool {
-        let down = self.down.lock();
         let Ok(view) = binding.view::<Binding>() else {
             return false;
         };
-        let spec = &view.spec;
+        let (spec, down) = (&view.spec, self.down.lock());
         spec.graceful_eviction_tasks.iter().any(is_ours)
             || spec.clusters.iter().any(|t| down.contains_key(&t.name))
     }
