@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 
 use crate::fleet::{Fleet, condition};
-use crate::objects::{BINDINGS, CLUSTERS, CONFIG_MAPS, config_map, policy};
+use crate::objects::{
+    BINDINGS, CLUSTERS, CONFIG_MAPS, DEPLOYMENTS, POLICIES, config_map, deployment, policy,
+};
 
 fn by_label(ns: &str, name: &str, labels: Value) -> Value {
     let mut made = policy(ns, name, &config_map(ns, name, ""), &[]);
@@ -115,5 +117,73 @@ async fn taints_keep_away_what_does_not_tolerate_them() {
     fleet
         .member("member3")
         .until_there(&CONFIG_MAPS, ns, "shy")
+        .await;
+}
+
+#[tokio::test]
+async fn copies_are_spread_over_regions_and_follow_the_terms_of_their_policy() {
+    let ns = "regions";
+    let fleet = Fleet::shared(ns).await;
+    let control = &fleet.control;
+    for (member, region) in [
+        ("member1", "east"),
+        ("member2", "east"),
+        ("member3", "west"),
+    ] {
+        control
+            .merge(&CLUSTERS, "", member, json!({"spec": {"region": region}}))
+            .await;
+    }
+    let object = deployment(ns, "wide", 2);
+    let mut spread = policy(ns, "wide", &object, &["member1", "member2", "member3"]);
+    spread["spec"]["placement"]["spreadConstraints"] = json!([
+        {"spreadByField": "region", "minGroups": 2, "maxGroups": 2},
+        {"spreadByField": "cluster", "minGroups": 2, "maxGroups": 2},
+    ]);
+    control.create(spread).await;
+    control.create(object).await;
+    let names = |b: &Value| -> Vec<String> {
+        let clusters = b["spec"]["clusters"].as_array().into_iter().flatten();
+        let names = clusters.filter_map(|c| c["name"].as_str().map(str::to_owned));
+        names.collect()
+    };
+    let binding = control
+        .until(&BINDINGS, ns, "wide-deployment", "in two regions", |b| {
+            condition(b, "Scheduled")["reason"] == "Success"
+        })
+        .await;
+    let found = names(&binding);
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(found.iter().any(|n| n == "member3"), "{found:?}");
+    fleet
+        .member("member3")
+        .until_there(&DEPLOYMENTS, ns, "wide")
+        .await;
+
+    let terms = json!([
+        {"affinityName": "nowhere", "clusterNames": ["elsewhere"]},
+        {"affinityName": "east", "fieldSelector": {"matchExpressions": [{"key": "region", "operator": "In", "values": ["east"]}]}},
+    ]);
+    let placement =
+        json!({"clusterAffinity": null, "spreadConstraints": null, "clusterAffinities": terms});
+    control
+        .merge(
+            &POLICIES,
+            ns,
+            "wide",
+            json!({"spec": {"placement": placement}}),
+        )
+        .await;
+    let moved = control
+        .until(&BINDINGS, ns, "wide-deployment", "in the east", |b| {
+            b["status"]["schedulerObservingAffinityName"] == "east" && names(b).len() == 2
+        })
+        .await;
+    let mut found = names(&moved);
+    found.sort();
+    assert_eq!(found, ["member1", "member2"]);
+    fleet
+        .member("member3")
+        .until_gone(&DEPLOYMENTS, ns, "wide")
         .await;
 }

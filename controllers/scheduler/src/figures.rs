@@ -178,3 +178,37 @@ pub fn schedule_ahead(
     attempted(true, Kind::of(scaled), began.elapsed());
     Ok(decision.targets())
 }
+
+#[cfg(test)]
+mod tests {
+    use openapi::karmada::{FeatureGates, Gate};
+
+    use super::*;
+    use crate::core::tests::cluster;
+    use crate::core::tests::table::{asked, placement};
+    use crate::core::{Plugins, Rules};
+
+    #[test]
+    fn what_depends_on_others_is_left_to_the_scheduler() {
+        let mut grouped = asked("n:2").binding.spec;
+        grouped.workload_affinity_groups = Some(Default::default());
+        let single = asked("n:2").binding.spec;
+        let placement = placement("");
+        let ahead = |spec, gate| {
+            let gates = FeatureGates::default().with(gate, true);
+            let rules = Rules::new(gates, Plugins::default(), false);
+            let member = cluster("a", 10, serde_json::json!({}));
+            let request = Request {
+                spec,
+                placement: &placement,
+                term: None,
+                fresh: false,
+            };
+            schedule_ahead(&request, &Snapshot::new([member]).under(rules), false).is_ok()
+        };
+        assert!(ahead(&grouped, Gate::PriorityBasedScheduling));
+        assert!(!ahead(&grouped, Gate::WorkloadAffinity));
+        assert!(ahead(&single, Gate::WorkloadAffinity));
+        assert!(!ahead(&single, Gate::SchedulingOvercommitProtection));
+    }
+}

@@ -7,23 +7,62 @@ use machinery::Quantity;
 use openapi::karmada::BindingSpec;
 use serde_json::Value;
 
-/// The resource that is counted in thousandths.
-const CPU: &str = "cpu";
+/// A resource by name; the common ones need no text to be compared.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Resource {
+    Cpu,
+    Memory,
+    Storage,
+    Pods,
+    Other(Box<str>),
+}
 
-/// An amount in the unit that room is counted in: thousandths of cpu, whole units of
-/// everything else.
-pub(crate) fn units(name: &str, amount: Quantity) -> i128 {
-    if name == CPU {
-        amount.milli()
-    } else {
-        amount.value()
+impl Resource {
+    pub(crate) fn named(name: &str) -> Self {
+        match name {
+            "cpu" => Self::Cpu,
+            "memory" => Self::Memory,
+            "ephemeral-storage" => Self::Storage,
+            "pods" => Self::Pods,
+            other => Self::Other(other.into()),
+        }
     }
+
+    /// An amount in the unit that room is counted in: thousandths of cpu, whole units
+    /// of everything else.
+    pub(crate) fn units(&self, amount: Quantity) -> i64 {
+        let units = match self {
+            Self::Cpu => amount.milli(),
+            _ => amount.value(),
+        };
+        units.clamp(i64::MIN.into(), i64::MAX.into()) as i64
+    }
+
+    /// Whether nodes are simulated with it; other plain names are not looked at.
+    pub(crate) fn is_modelled(&self) -> bool {
+        match self {
+            Self::Cpu | Self::Memory | Self::Storage => true,
+            Self::Pods => false,
+            Self::Other(name) => {
+                name.contains('/')
+                    || name.starts_with("hugepages-")
+                    || name.starts_with("attachable-volumes-")
+            }
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Amount {
+    of: Resource,
+    units: i64,
+    is_modelled: bool,
 }
 
 /// Positive amounts by resource.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Demand {
-    amounts: Vec<(String, Quantity)>,
+    amounts: Vec<Amount>,
     /// An amount that is not a quantity: nothing has room for it.
     unreadable: bool,
 }
@@ -35,17 +74,29 @@ impl Demand {
         for (name, amount) in request.and_then(Value::as_object).into_iter().flatten() {
             match Quantity::from_value(amount) {
                 Ok(amount) if amount.is_zero() || amount.is_negative() => {}
-                Ok(amount) => demand.amounts.push((name.clone(), amount)),
+                Ok(amount) => {
+                    let of = Resource::named(name);
+                    demand.amounts.push(Amount {
+                        units: of.units(amount),
+                        is_modelled: of.is_modelled(),
+                        of,
+                    });
+                }
                 Err(_) => demand.unreadable = true,
             }
         }
         demand
     }
 
-    pub(crate) fn amounts(&self) -> impl Iterator<Item = (&str, Quantity)> {
-        self.amounts
-            .iter()
-            .map(|(name, amount)| (name.as_str(), *amount))
+    /// Each in its unit.
+    pub(crate) fn amounts(&self) -> impl Iterator<Item = (&Resource, i64)> {
+        self.amounts.iter().map(|amount| (&amount.of, amount.units))
+    }
+
+    /// Those that nodes are simulated with.
+    pub(crate) fn modelled(&self) -> impl Iterator<Item = (&Resource, i64)> {
+        let modelled = self.amounts.iter().filter(|amount| amount.is_modelled);
+        modelled.map(|amount| (&amount.of, amount.units))
     }
 
     pub(crate) fn is_unreadable(&self) -> bool {

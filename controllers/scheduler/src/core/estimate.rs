@@ -4,7 +4,7 @@
 use openapi::karmada::BindingSpec;
 use serde::Serialize;
 
-use super::demand::{self, Demand, Part, units};
+use super::demand::{self, Demand, Part, Resource};
 use super::ledger::Assumed;
 use super::snapshot::{Member, Room};
 use super::{Rules, World};
@@ -72,8 +72,7 @@ impl<'a> Estimator<'a> {
         let Some(room) = member.room() else {
             return (0, Source::NoSummary);
         };
-        let assumed = || self.assumed.on(member.name()).flatten();
-        let pods = i128::from(room.pods) - assumed().map(|p| i128::from(p.replicas)).sum::<i128>();
+        let pods = room.pods - self.assumed.pods(member.name());
         if pods <= 0 {
             return (0, Source::Pods);
         }
@@ -82,7 +81,7 @@ impl<'a> Estimator<'a> {
             What::Replicas(Some(demand)) => self.replicas_of(member, room, demand, pods),
             What::Sets(set) => self.sets_of(member, room, set, pods),
         };
-        let fit = fit.clamp(0, UNBOUNDED.into()) as i64;
+        let fit = fit.clamp(0, UNBOUNDED);
         if fit == UNBOUNDED {
             return (self.replicas, Source::Unbounded);
         }
@@ -94,8 +93,8 @@ impl<'a> Estimator<'a> {
         member: &Member,
         room: &Room,
         demand: &Demand,
-        pods: i128,
-    ) -> (i128, Source) {
+        pods: i64,
+    ) -> (i64, Source) {
         if demand.is_unreadable() {
             return (0, Source::Summary);
         }
@@ -104,23 +103,23 @@ impl<'a> Estimator<'a> {
             return (fit.min(pods), Source::ResourceModels);
         }
         let mut fit = pods;
-        for (name, each) in demand.amounts() {
-            let free = self.free(member, room, name);
-            fit = fit.min(free.max(0) / units(name, each).max(1));
+        for (resource, each) in demand.amounts() {
+            let free = self.free(member, room, resource);
+            fit = fit.min(free.max(0) / each.max(1));
         }
         (fit, Source::Summary)
     }
 
-    fn sets_of(&self, member: &Member, room: &Room, set: &[Part], pods: i128) -> (i128, Source) {
-        let per_set: i128 = set.iter().map(|part| i128::from(part.replicas)).sum();
+    fn sets_of(&self, member: &Member, room: &Room, set: &[Part], pods: i64) -> (i64, Source) {
+        let per_set: i64 = set.iter().map(|part| part.replicas).sum();
         if per_set <= 0 {
             return (pods, Source::Pods);
         }
         let mut fit = pods / per_set;
-        for name in names(set) {
-            let each = total(set.iter(), name);
+        for resource in resources(set) {
+            let each = total(set.iter(), resource);
             if each > 0 {
-                fit = fit.min(self.free(member, room, name).max(0) / each);
+                fit = fit.min(self.free(member, room, resource).max(0) / each);
             }
         }
         let modelled = member.nodes().filter(|_| self.rules.resource_models);
@@ -134,25 +133,24 @@ impl<'a> Estimator<'a> {
     }
 
     /// What the sums of a cluster leave of a resource, in its unit.
-    fn free(&self, member: &Member, room: &Room, name: &str) -> i128 {
-        let Some(free) = room.amount(name) else {
+    fn free(&self, member: &Member, room: &Room, resource: &Resource) -> i64 {
+        let Some(free) = room.amount(resource) else {
             return 0;
         };
-        let assumed = self.assumed.on(member.name()).flatten();
-        units(name, free) - total(assumed, name)
+        free.saturating_sub(self.assumed.amount(member.name(), resource))
     }
 }
 
-fn names(set: &[Part]) -> impl Iterator<Item = &str> {
+fn resources(set: &[Part]) -> impl Iterator<Item = &Resource> {
     let demands = set.iter().filter_map(|part| part.demand.as_ref());
-    demands.flat_map(|demand| demand.amounts().map(|(name, _)| name))
+    demands.flat_map(|demand| demand.amounts().map(|(resource, _)| resource))
 }
 
-fn total<'p>(parts: impl Iterator<Item = &'p Part>, name: &str) -> i128 {
+fn total<'p>(parts: impl Iterator<Item = &'p Part>, resource: &Resource) -> i64 {
     let of = |part: &Part| {
         let demand = part.demand.as_ref()?;
-        let (_, each) = demand.amounts().find(|(n, _)| *n == name)?;
-        Some(units(name, each) * i128::from(part.replicas.max(0)))
+        let (_, each) = demand.amounts().find(|(of, _)| *of == resource)?;
+        Some(each.saturating_mul(part.replicas.max(0)))
     };
-    parts.filter_map(of).sum()
+    parts.filter_map(of).fold(0, i64::saturating_add)
 }

@@ -9,7 +9,7 @@ use openapi::karmada::Matcher;
 use openapi::karmada::cluster::Taint;
 use openapi::karmada::placement::{AffinityTerm, Toleration};
 
-use super::{Failure, Member, Plugin, Request, Targets, World};
+use super::{ApiKey, Failure, Member, Plugin, Request, Targets, World};
 
 /// Tier of a cluster that matches no term.
 const NO_TIER: usize = 1000;
@@ -107,6 +107,7 @@ pub(crate) struct Filter<'t, 'a> {
     request: Request<'a>,
     world: World<'a>,
     targets: &'t Targets<'t>,
+    kind: ApiKey,
     /// The affinity, then its overflow; empty when every cluster matches.
     affinities: Vec<Matcher<'a>>,
     has_tiers: bool,
@@ -143,7 +144,9 @@ impl<'t, 'a> Filter<'t, 'a> {
             .collect();
         evicting.sort_unstable();
         let spread_by = placement.spread_constraints.iter();
+        let of = &request.spec.resource;
         Self {
+            kind: ApiKey::new(&of.api_version, &of.kind),
             request: *request,
             world: *world,
             targets,
@@ -190,13 +193,12 @@ impl<'t, 'a> Filter<'t, 'a> {
     }
 
     fn is_target(&self, member: &Member) -> bool {
-        self.targets.get(member.name()).is_some()
+        self.targets.of_member(member).is_some()
     }
 
     // What is scheduled already is not taken away when a member loses the kind.
     fn api(&self, member: &'a Member) -> Option<Refusal<'a>> {
-        let of = &self.request.spec.resource;
-        let served = member.serves(&of.api_version, &of.kind) || self.is_target(member);
+        let served = member.serves(self.kind) || self.is_target(member);
         (!served).then_some(Refusal::ApiMissing)
     }
 
@@ -232,7 +234,8 @@ impl<'t, 'a> Filter<'t, 'a> {
     }
 
     fn eviction(&self, member: &'a Member) -> Option<Refusal<'a>> {
-        let evicting = self.evicting.binary_search(&member.name()).is_ok();
+        let any = !self.evicting.is_empty();
+        let evicting = any && self.evicting.binary_search(&member.name()).is_ok();
         evicting.then_some(Refusal::Evicting)
     }
 

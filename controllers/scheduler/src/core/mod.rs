@@ -35,6 +35,7 @@ use select::Selection;
 pub use divide::Mode;
 pub use estimate::Source;
 pub use rules::{Plugin, Plugins, Rules, UnknownPlugin};
+pub(crate) use snapshot::ApiKey;
 pub use snapshot::{Member, Snapshot};
 pub use trace::{ClusterTrace, RegionTrace, Trace, Verdict};
 
@@ -120,7 +121,14 @@ impl<'a> Targets<'a> {
         Self(targets)
     }
 
-    pub(crate) fn get(&self, cluster: &str) -> Option<Target> {
+    pub(crate) fn of_member(&self, member: &Member) -> Option<Target> {
+        if self.0.is_empty() {
+            return None;
+        }
+        self.get(member.name())
+    }
+
+    fn get(&self, cluster: &str) -> Option<Target> {
         let at = self.0.binary_search_by(|(name, _)| (*name).cmp(cluster));
         Some(self.0[at.ok()?].1)
     }
@@ -307,7 +315,7 @@ fn scored<'a>(
     let estimator = estimate::Estimator::new(request.spec, sets, world);
     let locality = world.rules.plugins.has(Plugin::ClusterLocality);
     let candidate = |passed: &filter::Passed<'a>| {
-        let target = targets.get(passed.member.name());
+        let target = targets.of_member(passed.member);
         let (allocatable, source) = estimator.available(passed.member);
         Candidate {
             member: passed.member,

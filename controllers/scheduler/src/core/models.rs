@@ -5,40 +5,36 @@
 //! Source of the rules: Karmada's `pkg/estimator/client/general.go` and
 //! `pkg/estimator/scheduling_simulator_components.go`.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use openapi::karmada::Cluster;
 
-use super::demand::{Demand, Part, units};
+use super::demand::{Demand, Part, Resource};
 
 /// Pods that a node is taken to hold.
-const PODS_PER_NODE: i128 = 110;
-
-/// Room of one node: pods, and amounts in the order of their names.
-#[derive(Clone, Debug, PartialEq)]
-struct Room {
-    pods: i128,
-    amounts: Vec<(Box<str>, i128)>,
-}
-
-/// Nodes with the same room, in a row.
-#[derive(Clone, Debug, PartialEq)]
-struct Run {
-    room: Room,
-    nodes: i128,
-}
+const PODS_PER_NODE: i64 = 110;
 
 /// The nodes of a cluster, by grade, each with the least that its grade has.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Nodes(Vec<Run>);
-
-/// What the simulation knows of; other plain names are not looked at.
-fn is_modelled(name: &str) -> bool {
-    matches!(name, "cpu" | "memory" | "ephemeral-storage")
-        || name.contains('/')
-        || name.starts_with("hugepages-")
-        || name.starts_with("attachable-volumes-")
+pub(crate) struct Nodes {
+    /// What they have beside pods.
+    resources: Vec<Resource>,
+    runs: Vec<Run>,
+    /// Room of a node, run by run, resource by resource.
+    amounts: Vec<i64>,
 }
+
+/// Nodes with the same room, in a row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Run {
+    nodes: i64,
+    /// Free pods of each.
+    pods: i64,
+}
+
+/// What replicas take: of which resource, by its place, and how much.
+type Each = Vec<(Option<usize>, i64)>;
 
 impl Nodes {
     /// `None` where a cluster tells no grades, or tells them wrongly.
@@ -52,32 +48,41 @@ impl Nodes {
         if told.is_empty() || models.is_empty() || told.iter().any(|grade| grade.count < 0) {
             return None;
         }
-        let mut counts: BTreeMap<i64, i128> = BTreeMap::new();
+        let mut counts: BTreeMap<i64, i64> = BTreeMap::new();
         for grade in told {
-            *counts.entry(grade.grade).or_default() += i128::from(grade.count);
+            *counts.entry(grade.grade).or_default() += grade.count;
         }
-        // Of several models of one grade the last counts.
-        let rooms: BTreeMap<i64, Room> = models
+        // Of several models of one grade, and ranges of one name, the last counts.
+        let rooms: BTreeMap<i64, BTreeMap<Resource, i64>> = models
             .iter()
             .map(|model| {
-                let amounts: BTreeMap<Box<str>, i128> = model
-                    .ranges
-                    .iter()
-                    .filter(|range| is_modelled(&range.name))
-                    .map(|range| (range.name.as_str().into(), units(&range.name, range.min)))
-                    .collect();
-                let room = Room {
-                    pods: PODS_PER_NODE,
-                    amounts: amounts.into_iter().collect(),
-                };
-                (model.grade, room)
+                let ranges = model.ranges.iter().map(|range| {
+                    let resource = Resource::named(&range.name);
+                    let least = resource.units(range.min);
+                    (resource, least)
+                });
+                let room = ranges.filter(|(resource, _)| resource.is_modelled());
+                (model.grade, room.collect())
             })
             .collect();
-        let runs = rooms.into_iter().filter_map(|(grade, room)| {
-            let nodes = counts.get(&grade).copied().filter(|nodes| *nodes > 0)?;
-            Some(Run { room, nodes })
-        });
-        Some(Self(runs.collect()))
+        let mut resources: Vec<Resource> = rooms.values().flat_map(|r| r.keys().cloned()).collect();
+        resources.sort();
+        resources.dedup();
+        let mut nodes = Self {
+            resources,
+            runs: Vec::new(),
+            amounts: Vec::new(),
+        };
+        for (grade, room) in rooms {
+            let count = counts.get(&grade).copied().unwrap_or(0);
+            let amounts: Vec<i64> = nodes
+                .resources
+                .iter()
+                .map(|resource| room.get(resource).copied().unwrap_or(0))
+                .collect();
+            nodes.push(count, PODS_PER_NODE, &amounts);
+        }
+        Some(nodes)
     }
 
     /// How many replicas fit beside what is `assumed` to be there.
@@ -85,14 +90,14 @@ impl Nodes {
         &self,
         demand: &Demand,
         assumed: impl Iterator<Item = &'p [Part]>,
-    ) -> i128 {
+    ) -> i64 {
         let nodes = self.beside(assumed);
-        let each = amounts(Some(demand));
-        let fit = nodes
-            .0
-            .iter()
-            .map(|run| run.nodes * run.room.fits(&each).max(0));
-        fit.sum()
+        let each = nodes.each(Some(demand));
+        let fit = nodes.rooms().map(|(run, amounts)| {
+            let fits = fits(run.pods, amounts, &each);
+            run.nodes.saturating_mul(fits)
+        });
+        fit.fold(0, i64::saturating_add)
     }
 
     /// How many sets of components fit, at most `bound`.
@@ -100,10 +105,10 @@ impl Nodes {
         &self,
         set: &[Part],
         assumed: impl Iterator<Item = &'p [Part]>,
-        bound: i128,
-    ) -> i128 {
-        let mut nodes = self.beside(assumed);
-        let set = prepared(set);
+        bound: i64,
+    ) -> i64 {
+        let mut nodes = self.beside(assumed).into_owned();
+        let set = nodes.prepared(set);
         let mut sets = 0;
         while sets < bound && nodes.take(&set) {
             sets += 1;
@@ -111,102 +116,100 @@ impl Nodes {
         sets
     }
 
-    fn beside<'p>(&self, assumed: impl Iterator<Item = &'p [Part]>) -> Self {
-        let mut nodes = self.clone();
+    fn beside<'p>(&self, assumed: impl Iterator<Item = &'p [Part]>) -> Cow<'_, Self> {
+        let mut nodes = Cow::Borrowed(self);
         for parts in assumed {
-            nodes.take(&prepared(parts));
+            let parts = nodes.prepared(parts);
+            nodes.to_mut().take(&parts);
         }
         nodes
     }
 
+    fn each(&self, demand: Option<&Demand>) -> Each {
+        let place = |of: &Resource| self.resources.iter().position(|r| r == of);
+        let modelled = demand.into_iter().flat_map(Demand::modelled);
+        modelled.map(|(of, units)| (place(of), units)).collect()
+    }
+
+    fn prepared(&self, parts: &[Part]) -> Vec<(Each, i64)> {
+        let prepare = |part: &Part| (self.each(part.demand.as_ref()), part.replicas.max(0));
+        parts.iter().map(prepare).collect()
+    }
+
+    fn rooms(&self) -> impl Iterator<Item = (Run, &[i64])> {
+        let width = self.resources.len();
+        let runs = self.runs.iter().enumerate();
+        runs.map(move |(at, run)| (*run, &self.amounts[at * width..(at + 1) * width]))
+    }
+
+    /// Runs with the same room become one.
+    fn push(&mut self, nodes: i64, pods: i64, amounts: &[i64]) {
+        if nodes <= 0 {
+            return;
+        }
+        let same = self.amounts.ends_with(amounts);
+        match self.runs.last_mut() {
+            Some(last) if last.pods == pods && same => last.nodes += nodes,
+            _ => {
+                self.runs.push(Run { nodes, pods });
+                self.amounts.extend_from_slice(amounts);
+            }
+        }
+    }
+
     /// Occupies room; what does not fit whole still takes what there is.
-    fn take(&mut self, parts: &[(Amounts<'_>, i128)]) -> bool {
+    fn take(&mut self, parts: &[(Each, i64)]) -> bool {
         parts
             .iter()
             .all(|(each, replicas)| self.take_part(each, *replicas))
     }
 
-    fn take_part(&mut self, each: &[(&str, i128)], replicas: i128) -> bool {
+    fn take_part(&mut self, each: &Each, replicas: i64) -> bool {
         let mut left = replicas;
-        let mut runs: Vec<Run> = Vec::with_capacity(self.0.len() + 2);
-        for run in self.0.drain(..) {
-            let fits = run.room.fits(each).max(0);
+        let mut after = Self {
+            resources: std::mem::take(&mut self.resources),
+            runs: Vec::with_capacity(self.runs.len() + 2),
+            amounts: Vec::with_capacity(self.amounts.len() + 2),
+        };
+        let width = after.resources.len();
+        for (at, run) in self.runs.iter().enumerate() {
+            let amounts = &self.amounts[at * width..(at + 1) * width];
+            let fits = fits(run.pods, amounts, each);
             let full = if fits == 0 {
                 0
             } else {
                 run.nodes.min(left / fits)
             };
             left -= full * fits;
-            let partly = if full < run.nodes && fits > 0 {
-                left.min(fits)
-            } else {
-                0
-            };
+            let partly = if full < run.nodes { left.min(fits) } else { 0 };
             left -= partly;
-            let rest = run.nodes - full - i128::from(partly > 0);
-            for (nodes, taken) in [(full, fits), (i128::from(partly > 0), partly), (rest, 0)] {
-                push(&mut runs, run.room.less(each, taken), nodes);
+            let used = full + i64::from(partly > 0);
+            for (nodes, taken) in [(full, fits), (used - full, partly), (run.nodes - used, 0)] {
+                let rest = less(amounts, each, taken);
+                after.push(nodes, (run.pods - taken).max(0), &rest);
             }
         }
-        self.0 = runs;
+        *self = after;
         left == 0
     }
 }
 
-/// Runs with the same room become one.
-fn push(runs: &mut Vec<Run>, room: Room, nodes: i128) {
-    if nodes == 0 {
-        return;
-    }
-    match runs.last_mut() {
-        Some(last) if last.room == room => last.nodes += nodes,
-        _ => runs.push(Run { room, nodes }),
-    }
+/// How many replicas a node has room for. What it does not have at all, it has not.
+fn fits(pods: i64, amounts: &[i64], each: &Each) -> i64 {
+    let by_amount = each.iter().map(|(place, units)| {
+        let amount = place.map_or(0, |place| amounts[place]);
+        amount / (*units).max(1)
+    });
+    by_amount.fold(pods, i64::min).max(0)
 }
 
-/// What each replica takes, in the units of [`Room`].
-type Amounts<'a> = Vec<(&'a str, i128)>;
-
-fn prepared(parts: &[Part]) -> Vec<(Amounts<'_>, i128)> {
-    let each = |part: &Part| i128::from(part.replicas.max(0));
-    let parts = parts.iter();
-    parts
-        .map(|part| (amounts(part.demand.as_ref()), each(part)))
-        .collect()
-}
-
-fn amounts(demand: Option<&Demand>) -> Amounts<'_> {
-    let amounts = demand.into_iter().flat_map(Demand::amounts);
-    amounts
-        .filter(|(name, _)| is_modelled(name))
-        .map(|(name, amount)| (name, units(name, amount)))
-        .collect()
-}
-
-impl Room {
-    fn amount(&self, name: &str) -> i128 {
-        let at = self.amounts.binary_search_by(|(n, _)| (**n).cmp(name));
-        at.map_or(0, |at| self.amounts[at].1)
-    }
-
-    fn fits(&self, each: &[(&str, i128)]) -> i128 {
-        let by_amount = each
-            .iter()
-            .filter(|(_, amount)| *amount > 0)
-            .map(|(name, amount)| self.amount(name) / amount);
-        by_amount.fold(self.pods, i128::min)
-    }
-
-    fn less(&self, each: &[(&str, i128)], replicas: i128) -> Self {
-        let mut room = self.clone();
-        room.pods = (room.pods - replicas).max(0);
-        for (name, amount) in each {
-            let at = room.amounts.binary_search_by(|(n, _)| (**n).cmp(*name));
-            if let Ok(at) = at {
-                let left = &mut room.amounts[at].1;
-                *left = (*left - amount * replicas).max(0);
-            }
+fn less(amounts: &[i64], each: &Each, replicas: i64) -> Vec<i64> {
+    let mut amounts = amounts.to_vec();
+    for (place, units) in each {
+        if let Some(place) = place {
+            let taken = units.saturating_mul(replicas);
+            amounts[*place] = amounts[*place].saturating_sub(taken).max(0);
         }
-        room
     }
+    amounts
 }

@@ -1,12 +1,13 @@
 //! All clusters as one decision sees them.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
+use ahash::AHashSet;
 use machinery::{Object, Quantity};
 use openapi::karmada::{Cluster, ClusterFacts};
 
 use super::Rules;
+use super::demand::Resource;
 use super::models::Nodes;
 
 /// A cluster, made ready for many decisions.
@@ -17,11 +18,22 @@ pub struct Member {
     facts: Arc<Facts>,
 }
 
+/// A version and a kind, as members are asked for them: a number, so that a thousand
+/// clusters need not compare texts. Its keys are this process's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ApiKey(u64);
+
+impl ApiKey {
+    pub(crate) fn new(api_version: &str, kind: &str) -> Self {
+        static HASHER: LazyLock<ahash::RandomState> = LazyLock::new(ahash::RandomState::new);
+        Self(HASHER.hash_one((api_version, kind)))
+    }
+}
+
 /// What decisions ask of a cluster, computed once.
 #[derive(Debug)]
 struct Facts {
-    /// `group/version` → kinds.
-    served: HashMap<String, HashSet<String>>,
+    served: AHashSet<ApiKey>,
     room: Option<Room>,
     nodes: Option<Nodes>,
 }
@@ -31,8 +43,8 @@ struct Facts {
 #[derive(Debug)]
 pub(crate) struct Room {
     pub(crate) pods: i64,
-    /// In the order of names.
-    amounts: Vec<(String, Quantity)>,
+    /// Each in its unit.
+    amounts: Vec<(Resource, i64)>,
 }
 
 impl Room {
@@ -44,26 +56,25 @@ impl Room {
                 .filter_map(|amounts| amounts.get(name).copied())
                 .sum::<Quantity>()
         };
-        let amounts: Vec<(String, Quantity)> = summary
-            .allocatable
-            .iter()
-            .map(|(name, amount)| (name.clone(), *amount - taken(name)))
-            .collect();
+        let amounts = summary.allocatable.iter().map(|(name, amount)| {
+            let resource = Resource::named(name);
+            let free = resource.units(*amount - taken(name));
+            (resource, free)
+        });
         let allocatable = summary.allocatable.get("pods").copied().unwrap_or_default();
         let pods = (allocatable - taken("pods")).value();
         Some(Self {
             pods: pods.clamp(i64::MIN.into(), i32::MAX.into()) as i64,
-            amounts,
+            amounts: amounts.collect(),
         })
     }
 
     /// `None`: the cluster has no such resource.
-    pub(crate) fn amount(&self, name: &str) -> Option<Quantity> {
-        let at = self
-            .amounts
-            .binary_search_by(|(n, _)| n.as_str().cmp(name))
-            .ok()?;
-        Some(self.amounts[at].1)
+    pub(crate) fn amount(&self, resource: &Resource) -> Option<i64> {
+        let mut amounts = self.amounts.iter();
+        amounts
+            .find(|(of, _)| of == resource)
+            .map(|(_, free)| *free)
     }
 }
 
@@ -71,13 +82,13 @@ impl Member {
     /// Reads a Cluster; one that cannot be read is not there.
     pub fn new(object: Object) -> Option<Self> {
         let cluster: Arc<Cluster> = object.view().ok()?;
-        let mut served: HashMap<String, HashSet<String>> = HashMap::new();
-        for enablement in &cluster.status.api_enablements {
-            let kinds = served.entry(enablement.group_version.clone()).or_default();
-            kinds.extend(enablement.resources.iter().map(|r| r.kind.clone()));
-        }
+        let enablements = cluster.status.api_enablements.iter();
+        let served = enablements.flat_map(|enablement| {
+            let kinds = enablement.resources.iter();
+            kinds.map(|r| ApiKey::new(&enablement.group_version, &r.kind))
+        });
         let facts = Facts {
-            served,
+            served: served.collect(),
             room: Room::of(&cluster),
             nodes: Nodes::of(&cluster),
         };
@@ -101,9 +112,8 @@ impl Member {
         self.cluster.facts(&self.object)
     }
 
-    pub(crate) fn serves(&self, api_version: &str, kind: &str) -> bool {
-        let kinds = self.facts.served.get(api_version);
-        kinds.is_some_and(|kinds| kinds.contains(kind))
+    pub(crate) fn serves(&self, kind: ApiKey) -> bool {
+        self.facts.served.contains(&kind)
     }
 
     pub(crate) fn room(&self) -> Option<&Room> {

@@ -207,7 +207,7 @@ impl<'a> Decision<'a> {
         let targets = Targets::of(self.request.spec);
         let filter = Filter::new(&self.request, &self.world, &targets);
         let is_target =
-            |(member, _): &&(&'a Member, Refusal<'a>)| targets.get(member.name()).is_some();
+            |(member, _): &&(&'a Member, Refusal<'a>)| targets.of_member(member).is_some();
         let refused = || self.filtered.refused.iter();
         for (member, _) in refused()
             .filter(is_target)
@@ -216,7 +216,7 @@ impl<'a> Decision<'a> {
             rows.put(member.name(), || ClusterTrace {
                 name: member.name().to_owned(),
                 refused: filter.all(member).into_iter().map(verdict).collect(),
-                current_replicas: targets.get(member.name()).map(|t| t.replicas),
+                current_replicas: targets.of_member(member).map(|t| t.replicas),
                 ..ClusterTrace::default()
             });
         }

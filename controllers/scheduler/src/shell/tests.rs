@@ -8,12 +8,16 @@ use openapi::karmada::labels;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::core::Plugins;
+
+mod together;
 
 static CLUSTERS: Gvr = Gvr::constant("cluster.karmada.io", "v1alpha1", "clusters");
 
 struct Plane {
     fake: Arc<FakeApi>,
     tasks: Tasks,
+    decisions: Decisions,
     /// Informers end when nobody holds them.
     _informers: Informers,
 }
@@ -30,40 +34,50 @@ impl Plane {
             );
         }
         fake.seed(&BINDINGS, binding);
+        Self::over(fake, FeatureGates::default())
+    }
+
+    fn over(fake: Arc<FakeApi>, gates: FeatureGates) -> Self {
         let api: Arc<dyn Api> = fake.clone();
         let tasks = Tasks::new(runtime::Shutdown::new());
         let informers = Informers::new(&tasks);
-        let clusters = Clusters::new(informers.get(&api, &Select::all(&CLUSTERS)));
-        let clock = Arc::new(SystemClock);
-        Scheduler::start(
+        let clusters = informers.get(&api, &Select::all(&CLUSTERS));
+        let rules = Rules::new(gates, Plugins::default(), false);
+        let options = Options {
+            gates,
+            ..Options::default()
+        };
+        let decisions = Scheduler::start(
             api,
-            clock,
+            Arc::new(SystemClock),
             Recorder::disabled(),
-            clusters,
-            Options::default(),
+            Clusters::under(clusters, rules),
+            options,
             &informers,
             &tasks,
         );
         Self {
             fake,
             tasks,
+            decisions,
             _informers: informers,
         }
     }
 
     /// Waits until the binding is as a test wants it.
     async fn until(&self, what: impl Fn(&Value) -> bool) -> Value {
+        self.until_of("web-deployment", what).await
+    }
+
+    async fn until_of(&self, name: &str, what: impl Fn(&Value) -> bool) -> Value {
         for _ in 0..2000 {
-            let binding = self.fake.object(&BINDINGS, "n", "web-deployment").unwrap();
+            let binding = self.fake.object(&BINDINGS, "n", name).unwrap();
             if what(&binding) {
                 return binding;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        panic!(
-            "not reached: {:?}",
-            self.fake.object(&BINDINGS, "n", "web-deployment")
-        );
+        panic!("not reached: {:?}", self.fake.object(&BINDINGS, "n", name));
     }
 }
 
@@ -184,5 +198,132 @@ async fn a_binding_without_a_claim_is_left_alone() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert!(plane.fake.writes().iter().all(|w| w.name == "other"));
+    plane.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn a_result_that_is_refused_is_told_and_tried_again() {
+    for (reason, told) in [
+        ("QuotaExceeded", "QuotaExceeded"),
+        ("Other", "SchedulerError"),
+    ] {
+        let fake = FakeApi::new();
+        fake.seed(&BINDINGS, binding(json!({})));
+        let member = crate::core::tests::cluster("m1", 10, json!({}));
+        fake.seed(&CLUSTERS, member.value().unwrap());
+        fake.on_call(move |call| {
+            let result = call.verb == "patch" && call.subresource.is_empty();
+            result.then(|| machinery::Status::failure(403, reason, "too much").into())
+        });
+        let plane = Plane::over(fake, FeatureGates::default());
+        let refused = plane.until(|b| condition(b) == ("False", told)).await;
+        assert_eq!(refused["status"]["conditions"][0]["message"], "too much");
+        assert_eq!(refused["spec"].get("clusters"), None);
+        plane.fake.on_call(|_| None);
+        plane.until(|b| condition(b).0 == "True").await;
+        plane.tasks.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_reschedule_that_changes_nothing_is_done() {
+    let mut asked = binding(json!({}));
+    asked["spec"]["clusters"] = json!([{"name": "m1", "replicas": 4}]);
+    asked["spec"]["rescheduleTriggeredAt"] = "2026-01-01T00:00:01Z".into();
+    asked["metadata"]["annotations"] = json!({labels::APPLIED_PLACEMENT: "{}"});
+    asked["status"] = json!({"lastScheduledTime": "2026-01-01T00:00:00Z", "schedulerObservedGeneration": 1,
+        "conditions": [{"type": "Scheduled", "status": "True", "reason": "Success", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+    let plane = Plane::start(&["m1"], asked).await;
+    let last = |b: &Value| {
+        b["status"]["lastScheduledTime"]
+            .as_str()
+            .unwrap_or("")
+            .to_owned()
+    };
+    plane.until(|b| *last(b) > *"2026-01-01T00:00:01Z").await;
+    let told = plane.decisions.get("n/web-deployment").unwrap();
+    assert!(told.fresh && told.trace.clusters[0].replicas == Some(4));
+    plane.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn suspended_scheduling_goes_on_without_another_generation() {
+    let mut suspended = binding(json!({}));
+    suspended["spec"]["suspension"] = json!({"scheduling": true});
+    let plane = Plane::start(&["m1"], suspended.clone()).await;
+    let mut other = binding(json!({}));
+    other["metadata"]["name"] = "other".into();
+    plane.fake.seed(&BINDINGS, other);
+    plane.until_of("other", |b| condition(b).0 == "True").await;
+    assert!(plane.fake.writes().iter().all(|w| w.name == "other"));
+    suspended["spec"]["suspension"] = json!({});
+    plane.fake.seed(&BINDINGS, suspended);
+    plane.until(|b| condition(b).0 == "True").await;
+    plane.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn a_term_that_has_no_result_gives_way_to_the_next() {
+    let terms = json!({"clusterAffinities": [{"affinityName": "x", "clusterNames": ["m9"]}, {"affinityName": "y", "clusterNames": ["m2"]}]});
+    let plane = Plane::start(&["m1", "m2"], binding(terms)).await;
+    let done = plane.until(|b| condition(b).0 == "True").await;
+    assert_eq!(done["status"]["schedulerObservingAffinityName"], "y");
+    assert_eq!(
+        done["spec"]["clusters"],
+        json!([{"name": "m2", "replicas": 4}])
+    );
+    let told = plane.decisions.get("n/web-deployment").unwrap();
+    assert_eq!(told.trace.affinity_name.as_deref(), Some("y"));
+    plane.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn what_lacks_room_waits_for_a_change() {
+    let divided = json!({"replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"}});
+    let mut large = binding(divided);
+    large["spec"]["replicas"] = 11.into();
+    let plane = Plane::start(&["m1"], large).await;
+    let refused = plane
+        .until(|b| condition(b) == ("False", "Unschedulable"))
+        .await;
+    assert_eq!(
+        refused["status"]["conditions"][0]["message"],
+        "failed to assign replicas: failed to scale up: Clusters available replicas 10 are not enough to schedule."
+    );
+    let mut smaller = refused;
+    smaller["spec"]["replicas"] = 10.into();
+    smaller["metadata"]["generation"] = 2.into();
+    plane.fake.seed(&BINDINGS, smaller);
+    plane.until(|b| condition(b).0 == "True").await;
+    plane.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn a_cluster_scoped_binding_is_placed_like_others() {
+    let mut cluster_scoped = binding(json!({}));
+    cluster_scoped["kind"] = "ClusterResourceBinding".into();
+    cluster_scoped["metadata"] = json!({"name": "viewer-clusterrole", "generation": 1, "labels": {labels::CLUSTER_POLICY_ID: "p"}});
+    cluster_scoped["spec"]["replicas"] = 0.into();
+    let fake = FakeApi::new();
+    let member = crate::core::tests::cluster("m1", 10, json!({}));
+    fake.seed(&CLUSTERS, member.value().unwrap());
+    fake.seed(&CLUSTER_BINDINGS, cluster_scoped);
+    let gates = FeatureGates::default()
+        .with(Gate::SchedulingOvercommitProtection, true)
+        .with(Gate::WorkloadAffinity, true);
+    let plane = Plane::over(fake, gates);
+    let mut found = Value::Null;
+    for _ in 0..2000 {
+        found = plane
+            .fake
+            .object(&CLUSTER_BINDINGS, "", "viewer-clusterrole")
+            .unwrap();
+        if condition(&found).0 == "True" {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(found["spec"]["clusters"], json!([{"name": "m1"}]));
+    assert!(plane.decisions.get("viewer-clusterrole").is_some());
     plane.tasks.stop().await;
 }

@@ -7,7 +7,7 @@ use openapi::karmada::{Binding, Gate, labels};
 use runtime::Change;
 
 use super::{DEFAULT_SCHEDULER, Key, Scheduler};
-use crate::core::Member;
+use crate::core::{ApiKey, Member};
 use crate::figures::{self, Incoming};
 
 /// The groups of a binding, as keys of an index.
@@ -156,10 +156,8 @@ impl Scheduler {
         }
         let newly_served = |binding: &Binding| {
             let of = &binding.spec.resource;
-            let serves = |m: &Option<Member>| {
-                m.as_ref()
-                    .is_some_and(|m| m.serves(&of.api_version, &of.kind))
-            };
+            let kind = ApiKey::new(&of.api_version, &of.kind);
+            let serves = |m: &Option<Member>| m.as_ref().is_some_and(|m| m.serves(kind));
             serves_other && serves(&after) && !serves(&before)
         };
         let versions: Vec<&Member> = before.iter().chain(&after).collect();

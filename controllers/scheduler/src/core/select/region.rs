@@ -1,8 +1,7 @@
 //! So many regions, and so many clusters of them (Karmada's
 //! `select_clusters_by_region.go` and `group_clusters.go`).
 
-use std::collections::BTreeMap;
-
+use ahash::AHashMap;
 use openapi::karmada::placement::SpreadConstraint;
 
 use super::sets::{Unit, best_set};
@@ -20,13 +19,15 @@ pub(super) fn choose<'a>(
     by_cluster: Option<&SpreadConstraint>,
     candidates: &[Candidate<'a>],
 ) -> Result<Selection<'a>, Failure> {
-    let mut regions: BTreeMap<&'a str, Vec<Candidate<'a>>> = BTreeMap::new();
+    let mut by_name: AHashMap<&'a str, Vec<Candidate<'a>>> = AHashMap::new();
     for candidate in candidates {
         let region = candidate.member.cluster.spec.region.as_str();
         if !region.is_empty() {
-            regions.entry(region).or_default().push(*candidate);
+            by_name.entry(region).or_default().push(*candidate);
         }
     }
+    let mut regions: Vec<_> = by_name.into_iter().collect();
+    regions.sort_unstable_by_key(|(name, _)| *name);
     let (least, most) = bounds(by_region);
     if regions.len() < least {
         return Err(Failure::Error(
@@ -47,8 +48,7 @@ pub(super) fn choose<'a>(
             "the number of clusters is less than the cluster spreadConstraint.MinGroups".into(),
         ));
     };
-    let clusters: Vec<&Vec<Candidate<'a>>> = regions.values().collect();
-    let chosen_regions = || chosen.iter().map(|at| clusters[*at]);
+    let chosen_regions = || chosen.iter().map(|at| &regions[*at].1);
     let mut taken: Vec<Candidate<'a>> = chosen_regions().map(|of| of[0]).collect();
     let mut rest: Vec<Candidate<'a>> = chosen_regions().flat_map(|of| &of[1..]).copied().collect();
     rest.sort_by(order);

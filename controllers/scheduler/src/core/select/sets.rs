@@ -83,15 +83,25 @@ struct Partial {
 struct Step {
     place: usize,
     before: usize,
+    /// Steps up to here.
+    length: usize,
 }
 
 /// All steps that were worth a try; sets share their beginnings.
 struct Steps(Vec<Step>);
 
 impl Steps {
+    fn get(&self, last: usize) -> Option<&Step> {
+        self.0.get(last.checked_sub(1)?)
+    }
+
+    fn length(&self, last: usize) -> usize {
+        self.get(last).map_or(0, |step| step.length)
+    }
+
     fn places(&self, mut last: usize) -> Vec<usize> {
         let mut places = Vec::new();
-        while let Some(step) = last.checked_sub(1).map(|at| &self.0[at]) {
+        while let Some(step) = self.get(last) {
             places.push(step.place);
             last = step.before;
         }
@@ -99,27 +109,47 @@ impl Steps {
         places
     }
 
-    /// Whether a set, with `place` put to it, is better than another one.
-    fn better(&self, new: Partial, place: usize, old: Option<Partial>) -> bool {
-        let Some(old) = old else { return true };
-        let by_worth = (new.weight, new.value).cmp(&(old.weight, old.value));
-        match by_worth {
-            Ordering::Greater => true,
-            Ordering::Less => false,
-            Ordering::Equal => {
-                let mut places = self.places(new.last);
-                places.push(place);
-                places < self.places(old.last)
+    /// The order of the row: by the first place that differs. Neither is the beginning
+    /// of the other.
+    fn order(&self, mut a: usize, mut b: usize) -> Ordering {
+        let shorter = self.length(a).min(self.length(b));
+        for last in [&mut a, &mut b] {
+            while let Some(step) = self.get(*last).filter(|step| step.length > shorter) {
+                *last = step.before;
             }
         }
+        let mut order = Ordering::Equal;
+        while a != b
+            && let (Some(of_a), Some(of_b)) = (self.get(a), self.get(b))
+        {
+            if of_a.place != of_b.place {
+                order = of_a.place.cmp(&of_b.place);
+            }
+            (a, b) = (of_a.before, of_b.before);
+        }
+        order
     }
 
-    fn put(&mut self, set: Partial, place: usize) -> Partial {
-        let before = set.last;
-        self.0.push(Step { place, before });
-        Partial {
-            last: self.0.len(),
-            ..set
+    /// Puts a place to a set, and keeps the result where it is better than the best
+    /// one there.
+    fn offer(&mut self, set: Partial, place: usize, best: &mut Option<Partial>) {
+        let length = self.length(set.last) + 1;
+        self.0.push(Step {
+            place,
+            before: set.last,
+            length,
+        });
+        let last = self.0.len();
+        let new = Partial { last, ..set };
+        let worth = |set: &Partial| (set.weight, set.value);
+        let better = best.is_none_or(|old| match worth(&new).cmp(&worth(&old)) {
+            Ordering::Equal => self.order(new.last, old.last).is_lt(),
+            by_worth => by_worth.is_gt(),
+        });
+        if better {
+            *best = Some(new);
+        } else {
+            self.0.pop();
         }
     }
 }
@@ -158,14 +188,10 @@ impl Bounds {
                     };
                     let capped = (value + unit.value).min(self.clusters);
                     if self.satisfied(length + 1, capped) {
-                        if steps.better(set, place, found) {
-                            found = Some(steps.put(set, place));
-                        }
+                        steps.offer(set, place, &mut found);
                     } else if length + 1 < longest {
-                        let slot = (length + 1) * width + capped;
-                        if steps.better(set, place, table[slot]) {
-                            table[slot] = Some(steps.put(set, place));
-                        }
+                        let slot = &mut table[(length + 1) * width + capped];
+                        steps.offer(set, place, slot);
                     }
                 }
             }

@@ -3,7 +3,7 @@
 //! The tables are the `.txt` files beside this; [`table`] says how to read them.
 
 mod properties;
-mod table;
+pub(crate) mod table;
 mod trace;
 
 use machinery::Object;

@@ -154,10 +154,12 @@ proptest! {
     #[test]
     fn what_is_placed_stays_where_it_is(scene in scene()) {
         // Regions compete anew once replicas are in some of them.
-        prop_assume!(!scene.placement.contains("region"));
+        if scene.placement.contains("region") { return Ok(()) }
         let placement = placement(scene.placement);
         let mut spec = scene.spec();
         let Ok(first) = run(&spec, &placement, &scene.snapshot(&[])) else { return Ok(()) };
+        // Where nothing is left, what is there no longer counts for tainted clusters.
+        if first.is_empty() { return Ok(()) }
         spec.clusters.clone_from(&first);
         let second = run(&spec, &placement, &scene.snapshot(&first));
         prop_assert_eq!(second.map(sorted), Ok(sorted(first)));

@@ -167,7 +167,7 @@ fn term(text: &str) -> Value {
     term.into()
 }
 
-pub(super) fn placement(text: &str) -> Placement {
+pub(crate) fn placement(text: &str) -> Placement {
     let mut placement = json!({});
     for word in words(text) {
         let (what, how) = pair(word, ':');
@@ -226,13 +226,13 @@ pub(super) fn placement(text: &str) -> Placement {
     serde_json::from_value(placement).unwrap()
 }
 
-pub(super) struct Asked {
-    pub(super) binding: Binding,
-    pub(super) rules: Rules,
-    pub(super) fresh: bool,
+pub(crate) struct Asked {
+    pub(crate) binding: Binding,
+    pub(crate) rules: Rules,
+    pub(crate) fresh: bool,
 }
 
-pub(super) fn asked(text: &str) -> Asked {
+pub(crate) fn asked(text: &str) -> Asked {
     let mut spec = json!({"resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": "d"}});
     let mut status = json!({});
     let (mut fresh, mut plugins, mut gates, mut empties) =

@@ -1,0 +1,135 @@
+//! Many bindings that are decided at the same time, over the same clusters.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+
+const MANY: usize = 12;
+
+fn name(n: usize) -> String {
+    format!("web-{n}-deployment")
+}
+
+/// Bindings 0..MANY, each made from one by `with`.
+fn seeded(clusters: &[&str], placement: &Value, with: impl Fn(&mut Value)) -> Arc<FakeApi> {
+    let fake = FakeApi::new();
+    for cluster in clusters {
+        let member = crate::core::tests::cluster(cluster, 10, json!({}));
+        fake.seed(&CLUSTERS, member.value().unwrap());
+    }
+    for n in 0..MANY {
+        let mut one = binding(placement.clone());
+        one["metadata"]["name"] = name(n).into();
+        one["spec"]["resource"]["name"] = format!("web-{n}").into();
+        with(&mut one);
+        fake.seed(&BINDINGS, one);
+    }
+    fake
+}
+
+async fn all_told(plane: &Plane) -> Vec<Value> {
+    let mut all = Vec::new();
+    for n in 0..MANY {
+        let told = |b: &Value| !condition(b).0.is_empty();
+        all.push(plane.until_of(&name(n), told).await);
+    }
+    all
+}
+
+fn placed(bindings: &[Value]) -> Vec<&Value> {
+    let placed = bindings.iter().filter(|b| condition(b).0 == "True");
+    placed.map(|b| &b["spec"]["clusters"]).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_same_room_is_not_given_twice() {
+    let divided = json!({"replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"}});
+    let gates = FeatureGates::default().with(Gate::SchedulingOvercommitProtection, true);
+    for (gates, fitting) in [(FeatureGates::default(), MANY), (gates, 5)] {
+        let plane = Plane::over(seeded(&["m1", "m2"], &divided, |_| {}), gates);
+        let all = all_told(&plane).await;
+        assert_eq!(placed(&all).len(), fitting);
+        plane.tasks.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn room_is_free_again_once_the_cluster_tells_of_it_itself() {
+    let divided = json!({"replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"}});
+    let gates = FeatureGates::default().with(Gate::SchedulingOvercommitProtection, true);
+    let plane = Plane::over(seeded(&["m1"], &divided, |_| {}), gates);
+    let mut all = all_told(&plane).await;
+    assert_eq!(placed(&all).len(), 2);
+    let healthy = all.iter().position(|b| condition(b).0 == "True").unwrap();
+    all[healthy]["status"]["aggregatedStatus"] =
+        json!([{"clusterName": "m1", "health": "Healthy"}]);
+    plane.fake.seed(&BINDINGS, all[healthy].clone());
+    let waiting = all.iter().position(|b| condition(b).0 == "False").unwrap();
+    all[waiting]["metadata"]["generation"] = 7.into();
+    plane.fake.seed(&BINDINGS, all[waiting].clone());
+    plane
+        .until_of(&name(waiting), |b| condition(b).0 == "True")
+        .await;
+    plane.tasks.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn workloads_of_a_group_go_apart_or_together() {
+    let one = json!({"spreadConstraints": [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]});
+    let gates = FeatureGates::default().with(Gate::WorkloadAffinity, true);
+    let clusters = ["m1", "m2", "m3"];
+    let apart = json!({"antiAffinityGroup": "app=web"});
+    let fake = seeded(&clusters, &one, |b| {
+        b["spec"]["workloadAffinityGroups"] = apart.clone()
+    });
+    let plane = Plane::over(fake, gates);
+    let all = all_told(&plane).await;
+    let mut names: Vec<&str> = placed(&all)
+        .iter()
+        .filter_map(|c| c[0]["name"].as_str())
+        .collect();
+    names.sort_unstable();
+    assert_eq!(names, clusters);
+    let refused = all.iter().find(|b| condition(b).0 == "False").unwrap();
+    assert_eq!(
+        refused["status"]["conditions"][0]["message"],
+        "0/3 clusters are available: 3 cluster already has workload with the same anti-affinity group."
+    );
+    plane.tasks.stop().await;
+
+    let together = json!({"affinityGroup": "app=web"});
+    let fake = seeded(&clusters, &one, |b| {
+        b["spec"]["workloadAffinityGroups"] = together.clone()
+    });
+    let plane = Plane::over(fake, gates);
+    let all = all_told(&plane).await;
+    let placed = placed(&all);
+    assert_eq!(placed.len(), MANY);
+    assert!(placed.iter().all(|c| *c == placed[0]));
+    plane.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn higher_priorities_are_placed_first() {
+    let divided = json!({"replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"}});
+    let gates = FeatureGates::default().with(Gate::SchedulingOvercommitProtection, true);
+    let fake = seeded(&["m1"], &divided, |b| {
+        let last = b["metadata"]["name"] == name(MANY - 1);
+        b["spec"]["schedulePriority"] = json!({"priority": if last { 9 } else { 0 }});
+    });
+    // Until the clusters are known, all wait in the queue.
+    let bindings_known = AtomicBool::new(false);
+    fake.on_call(move |call| {
+        if call.verb == "watch" && call.resource == Some(&BINDINGS) {
+            bindings_known.store(true, Ordering::Relaxed);
+        }
+        let early = call.resource == Some(&CLUSTERS) && !bindings_known.load(Ordering::Relaxed);
+        early.then(|| machinery::Status::failure(500, "InternalError", "not yet").into())
+    });
+    let plane = Plane::over(fake, gates);
+    let all = all_told(&plane).await;
+    assert_eq!(condition(&all[MANY - 1]).0, "True");
+    let first = plane.fake.writes().into_iter().next().unwrap();
+    assert_eq!(first.name, name(MANY - 1));
+    plane.tasks.stop().await;
+}

@@ -1,0 +1,229 @@
+//! What decisions of the scheduler cost, in memory: no server, no store, no clock but
+//! this one.
+//!
+//! clusters and bindings, made here ──► [`scheduler::core`] ──► one JSON line per figure
+//!
+//! A bench target of the scheduler's crate, so that it is built without the server:
+//! `cargo bench -p scheduler`.
+
+mod figure;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::ensure;
+use figure::{Limit, Report, median};
+use machinery::Object;
+use openapi::karmada::BindingSpec;
+use scheduler::core::{Request, Snapshot, World, decide, schedule};
+use serde_json::{Value, json};
+
+const RUNS: usize = 5;
+/// Growth is told over these many clusters.
+const SIZES: [usize; 6] = [125, 250, 500, 1000, 2000, 4000];
+/// What may be lost to caches and clocks beside n log n.
+const SLACK: f64 = 1.5;
+
+/// A cluster with grades of nodes, labels and a region of so many.
+fn cluster(n: usize, regions: usize) -> anyhow::Result<Object> {
+    let model = |grade: usize, cpu: &str, memory: &str| {
+        json!({"grade": grade, "ranges": [
+            {"name": "cpu", "min": cpu, "max": "1000"}, {"name": "memory", "min": memory, "max": "4Ti"}]})
+    };
+    let kinds = json!([{"name": "deployments", "kind": "Deployment"}]);
+    let cluster = json!({
+        "metadata": {"name": format!("member-{n:05}"), "labels": {"tier": (n % 4).to_string(), "site": (n % 10).to_string()}},
+        "spec": {
+            "syncMode": "Push", "provider": "p", "region": format!("region-{:03}", n % regions),
+            "zones": [format!("zone-{}", n % 7)],
+            "resourceModels": [model(0, "1", "4Gi"), model(1, "4", "16Gi"), model(2, "16", "64Gi")],
+        },
+        "status": {
+            "apiEnablements": [{"groupVersion": "apps/v1", "resources": kinds}],
+            "resourceSummary": {
+                "allocatable": {"pods": 400 + n % 97, "cpu": "640", "memory": "2Ti"},
+                "allocated": {"pods": n % 53, "cpu": "64", "memory": "256Gi"},
+                "allocatableModelings": [{"grade": 0, "count": 2}, {"grade": 1, "count": 10 + n % 5}, {"grade": 2, "count": 6}],
+            },
+        },
+    });
+    Ok(Object::from_value(&cluster)?)
+}
+
+fn snapshot(clusters: usize, regions: usize) -> anyhow::Result<Snapshot> {
+    let all: anyhow::Result<Vec<Object>> = (0..clusters).map(|n| cluster(n, regions)).collect();
+    Ok(Snapshot::new(all?))
+}
+
+fn divided(preference: &str, weights: &Value) -> Value {
+    json!({"replicaSchedulingType": "Divided", "replicaDivisionPreference": preference, "weightPreference": weights})
+}
+
+/// The ways in which bindings are placed, one after the other.
+fn mixed(n: usize) -> Value {
+    let dynamic = json!({"dynamicWeight": "AvailableReplicas"});
+    let by_label = |tier: &str| json!({"labelSelector": {"matchLabels": {"tier": tier}}});
+    let clusters = |least: usize, most: usize| json!([{"spreadByField": "cluster", "minGroups": least, "maxGroups": most}]);
+    match n % 6 {
+        0 => json!({"clusterAffinity": by_label("1")}),
+        1 => {
+            let weight = |tier, weight| json!({"targetCluster": by_label(tier), "weight": weight});
+            let weights =
+                json!({"staticWeightList": [weight("0", 1), weight("1", 2), weight("2", 3)]});
+            json!({"replicaScheduling": divided("Weighted", &weights)})
+        }
+        2 => json!({"replicaScheduling": divided("Weighted", &dynamic)}),
+        3 => json!({"replicaScheduling": divided("Aggregated", &Value::Null)}),
+        4 => {
+            json!({"replicaScheduling": divided("Weighted", &dynamic), "spreadConstraints": clusters(2, 5)})
+        }
+        _ => json!({"spreadConstraints": clusters(1, 3)}),
+    }
+}
+
+/// Spread over two to three of many regions.
+fn regional(n: usize) -> Value {
+    let preference = if n.is_multiple_of(2) {
+        "Aggregated"
+    } else {
+        "Weighted"
+    };
+    json!({
+        "replicaScheduling": divided(preference, &json!({"dynamicWeight": "AvailableReplicas"})),
+        "spreadConstraints": [
+            {"spreadByField": "region", "minGroups": 2, "maxGroups": 3},
+            {"spreadByField": "cluster", "minGroups": 4, "maxGroups": 10},
+        ],
+    })
+}
+
+fn bindings(count: usize, placement: fn(usize) -> Value) -> anyhow::Result<Vec<BindingSpec>> {
+    let spec = |n: usize| {
+        let placed = json!([{"name": format!("member-{:05}", n % 50), "replicas": 1 + n % 3}]);
+        let spec = json!({
+            "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": format!("web-{n}"), "uid": format!("{n}")},
+            "replicas": 3 + n % 40,
+            "replicaRequirements": {"resourceRequest": {"cpu": "250m", "memory": "512Mi"}},
+            "placement": placement(n),
+            "clusters": if n.is_multiple_of(3) { placed } else { json!([]) },
+        });
+        Ok(serde_json::from_value(spec)?)
+    };
+    (0..count).map(spec).collect()
+}
+
+fn request(spec: &BindingSpec) -> Option<Request<'_>> {
+    Some(Request {
+        spec,
+        placement: spec.placement.as_ref()?,
+        term: None,
+        fresh: false,
+    })
+}
+
+/// Seconds for all of them.
+fn time(bindings: &[BindingSpec], snapshot: &Snapshot) -> anyhow::Result<f64> {
+    let world = World::of(snapshot);
+    let mut times = Vec::new();
+    for _ in 0..RUNS {
+        let began = Instant::now();
+        let placed = bindings.iter().filter_map(request);
+        let placed = placed.filter(|r| schedule(r, &world).is_ok()).count();
+        times.push(began.elapsed().as_secs_f64());
+        ensure!(placed == bindings.len(), "{placed} of {}", bindings.len());
+    }
+    Ok(median(&mut times))
+}
+
+fn many(report: &mut Report) -> anyhow::Result<()> {
+    let bindings = bindings(5000, mixed)?;
+    let took = time(&bindings, &snapshot(100, 10)?)?;
+    let setup =
+        "5,000 bindings of six kinds of placement over 100 clusters, one thread, median of 5";
+    report.tell("decide_many", took, "s", Limit::Below(1.0), setup);
+    let rate = bindings.len() as f64 / took;
+    // What Karmada publishes.
+    report.tell("decide_rate", rate, "1/s", Limit::AtLeast(22.0), setup);
+    Ok(())
+}
+
+fn regions(report: &mut Report) -> anyhow::Result<()> {
+    let bindings = bindings(1000, regional)?;
+    let took = time(&bindings, &snapshot(1000, 20)?)?;
+    let setup = "1,000 bindings spread over 2 to 3 of 20 regions and 4 to 10 of 1,000 clusters, one thread, median of 5";
+    report.tell("decide_regions", took, "s", Limit::Below(1.0), setup);
+    let took = time(&bindings[..100], &snapshot(1000, 250)?)?;
+    let setup = "100 bindings spread over 2 to 3 of 250 regions and 4 to 10 of 1,000 clusters";
+    report.tell("decide_many_regions", took, "s", Limit::Below(1.0), setup);
+    Ok(())
+}
+
+/// Time by number of clusters, beside n log n from the smallest on.
+fn growth(report: &mut Report) -> anyhow::Result<()> {
+    for (name, placement) in [
+        ("mixed", mixed as fn(usize) -> Value),
+        ("regions", regional),
+    ] {
+        let bindings = bindings(120, placement)?;
+        let mut first = None;
+        for clusters in SIZES {
+            let took = time(&bindings, &snapshot(clusters, 20)?)?;
+            let n = clusters as f64;
+            let expected = n * n.ln();
+            let (took_first, expected_first) = *first.get_or_insert((took, expected));
+            let each = took / bindings.len() as f64 * 1e6;
+            let setup = format!("one decision ({name}) over {clusters} clusters");
+            report.tell("decide_each", each, "µs", Limit::None, &setup);
+            let beside = took / took_first * expected_first / expected;
+            report.tell(
+                "decide_growth",
+                beside,
+                "× n log n",
+                Limit::Below(SLACK),
+                &setup,
+            );
+        }
+    }
+    Ok(())
+}
+
+/// What it costs to tell why, beside the decision itself.
+fn traces(report: &mut Report) -> anyhow::Result<()> {
+    let bindings = bindings(600, mixed)?;
+    for clusters in [3, 100, 1000] {
+        let snapshot = snapshot(clusters, 3)?;
+        let world = World::of(&snapshot);
+        let (mut told, mut length) = (0.0, 0);
+        for request in bindings.iter().filter_map(request) {
+            let decision = decide(&request, &world, &mut |_, _| {});
+            let began = Instant::now();
+            let trace = decision.trace();
+            told += began.elapsed().as_secs_f64();
+            length = length.max(serde_json::to_vec(&trace)?.len());
+        }
+        let setup = format!("why one decision over {clusters} clusters came out so");
+        let each = told / bindings.len() as f64 * 1e6;
+        report.tell("trace_each", each, "µs", Limit::Below(500.0), &setup);
+        let length = length as f64 / 1024.0;
+        report.tell("trace_length", length, "KiB", Limit::Below(16.0), &setup);
+    }
+    Ok(())
+}
+
+type Group = (&'static str, fn(&mut Report) -> anyhow::Result<()>);
+
+fn main() -> ExitCode {
+    let mut report = Report::default();
+    let groups: [Group; 4] = [
+        ("many", many),
+        ("regions", regions),
+        ("growth", growth),
+        ("traces", traces),
+    ];
+    for (name, run) in groups {
+        if let Err(e) = run(&mut report) {
+            report.failed(name, &e);
+        }
+    }
+    report.end()
+}
