@@ -1,11 +1,15 @@
 //! The general estimator: how much of a workload a cluster has room for, by what the
 //! cluster tells of itself (Karmada's `pkg/estimator/client/general.go`).
 
+use std::ops::Deref;
+use std::sync::Arc;
+
 use openapi::karmada::BindingSpec;
 use serde::Serialize;
 
 use super::demand::{self, Demand, Part, Resource};
 use super::ledger::Assumed;
+use super::models::Nodes;
 use super::snapshot::{Member, Room};
 use super::{Rules, World};
 
@@ -30,6 +34,23 @@ enum What {
     Nothing,
     Replicas(Option<Demand>),
     Sets(Vec<Part>),
+}
+
+/// Nodes as a cluster tells them, or with more on them.
+enum MaybeShared<'m> {
+    Own(&'m Nodes),
+    Beside(Arc<Nodes>),
+}
+
+impl Deref for MaybeShared<'_> {
+    type Target = Nodes;
+
+    fn deref(&self) -> &Nodes {
+        match self {
+            Self::Own(nodes) => nodes,
+            Self::Beside(nodes) => nodes,
+        }
+    }
 }
 
 /// An estimator for one workload and many clusters.
@@ -98,9 +119,8 @@ impl<'a> Estimator<'a> {
         if demand.is_unreadable() {
             return (0, Source::Summary);
         }
-        if let Some(nodes) = member.nodes().filter(|_| self.rules.resource_models) {
-            let fit = nodes.replicas(demand, self.assumed.on(member.name()));
-            return (fit.min(pods), Source::ResourceModels);
+        if let Some(nodes) = self.nodes(member) {
+            return (nodes.replicas(demand).min(pods), Source::ResourceModels);
         }
         let mut fit = pods;
         for (resource, each) in demand.amounts() {
@@ -122,14 +142,17 @@ impl<'a> Estimator<'a> {
                 fit = fit.min(self.free(member, room, resource).max(0) / each);
             }
         }
-        let modelled = member.nodes().filter(|_| self.rules.resource_models);
-        match modelled {
-            Some(nodes) if fit > 0 => {
-                let fit = nodes.sets(set, self.assumed.on(member.name()), fit);
-                (fit, Source::ResourceModels)
-            }
-            _ => (fit, Source::Summary),
+        match self.nodes(member).filter(|_| fit > 0) {
+            Some(nodes) => (nodes.sets(set, fit), Source::ResourceModels),
+            None => (fit, Source::Summary),
         }
+    }
+
+    /// The nodes of a cluster with what is assumed to be on them, where it tells of any.
+    fn nodes<'m>(&self, member: &'m Member) -> Option<MaybeShared<'m>> {
+        let nodes = member.nodes().filter(|_| self.rules.resource_models)?;
+        let beside = self.assumed.nodes(member.name(), nodes);
+        Some(beside.map_or(MaybeShared::Own(nodes), MaybeShared::Beside))
     }
 
     /// What the sums of a cluster leave of a resource, in its unit.

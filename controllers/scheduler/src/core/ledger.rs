@@ -9,8 +9,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use openapi::karmada::{BindingSpec, TargetCluster};
+use parking_lot::Mutex;
 
 use super::demand::{self, Demand, Part, Resource};
+use super::models::Nodes;
 
 /// How long something is assumed at most.
 const TTL: Duration = Duration::from_secs(300);
@@ -38,9 +40,51 @@ struct Here {
     pods: i64,
     /// Each in its unit.
     amounts: Vec<(Resource, i64)>,
+    simulated: Mutex<Option<Simulated>>,
+}
+
+/// Nodes of a cluster, before and after all of this was placed on them.
+#[derive(Debug)]
+struct Simulated {
+    before: Nodes,
+    after: Arc<Nodes>,
 }
 
 impl Here {
+    fn add(&mut self, binding: &str, parts: Arc<[Part]>) {
+        self.count(&parts, 1);
+        if let Some(simulated) = self.simulated.get_mut() {
+            Arc::make_mut(&mut simulated.after).place(&parts);
+        }
+        self.by_binding.insert(binding.to_owned(), parts);
+    }
+
+    fn remove(&mut self, binding: &str) {
+        if let Some(parts) = self.by_binding.remove(binding) {
+            self.count(&parts, -1);
+            *self.simulated.get_mut() = None;
+        }
+    }
+
+    /// Nodes with all of this on them. What nodes are like changes rarely, and what is
+    /// on them is put there one by one.
+    fn on(&self, nodes: &Nodes) -> Arc<Nodes> {
+        let mut simulated = self.simulated.lock();
+        if let Some(known) = simulated.as_ref().filter(|known| known.before == *nodes) {
+            return Arc::clone(&known.after);
+        }
+        let mut after = nodes.clone();
+        for parts in self.by_binding.values() {
+            after.place(parts);
+        }
+        let after = Arc::new(after);
+        *simulated = Some(Simulated {
+            before: nodes.clone(),
+            after: Arc::clone(&after),
+        });
+        after
+    }
+
     /// Puts what a binding has to the sums, or takes it away.
     fn count(&mut self, parts: &[Part], sign: i64) {
         for Part { replicas, demand } in parts {
@@ -68,11 +112,10 @@ impl<'a> Assumed<'a> {
         self.0?.by_cluster.get(cluster)
     }
 
-    /// What is assumed to be on a cluster, binding by binding.
-    pub(crate) fn on(self, cluster: &str) -> impl Iterator<Item = &'a [Part]> + use<'a> {
-        let here = self.here(cluster);
-        let all = here.into_iter().flat_map(|here| here.by_binding.values());
-        all.map(|parts| &**parts)
+    /// The nodes of a cluster with what is assumed to be on them; `None` where nothing
+    /// is.
+    pub(crate) fn nodes(self, cluster: &str, nodes: &Nodes) -> Option<Arc<Nodes>> {
+        Some(self.here(cluster)?.on(nodes))
     }
 
     pub(crate) fn pods(self, cluster: &str) -> i64 {
@@ -150,9 +193,7 @@ impl Ledger {
             let Some(here) = self.by_cluster.get_mut(cluster) else {
                 continue;
             };
-            if let Some(parts) = here.by_binding.remove(binding) {
-                here.count(&parts, -1);
-            }
+            here.remove(binding);
             if here.by_binding.is_empty() {
                 self.by_cluster.remove(cluster);
             }
@@ -162,9 +203,7 @@ impl Ledger {
         }
         for (cluster, parts) in &assumption.clusters {
             let here = self.by_cluster.entry(cluster.clone()).or_default();
-            here.count(parts, 1);
-            here.by_binding
-                .insert(binding.to_owned(), Arc::clone(parts));
+            here.add(binding, Arc::clone(parts));
         }
         self.by_binding.insert(binding.to_owned(), assumption);
     }
@@ -192,15 +231,12 @@ mod tests {
     }
 
     fn pods(ledger: &mut Ledger, cluster: &str, now: Instant) -> i64 {
-        let assumed = ledger.at(now);
-        let parts = assumed.on(cluster).flatten();
-        let listed: i64 = parts.map(|part| part.replicas).sum();
-        assert_eq!(
-            listed,
-            assumed.pods(cluster),
-            "the sums are those of the list"
-        );
-        listed
+        let pods = ledger.at(now).pods(cluster);
+        let here = ledger.by_cluster.get(cluster);
+        let parts = here.into_iter().flat_map(|here| here.by_binding.values());
+        let listed: i64 = parts.flat_map(|p| &**p).map(|p| p.replicas).sum();
+        assert_eq!(listed, pods, "the sums are those of the list");
+        pods
     }
 
     #[test]
@@ -229,5 +265,29 @@ mod tests {
         assert_eq!(pods(&mut ledger, "m1", now + TTL + TTL / 4), 2);
         assert_eq!(pods(&mut ledger, "m1", now + 2 * TTL), 0);
         assert!(ledger.expiring.is_empty());
+    }
+
+    #[test]
+    fn nodes_are_filled_by_what_is_given_and_emptied_by_what_goes() {
+        let cluster = serde_json::json!({
+            "spec": {"resourceModels": [{"grade": 0, "ranges": [{"name": "cpu", "min": "2", "max": "4"}]}]},
+            "status": {"resourceSummary": {"allocatableModelings": [{"grade": 0, "count": 4}]}},
+        });
+        let nodes = Nodes::of(&serde_json::from_value(cluster).unwrap()).unwrap();
+        let mut asking = spec(&[]);
+        asking.replica_requirements = Some(serde_json::json!({"resourceRequest": {"cpu": "1"}}));
+        let demand = demand::of_replica(&asking).unwrap();
+        let (mut ledger, now) = (Ledger::default(), Instant::now());
+        let fit = |ledger: &mut Ledger| {
+            let beside = ledger.at(now).nodes("m1", &nodes);
+            beside.map_or(nodes.replicas(&demand), |nodes| nodes.replicas(&demand))
+        };
+        assert_eq!(fit(&mut ledger), 8);
+        for (binding, left) in [("n/a", 6), ("n/b", 4), ("n/c", 2)] {
+            ledger.assume(binding, &asking, &targets(&["m1"]), now);
+            assert_eq!(fit(&mut ledger), left, "{binding}");
+        }
+        ledger.release("n/b", "m1");
+        assert_eq!(fit(&mut ledger), 4);
     }
 }

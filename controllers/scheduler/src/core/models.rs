@@ -5,7 +5,6 @@
 //! Source of the rules: Karmada's `pkg/estimator/client/general.go` and
 //! `pkg/estimator/scheduling_simulator_components.go`.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use openapi::karmada::Cluster;
@@ -85,15 +84,10 @@ impl Nodes {
         Some(nodes)
     }
 
-    /// How many replicas fit beside what is `assumed` to be there.
-    pub(crate) fn replicas<'p>(
-        &self,
-        demand: &Demand,
-        assumed: impl Iterator<Item = &'p [Part]>,
-    ) -> i64 {
-        let nodes = self.beside(assumed);
-        let each = nodes.each(Some(demand));
-        let fit = nodes.rooms().map(|(run, amounts)| {
+    /// How many replicas fit.
+    pub(crate) fn replicas(&self, demand: &Demand) -> i64 {
+        let each = self.each(Some(demand));
+        let fit = self.rooms().map(|(run, amounts)| {
             let fits = fits(run.pods, amounts, &each);
             run.nodes.saturating_mul(fits)
         });
@@ -101,13 +95,8 @@ impl Nodes {
     }
 
     /// How many sets of components fit, at most `bound`.
-    pub(crate) fn sets<'p>(
-        &self,
-        set: &[Part],
-        assumed: impl Iterator<Item = &'p [Part]>,
-        bound: i64,
-    ) -> i64 {
-        let mut nodes = self.beside(assumed).into_owned();
+    pub(crate) fn sets(&self, set: &[Part], bound: i64) -> i64 {
+        let mut nodes = self.clone();
         let set = nodes.prepared(set);
         let mut sets = 0;
         while sets < bound && nodes.take(&set) {
@@ -116,13 +105,10 @@ impl Nodes {
         sets
     }
 
-    fn beside<'p>(&self, assumed: impl Iterator<Item = &'p [Part]>) -> Cow<'_, Self> {
-        let mut nodes = Cow::Borrowed(self);
-        for parts in assumed {
-            let parts = nodes.prepared(parts);
-            nodes.to_mut().take(&parts);
-        }
-        nodes
+    /// Puts a workload where it fits; what does not fit is left out.
+    pub(crate) fn place(&mut self, parts: &[Part]) {
+        let parts = self.prepared(parts);
+        self.take(&parts);
     }
 
     fn each(&self, demand: Option<&Demand>) -> Each {
