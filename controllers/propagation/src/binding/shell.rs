@@ -26,7 +26,7 @@ use crate::error::Error;
 use crate::figures::FIGURES;
 use crate::kinds::Served;
 use crate::meta::Extra;
-use crate::overrides::{Candidates, Overrides, Record, selects};
+use crate::overrides::{Candidates, Overrides, Record, may_select, selects};
 use crate::run::Deps;
 use crate::templates::Templates;
 use crate::works::{BINDINGS, CLUSTER_BINDINGS, Draft, Works};
@@ -206,6 +206,9 @@ impl BindingController {
             bindings.extend(self.cluster_bindings.list());
         }
         let versions: Vec<&Object> = [change.old, change.new].into_iter().flatten().collect();
+        // Those of a namespace select by labels that cluster policies may have changed.
+        let relabelled = !namespace.is_empty() && self.overrides.has_cluster_policies();
+        let concerns = if relabelled { may_select } else { selects };
         for binding in bindings {
             let Ok(view) = binding.view::<Binding>() else {
                 continue;
@@ -227,7 +230,7 @@ impl BindingController {
             };
             if versions
                 .iter()
-                .any(|p| selects(p, &served.gvk, template.head()))
+                .any(|p| concerns(p, &served.gvk, template.head()))
             {
                 self.queue.add_low(binding.head().key());
             }

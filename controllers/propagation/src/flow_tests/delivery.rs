@@ -7,8 +7,8 @@ use openapi::karmada::labels;
 use serde_json::json;
 
 use super::{
-    CLUSTERS, CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, POLICIES, Plane, applied, cluster, condition,
-    deployment, policy, serve, until,
+    CLUSTER_OVERRIDES, CLUSTERS, CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, OVERRIDES, POLICIES, Plane,
+    applied, cluster, condition, deployment, policy, serve, until,
 };
 use crate::works::{BINDINGS, WORKS};
 use crate::{Options, Reach};
@@ -328,5 +328,32 @@ async fn a_work_of_a_kind_that_is_no_longer_served_takes_its_object_along() {
     }
     assert!(!there(&plane, 0), "the member says what the kind is");
     assert!(there(&plane, 1), "it does not know the kind either");
+    plane.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn a_policy_that_selects_by_a_label_which_another_gives_is_heeded_when_it_comes() {
+    let plane = Plane::new();
+    let overriding = |name: &str, namespace: &str, selector: serde_json::Value, path: &str| {
+        let overriders =
+            json!({"plaintext": [{"path": path, "operator": "add", "value": {"made": "yes"}}]});
+        json!({"metadata": {"name": name, "namespace": namespace, "generation": 1},
+            "spec": {"resourceSelectors": [selector], "overrideRules": [{"overriders": overriders}]}})
+    };
+    let all = json!({"apiVersion": "apps/v1", "kind": "Deployment"});
+    let wide = overriding("labels", "", all, "/metadata/labels");
+    plane.control.seed(&CLUSTER_OVERRIDES, wide);
+    plane.control.seed(&POLICIES, policy(json!({})));
+    plane.control.seed(&DEPLOYMENTS, deployment("web"));
+    let plane = plane.started().await;
+    plane.applied("web").await;
+    let made = json!({"apiVersion": "apps/v1", "kind": "Deployment", "labelSelector": {"matchLabels": {"made": "yes"}}});
+    let local = overriding("annotations", "n", made, "/metadata/annotations");
+    plane.control.seed(&OVERRIDES, local);
+    let annotated = |at: usize| {
+        let there = plane.in_member(at, "web").unwrap();
+        there["metadata"]["annotations"]["made"] == "yes"
+    };
+    until("the annotation", || annotated(0) && annotated(1)).await;
     plane.tasks.stop().await;
 }

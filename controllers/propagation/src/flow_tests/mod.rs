@@ -41,6 +41,8 @@ pub(crate) static CLUSTER_POLICIES: Gvr = Gvr::constant(
 pub(crate) static POLICIES: Gvr =
     Gvr::constant("policy.karmada.io", "v1alpha1", "propagationpolicies");
 static OVERRIDES: Gvr = Gvr::constant("policy.karmada.io", "v1alpha1", "overridepolicies");
+static CLUSTER_OVERRIDES: Gvr =
+    Gvr::constant("policy.karmada.io", "v1alpha1", "clusteroverridepolicies");
 
 /// Members in memory.
 struct FakeMembers {

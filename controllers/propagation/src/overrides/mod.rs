@@ -7,6 +7,8 @@
 mod image;
 mod json_text;
 mod patch;
+#[cfg(test)]
+mod property_tests;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -165,6 +167,11 @@ impl Overrides {
         self.of_cluster.on_change(handler);
     }
 
+    /// Whether cluster policies may change what others select by.
+    pub(crate) fn has_cluster_policies(&self) -> bool {
+        !self.of_cluster.list().is_empty()
+    }
+
     /// Read once for all clusters of a template.
     pub(crate) fn candidates(&self, namespace: &str) -> Candidates {
         let local = if namespace.is_empty() {
@@ -209,6 +216,18 @@ impl Candidates {
 pub(crate) fn selects(policy: &Object, kind: &Gvk, head: &Head) -> bool {
     let view = policy.view::<OverridePolicy>();
     view.is_ok_and(|view| closeness(&view.spec, kind, head) > Closeness::Mismatch)
+}
+
+/// Whether a policy may say something about an object whose labels others change.
+pub(crate) fn may_select(policy: &Object, kind: &Gvk, head: &Head) -> bool {
+    let Ok(view) = policy.view::<OverridePolicy>() else {
+        return false;
+    };
+    let mut spec = view.spec.clone();
+    for selector in &mut spec.resource_selectors {
+        selector.label_selector = None;
+    }
+    closeness(&spec, kind, head) > Closeness::Mismatch
 }
 
 /// Without selectors a policy is about everything.

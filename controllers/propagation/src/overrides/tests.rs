@@ -2,7 +2,7 @@ use machinery::{Gvk, Object};
 use openapi::karmada::ClusterFacts;
 use serde_json::{Value, json};
 
-use super::{Candidates, Record};
+use super::{Candidates, Record, may_select, selects};
 
 const DEPLOYMENT: Gvk = Gvk::constant("apps", "v1", "Deployment");
 const ARGS: &str = "/spec/template/spec/containers/0/args";
@@ -555,4 +555,34 @@ fn the_record_is_an_annotation_in_the_order_of_names() {
         .unwrap(),
         Record::default()
     );
+}
+
+#[test]
+fn a_policy_selects_by_what_is_there_and_may_select_by_what_labels_become() {
+    let object = Object::from_value(&manifest()).unwrap();
+    let selector = |more: Value| {
+        let mut all = json!({"apiVersion": "apps/v1", "kind": "Deployment"});
+        all.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        json!({"resourceSelectors": [{"apiVersion": "v1", "kind": "Secret"}, all]})
+    };
+    let labels = |value: &str| json!({"labelSelector": {"matchLabels": {"app": value}}});
+    for (spec, now, perhaps) in [
+        (json!({}), true, true),
+        (selector(json!({})), true, true),
+        (selector(json!({"name": "web"})), true, true),
+        (selector(json!({"name": "db"})), false, false),
+        (selector(labels("x")), true, true),
+        (selector(labels("y")), false, true),
+        (
+            json!({"resourceSelectors": [{"apiVersion": "v1", "kind": "Secret"}]}),
+            false,
+            false,
+        ),
+    ] {
+        let policy = policy("p", "n", &spec);
+        let found = [selects, may_select].map(|f| f(&policy, &DEPLOYMENT, object.head()));
+        assert_eq!(found, [now, perhaps], "{spec}");
+    }
 }

@@ -1,0 +1,61 @@
+use openapi::karmada::policy::Overriders;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::rules::override_all;
+
+fn values() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        "[a-z:/@ ]{0,8}".prop_map(Value::from),
+        "(a: 1|\\{\"a\":1\\}|nginx:1)".prop_map(Value::from),
+    ];
+    let keys =
+        "(kind|metadata|spec|template|containers|name|image|args|labels|annotations|data|a|0)";
+    leaf.prop_recursive(6, 40, 4, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::btree_map(keys, inner, 0..4)
+                .prop_map(|map| Value::Object(map.into_iter().collect())),
+        ]
+    })
+}
+
+fn paths() -> impl Strategy<Value = String> {
+    let part = "(kind|metadata|spec|template|containers|labels|data|a|0|1|-|~0|)";
+    prop::collection::vec(part, 0..5).prop_map(|parts| {
+        let parts = parts.iter().map(|part| format!("/{part}"));
+        parts.collect()
+    })
+}
+
+proptest! {
+    /// Whatever a rule says of whatever object, it is applied or refused.
+    #[test]
+    fn no_rule_and_no_manifest_brings_it_down(
+        mut tree in values(), kind in "(Pod|Deployment|ConfigMap)", path in paths(),
+        operator in "(add|remove|replace|other)", value in values(), name in "(a|name)",
+    ) {
+        if let Some(fields) = tree.as_object_mut() {
+            fields.insert("kind".into(), kind.into());
+        }
+        let operation = json!([{"subPath": path, "operator": operator, "value": value}]);
+        let rules = [
+            json!({"imageOverrider": [{"predicate": {"path": path}, "component": "Tag", "operator": operator, "value": "1"}]}),
+            json!({"imageOverrider": [{"component": "Registry", "operator": operator, "value": "r.io"}]}),
+            json!({"commandOverrider": [{"containerName": name, "operator": operator, "value": ["x"]}]}),
+            json!({"labelsOverrider": [{"operator": operator, "value": {"a": "b"}}]}),
+            json!({"plaintext": [{"path": path, "operator": operator, "value": value}]}),
+            json!({"fieldOverrider": [{"fieldPath": path, "json": operation}]}),
+            json!({"fieldOverrider": [{"fieldPath": "/data/a", "yaml": operation}]}),
+        ];
+        for rule in rules {
+            let parsed: Overriders = serde_json::from_value(rule).unwrap();
+            let mut copy = tree.clone();
+            let outcome = override_all(&mut copy, &parsed);
+            prop_assert!(outcome.is_err() || copy["kind"].is_string());
+        }
+    }
+}
