@@ -2,8 +2,8 @@
 //!
 //! Enters: a document and a list of operations. Leaves: the changed document, or
 //! which operation failed. Pure. Differences from the RFC follow the library that
-//! kube-apiserver uses: negative indices count from the end, and testing for
-//! `null` succeeds where there is nothing.
+//! kube-apiserver uses: negative indices count from the end, testing for `null`
+//! succeeds where there is nothing, and replacing a field that is not there adds it.
 
 use json_patch::{PatchErrorKind, PatchOperation};
 use serde_json::Value;
@@ -118,14 +118,26 @@ impl Run {
         let op = fields.get("op").and_then(Value::as_str).unwrap_or("");
         let inserts = matches!(op, "add" | "copy" | "move");
         let valued = matches!(op, "add" | "replace" | "test");
+        let replaces = op == "replace";
         for (name, inserts) in [("path", inserts), ("from", false)] {
             if let Some(Value::String(path)) = fields.get_mut(name) {
                 self.positive(path, inserts);
             }
         }
+        let path = fields.get("path").and_then(Value::as_str);
+        if replaces && path.is_some_and(|path| self.is_new_field(path)) {
+            fields.insert("op".into(), "add".into());
+        }
         if valued && !fields.contains_key("value") {
             fields.insert("value".into(), Value::Null);
         }
+    }
+
+    /// Whether a path names a field that its object does not have.
+    fn is_new_field(&self, path: &str) -> bool {
+        let parent = path.rsplit_once('/').map(|(parent, _)| parent);
+        let parent = parent.and_then(|parent| self.doc.pointer(parent));
+        parent.is_some_and(Value::is_object) && self.doc.pointer(path).is_none()
     }
 
     /// Turns negative indices of a path into positive ones. The last one of an
@@ -253,6 +265,16 @@ mod tests {
         check(
             doc(),
             one(json!({"op":"replace","path":"/x","value":1})),
+            Done(json!({"a":[1,2,3],"b":{"c":"x"},"x":1})),
+        );
+        check(
+            doc(),
+            one(json!({"op":"replace","path":"/x/y","value":1})),
+            Unprocessable,
+        );
+        check(
+            doc(),
+            one(json!({"op":"replace","path":"/a/7","value":1})),
             Unprocessable,
         );
         check(
