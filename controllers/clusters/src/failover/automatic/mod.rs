@@ -7,6 +7,8 @@
 //! cluster is Ready again before that, everything is as it was.
 
 mod decide;
+#[cfg(test)]
+mod properties;
 mod shell;
 
 pub(super) use shell::Controller;
