@@ -9,6 +9,7 @@
 mod behind;
 mod create;
 mod detector;
+mod failover;
 mod figure;
 mod fleet;
 mod flow;
@@ -28,7 +29,7 @@ use figure::Report;
 /// A group shares one set of processes.
 type Group = (&'static str, fn(&mut Report) -> anyhow::Result<()>);
 
-const GROUPS: [Group; 8] = [
+const GROUPS: [Group; 9] = [
     ("up", idle::up),
     ("idle", idle::serve),
     ("list", list::run),
@@ -36,6 +37,7 @@ const GROUPS: [Group; 8] = [
     ("create", create::run),
     ("detector", detector::run),
     ("fleet", fleet::run),
+    ("failover", failover::run),
     ("behind", behind::run),
 ];
 

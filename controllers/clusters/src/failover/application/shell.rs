@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::decide::{Refused, Since, applies, judge, task};
 use crate::bindings::{Bindings, tell_evicted};
-use crate::failover::graceful::until;
+use crate::failover::graceful::{stamp, until};
 use crate::start::Deps;
 
 const WORKERS: usize = 4;
@@ -111,7 +111,9 @@ impl Controller {
         };
         let mut spec = binding.spec.clone();
         for cluster in clusters {
-            spec.evict(task(binding, told, cluster, producer, self.gates)?);
+            let mut task = task(binding, told, cluster, producer, self.gates)?;
+            task.creation_timestamp = stamp(self.gates, self.clock.now());
+            spec.evict(task);
         }
         let old = &binding.spec;
         let written = self.bindings.write(object, old, &spec, Value::Null).await;

@@ -4,8 +4,16 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use machinery::time::{parse, rfc3339_seconds};
-use openapi::karmada::Binding;
 use openapi::karmada::binding::EvictionTask;
+use openapi::karmada::{Binding, FeatureGates, Gate};
+
+/// The time of a task that is made now: with the eviction goes the write that would
+/// only tell it. Without a controller that looks at it there is none, as in Karmada.
+pub(in crate::failover) fn stamp(gates: FeatureGates, now: Timestamp) -> Option<String> {
+    gates
+        .is_on(Gate::GracefulEviction)
+        .then(|| rfc3339_seconds(now))
+}
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Assessment {

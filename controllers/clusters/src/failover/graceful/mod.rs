@@ -6,7 +6,7 @@
 mod decide;
 mod shell;
 
-pub(super) use decide::all_healthy;
+pub(super) use decide::{all_healthy, stamp};
 pub(super) use shell::{Controller, until};
 
 #[cfg(test)]

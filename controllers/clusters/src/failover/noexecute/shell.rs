@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::decide::{Pace, Unjudged, Verdict, evicts, judge, task, tolerations};
 use crate::bindings::{Bindings, tell_evicted};
-use crate::failover::graceful::until;
+use crate::failover::graceful::{stamp, until};
 use crate::failover::state::StateError;
 use crate::failover::{Options, figures::FIGURES};
 use crate::resources::CLUSTERS;
@@ -221,7 +221,9 @@ impl Manager {
 
     async fn evict(&self, object: &Object, binding: &Binding, from: &str) -> Result<(), Failure> {
         let mut spec = binding.spec.clone();
-        spec.evict(task(binding, from, self.gates, self.options.purge_mode)?);
+        let mut task = task(binding, from, self.gates, self.options.purge_mode)?;
+        task.creation_timestamp = stamp(self.gates, self.clock.now());
+        spec.evict(task);
         self.bindings
             .write(object, &binding.spec, &spec, Value::Null)
             .await?;

@@ -64,7 +64,6 @@ async fn only_behind_its_gate_and_its_flags() {
         assert_eq!(tasks.len(), usize::from(all));
         for task in tasks {
             let mut task = task.clone();
-            // By the graceful eviction controller.
             assert!(task["creationTimestamp"].take().is_string());
             assert_eq!(
                 task,
