@@ -19,21 +19,21 @@ pub(crate) const MEMBERS: usize = 3;
 pub(crate) struct Up {
     process: Option<Process>,
     dir: TempDir,
-    gates: &'static str,
+    flags: Vec<&'static str>,
 }
 
 impl Up {
     pub(crate) fn start() -> Self {
-        Self::with_gates("")
+        Self::with_flags(Vec::new())
     }
 
-    fn with_gates(gates: &'static str) -> Self {
+    fn with_flags(flags: Vec<&'static str>) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let process = Some(up(dir.path(), gates));
+        let process = Some(up(dir.path(), &flags));
         Self {
             process,
             dir,
-            gates,
+            flags,
         }
     }
 
@@ -58,7 +58,7 @@ impl Up {
     /// Again, on what the last one left.
     pub(crate) fn restart(&mut self) {
         self.kill();
-        self.process = Some(up(self.dir.path(), self.gates));
+        self.process = Some(up(self.dir.path(), &self.flags));
     }
 
     pub(crate) fn dir(&self) -> &Path {
@@ -66,7 +66,7 @@ impl Up {
     }
 }
 
-fn up(dir: &Path, gates: &str) -> Process {
+fn up(dir: &Path, flags: &[&str]) -> Process {
     let path = dir.display().to_string();
     let members = MEMBERS.to_string();
     let arguments = [
@@ -79,9 +79,8 @@ fn up(dir: &Path, gates: &str) -> Process {
         &members,
         "--dir",
         &path,
-        "--feature-gates",
-        gates,
     ];
+    let arguments = [&arguments, flags].concat();
     Process::start(BINARY, &arguments, &dir.join("log")).0
 }
 
@@ -101,7 +100,13 @@ impl Fleet {
 
     /// One of its own, with other gates than the default ones.
     pub(crate) async fn with_gates(gates: &'static str, namespace: &str) -> Self {
-        let up = tokio::task::spawn_blocking(|| Arc::new(Up::with_gates(gates)));
+        Self::with_flags(&["--feature-gates", gates], namespace).await
+    }
+
+    /// One of its own, started in another way than by default.
+    pub(crate) async fn with_flags(flags: &[&'static str], namespace: &str) -> Self {
+        let flags = flags.to_vec();
+        let up = tokio::task::spawn_blocking(|| Arc::new(Up::with_flags(flags)));
         Self::of(up.await.unwrap(), namespace).await
     }
 

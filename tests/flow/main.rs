@@ -41,6 +41,9 @@ mod namespaces;
 /// Where things may go, and what is said when they cannot.
 mod placing;
 
+/// Quotas over all members, and workloads placed anew.
+mod quotas;
+
 /// A member that dies, comes back and leaves.
 mod outage;
 

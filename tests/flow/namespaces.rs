@@ -3,7 +3,9 @@
 use serde_json::json;
 
 use crate::fleet::{Fleet, spread};
-use crate::objects::{CONFIG_MAPS, NAMESPACES, WORKS, config_map, policy, works_of};
+use crate::objects::{
+    CLUSTER_OVERRIDES, CONFIG_MAPS, NAMESPACES, WORKS, config_map, policy, works_of,
+};
 
 const SKIP: &str = "namespace.karmada.io/skip-auto-propagation";
 
@@ -43,4 +45,46 @@ async fn a_namespace_comes_to_all_members_and_goes_with_all_in_it() {
     // The same name may be used again.
     control.namespace(ns).await;
     spread(&fleet, ns).await;
+}
+
+#[tokio::test]
+async fn cluster_overrides_reach_namespaces() {
+    let ns = "spaces-changed";
+    let fleet = Fleet::shared(ns).await;
+    let control = &fleet.control;
+    spread(&fleet, ns).await;
+    let rules = json!([{
+        "targetCluster": {"clusterNames": ["member1"]},
+        "overriders": {"labelsOverrider": [{"operator": "add", "value": {"team": "b"}}]},
+    }]);
+    let selector = json!({"apiVersion": "v1", "kind": "Namespace", "name": ns});
+    control
+        .create(json!({"apiVersion": "policy.karmada.io/v1alpha1", "kind": "ClusterOverridePolicy",
+            "metadata": {"name": ns}, "spec": {"resourceSelectors": [selector], "overrideRules": rules}}))
+        .await;
+    let (one, two) = (fleet.member("member1"), fleet.member("member2"));
+    one.until(&NAMESPACES, "", ns, "changed", |n| {
+        n["metadata"]["labels"]["team"] == "b"
+    })
+    .await;
+    let name = openapi::karmada::names::work("Namespace", ns, "");
+    let applied = "policy.karmada.io/applied-cluster-overrides";
+    let work = control
+        .until_there(&WORKS, &works_of("member1"), &name)
+        .await;
+    let text = work["metadata"]["annotations"][applied].as_str().unwrap();
+    assert!(text.contains(&format!("\"policyName\":\"{ns}\"")), "{text}");
+    let owner = &work["metadata"]["ownerReferences"][0];
+    assert_eq!(
+        (&owner["kind"], &owner["name"]),
+        (&json!("Namespace"), &json!(ns))
+    );
+    let untouched = two.get(&NAMESPACES, "", ns).await.unwrap();
+    assert!(untouched["metadata"]["labels"]["team"].is_null());
+
+    control.delete(&CLUSTER_OVERRIDES, "", ns).await;
+    one.until(&NAMESPACES, "", ns, "as it was", |n| {
+        n["metadata"]["labels"]["team"].is_null()
+    })
+    .await;
 }

@@ -4,13 +4,16 @@
 //! pruned and marked. Pure but for the random id. Rules of Karmada's
 //! `webhook/{resourcebinding,clusterresourcebinding,work}`.
 
+use std::collections::HashSet;
+
 use machinery::FieldError;
 use openapi::karmada::labels::WORK_ID;
+use openapi::karmada::{FeatureGates, Gate};
 use openapi::karmada_prune;
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::tree::{entries, get, items_mut, object_mut, text};
+use crate::tree::{entries, get, items, items_mut, nth, object_mut, text};
 
 pub(crate) const SERVICE_ID: &str = "multiclusterservice.karmada.io/permanent-id";
 const DEPENDENCIES: &str = "resourcebinding.karmada.io/dependencies";
@@ -52,13 +55,30 @@ pub(crate) fn validate_work(work: &Value) -> Vec<FieldError> {
     errors
 }
 
-pub(crate) fn validate(binding: &Value) -> Vec<FieldError> {
+pub(crate) fn validate(binding: &Value, gates: FeatureGates) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let annotation = entries(binding, "/metadata/annotations").find(|(k, _)| *k == DEPENDENCIES);
     if let Some((_, value)) = annotation {
         dependencies(value.as_str().unwrap_or(""), &mut errors);
     }
+    if gates.is_on(Gate::MultiplePodTemplatesScheduling) {
+        component_names(binding, &mut errors);
+    }
     errors
+}
+
+fn component_names(binding: &Value, errors: &mut Vec<FieldError>) {
+    let mut names = HashSet::new();
+    for (i, component) in items(binding, "/spec/components").iter().enumerate() {
+        let name = text(component, "/name");
+        let why = match name {
+            "" => "component names must be non-empty",
+            name if !names.insert(name) => "component names must be unique",
+            _ => continue,
+        };
+        let field = format!("{}.name", nth("spec.components", i));
+        errors.push(FieldError::invalid(field, &name.into(), why));
+    }
 }
 
 fn dependencies(annotation: &str, errors: &mut Vec<FieldError>) {
@@ -140,6 +160,21 @@ mod tests {
     }
 
     #[test]
+    fn components_have_names_of_their_own() {
+        let parts = json!([{"name": "a"}, {"name": ""}, {"name": "b"}, {"name": "a"}]);
+        let binding = json!({"spec": {"components": parts}});
+        let gates = FeatureGates::default();
+        assert!(validate(&binding, gates).is_empty());
+        let gates = gates.with(Gate::MultiplePodTemplatesScheduling, true);
+        let errors = validate(&binding, gates);
+        let fields: Vec<&str> = errors.iter().map(|e| e.field.as_str()).collect();
+        assert_eq!(
+            fields,
+            ["spec.components[1].name", "spec.components[3].name"]
+        );
+    }
+
+    #[test]
     fn dependencies_are_a_list_of_references() {
         let table = [
             (json!({}), true),
@@ -156,7 +191,8 @@ mod tests {
         ];
         for (annotations, fine) in table {
             let binding = json!({"metadata": {"annotations": annotations}});
-            assert_eq!(validate(&binding).is_empty(), fine, "{annotations}");
+            let errors = validate(&binding, FeatureGates::default());
+            assert_eq!(errors.is_empty(), fine, "{annotations}");
         }
     }
 }

@@ -11,11 +11,13 @@ use client::{Api, At, ListOptions};
 use machinery::fields::aggregate;
 use machinery::time::{Clock, SystemClock};
 use machinery::{FieldError, Gvr, Status};
-use openapi::karmada::labels;
+use openapi::karmada::{FeatureGates, Gate, labels};
 use serde_json::Value;
+use tokio::sync::Mutex;
 
 use crate::attributes::{Attributes, Operation};
 use crate::interpreter::{self, Compile};
+use crate::quota::enforce::{self, Charge};
 use crate::tree::text;
 use crate::{
     binding, builtin, cluster, federated, overrides, policy, protection, quota, taint_policy,
@@ -28,7 +30,7 @@ const CUSTOMIZATIONS: Gvr = Gvr::constant(
 );
 const PRIORITY_CLASSES: Gvr = Gvr::constant("scheduling.k8s.io", "v1", "priorityclasses");
 /// Objects read at once when a rule looks at all of a kind.
-const PAGE: u64 = 500;
+pub(crate) const PAGE: u64 = 500;
 
 /// What the chain is told once.
 #[derive(Clone)]
@@ -38,6 +40,8 @@ pub struct Options {
     pub compile: Option<Compile>,
     /// A ClusterTaintPolicy may use the effect NoExecute.
     pub allow_no_execute: bool,
+    /// Which optional behaviour is on.
+    pub gates: FeatureGates,
 }
 
 impl Default for Options {
@@ -46,6 +50,7 @@ impl Default for Options {
             clock: Arc::new(SystemClock),
             compile: None,
             allow_no_execute: false,
+            gates: FeatureGates::default(),
         }
     }
 }
@@ -54,6 +59,8 @@ impl Default for Options {
 pub struct Chain {
     options: Options,
     api: OnceLock<Arc<dyn Api>>,
+    /// Who charges quotas now: others in this process would only get in the way.
+    charging: Mutex<()>,
 }
 
 impl Chain {
@@ -61,6 +68,7 @@ impl Chain {
         Self {
             options,
             api: OnceLock::new(),
+            charging: Mutex::default(),
         }
     }
 
@@ -142,6 +150,42 @@ impl Chain {
         Ok(Vec::new())
     }
 
+    /// Charges quotas for a write that was found valid, as the last thing before it
+    /// is stored. Whoever cannot store it then gives the charge back.
+    pub async fn charge(
+        &self,
+        at: &Attributes<'_>,
+        new: &Value,
+        old: Option<&Value>,
+    ) -> Result<Charge, Status> {
+        let bindings = (&*at.gvk.group, &*at.gvk.kind) == ("work.karmada.io", "ResourceBinding");
+        let enforced = self.options.gates.is_on(Gate::FederatedQuotaEnforcement);
+        if !enforced || !bindings || !concerns_the_object(at) {
+            return Ok(Charge::default());
+        }
+        let Some(more) = enforce::demand(at.operation, new, old)? else {
+            return Ok(Charge::default());
+        };
+        let api = self.api()?;
+        let _alone = self.charging.lock().await;
+        enforce::charge(&**api, at, &more).await
+    }
+
+    /// Gives back what a write was charged that did not happen.
+    pub async fn refund(&self, charge: &Charge) {
+        if let Some(api) = self.api.get()
+            && !charge.is_empty()
+        {
+            let _alone = self.charging.lock().await;
+            enforce::refund(&**api, charge).await;
+        }
+    }
+
+    fn api(&self) -> Result<&Arc<dyn Api>, Status> {
+        let api = self.api.get();
+        api.ok_or_else(|| Status::unavailable("the server is not ready to judge this object"))
+    }
+
     async fn karmada(
         &self,
         at: &Attributes<'_>,
@@ -156,7 +200,7 @@ impl Chain {
             "OverridePolicy" | "ClusterOverridePolicy" => overrides::validate(at, new),
             "ClusterTaintPolicy" => taint_policy::validate(new, self.options.allow_no_execute),
             "FederatedResourceQuota" => quota::validate(new),
-            "ResourceBinding" => binding::validate(new),
+            "ResourceBinding" => binding::validate(new, self.options.gates),
             "Work" => binding::validate_work(new),
             "ResourceInterpreterWebhookConfiguration" => interpreter::validate_webhooks(new),
             "ResourceInterpreterCustomization" => {
@@ -184,11 +228,7 @@ impl Chain {
 
     /// Every object of a cluster-scoped kind that is called otherwise.
     async fn others(&self, name: &str, resource: &Gvr) -> Result<Vec<Value>, Status> {
-        let Some(api) = self.api.get() else {
-            return Err(Status::unavailable(
-                "the server is not ready to judge this object",
-            ));
-        };
+        let api = self.api()?;
         let mut options = ListOptions {
             limit: PAGE,
             ..ListOptions::default()
@@ -236,7 +276,7 @@ fn name<'a>(at: &Attributes<'a>, new: &'a Value) -> &'a str {
 }
 
 /// The name under which Karmada registers the rules of a kind.
-fn webhook(at: &Attributes<'_>) -> String {
+pub(crate) fn webhook(at: &Attributes<'_>) -> String {
     match &*at.gvk.kind {
         "ResourceInterpreterWebhookConfiguration" => "config.karmada.io".into(),
         kind => format!("{}.karmada.io", kind.to_ascii_lowercase()),

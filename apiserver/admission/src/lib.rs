@@ -2,7 +2,7 @@
 //! it refuses. One file per kind, or per few kinds that share their rules; what
 //! Karmada does in webhooks happens here, in the process.
 //!
-//! write ──► [`Chain::mutate`] ──► schema, [`metadata`], [`rules`] ──► [`Chain::validate`] ──► store
+//! write ──► [`Chain::mutate`] ──► schema, [`metadata`], [`rules`] ──► [`Chain::validate`] ──► [`Chain::charge`] ──► store
 //!              └ [`webhooks`] of a host                            └ [`webhooks`]
 //!
 //! Invariants: rules are functions from trees of values to field errors; only the
@@ -36,3 +36,4 @@ pub use attributes::{Attributes, Operation};
 pub use builtin::validate as rules;
 pub use chain::{Chain, Options};
 pub use interpreter::Compile;
+pub use quota::enforce::Charge;

@@ -3,6 +3,8 @@
 //! Enters: a quota. Leaves: field errors. Pure. Rules of Karmada's
 //! `webhook/federatedresourcequota`.
 
+pub(crate) mod enforce;
+
 use std::collections::HashSet;
 
 use machinery::FieldError;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use hollow::Hollow;
+use openapi::karmada::FeatureGates;
 
 use crate::control::{self, Base};
 use crate::engine::Choice;
@@ -84,6 +85,7 @@ pub(crate) async fn start(
         names: &[],
         shutdown_delay: Duration::ZERO,
         allow_no_execute: false,
+        gates: FeatureGates::default(),
     })
     .await
     .with_context(|| format!("member in {}", dir.display()))?;

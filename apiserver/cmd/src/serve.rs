@@ -170,6 +170,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
                 delegated: arguments.host.delegated(),
                 shutdown_delay: arguments.shutdown_delay_duration,
                 allow_no_execute: arguments.fleet.allow_no_execute_taint_policy,
+                gates: arguments.feature_gates,
             };
             let settings = arguments.settings(arguments.templates.behind())?;
             Box::pin(behind(setup, &arguments.leadership, settings)).await
@@ -201,6 +202,7 @@ async fn start(arguments: &Arguments) -> anyhow::Result<Standalone> {
         names: &arguments.tls_san,
         shutdown_delay: arguments.shutdown_delay_duration,
         allow_no_execute: arguments.fleet.allow_no_execute_taint_policy,
+        gates: arguments.feature_gates,
     };
     let shared = setup.engine.is_shared();
     let election = arguments.leadership.election(shared, LEASES)?;

@@ -19,6 +19,7 @@ use client::Api;
 use flotilla_http::Server;
 use machinery::UserInfo;
 use machinery::time::{Clock, SystemClock};
+use openapi::karmada::FeatureGates;
 use registry::{Loopback, Registry};
 use runtime::{Informers, Shutdown, Tasks};
 use watchcache::Hub;
@@ -47,6 +48,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) shutdown_delay: Duration,
     /// Whether ClusterTaintPolicies may use the effect NoExecute.
     pub(crate) allow_no_execute: bool,
+    /// Which optional behaviour is on.
+    pub(crate) gates: FeatureGates,
 }
 
 /// A running plane with its identities.
@@ -98,6 +101,7 @@ impl Standalone {
         let chain = Arc::new(Chain::new(admission::Options {
             clock: Arc::clone(&clock),
             allow_no_execute: setup.allow_no_execute,
+            gates: setup.gates,
             ..admission::Options::default()
         }));
         let hub = Hub::new(engine.store(), watchcache::Config::default());

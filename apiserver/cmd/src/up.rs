@@ -105,6 +105,7 @@ impl Fleet {
             names: &[],
             shutdown_delay: Duration::ZERO,
             allow_no_execute: false,
+            gates: settings.gates,
         };
         let control = async {
             let plane = Standalone::start(setup).await?;

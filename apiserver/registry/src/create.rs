@@ -169,12 +169,12 @@ impl Registry {
         (strategy.create)(&mut new);
         judge(row, &new, None, true, |_| true)?;
         warnings.extend(admit.validate(&new, None).await?);
-        let drawn = self.draw(row, &mut new, None, options.dry_run).await?;
+        let taken = Box::pin(admit.take(&mut new, None)).await?;
         let stored = self
             .store_new(row, at.namespace, &name, &new, options.dry_run)
             .await;
         if stored.is_err() {
-            self.undo(&drawn).await;
+            self.give_back(&taken).await;
         }
         Ok(Written {
             object: shown(row, stored?)?,

@@ -33,6 +33,7 @@ mod request;
 mod scale;
 mod strategy;
 mod table;
+mod taken;
 mod view;
 mod webhooks;
 

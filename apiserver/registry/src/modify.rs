@@ -21,8 +21,8 @@ use crate::read::{check_verb, shown};
 use crate::registry::Registry;
 use crate::request::{Body, Ctx, WriteOptions, Written};
 use crate::scale;
-use crate::strategy::services::Drawn;
 use crate::table::Row;
+use crate::taken::Taken;
 use crate::view::View;
 
 /// Where the new state comes from.
@@ -59,7 +59,7 @@ struct Changed {
     encoded: Option<Bytes>,
     /// Nothing holds the object any more: the write deletes it.
     gone: bool,
-    drawn: Drawn,
+    taken: Taken,
 }
 
 impl Registry {
@@ -216,7 +216,7 @@ impl Write<'_> {
             self.registry.put(self.row, key, new, expected).await
         };
         if !matches!(committed, Ok(Committed::Done(_))) {
-            self.registry.undo(&changed.drawn).await;
+            self.registry.give_back(&changed.taken).await;
         }
         committed
     }
@@ -297,11 +297,7 @@ impl Write<'_> {
         }
         warnings.extend(admit.validate(&new, Some(&old)).await?);
         meta::metadata(&mut old)?.remove("resourceVersion");
-        let dry_run = self.options.dry_run;
-        let drawn = self
-            .registry
-            .draw(row, &mut new, Some(&old), dry_run)
-            .await?;
+        let taken = Box::pin(admit.take(&mut new, Some(&old))).await?;
         if new == old {
             return Ok((None, warnings));
         }
@@ -315,7 +311,7 @@ impl Write<'_> {
                 new,
                 encoded,
                 gone,
-                drawn,
+                taken,
             }),
             warnings,
         ))

@@ -4,7 +4,9 @@
 //!
 //! template + policy ──[`detector`]──► binding ──[`binding`] + [`overrides`]──► works ──[`execution`]──► objects in members
 //!
-//! What a template refers to follows it ([`dependencies`]).
+//! What a template refers to follows it ([`dependencies`]). Namespaces, shares of quotas
+//! ([`quota`]) and rights of impersonators become works without a binding; a binding is
+//! placed anew where somebody asks for it ([`rebalancer`]).
 //!
 //! Invariants: what a template, a policy or an observed object leads to is decided
 //! in pure functions; a shell writes only where something differs, so that a restart
@@ -31,6 +33,8 @@ mod kinds;
 mod meta;
 mod namespaces;
 mod overrides;
+mod quota;
+mod rebalancer;
 mod run;
 mod templates;
 mod works;

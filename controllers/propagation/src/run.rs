@@ -18,6 +18,8 @@ use crate::impersonation::Impersonation;
 use crate::kinds::{Kinds, Scope, Skips};
 use crate::namespaces::Namespaces;
 use crate::overrides::Overrides;
+use crate::quota;
+use crate::rebalancer::Rebalancers;
 use crate::templates::Templates;
 use crate::works::{WORKS, Works};
 
@@ -75,6 +77,9 @@ pub struct Options {
     pub gates: FeatureGates,
     /// How long a call to a member may take.
     pub call_timeout: Duration,
+    /// How often the use of quotas is counted anew, where they are enforced; zero:
+    /// only when something says so.
+    pub quota_resync: Duration,
 }
 
 impl Default for Options {
@@ -86,6 +91,7 @@ impl Default for Options {
             reach: Reach::default(),
             gates: FeatureGates::default(),
             call_timeout: Duration::from_secs(30),
+            quota_resync: Duration::from_secs(300),
         }
     }
 }
@@ -130,6 +136,8 @@ pub async fn start(deps: Deps, tasks: &Tasks) -> Result<(), String> {
     Execution::start(&deps, &kinds, &works, tasks).await;
     Namespaces::start(&deps, &works, &overrides, &scope, tasks).await;
     Impersonation::start(&deps, &works, tasks).await;
+    quota::start(&deps, &works, tasks).await;
+    Rebalancers::start(&deps, tasks).await;
     Ok(())
 }
 

@@ -15,6 +15,8 @@ pub mod labels;
 pub mod names;
 pub mod placement;
 pub mod policy;
+pub mod quota;
+pub mod rebalancer;
 pub mod taint_policy;
 pub mod work;
 
@@ -25,6 +27,8 @@ pub use dependency::Dependency;
 pub use gates::{FeatureGates, Gate};
 pub use placement::Placement;
 pub use policy::{OverridePolicy, PropagationPolicy, ResourceSelector};
+pub use quota::FederatedResourceQuota;
+pub use rebalancer::WorkloadRebalancer;
 pub use taint_policy::ClusterTaintPolicy;
 pub use work::Work;
 

@@ -41,6 +41,7 @@ resources! {
     BUDGETS "policy" "v1" "poddisruptionbudgets" "PodDisruptionBudget";
     STORAGE_CLASSES "storage.k8s.io" "v1" "storageclasses" "StorageClass";
     AUTOSCALERS "autoscaling" "v2" "horizontalpodautoscalers" "HorizontalPodAutoscaler";
+    RESOURCE_QUOTAS "" "v1" "resourcequotas" "ResourceQuota";
     DEFINITIONS "apiextensions.k8s.io" "v1" "customresourcedefinitions" "CustomResourceDefinition";
     API_SERVICES "apiregistration.k8s.io" "v1" "apiservices" "APIService";
     WIDGETS "example.org" "v1" "widgets" "Widget";
@@ -51,6 +52,8 @@ resources! {
     TAINT_POLICIES "policy.karmada.io" "v1alpha1" "clustertaintpolicies" "ClusterTaintPolicy";
     OVERRIDES "policy.karmada.io" "v1alpha1" "overridepolicies" "OverridePolicy";
     CLUSTER_OVERRIDES "policy.karmada.io" "v1alpha1" "clusteroverridepolicies" "ClusterOverridePolicy";
+    QUOTAS "policy.karmada.io" "v1alpha1" "federatedresourcequotas" "FederatedResourceQuota";
+    REBALANCERS "apps.karmada.io" "v1alpha1" "workloadrebalancers" "WorkloadRebalancer";
     BINDINGS "work.karmada.io" "v1alpha2" "resourcebindings" "ResourceBinding";
     CLUSTER_BINDINGS "work.karmada.io" "v1alpha2" "clusterresourcebindings" "ClusterResourceBinding";
     WORKS "work.karmada.io" "v1alpha1" "works" "Work";

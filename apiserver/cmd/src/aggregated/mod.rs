@@ -27,7 +27,7 @@ use client::{Api, Remote, Split};
 use flotilla_http::{Check, Probe, Server, Webhooks};
 use machinery::UserInfo;
 use machinery::time::{Clock, SystemClock};
-use openapi::karmada::is_own_group;
+use openapi::karmada::{FeatureGates, is_own_group};
 use registry::{Loopback, Registry};
 use runtime::{Informers, Shutdown, Tasks};
 use watchcache::Hub;
@@ -64,6 +64,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) shutdown_delay: Duration,
     /// Whether ClusterTaintPolicies may use the effect NoExecute.
     pub(crate) allow_no_execute: bool,
+    /// Which optional behaviour is on.
+    pub(crate) gates: FeatureGates,
 }
 
 /// A running plane behind a host.
@@ -109,6 +111,7 @@ impl Aggregated {
         let chain = Arc::new(Chain::new(admission::Options {
             clock: Arc::clone(&clock),
             allow_no_execute: setup.allow_no_execute,
+            gates: setup.gates,
             ..admission::Options::default()
         }));
         let hub = Hub::new(engine.store(), watchcache::Config::default());

@@ -5,6 +5,7 @@ mod create;
 mod custom;
 mod delete;
 mod modify;
+mod quotas;
 mod read;
 mod shared;
 mod special;
@@ -40,9 +41,13 @@ pub(super) struct Lab {
 }
 
 pub(super) async fn lab() -> Lab {
+    lab_under(admission::Options::default()).await
+}
+
+pub(super) async fn lab_under(admission: admission::Options) -> Lab {
     let store = Arc::new(Embedded::memory(storage::Options::default()).unwrap());
     let hub = Hub::new(store.clone(), Config::default());
-    let chain = Arc::new(admission::Chain::new(admission::Options::default()));
+    let chain = Arc::new(admission::Chain::new(admission));
     let now = "2026-01-02T03:04:05Z".parse().unwrap();
     let options = Options {
         clock: Arc::new(FakeClock::new(now)),

@@ -3,7 +3,7 @@
 use client::{At, WriteOptions};
 use machinery::Object;
 use openapi::karmada::labels::APPLIED_PLACEMENT;
-use openapi::karmada::{Binding, BindingSpec, Placement};
+use openapi::karmada::{Binding, BindingSpec, Gate, Placement};
 use runtime::{Action, Informer, ObjectRef};
 use scheduler::core::Request;
 use scheduler::schedule_ahead;
@@ -146,8 +146,11 @@ impl Detector {
         let spec: BindingSpec =
             serde_json::from_value(body["spec"].clone()).map_err(Error::blocked)?;
         let placement = &policy.view.spec.placement;
+        // A quota may refuse the clusters; the scheduler then says so in the binding, which
+        // has to be there.
+        let limited = self.is_on(Gate::FederatedQuotaEnforcement);
         let ours = spec.scheduler_name.is_empty() || spec.scheduler_name == self.scheduler_name;
-        if !ours || !placement.cluster_affinities.is_empty() {
+        if limited || !ours || !placement.cluster_affinities.is_empty() {
             return Ok(());
         }
         let request = Request {

@@ -8,6 +8,8 @@ mod delivery;
 mod dependents;
 /// Copies that are taken from a cluster, and those that replace them.
 mod evictions;
+/// Shares and use of quotas; workloads placed anew.
+mod quotas;
 
 use std::sync::Arc;
 use std::time::Duration;

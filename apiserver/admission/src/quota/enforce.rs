@@ -1,0 +1,370 @@
+//! Quotas are enforced where bindings are written: what a binding takes is charged to
+//! every quota of its namespace before it is stored.
+//!
+//! Enters: a binding as it was and as it shall be. Leaves: the quotas' new
+//! `status.overallUsed`, or a refusal with the reason `QuotaExceeded`. Decisions are
+//! pure; [`charge`] and [`refund`] carry them out. Rules and texts of Karmada's
+//! `pkg/webhook/resourcebinding`; what a failed write was charged is given back, which
+//! Karmada leaves to the next recount.
+
+use client::{Api, At, Error, ListOptions, WriteOptions};
+use machinery::{Gvr, Object, Quantity, Status};
+use openapi::karmada::quota::{Amounts, add, concerns_usage, difference, limited, usage};
+use openapi::karmada::{BindingSpec, FederatedResourceQuota};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::attributes::{Attributes, Operation};
+use crate::chain::{PAGE, webhook};
+use crate::tree::get;
+
+static QUOTAS: Gvr = Gvr::constant("policy.karmada.io", "v1alpha1", "federatedresourcequotas");
+const EXCEEDED: &str = "QuotaExceeded";
+/// Writes of one quota that others may be ahead of.
+const ATTEMPTS: usize = 16;
+
+/// What a write was charged, by quota.
+#[derive(Debug, Default)]
+pub struct Charge {
+    namespace: String,
+    shares: Vec<(String, Amounts)>,
+}
+
+impl Charge {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.shares.is_empty()
+    }
+}
+
+/// How much more a binding uses; `None` when quotas have nothing to say.
+pub(crate) fn demand(
+    operation: Operation,
+    new: &Value,
+    old: Option<&Value>,
+) -> Result<Option<Amounts>, Status> {
+    let spec = |binding| BindingSpec::deserialize(get(binding, "/spec")).map_err(Status::internal);
+    if old.is_some_and(|old| get(old, "/spec") == get(new, "/spec")) {
+        return Ok(None);
+    }
+    let new = spec(new)?;
+    let old = old.map(spec).transpose()?;
+    let more = match old {
+        None if operation == Operation::Create && new.clusters.is_empty() => return Ok(None),
+        Some(old) if !concerns_usage(&old, &new) => return Ok(None),
+        old => difference(
+            &usage(&new),
+            &old.map(|old| usage(&old)).unwrap_or_default(),
+        ),
+    };
+    Ok((!more.is_empty()).then_some(more))
+}
+
+/// What is used when `more` is, or what is exceeded by it. `None`: the quota limits
+/// nothing of it. What is used less is never refused, even above the limit.
+fn raised(
+    quota: &FederatedResourceQuota,
+    key: &str,
+    more: &Amounts,
+) -> Result<Option<Amounts>, String> {
+    let overall = &quota.spec.overall;
+    let share = limited(more, overall);
+    if share.is_empty() {
+        return Ok(None);
+    }
+    let used = shifted(&quota.status.overall_used, &share);
+    for (name, _) in share.iter().filter(|(_, more)| !more.is_negative()) {
+        if let (Some(sum), Some(limit)) = (used.get(name), overall.get(name))
+            && sum > limit
+        {
+            return Err(format!(
+                "FederatedResourceQuota({key}) exceeded for resource {name}: requested sum {sum}, limit {limit}."
+            ));
+        }
+    }
+    Ok(Some(used))
+}
+
+/// A sum, in the units of `util.Resource`; what is nothing is left out.
+fn shifted(used: &Amounts, by: &Amounts) -> Amounts {
+    let mut sum = used.clone();
+    for (name, amount) in by {
+        add(&mut sum, name.clone(), *amount);
+    }
+    let all = sum.into_iter().filter(|(_, q)| *q > Quantity::ZERO);
+    all.map(|(name, q)| {
+        let whole = |q: i128| i64::try_from(q).unwrap_or(i64::MAX);
+        let plain = match &*name {
+            "cpu" => Quantity::from_milli(whole(q.milli())),
+            "memory" | "ephemeral-storage" => Quantity::from_bytes(whole(q.value())),
+            n if n.starts_with("hugepages-") => Quantity::from_bytes(whole(q.value())),
+            _ => Quantity::from_units(whole(q.value())),
+        };
+        (name, plain)
+    })
+    .collect()
+}
+
+/// Charges all quotas of the namespace, or none.
+pub(crate) async fn charge(
+    api: &dyn Api,
+    at: &Attributes<'_>,
+    more: &Amounts,
+) -> Result<Charge, Status> {
+    let mut charge = Charge {
+        namespace: at.namespace.to_owned(),
+        shares: Vec::new(),
+    };
+    for quota in quotas(api, at.namespace).await? {
+        let name = quota.name().to_owned();
+        match raise(api, at, quota, more).await {
+            Ok(None) => {}
+            Ok(Some(share)) => charge.shares.push((name, share)),
+            Err(refused) => {
+                refund(api, &charge).await;
+                return Err(refused);
+            }
+        }
+    }
+    Ok(charge)
+}
+
+async fn quotas(api: &dyn Api, namespace: &str) -> Result<Vec<Object>, Status> {
+    let mut options = ListOptions {
+        limit: PAGE,
+        ..ListOptions::default()
+    };
+    let mut all = Vec::new();
+    loop {
+        let page = api.list(At::all(&QUOTAS, namespace), &options).await;
+        let page = page.map_err(|e| {
+            Status::internal(format!("failed to list FederatedResourceQuotas: {e}"))
+        })?;
+        all.extend(page.items);
+        if page.continue_token.is_empty() {
+            return Ok(all);
+        }
+        options.continue_token = page.continue_token;
+    }
+}
+
+/// Charges one quota; its share, where it has one and this is no rehearsal.
+async fn raise(
+    api: &dyn Api,
+    at: &Attributes<'_>,
+    mut quota: Object,
+    more: &Amounts,
+) -> Result<Option<Amounts>, Status> {
+    let mut attempts = 0..ATTEMPTS;
+    loop {
+        let seen = quota.view::<FederatedResourceQuota>();
+        let seen = seen.map_err(Status::internal)?;
+        let key = quota.head().key();
+        let raised = raised(&seen, &key, more);
+        let Some(used) = raised.map_err(|why| exceeded(at, &why))? else {
+            return Ok(None);
+        };
+        if at.dry_run {
+            return Ok(None);
+        }
+        match store(api, &quota, &used).await {
+            Ok(()) => return Ok(Some(limited(more, &seen.spec.overall))),
+            Err(e) if e.is_conflict() && attempts.next().is_some() => {
+                match api.get(At::of(&QUOTAS, &quota)).await {
+                    Ok(newer) => quota = newer,
+                    Err(e) if e.is_not_found() => return Ok(None),
+                    Err(e) => return Err(failed(at, &e)),
+                }
+            }
+            Err(e) if e.is_not_found() => return Ok(None),
+            Err(e) => return Err(failed(at, &e)),
+        }
+    }
+}
+
+fn exceeded(at: &Attributes<'_>, why: &str) -> Status {
+    Status {
+        reason: EXCEEDED.into(),
+        ..Status::denied(&webhook(at), why)
+    }
+}
+
+fn failed(at: &Attributes<'_>, error: &Error) -> Status {
+    let (namespace, name) = (at.namespace, at.name);
+    Status::internal(format!(
+        "permanent error updating FRQ statuses for RB {namespace}/{name}: {error}"
+    ))
+}
+
+/// Writes what is used, unless the quota has changed since it was read.
+async fn store(api: &dyn Api, quota: &Object, used: &Amounts) -> Result<(), Error> {
+    let mut body = quota.value()?;
+    body["status"]["overallUsed"] =
+        serde_json::to_value(used).map_err(|e| Error::Protocol(e.to_string()))?;
+    let at = At::of(&QUOTAS, quota).sub("status");
+    let written = api.update(at, body, &WriteOptions::default()).await;
+    written.map(drop)
+}
+
+/// Gives back what a write was charged that did not happen. What cannot be given back
+/// is found at the next recount.
+pub(crate) async fn refund(api: &dyn Api, charge: &Charge) {
+    for (name, share) in &charge.shares {
+        let back: Amounts = share.iter().map(|(n, q)| (n.clone(), -*q)).collect();
+        if let Err(error) = lower(api, &charge.namespace, name, &back).await {
+            let namespace = &charge.namespace;
+            tracing::warn!(%namespace, %name, %error, "a quota keeps what was not used");
+        }
+    }
+}
+
+async fn lower(api: &dyn Api, namespace: &str, name: &str, back: &Amounts) -> Result<(), Error> {
+    let mut attempts = 0..ATTEMPTS;
+    loop {
+        let quota = match api.get(At::one(&QUOTAS, namespace, name)).await {
+            Err(e) if e.is_not_found() => return Ok(()),
+            other => other?,
+        };
+        let seen = quota.view::<FederatedResourceQuota>()?;
+        let used = shifted(&seen.status.overall_used, back);
+        match store(api, &quota, &used).await {
+            Err(e) if e.is_conflict() && attempts.next().is_some() => {}
+            other => return other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use client::fake::FakeApi;
+    use machinery::{Gvk, UserInfo};
+    use serde_json::json;
+
+    fn amounts(value: Value) -> Amounts {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn quota(overall: Value, used: Value) -> Value {
+        json!({"apiVersion": "policy.karmada.io/v1alpha1", "kind": "FederatedResourceQuota",
+            "metadata": {"name": "q", "namespace": "n"}, "spec": {"overall": overall}, "status": {"overallUsed": used}})
+    }
+
+    fn binding(replicas: &[i64]) -> Value {
+        let clusters = replicas.iter().enumerate();
+        let clusters = clusters.map(|(i, r)| json!({"name": format!("m{i}"), "replicas": r}));
+        json!({"metadata": {"name": "b"}, "spec": {"clusters": clusters.collect::<Vec<_>>(),
+            "replicaRequirements": {"resourceRequest": {"cpu": "500m", "memory": "1Gi"}}}})
+    }
+
+    #[test]
+    fn only_what_is_placed_is_demanded() {
+        let table = [
+            (binding(&[]), None, None),
+            (
+                binding(&[1, 1]),
+                None,
+                Some(json!({"cpu": "1", "memory": "2Gi"})),
+            ),
+            (
+                binding(&[3]),
+                Some(binding(&[1])),
+                Some(json!({"cpu": "1", "memory": "2Gi"})),
+            ),
+            (
+                binding(&[]),
+                Some(binding(&[1])),
+                Some(json!({"cpu": "-500m", "memory": "-1Gi"})),
+            ),
+            (binding(&[1, 2]), Some(binding(&[2, 1])), None),
+        ];
+        for (new, old, more) in table {
+            let operation = old
+                .as_ref()
+                .map_or(Operation::Create, |_| Operation::Update);
+            let found = demand(operation, &new, old.as_ref()).unwrap();
+            assert_eq!(found, more.map(amounts), "{new}");
+        }
+    }
+
+    #[test]
+    fn limits_hold_and_less_is_always_welcome() {
+        let more = json!({"cpu": "1500m", "memory": "-1Gi", "pods": "3"});
+        let table = [
+            (json!({"x.io/y": "1"}), json!({}), Ok(None)),
+            (
+                json!({"cpu": "2"}),
+                json!({"cpu": "500m"}),
+                Ok(Some(json!({"cpu": "2"}))),
+            ),
+            (
+                json!({"cpu": "2"}),
+                json!({"cpu": "501m"}),
+                Err(
+                    "FederatedResourceQuota(n/q) exceeded for resource cpu: requested sum 2001m, limit 2.",
+                ),
+            ),
+            (
+                json!({"memory": "1Gi"}),
+                json!({"memory": "4Gi"}),
+                Ok(Some(json!({"memory": "3Gi"}))),
+            ),
+            (
+                json!({"cpu": "9", "memory": "1Gi"}),
+                json!({"memory": "1Gi"}),
+                Ok(Some(json!({"cpu": "1500m"}))),
+            ),
+        ];
+        for (overall, used, expected) in table {
+            let quota = serde_json::from_value(quota(overall.clone(), used.clone())).unwrap();
+            let found = raised(&quota, "n/q", &amounts(more.clone()));
+            let found = found.map(|used| used.map(|u| serde_json::to_value(u).unwrap()));
+            assert_eq!(found, expected.map_err(str::to_owned), "{overall} {used}");
+        }
+    }
+
+    #[tokio::test]
+    async fn all_quotas_are_charged_or_none() {
+        let api = FakeApi::new();
+        let used = |name: &str| {
+            let quota = api.object(&QUOTAS, "n", name).unwrap();
+            quota["status"]["overallUsed"].clone()
+        };
+        let mut wide = quota(json!({"cpu": "9"}), json!({}));
+        wide["metadata"]["name"] = "a".into();
+        api.seed(&QUOTAS, wide);
+        api.seed(&QUOTAS, quota(json!({"cpu": "2"}), json!({"cpu": "1"})));
+        let gvk = Gvk::constant("work.karmada.io", "v1alpha2", "ResourceBinding");
+        let gvr = Gvr::constant("work.karmada.io", "v1alpha2", "resourcebindings");
+        let user = UserInfo::internal();
+        let mut at = Attributes {
+            gvk: &gvk,
+            gvr: &gvr,
+            namespace: "n",
+            name: "b",
+            subresource: "",
+            operation: Operation::Update,
+            user: &user,
+            dry_run: false,
+        };
+        let one = amounts(json!({"cpu": "1"}));
+        let charged = charge(&*api, &at, &one).await.unwrap();
+        assert_eq!(
+            (used("a"), used("q")),
+            (json!({"cpu": "1"}), json!({"cpu": "2"}))
+        );
+        let refused = charge(&*api, &at, &one).await.unwrap_err();
+        assert_eq!((refused.code, &*refused.reason), (403, EXCEEDED));
+        assert_eq!(
+            refused.message,
+            "admission webhook \"resourcebinding.karmada.io\" denied the request: FederatedResourceQuota(n/q) exceeded for resource cpu: requested sum 3, limit 2."
+        );
+        assert_eq!(used("a"), json!({"cpu": "1"}));
+        refund(&*api, &charged).await;
+        assert_eq!((used("a"), used("q")), (json!({}), json!({"cpu": "1"})));
+        at.dry_run = true;
+        assert!(charge(&*api, &at, &one).await.unwrap().is_empty());
+        assert_eq!(used("q"), json!({"cpu": "1"}));
+        let two = amounts(json!({"cpu": "2"}));
+        assert!(charge(&*api, &at, &two).await.is_err());
+    }
+}

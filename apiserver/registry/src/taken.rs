@@ -1,0 +1,45 @@
+//! What a write takes before it is stored, and gives back when it is not: addresses
+//! of services, shares of quotas.
+//!
+//! Enters: a tree that was found valid. Leaves: the tree with its addresses.
+
+use admission::Charge;
+use machinery::Status;
+use serde_json::Value;
+
+use crate::accept::Admit;
+use crate::registry::Registry;
+use crate::strategy::services::Drawn;
+
+#[derive(Default)]
+pub(crate) struct Taken {
+    drawn: Drawn,
+    charge: Charge,
+}
+
+impl Admit<'_> {
+    pub(crate) async fn take(&self, new: &mut Value, old: Option<&Value>) -> Result<Taken, Status> {
+        let registry = self.registry;
+        let drawn = registry.draw(self.row, new, old, self.dry_run).await?;
+        let mut taken = Taken {
+            drawn,
+            ..Taken::default()
+        };
+        let chain = &registry.options.chain;
+        match chain.charge(&self.attributes(), new, old).await {
+            Ok(charge) => taken.charge = charge,
+            Err(refused) => {
+                registry.give_back(&taken).await;
+                return Err(refused);
+            }
+        }
+        Ok(taken)
+    }
+}
+
+impl Registry {
+    pub(crate) async fn give_back(&self, taken: &Taken) {
+        self.undo(&taken.drawn).await;
+        self.options.chain.refund(&taken.charge).await;
+    }
+}

@@ -1,0 +1,206 @@
+//! Quotas become works and tell their use; rebalancers mark bindings.
+
+use client::{Api, At, Patch, WriteOptions};
+use machinery::Gvr;
+use openapi::karmada::{Gate, labels, names};
+use serde_json::{Value, json};
+
+use super::{Plane, serve, until};
+use crate::works::{BINDINGS, WORKS};
+
+static QUOTAS: Gvr = Gvr::constant("policy.karmada.io", "v1alpha1", "federatedresourcequotas");
+static RESOURCE_QUOTAS: Gvr = Gvr::constant("", "v1", "resourcequotas");
+static REBALANCERS: Gvr = Gvr::constant("apps.karmada.io", "v1alpha1", "workloadrebalancers");
+
+fn quota(overall: Value, assigned: &[(&str, Value)]) -> Value {
+    let assigned = assigned.iter();
+    let assigned: Value = assigned
+        .map(|(cluster, hard)| json!({"clusterName": cluster, "hard": hard}))
+        .collect();
+    json!({"apiVersion": "policy.karmada.io/v1alpha1", "kind": "FederatedResourceQuota",
+        "metadata": {"name": "q", "namespace": "n"}, "spec": {"overall": overall, "staticAssignments": assigned}})
+}
+
+impl Plane {
+    fn quota_status(&self) -> Value {
+        let quota = self.control.object(&QUOTAS, "n", "q").unwrap_or_default();
+        quota["status"].clone()
+    }
+
+    fn quota_work(&self, cluster: &str) -> Option<Value> {
+        let name = names::work("ResourceQuota", "q", "n");
+        let space = names::execution_space(cluster);
+        self.control.object(&WORKS, &space, &name)
+    }
+
+    fn share(&self, at: usize) -> Option<Value> {
+        self.members[at].object(&RESOURCE_QUOTAS, "n", "q")
+    }
+
+    /// What the member's own controllers would have reported.
+    async fn report(&self, cluster: &str, used: &str) {
+        let name = names::work("ResourceQuota", "q", "n");
+        let space = names::execution_space(cluster);
+        let said = json!({"status": {"manifestStatuses": [{
+            "identifier": {"ordinal": 0, "version": "v1", "kind": "ResourceQuota", "resource": "", "name": "q", "namespace": "n"},
+            "status": {"hard": {"cpu": "2"}, "used": {"cpu": used}}}]}});
+        let at = At::one(&WORKS, &space, &name).sub("status");
+        let options = WriteOptions::default();
+        let patched = self.control.patch(at, Patch::Merge(said), &options).await;
+        patched.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn shares_go_to_clusters_and_their_use_comes_back() {
+    let plane = Plane::telling_events();
+    serve(&plane.control, &RESOURCE_QUOTAS, "ResourceQuota", true);
+    let share = |cpu: &str| json!({"cpu": cpu});
+    let assigned = [("m1", share("2")), ("m2", share("2"))];
+    plane
+        .control
+        .seed(&QUOTAS, quota(json!({"cpu": "4"}), &assigned));
+    let plane = plane.started().await;
+    until("both have theirs", || {
+        [0, 1].map(|m| plane.share(m)).iter().flatten().count() == 2
+    })
+    .await;
+    assert_eq!(
+        plane.share(0).unwrap()["spec"],
+        json!({"hard": {"cpu": "2"}})
+    );
+    let work = plane.quota_work("m1").unwrap();
+    assert_eq!(
+        work["metadata"]["labels"],
+        json!({labels::QUOTA_NAMESPACE: "n", labels::QUOTA_NAME: "q"})
+    );
+    until("overall told", || {
+        plane.quota_status()["overall"] == json!({"cpu": "4"})
+    })
+    .await;
+    plane.report("m2", "1500m").await;
+    plane.report("m1", "1").await;
+    let used = |cluster: &str, used: &str| json!({"clusterName": cluster, "hard": {"cpu": "2"}, "used": {"cpu": used}});
+    let told = json!({"overall": {"cpu": "4"}, "overallUsed": {"cpu": "2500m"},
+        "aggregatedStatus": [used("m1", "1"), used("m2", "1500m")]});
+    until("use told", || plane.quota_status() == told).await;
+    until("events told", || {
+        let of_works = plane.told("SyncWorkSucceed");
+        let of_use = plane.told("AggregateStatusSucceed");
+        of_works
+            .iter()
+            .any(|m| m == "Sync works for FederatedResourceQuota(n/q) succeed.")
+            && of_use
+                .iter()
+                .any(|m| m == "Collect status of FederatedResourceQuota(n/q) succeed.")
+    })
+    .await;
+
+    plane.change(&QUOTAS, "q", |quota| {
+        quota["spec"]["staticAssignments"] = json!([{"clusterName": "m1", "hard": share("3")}]);
+    });
+    until("one has more, the other nothing", || {
+        let more = plane
+            .share(0)
+            .is_some_and(|s| s["spec"]["hard"] == share("3"));
+        more && plane.quota_work("m2").is_none() && plane.share(1).is_none()
+    })
+    .await;
+    until("use is less", || {
+        plane.quota_status()["aggregatedStatus"] == json!([used("m1", "1")])
+    })
+    .await;
+    plane.control.remove(&QUOTAS, "n", "q");
+    until("nobody has any", || {
+        plane.quota_work("m1").is_none() && plane.share(0).is_none()
+    })
+    .await;
+    plane.tasks.stop().await;
+}
+
+fn binding(name: &str, replicas: i64) -> Value {
+    json!({"apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
+        "metadata": {"name": name, "namespace": "n"},
+        "spec": {"resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": "none"},
+            "replicas": replicas, "clusters": [{"name": "m1", "replicas": replicas}],
+            "replicaRequirements": {"resourceRequest": {"cpu": "500m", "memory": "1Gi"}}}})
+}
+
+#[tokio::test]
+async fn use_is_counted_when_quotas_change_and_bindings_go() {
+    let plane = Plane::new();
+    plane.control.seed(&BINDINGS, binding("a", 2));
+    plane.control.seed(&BINDINGS, binding("b", 1));
+    plane.control.seed(&QUOTAS, quota(json!({"cpu": "4"}), &[]));
+    let plane = plane.started_with(&[Gate::FederatedQuotaEnforcement]).await;
+    let counted = |overall: Value, used: Value| json!({"overall": overall, "overallUsed": used});
+    let first = counted(json!({"cpu": "4"}), json!({"cpu": "1500m"}));
+    until("counted", || plane.quota_status() == first).await;
+
+    // What admission charged for nothing is found with the next count.
+    let charged = json!({"status": {"overallUsed": {"cpu": "2"}}});
+    let at = At::one(&QUOTAS, "n", "q").sub("status");
+    let options = WriteOptions::default();
+    let patched = plane.control.patch(at, Patch::Merge(charged), &options);
+    patched.await.unwrap();
+    plane.change(&QUOTAS, "q", |quota| {
+        quota["spec"]["overall"] = json!({"cpu": "4", "memory": "8Gi"});
+    });
+    let more = counted(
+        json!({"cpu": "4", "memory": "8Gi"}),
+        json!({"cpu": "1500m", "memory": "3Gi"}),
+    );
+    until("counted by the new limits", || plane.quota_status() == more).await;
+    plane.control.remove(&BINDINGS, "n", "a");
+    until("less is used", || {
+        plane.quota_status()["overallUsed"] == json!({"cpu": "500m", "memory": "1Gi"})
+    })
+    .await;
+    plane.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn rebalancers_mark_bindings_and_go_when_they_are_done() {
+    let plane = Plane::new().started().await;
+    let created = "2026-01-02T03:04:05Z";
+    let workload = |name: &str| json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": name, "namespace": "n"});
+    let rebalancer = |names: &[&str]| {
+        let workloads: Value = names.iter().map(|name| workload(name)).collect();
+        json!({"apiVersion": "apps.karmada.io/v1alpha1", "kind": "WorkloadRebalancer",
+            "metadata": {"name": "r", "creationTimestamp": created}, "spec": {"workloads": workloads}})
+    };
+    plane.control.seed(&BINDINGS, binding("b-deployment", 2));
+    plane
+        .control
+        .seed(&REBALANCERS, rebalancer(&["missing", "b"]));
+    let current = || {
+        let there = plane.control.object(&REBALANCERS, "", "r");
+        there.unwrap_or_default()
+    };
+    let seen = || current()["status"].clone();
+    until("finished", || !seen()["finishTime"].is_null()).await;
+    let done = json!({"workload": workload("b"), "result": "Successful"});
+    let missing = json!({"workload": workload("missing"), "result": "Failed", "reason": "ReferencedBindingNotFound"});
+    assert_eq!(seen()["observedWorkloads"], json!([done, missing]));
+    let marked = || plane.binding("b-deployment").unwrap()["spec"]["rescheduleTriggeredAt"].clone();
+    assert_eq!(marked(), created);
+
+    // A failure is not tried again, and a success stays though it is wanted no more.
+    plane
+        .control
+        .seed(&BINDINGS, binding("missing-deployment", 2));
+    let mut changed = current();
+    changed["spec"]["workloads"] = json!([workload("missing"), workload("other")]);
+    changed["metadata"]["generation"] = 2.into();
+    plane.control.seed(&REBALANCERS, changed);
+    until("looked at again", || seen()["observedGeneration"] == 2).await;
+    let other = json!({"workload": workload("other"), "result": "Failed", "reason": "ReferencedBindingNotFound"});
+    assert_eq!(seen()["observedWorkloads"], json!([done, missing, other]));
+
+    let mut kept = current();
+    kept["spec"]["ttlSecondsAfterFinished"] = 0.into();
+    kept["metadata"]["generation"] = 3.into();
+    plane.control.seed(&REBALANCERS, kept);
+    until("gone", || current().is_null()).await;
+    plane.tasks.stop().await;
+}

@@ -1,0 +1,248 @@
+//! View of FederatedResourceQuota (`policy.karmada.io/v1alpha1`), and how much of one
+//! a binding uses.
+//!
+//! Enters: specs of bindings. Leaves: amounts. Pure. Rules of Karmada's
+//! `pkg/util/helper/binding.go` and `pkg/webhook/resourcebinding`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use machinery::Quantity;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::binding::{BindingSpec, Component};
+
+/// By the name of the resource.
+pub type Amounts = BTreeMap<String, Quantity>;
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct FederatedResourceQuota {
+    pub spec: QuotaSpec,
+    pub status: QuotaStatus,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct QuotaSpec {
+    pub overall: Amounts,
+    pub static_assignments: Vec<Assignment>,
+}
+
+impl QuotaSpec {
+    /// The limits assigned to a cluster, where there are any.
+    pub fn assigned(&self, cluster: &str) -> Option<&Amounts> {
+        let mut assigned = self.static_assignments.iter();
+        assigned
+            .find(|a| a.cluster_name == cluster)
+            .and_then(|a| a.hard.as_ref())
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Assignment {
+    pub cluster_name: String,
+    pub hard: Option<Amounts>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct QuotaStatus {
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub overall: Amounts,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub overall_used: Amounts,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub aggregated_status: Vec<ClusterUse>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClusterUse {
+    pub cluster_name: String,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub hard: Amounts,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub used: Amounts,
+}
+
+/// What the replicas that a binding has in clusters request. Components are placed as
+/// whole sets, one in each cluster.
+pub fn usage(binding: &BindingSpec) -> Amounts {
+    let (each, times) = if binding.components.is_empty() {
+        let replicas = binding.clusters.iter().map(|c| c.replicas).sum();
+        (request(binding.replica_requirements.as_ref()), replicas)
+    } else {
+        let clusters = i64::try_from(binding.clusters.len()).unwrap_or(i64::MAX);
+        (set(&binding.components), clusters)
+    };
+    let all = each.into_iter().map(|(name, q)| (name, q.times(times)));
+    all.filter(|(_, q)| !q.is_zero()).collect()
+}
+
+fn set(components: &[Component]) -> Amounts {
+    let mut sum = Amounts::new();
+    for component in components {
+        for (name, amount) in request(component.replica_requirements.as_ref()) {
+            add(&mut sum, name, amount.times(component.replicas));
+        }
+    }
+    sum
+}
+
+/// What one replica requests. What is no quantity was refused by the schema.
+fn request(requirements: Option<&Value>) -> Amounts {
+    let requested = requirements.and_then(|r| r.get("resourceRequest"));
+    let entries = requested.and_then(Value::as_object).into_iter().flatten();
+    entries
+        .filter_map(|(name, amount)| Some((name.clone(), Quantity::from_value(amount).ok()?)))
+        .collect()
+}
+
+/// Adds to one of several amounts.
+pub fn add(to: &mut Amounts, name: String, amount: Quantity) {
+    *to.entry(name).or_default() += amount;
+}
+
+/// Whether a change of a binding may change what it uses.
+pub fn concerns_usage(old: &BindingSpec, new: &BindingSpec) -> bool {
+    let requested = |b: &BindingSpec| request(b.replica_requirements.as_ref());
+    let replicas = |b: &BindingSpec| b.clusters.iter().map(|c| c.replicas).sum::<i64>();
+    let clusters = |b: &BindingSpec| -> BTreeSet<String> {
+        b.clusters.iter().map(|c| c.name.clone()).collect()
+    };
+    let sets = |b: &BindingSpec| -> Vec<_> {
+        let all = b.components.iter();
+        all.map(|c| (c.replicas, request(c.replica_requirements.as_ref())))
+            .collect()
+    };
+    let of_sets = !(old.components.is_empty() && new.components.is_empty());
+    requested(old) != requested(new)
+        || replicas(old) != replicas(new)
+        || of_sets && (clusters(old) != clusters(new) || sets(old) != sets(new))
+}
+
+/// How much more `new` is; what stays the same is left out.
+pub fn difference(new: &Amounts, old: &Amounts) -> Amounts {
+    let names: BTreeSet<&String> = new.keys().chain(old.keys()).collect();
+    let of = |amounts: &Amounts, name| amounts.get(name).copied().unwrap_or_default();
+    let all = names.into_iter();
+    all.map(|name| (name.clone(), of(new, name) - of(old, name)))
+        .filter(|(_, amount)| !amount.is_zero())
+        .collect()
+}
+
+/// The part of amounts that a quota limits.
+pub fn limited(amounts: &Amounts, overall: &Amounts) -> Amounts {
+    let mut kept = amounts.clone();
+    kept.retain(|name, _| overall.contains_key(name));
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn spec(value: Value) -> BindingSpec {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn amounts(value: Value) -> Amounts {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn a_binding_uses_what_its_replicas_request() {
+        let part = |name: &str, replicas: i64, request: Value| json!({"name": name, "replicas": replicas, "replicaRequirements": {"resourceRequest": request}});
+        let table = [
+            (json!({}), json!({})),
+            (
+                json!({"replicas": 3, "replicaRequirements": {"resourceRequest": {"cpu": "1"}}}),
+                json!({}),
+            ),
+            (
+                json!({"replicas": 9, "replicaRequirements": {"resourceRequest": {"cpu": "250m", "memory": "1Gi", "x.io/y": "0"}},
+                    "clusters": [{"name": "a", "replicas": 2}, {"name": "b", "replicas": 1}]}),
+                json!({"cpu": "750m", "memory": "3Gi"}),
+            ),
+            (
+                json!({"clusters": [{"name": "a"}], "replicaRequirements": {"resourceRequest": {"cpu": "1"}}}),
+                json!({}),
+            ),
+            (
+                json!({"components": [part("j", 1, json!({"cpu": "1"})), part("t", 2, json!({"cpu": "500m", "memory": "64Mi"})), {"name": "n", "replicas": 4}],
+                    "clusters": [{"name": "a"}, {"name": "b"}]}),
+                json!({"cpu": "4", "memory": "256Mi"}),
+            ),
+            (
+                json!({"components": [part("j", 1, json!({"cpu": "1"}))]}),
+                json!({}),
+            ),
+        ];
+        for (binding, used) in table {
+            let found = serde_json::to_value(usage(&spec(binding.clone()))).unwrap();
+            assert_eq!(found, used, "{binding}");
+        }
+    }
+
+    #[test]
+    fn only_some_changes_concern_usage() {
+        let old = json!({"replicas": 3, "replicaRequirements": {"resourceRequest": {"cpu": "1"}},
+            "clusters": [{"name": "a", "replicas": 3}]});
+        let with = |key: &str, value: Value| {
+            let mut new = old.clone();
+            new[key] = value;
+            new
+        };
+        let table = [
+            (with("replicas", json!(9)), false),
+            (
+                with("clusters", json!([{"name": "b", "replicas": 3}])),
+                false,
+            ),
+            (
+                with("clusters", json!([{"name": "a", "replicas": 4}])),
+                true,
+            ),
+            (
+                with(
+                    "replicaRequirements",
+                    json!({"resourceRequest": {"cpu": "1000m"}}),
+                ),
+                false,
+            ),
+            (with("replicaRequirements", Value::Null), true),
+            (
+                with("components", json!([{"name": "c", "replicas": 1}])),
+                true,
+            ),
+        ];
+        for (new, concerned) in table {
+            let found = concerns_usage(&spec(old.clone()), &spec(new.clone()));
+            assert_eq!(found, concerned, "{new}");
+        }
+        let set = |clusters: Value, replicas: i64| {
+            spec(json!({"components": [{"name": "c", "replicas": replicas}], "clusters": clusters}))
+        };
+        let here = set(json!([{"name": "a"}]), 1);
+        for (new, concerned) in [
+            (set(json!([{"name": "a"}]), 1), false),
+            (set(json!([{"name": "b"}]), 1), true),
+            (set(json!([{"name": "a"}]), 2), true),
+        ] {
+            assert_eq!(concerns_usage(&here, &new), concerned);
+        }
+    }
+
+    #[test]
+    fn amounts_are_compared_by_resource() {
+        let new = amounts(json!({"cpu": "3", "memory": "1Gi", "pods": "5"}));
+        let old = amounts(json!({"cpu": "1", "memory": "1024Mi", "x": "2"}));
+        let more = difference(&new, &old);
+        assert_eq!(more, amounts(json!({"cpu": "2", "pods": "5", "x": "-2"})));
+        let overall = amounts(json!({"cpu": "10"}));
+        assert_eq!(limited(&more, &overall), amounts(json!({"cpu": "2"})));
+    }
+}

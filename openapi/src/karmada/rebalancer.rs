@@ -1,0 +1,64 @@
+//! View of WorkloadRebalancer (`apps.karmada.io/v1alpha1`).
+
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct WorkloadRebalancer {
+    pub metadata: Metadata,
+    pub spec: RebalancerSpec,
+    pub status: RebalancerStatus,
+}
+
+/// The part of a head that the shared one does not keep.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Metadata {
+    pub creation_timestamp: String,
+    pub generation: i64,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RebalancerSpec {
+    pub workloads: Vec<Workload>,
+    pub ttl_seconds_after_finished: Option<i64>,
+}
+
+/// Ordered as Karmada orders the workloads of a status: by API version, kind,
+/// namespace and name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Workload {
+    pub api_version: String,
+    pub kind: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    pub name: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RebalancerStatus {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub observed_workloads: Vec<ObservedWorkload>,
+    pub observed_generation: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finish_time: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ObservedWorkload {
+    pub workload: Workload,
+    /// Empty: not done yet.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub result: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+}
+
+pub const SUCCESSFUL: &str = "Successful";
+pub const FAILED: &str = "Failed";
+/// The only reason of a failure.
+pub const BINDING_NOT_FOUND: &str = "ReferencedBindingNotFound";

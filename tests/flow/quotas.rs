@@ -1,0 +1,179 @@
+//! Quotas over all members, and workloads that are placed anew.
+
+use serde_json::{Value, json};
+
+use crate::fleet::{Fleet, condition, spread};
+use crate::objects::{
+    BINDINGS, DEPLOYMENTS, QUOTAS, REBALANCERS, RESOURCE_QUOTAS, deployment, divided,
+};
+
+const FLAGS: &[&str] = &["--feature-gates", "FederatedQuotaEnforcement=true"];
+
+/// A Deployment whose replicas request a quarter of a core each.
+fn requesting(ns: &str, name: &str, replicas: i64) -> Value {
+    let mut made = deployment(ns, name, replicas);
+    made["spec"]["template"]["spec"]["containers"][0]["resources"] =
+        json!({"requests": {"cpu": "250m"}});
+    made
+}
+
+fn quota(ns: &str, name: &str, spec: Value) -> Value {
+    json!({"apiVersion": "policy.karmada.io/v1alpha1", "kind": "FederatedResourceQuota",
+        "metadata": {"name": name, "namespace": ns}, "spec": spec})
+}
+
+fn reason(binding: &Value) -> &Value {
+    &condition(binding, "Scheduled")["reason"]
+}
+
+/// How many replicas a binding has in its clusters.
+fn placed(binding: &Value) -> i64 {
+    let clusters = binding["spec"]["clusters"].as_array();
+    let clusters = clusters.into_iter().flatten();
+    clusters.filter_map(|c| c["replicas"].as_i64()).sum()
+}
+
+#[tokio::test]
+async fn nothing_is_placed_beyond_a_quota() {
+    let ns = "quotas";
+    let fleet = Fleet::with_flags(FLAGS, ns).await;
+    let control = &fleet.control;
+    let limit = |cpu: &str| json!({"overall": {"cpu": cpu}});
+    control.create(quota(ns, "q", limit("1"))).await;
+    let object = requesting(ns, "web", 3);
+    let weights = [("member1", 2), ("member2", 1)];
+    control.create(divided(ns, "p", &object, &weights)).await;
+    control.create(object).await;
+    let used = async |amount: Value| {
+        let what = format!("used {amount}");
+        let same = |q: &Value| {
+            let said = &q["status"]["overallUsed"];
+            said.get("cpu").unwrap_or(&Value::Null) == &amount
+        };
+        control.until(&QUOTAS, ns, "q", &what, same).await
+    };
+    used(json!("750m")).await;
+
+    let replicas = |n: i64| json!({"spec": {"replicas": n}});
+    control.merge(&DEPLOYMENTS, ns, "web", replicas(5)).await;
+    let refused = control
+        .until(&BINDINGS, ns, "web-deployment", "refused", |b| {
+            reason(b) == "QuotaExceeded"
+        })
+        .await;
+    assert_eq!(placed(&refused), 3);
+    let text = condition(&refused, "Scheduled")["message"]
+        .as_str()
+        .unwrap();
+    let wanted =
+        "FederatedResourceQuota(quotas/q) exceeded for resource cpu: requested sum 1250m, limit 1.";
+    assert!(text.contains(wanted), "{text}");
+    used(json!("750m")).await;
+
+    // The scheduler tries again by itself.
+    let more = json!({"spec": limit("2")});
+    control.merge(&QUOTAS, ns, "q", more).await;
+    control
+        .until(&BINDINGS, ns, "web-deployment", "placed", |b| {
+            placed(b) == 5 && reason(b) == "Success"
+        })
+        .await;
+    let told = used(json!("1250m")).await;
+    assert_eq!(told["status"]["overall"], json!({"cpu": "2"}));
+
+    // Less is allowed though it is still too much.
+    let less = json!({"spec": limit("500m")});
+    control.merge(&QUOTAS, ns, "q", less).await;
+    control.merge(&DEPLOYMENTS, ns, "web", replicas(4)).await;
+    used(json!("1")).await;
+    control.delete(&DEPLOYMENTS, ns, "web").await;
+    used(Value::Null).await;
+}
+
+#[tokio::test]
+async fn a_cluster_has_its_share_of_a_quota() {
+    let ns = "shares";
+    let fleet = Fleet::shared(ns).await;
+    let control = &fleet.control;
+    spread(&fleet, ns).await;
+    let hard = json!({"cpu": "2"});
+    let bad = quota(
+        ns,
+        "q",
+        json!({"overall": hard, "staticAssignments": [{"clusterName": "member1", "hard": {"cpu": "3"}}]}),
+    );
+    let refused = control.try_create(bad).await.unwrap_err().to_string();
+    assert!(
+        refused
+            .contains("spec.overall[cpu]: Invalid value: \"2\": overall is less than assignments"),
+        "{refused}"
+    );
+    let assigned = json!([{"clusterName": "member1", "hard": hard}]);
+    let spec = json!({"overall": {"cpu": "4"}, "staticAssignments": assigned});
+    control.create(quota(ns, "q", spec)).await;
+    let one = fleet.member("member1");
+    let share = one.until_there(&RESOURCE_QUOTAS, ns, "q").await;
+    assert_eq!(share["spec"], json!({"hard": hard}));
+    one.report(&share, json!({"hard": hard, "used": {"cpu": "1"}}))
+        .await;
+    let told = json!({"overall": {"cpu": "4"}, "overallUsed": {"cpu": "1"},
+        "aggregatedStatus": [{"clusterName": "member1", "hard": hard, "used": {"cpu": "1"}}]});
+    control
+        .until(&QUOTAS, ns, "q", "told", |q| q["status"] == told)
+        .await;
+    let two = fleet.member("member2");
+    assert_eq!(two.get(&RESOURCE_QUOTAS, ns, "q").await, None);
+    control.delete(&QUOTAS, ns, "q").await;
+    one.until_gone(&RESOURCE_QUOTAS, ns, "q").await;
+}
+
+#[tokio::test]
+async fn a_rebalancer_has_a_workload_placed_anew() {
+    let ns = "rebalanced";
+    let fleet = Fleet::shared(ns).await;
+    let control = &fleet.control;
+    let object = deployment(ns, "web", 2);
+    let weights = [("member1", 1), ("member2", 1)];
+    control.create(divided(ns, "p", &object, &weights)).await;
+    control.create(object).await;
+    control
+        .until(&BINDINGS, ns, "web-deployment", "placed", |b| {
+            reason(b) == "Success"
+        })
+        .await;
+    let workload = |name: &str| json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": name, "namespace": ns});
+    let rebalancer = |spec: Value| {
+        json!({"apiVersion": "apps.karmada.io/v1alpha1", "kind": "WorkloadRebalancer",
+            "metadata": {"name": "rebalanced"}, "spec": spec})
+    };
+    let refused = control.try_create(rebalancer(json!({"workloads": []})));
+    let refused = refused.await.unwrap_err().to_string();
+    assert!(refused.contains("spec.workloads"), "{refused}");
+    let workloads = json!([workload("web"), workload("none")]);
+    control
+        .create(rebalancer(json!({"workloads": workloads})))
+        .await;
+    let done = control
+        .until(&REBALANCERS, "", "rebalanced", "done", |r| {
+            !r["status"]["finishTime"].is_null()
+        })
+        .await;
+    let observed = json!([
+        {"workload": workload("none"), "result": "Failed", "reason": "ReferencedBindingNotFound"},
+        {"workload": workload("web"), "result": "Successful"},
+    ]);
+    assert_eq!(done["status"]["observedWorkloads"], observed);
+    assert_eq!(done["status"]["observedGeneration"], 1);
+    let created = done["metadata"]["creationTimestamp"].clone();
+    control
+        .until(&BINDINGS, ns, "web-deployment", "placed anew", |b| {
+            let observed = &b["status"]["schedulerObservedGeneration"];
+            b["spec"]["rescheduleTriggeredAt"] == created
+                && *observed == b["metadata"]["generation"]
+                && placed(b) == 2
+        })
+        .await;
+    let ttl = json!({"spec": {"ttlSecondsAfterFinished": 0}});
+    control.merge(&REBALANCERS, "", "rebalanced", ttl).await;
+    control.until_gone(&REBALANCERS, "", "rebalanced").await;
+}
