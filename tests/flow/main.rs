@@ -41,7 +41,7 @@ mod namespaces;
 /// Where things may go, and what is said when they cannot.
 mod placing;
 
-/// Quotas over all members, and workloads placed anew.
+/// Quotas over all members, workloads placed anew and workloads that members scale.
 mod quotas;
 
 /// A member that dies, comes back and leaves.

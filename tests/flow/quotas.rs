@@ -1,13 +1,20 @@
-//! Quotas over all members, and workloads that are placed anew.
+//! Quotas over all members, workloads that are placed anew, and those that members
+//! scale.
 
 use serde_json::{Value, json};
 
 use crate::fleet::{Fleet, condition, spread};
 use crate::objects::{
-    BINDINGS, DEPLOYMENTS, QUOTAS, REBALANCERS, RESOURCE_QUOTAS, deployment, divided,
+    AUTOSCALERS, BINDINGS, DEPLOYMENTS, QUOTAS, REBALANCERS, RESOURCE_QUOTAS, deployment, divided,
+    policy,
 };
 
-const FLAGS: &[&str] = &["--feature-gates", "FederatedQuotaEnforcement=true"];
+const FLAGS: &[&str] = &[
+    "--feature-gates",
+    "FederatedQuotaEnforcement=true",
+    "--controllers",
+    "*,hpaScaleTargetMarker,deploymentReplicasSyncer",
+];
 
 /// A Deployment whose replicas request a quarter of a core each.
 fn requesting(ns: &str, name: &str, replicas: i64) -> Value {
@@ -88,6 +95,50 @@ async fn nothing_is_placed_beyond_a_quota() {
     used(json!("1")).await;
     control.delete(&DEPLOYMENTS, ns, "web").await;
     used(Value::Null).await;
+    scaled_by_a_member(&fleet).await;
+}
+
+/// A member scales its copy, as an autoscaler there would: the template follows.
+async fn scaled_by_a_member(fleet: &Fleet) {
+    let ns = "scaled";
+    let control = &fleet.control;
+    control.namespace(ns).await;
+    spread(fleet, ns).await;
+    let object = deployment(ns, "web", 2);
+    let weights = [("member1", 1), ("member2", 1)];
+    control.create(divided(ns, "p", &object, &weights)).await;
+    control.create(object).await;
+    let autoscaler = json!({"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "web", "namespace": ns},
+        "spec": {"minReplicas": 1, "maxReplicas": 9,
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}}});
+    control
+        .create(policy(ns, "h", &autoscaler, &["member1", "member2"]))
+        .await;
+    control.create(autoscaler).await;
+    let label = "resourcetemplate.karmada.io/retain-replicas";
+    let is_marked = |d: &Value| d["metadata"]["labels"][label] == "true";
+    control
+        .until(&DEPLOYMENTS, ns, "web", "marked", is_marked)
+        .await;
+    let one = fleet.member("member1");
+    one.until(&DEPLOYMENTS, ns, "web", "marked too", is_marked)
+        .await;
+    let more = json!({"spec": {"replicas": 3}});
+    one.merge(&DEPLOYMENTS, ns, "web", more).await;
+    control
+        .until(&DEPLOYMENTS, ns, "web", "following", |d| {
+            d["spec"]["replicas"] == 4
+        })
+        .await;
+    one.until(&DEPLOYMENTS, ns, "web", "kept", |d| {
+        d["spec"]["replicas"] == 3
+    })
+    .await;
+    control.delete(&AUTOSCALERS, ns, "web").await;
+    control
+        .until(&DEPLOYMENTS, ns, "web", "unmarked", |d| !is_marked(d))
+        .await;
 }
 
 #[tokio::test]

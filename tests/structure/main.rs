@@ -53,6 +53,7 @@ fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("scheduler", controllers),
         ("kube", controllers),
         ("hollow", controllers),
+        ("autoscale", controllers),
         ("propagation", pipeline),
         ("status", pipeline),
         ("clusters", pipeline),

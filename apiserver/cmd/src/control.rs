@@ -15,6 +15,7 @@ use openapi::karmada::FeatureGates;
 use runtime::{Informers, Recorder, Select, Tasks};
 use scheduler::{Clusters, Scheduler};
 
+use crate::controllers::Controllers;
 use crate::plane::Plane;
 use crate::scheduling::Scheduling;
 use crate::templates::Templates;
@@ -75,6 +76,7 @@ pub(crate) struct Settings {
     pub(crate) clusters: ClusterOptions,
     pub(crate) templates: Templates,
     pub(crate) scheduling: Scheduling,
+    pub(crate) controllers: Controllers,
     /// Which optional behaviour is on.
     pub(crate) gates: FeatureGates,
 }
@@ -150,10 +152,18 @@ pub(crate) async fn federation(on: &Base, settings: &Settings) -> anyhow::Result
         options: propagation::Options {
             scheduler_name: name.clone(),
             gates: settings.gates,
+            quota_resync: settings.controllers.quota_resync,
             ..settings.templates.options.clone()
         },
     };
     Box::pin(propagation::start(deps, tasks))
         .await
-        .map_err(anyhow::Error::msg)
+        .map_err(anyhow::Error::msg)?;
+    let deps = autoscale::Deps {
+        control: Arc::clone(&on.api),
+        informers: on.informers.clone(),
+        options: settings.controllers.autoscale,
+    };
+    autoscale::start(&deps, tasks).await;
+    Ok(())
 }

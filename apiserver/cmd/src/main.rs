@@ -11,6 +11,7 @@ mod cli;
 mod completion;
 mod containers;
 mod control;
+mod controllers;
 mod demo;
 mod engine;
 mod figures;

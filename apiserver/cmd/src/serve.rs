@@ -13,6 +13,7 @@ use runtime::Election;
 
 use crate::aggregated::{self, Aggregated, Service};
 use crate::control::{self, Base, Settings};
+use crate::controllers;
 use crate::engine;
 use crate::leadership;
 use crate::plane::Plane;
@@ -64,6 +65,8 @@ pub(crate) struct Arguments {
     fleet: fleet::Flags,
     #[command(flatten)]
     scheduling: scheduling::Flags,
+    #[command(flatten)]
+    controllers: controllers::Flags,
     /// Optional behaviour to switch on or off, by Karmada's names: Name=true,Other=false;
     /// AllAlpha and AllBeta stand for what is not named.
     #[arg(
@@ -81,6 +84,7 @@ impl Arguments {
             clusters: self.fleet.options(),
             templates,
             scheduling: self.scheduling.under(self.feature_gates)?,
+            controllers: self.controllers.settle()?,
             gates: self.feature_gates,
         })
     }

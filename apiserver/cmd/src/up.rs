@@ -14,6 +14,7 @@ use openapi::karmada::{Cluster, FeatureGates};
 use runtime::{Informer, Select};
 
 use crate::control::{self, Base, CLUSTERS, Settings};
+use crate::controllers;
 use crate::engine::Choice;
 use crate::member::{self, Size};
 use crate::output;
@@ -39,6 +40,8 @@ pub(crate) struct Arguments {
     members: usize,
     #[command(flatten)]
     size: Size,
+    #[command(flatten)]
+    controllers: controllers::Flags,
     /// Optional behaviour to switch on or off, by Karmada's names: Name=true,Other=false;
     /// AllAlpha and AllBeta stand for what is not named.
     #[arg(
@@ -62,7 +65,10 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         Some(dir) => dir,
         None => default_dir()?,
     };
-    let settings = Settings::with(arguments.feature_gates);
+    let settings = Settings {
+        controllers: arguments.controllers.settle()?,
+        ..Settings::with(arguments.feature_gates)
+    };
     let (listen, members) = (arguments.listen, arguments.members);
     let starting = Fleet::start(&dir, listen, members, &arguments.size, &settings);
     let Some(fleet) = signals.unless(starting).await? else {

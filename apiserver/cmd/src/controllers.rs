@@ -1,0 +1,111 @@
+//! Which controllers run, and how often: flags of Karmada's controller manager, by its
+//! names.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::duration;
+
+const MARKER: &str = "hpaScaleTargetMarker";
+const SYNCER: &str = "deploymentReplicasSyncer";
+
+#[derive(Args, Clone)]
+#[group(id = "manager")]
+pub(crate) struct Flags {
+    /// Controllers that run: * stands for all that do by default, a name adds one,
+    /// -name takes one away. Those that can be chosen, both off by default, are
+    /// hpaScaleTargetMarker and deploymentReplicasSyncer.
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        default_value = "*",
+        allow_hyphen_values = true
+    )]
+    controllers: Vec<String>,
+    /// How often the use of FederatedResourceQuotas is counted anew, where they are
+    /// enforced; 0 counts only when something says so.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "5m",
+        value_parser = duration::parse
+    )]
+    federated_resource_quota_sync_period: Duration,
+}
+
+/// What the flags mean; the default is Karmada's.
+#[derive(Clone, Debug)]
+pub(crate) struct Controllers {
+    pub(crate) autoscale: autoscale::Options,
+    pub(crate) quota_resync: Duration,
+}
+
+impl Default for Controllers {
+    fn default() -> Self {
+        Self {
+            autoscale: autoscale::Options::default(),
+            quota_resync: propagation::Options::default().quota_resync,
+        }
+    }
+}
+
+impl Flags {
+    pub(crate) fn settle(&self) -> anyhow::Result<Controllers> {
+        Ok(Controllers {
+            autoscale: chosen(&self.controllers).map_err(anyhow::Error::msg)?,
+            quota_resync: self.federated_resource_quota_sync_period,
+        })
+    }
+}
+
+fn chosen(names: &[String]) -> Result<autoscale::Options, String> {
+    if !names.iter().any(|name| name == "*") {
+        return Err("--controllers: without * nothing would run".into());
+    }
+    let mut options = autoscale::Options::default();
+    for name in names.iter().filter(|name| *name != "*") {
+        let (name, on) = match name.strip_prefix('-') {
+            Some(name) => (name, false),
+            None => (name.as_str(), true),
+        };
+        match name {
+            MARKER => options.scale_target_marker = on,
+            SYNCER => options.replicas_syncer = on,
+            _ => {
+                return Err(format!(
+                    "--controllers: {name:?} is none of those that can be chosen: {MARKER}, {SYNCER}"
+                ));
+            }
+        }
+    }
+    Ok(options)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_add_and_take_away() {
+        let on = |scale_target_marker, replicas_syncer| autoscale::Options {
+            scale_target_marker,
+            replicas_syncer,
+        };
+        for (text, expected) in [
+            ("*", Some(on(false, false))),
+            ("*,hpaScaleTargetMarker", Some(on(true, false))),
+            (
+                "deploymentReplicasSyncer,*,-hpaScaleTargetMarker",
+                Some(on(false, true)),
+            ),
+            ("hpaScaleTargetMarker", None),
+            ("*,-cluster", None),
+            ("", None),
+        ] {
+            let names: Vec<String> = text.split(',').map(str::to_owned).collect();
+            assert_eq!(chosen(&names).ok(), expected, "{text}");
+        }
+    }
+}

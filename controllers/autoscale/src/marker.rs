@@ -1,0 +1,212 @@
+//! Targets of autoscalers that are propagated keep the replicas that members give them.
+//!
+//! Enters: HorizontalPodAutoscalers. Leaves: a label on their targets, on or off.
+//! Source: Karmada's `pkg/controllers/hpascaletargetmarker`. A target keeps its label
+//! as long as any propagated autoscaler has it; Karmada takes it off with the first
+//! that goes.
+
+use std::sync::Arc;
+
+use client::{Api, At, Error, Patch, Result, WriteOptions};
+use machinery::names::split_api_version;
+use machinery::{Gvr, Object};
+use openapi::karmada::labels::{CLUSTER_POLICY_ID, POLICY_ID, RETAIN_REPLICAS};
+use runtime::{Action, Informer, Queue, Select, Tasks, run_workers};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::{AUTOSCALERS, Deps};
+
+/// The label's value, and that of Karmada.
+const ON: &str = "true";
+const WORKERS: usize = 1;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Autoscaler {
+    spec: Spec,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Spec {
+    scale_target_ref: Reference,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Reference {
+    api_version: String,
+    kind: String,
+    name: String,
+}
+
+/// What is scaled: a namespace, and what is meant there.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Target {
+    namespace: String,
+    reference: Reference,
+}
+
+fn target(autoscaler: &Object) -> Option<Target> {
+    let seen = autoscaler.view::<Autoscaler>().ok()?;
+    let reference = seen.spec.scale_target_ref.clone();
+    let namespace = autoscaler.namespace().to_owned();
+    (!reference.name.is_empty()).then_some(Target {
+        namespace,
+        reference,
+    })
+}
+
+fn is_propagated(autoscaler: &Object) -> bool {
+    let has = |key| autoscaler.head().label(key).is_some();
+    has(POLICY_ID) || has(CLUSTER_POLICY_ID)
+}
+
+/// The targets that a change concerns: one that is left, and that of a propagated
+/// autoscaler.
+fn concerned(old: Option<&Object>, new: Option<&Object>) -> Vec<Target> {
+    let (before, after) = (old.and_then(target), new.and_then(target));
+    let left = before.filter(|before| Some(before) != after.as_ref());
+    let kept = after.filter(|_| new.is_some_and(is_propagated));
+    left.into_iter().chain(kept).collect()
+}
+
+/// The change of labels that a target needs.
+fn patch(there: &Object, marked: bool) -> Option<Value> {
+    let label = match (marked, there.head().label(RETAIN_REPLICAS)) {
+        (true, Some(ON)) | (false, None) => return None,
+        (true, _) => ON.into(),
+        (false, Some(_)) => Value::Null,
+    };
+    Some(json!({"metadata": {"labels": {RETAIN_REPLICAS: label}}}))
+}
+
+pub(crate) struct Marker {
+    api: Arc<dyn Api>,
+    autoscalers: Informer,
+}
+
+impl Marker {
+    pub(crate) async fn start(deps: &Deps, tasks: &Tasks) {
+        let it = Arc::new(Self {
+            api: Arc::clone(&deps.control),
+            autoscalers: deps
+                .informers
+                .get(&deps.control, &Select::all(&AUTOSCALERS)),
+        });
+        it.autoscalers.wait_synced().await;
+        let queue = Queue::new();
+        let changed = queue.clone();
+        it.autoscalers.on_change(move |change| {
+            for target in concerned(change.old, change.new) {
+                changed.add_lane(target, change.initial);
+            }
+        });
+        run_workers(
+            tasks,
+            "hpa-scale-target-marker",
+            &queue,
+            WORKERS,
+            move |target| {
+                let it = Arc::clone(&it);
+                async move { it.reconcile(&target).await }
+            },
+        );
+    }
+
+    async fn reconcile(&self, wanted: &Target) -> Result<Action> {
+        let Some(resource) = self.resource(&wanted.reference).await? else {
+            let Reference {
+                api_version, kind, ..
+            } = &wanted.reference;
+            return Err(Error::Protocol(format!(
+                "unable to recognize scale ref resource, {}: no kind {kind} in {api_version}",
+                wanted.namespace
+            )));
+        };
+        let at = At::one(&resource, &wanted.namespace, &wanted.reference.name);
+        let there = match self.api.get(at).await {
+            Err(e) if e.is_not_found() => return Ok(Action::Done),
+            other => other?,
+        };
+        let mine = |a: &Object| is_propagated(a) && target(a).as_ref() == Some(wanted);
+        let marked = !self.autoscalers.list_where(mine).is_empty();
+        if let Some(patch) = patch(&there, marked) {
+            let options = WriteOptions::default();
+            match self.api.patch(at, Patch::Merge(patch), &options).await {
+                Err(e) if e.is_not_found() => {}
+                other => drop(other?),
+            }
+        }
+        Ok(Action::Done)
+    }
+
+    async fn resource(&self, reference: &Reference) -> Result<Option<Gvr>> {
+        let (group, version) = split_api_version(&reference.api_version);
+        let there = self.api.resources_of(&|g: &str| g == group).await?;
+        let found = there
+            .resources
+            .into_iter()
+            .find(|r| r.kind == reference.kind && *r.resource.version == *version && r.namespaced);
+        Ok(found.map(|r| r.resource))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn autoscaler(propagated: bool, target: &str) -> Object {
+        let mut value = json!({"metadata": {"name": "h", "namespace": "n"},
+            "spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": target}}});
+        if propagated {
+            value["metadata"]["labels"] = json!({POLICY_ID: "x"});
+        }
+        Object::from_value(&value).unwrap()
+    }
+
+    #[test]
+    fn changes_concern_targets_that_are_left_or_scaled() {
+        let (ours, other, moved) = (
+            autoscaler(true, "a"),
+            autoscaler(false, "a"),
+            autoscaler(true, "b"),
+        );
+        for (old, new, expected) in [
+            (None, Some(&ours), vec!["a"]),
+            (None, Some(&other), vec![]),
+            (Some(&ours), Some(&ours), vec!["a"]),
+            (Some(&ours), Some(&other), vec![]),
+            (Some(&ours), Some(&moved), vec!["a", "b"]),
+            (Some(&moved), Some(&other), vec!["b"]),
+            (Some(&ours), None, vec!["a"]),
+            (Some(&other), None, vec!["a"]),
+        ] {
+            let found = concerned(old, new);
+            let names: Vec<&str> = found.iter().map(|t| &*t.reference.name).collect();
+            assert_eq!(names, expected);
+        }
+    }
+
+    #[test]
+    fn a_label_is_written_where_it_is_wrong() {
+        for (label, marked, expected) in [
+            (None, true, Some(json!("true"))),
+            (Some("false"), true, Some(json!("true"))),
+            (Some("true"), true, None),
+            (Some("true"), false, Some(Value::Null)),
+            (Some("no"), false, Some(Value::Null)),
+            (None, false, None),
+        ] {
+            let mut value = json!({"metadata": {"name": "d"}});
+            if let Some(label) = label {
+                value["metadata"]["labels"] = json!({RETAIN_REPLICAS: label});
+            }
+            let there = Object::from_value(&value).unwrap();
+            let written = patch(&there, marked);
+            let written = written.map(|p| p["metadata"]["labels"][RETAIN_REPLICAS].clone());
+            assert_eq!(written, expected, "{label:?} {marked}");
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! A Deployment that members scale says how many replicas there are.
+//!
+//! Enters: Deployments whose replicas are retained, their bindings. Leaves:
+//! `spec.replicas` of the Deployment. Source: Karmada's
+//! `pkg/controllers/deploymentreplicassyncer`. Where Karmada asks again each second,
+//! the change that is waited for brings the Deployment back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::{Api, At, Patch, Result, WriteOptions};
+use machinery::Object;
+use openapi::karmada::labels::RETAIN_REPLICAS;
+use openapi::karmada::{Binding, names};
+use runtime::{Action, Informer, Queue, Select, Tasks, run_workers};
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::{BINDINGS, DEPLOYMENTS, Deps};
+
+const WORKERS: usize = 1;
+const KIND: &str = "Deployment";
+/// After a conflict the newer object is about to arrive.
+const RETRY_CONFLICT: Duration = Duration::from_millis(5);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Deployment {
+    spec: Spec,
+    status: Status,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Spec {
+    replicas: Option<i64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    replicas: i64,
+}
+
+/// How many replicas the Deployment shall ask for: those that there are, once what it
+/// asks for has gone all the way and back. `None`: it is so, or not that far.
+fn wanted(deployment: &Deployment, binding: &Binding, generation: i64) -> Option<i64> {
+    let asked = deployment.spec.replicas?;
+    let there = deployment.status.replicas;
+    let placement = binding.spec.placement.as_ref()?;
+    let scheduling = placement.replica_scheduling.as_ref()?;
+    let scheduled = binding.spec.replicas == asked
+        && binding.status.scheduler_observed_generation == generation;
+    if scheduling.replica_scheduling_type != "Divided" || asked == there || !scheduled {
+        return None;
+    }
+    let reported = &binding.status.aggregated_status;
+    if reported.len() != binding.spec.clusters.len() {
+        return None;
+    }
+    let mut sum = 0;
+    for cluster in reported {
+        let status = Status::deserialize(cluster.status.as_ref()?).ok()?;
+        // An autoscaler leaves at least one; none is a status that is still to come.
+        if status.replicas <= 0 {
+            return None;
+        }
+        sum += status.replicas;
+    }
+    (sum == there).then_some(there)
+}
+
+fn is_retained(deployment: &Object) -> bool {
+    deployment.head().label(RETAIN_REPLICAS) == Some("true")
+}
+
+pub(crate) struct Syncer {
+    api: Arc<dyn Api>,
+    deployments: Informer,
+    bindings: Informer,
+}
+
+impl Syncer {
+    pub(crate) async fn start(deps: &Deps, tasks: &Tasks) {
+        let informer = |resource| deps.informers.get(&deps.control, &Select::all(resource));
+        let it = Arc::new(Self {
+            api: Arc::clone(&deps.control),
+            deployments: informer(&DEPLOYMENTS),
+            bindings: informer(&BINDINGS),
+        });
+        it.deployments.wait_synced().await;
+        it.bindings.wait_synced().await;
+        let queue: Queue<String> = Queue::new();
+        let changed = queue.clone();
+        it.deployments.on_change(move |change| {
+            if let Some(new) = change.new.filter(|new| is_retained(new)) {
+                changed.add_lane(new.head().key(), change.initial);
+            }
+        });
+        let (changed, followed) = (queue.clone(), Arc::downgrade(&it));
+        it.bindings.on_change(move |change| {
+            if let (Some(it), Some(binding), false) =
+                (followed.upgrade(), change.new, change.initial)
+                && let Some(key) = it.retained_by(binding)
+            {
+                changed.add(key);
+            }
+        });
+        run_workers(
+            tasks,
+            "deployment-replicas-syncer",
+            &queue,
+            WORKERS,
+            move |key: String| {
+                let it = Arc::clone(&it);
+                async move { it.reconcile(&key).await }
+            },
+        );
+    }
+
+    /// The Deployment of a binding, where its replicas are retained.
+    fn retained_by(&self, binding: &Object) -> Option<String> {
+        let seen = binding.view::<Binding>().ok()?;
+        let resource = &seen.spec.resource;
+        if resource.kind != KIND || resource.api_version != "apps/v1" {
+            return None;
+        }
+        let deployment = self.deployments.get(binding.namespace(), &resource.name)?;
+        is_retained(&deployment).then(|| deployment.head().key())
+    }
+
+    async fn reconcile(&self, key: &str) -> Result<Action> {
+        let Some(object) = self.deployments.get_key(key).filter(is_retained) else {
+            return Ok(Action::Done);
+        };
+        let name = names::binding(KIND, object.name());
+        let Some(binding) = self.bindings.get(object.namespace(), &name) else {
+            return Ok(Action::Done);
+        };
+        let generation = binding.head().generation;
+        let (deployment, binding) = (object.view::<Deployment>()?, binding.view::<Binding>()?);
+        let Some(replicas) = wanted(&deployment, &binding, generation) else {
+            return Ok(Action::Done);
+        };
+        let patch = json!({"metadata": {"resourceVersion": object.revision().to_string()},
+            "spec": {"replicas": replicas}});
+        let at = At::of(&DEPLOYMENTS, &object);
+        let options = WriteOptions::default();
+        match self.api.patch(at, Patch::Merge(patch), &options).await {
+            Err(e) if e.is_not_found() => Ok(Action::Done),
+            Err(e) if e.is_conflict() => Ok(Action::After(RETRY_CONFLICT)),
+            other => other.map(|_| Action::Done),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    #[test]
+    fn replicas_follow_once_all_is_told() {
+        let deployment = json!({"spec": {"replicas": 2}, "status": {"replicas": 5}});
+        let told = |replicas: &[i64]| -> Value {
+            let all = replicas.iter().enumerate();
+            all.map(|(i, n)| json!({"clusterName": format!("m{i}"), "status": {"replicas": n}}))
+                .collect()
+        };
+        let binding = json!({"spec": {"replicas": 2, "clusters": [{"name": "m0"}, {"name": "m1"}],
+                "placement": {"replicaScheduling": {"replicaSchedulingType": "Divided"}}},
+            "status": {"schedulerObservedGeneration": 3, "aggregatedStatus": told(&[4, 1])}});
+        let table = [
+            ("", Value::Null, Some(5)),
+            ("/deployment/spec/replicas", json!(5), None),
+            ("/deployment/spec/replicas", json!(3), None),
+            ("/deployment/spec/replicas", Value::Null, None),
+            ("/deployment/status/replicas", json!(4), None),
+            (
+                "/binding/spec/placement/replicaScheduling/replicaSchedulingType",
+                json!("Duplicated"),
+                None,
+            ),
+            (
+                "/binding/spec/placement/replicaScheduling",
+                Value::Null,
+                None,
+            ),
+            (
+                "/binding/status/schedulerObservedGeneration",
+                json!(2),
+                None,
+            ),
+            ("/binding/status/aggregatedStatus", told(&[5]), None),
+            ("/binding/status/aggregatedStatus", told(&[5, 0]), None),
+            (
+                "/binding/status/aggregatedStatus/0/status",
+                Value::Null,
+                None,
+            ),
+        ];
+        for (path, value, expected) in table {
+            let mut all = json!({"deployment": deployment, "binding": binding});
+            if !path.is_empty() {
+                *all.pointer_mut(path).unwrap() = value;
+            }
+            let found = wanted(
+                &serde_json::from_value(all["deployment"].take()).unwrap(),
+                &serde_json::from_value(all["binding"].take()).unwrap(),
+                3,
+            );
+            assert_eq!(found, expected, "{path}");
+        }
+    }
+}
