@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::cluster::connect;
 use crate::objects::{CLUSTERS, gvr};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(90);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// One API server.
