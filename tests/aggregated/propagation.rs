@@ -1,6 +1,7 @@
 //! Policy in, objects in members, status back on the template; told to any control
 //! plane whose members are real clusters.
 
+use client::At;
 use harness::Server;
 use harness::objects::{
     BINDINGS, CONFIG_MAPS, DEFINITIONS, DEPLOYMENTS, NAMESPACES, PODS, POLICIES, SECRETS, WIDGETS,
@@ -43,6 +44,13 @@ async fn workload(control: &Server, members: &Members, ns: &str) {
     let more = json!({"spec": {"replicas": 6}});
     control.merge(&DEPLOYMENTS, ns, "web", more).await;
     ready(control, ns, 6).await;
+    let why = At::one(&BINDINGS, ns, "web-deployment").sub("decision");
+    let told = control.api.get(why).await.unwrap().value().unwrap();
+    assert_eq!(
+        (&told["kind"], &told["chosenClusters"]),
+        (&json!("Decision"), &json!(2)),
+        "{told:#}"
+    );
 
     // What somebody takes away in a member comes back.
     let member = &members.all[0].server;

@@ -2,15 +2,16 @@
 //!
 //! Leaves: trees of values; a failed wait panics with what was seen last.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use harness::Process;
 use parking_lot::Mutex;
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::objects::NAMESPACES;
-pub(crate) use harness::server::{Server, condition};
+pub(crate) use harness::server::{Server, condition, until};
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_flotilla");
 pub(crate) const MEMBERS: usize = 3;
@@ -118,6 +119,21 @@ impl Fleet {
         };
         fleet.control.namespace(namespace).await;
         fleet
+    }
+
+    /// The administrator's.
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.up.dir().join("kubeconfig")
+    }
+
+    /// A kubeconfig with which the administrator is somebody else.
+    pub(crate) fn kubeconfig_as(&self, user: &str) -> PathBuf {
+        let text = std::fs::read_to_string(self.kubeconfig()).unwrap();
+        let mut config: Value = serde_saphyr::from_str(&text).unwrap();
+        config["users"][0]["user"]["as"] = user.into();
+        let path = self.up.dir().join(format!("kubeconfig-{user}"));
+        std::fs::write(&path, config.to_string()).unwrap();
+        path
     }
 
     /// By its name.

@@ -44,6 +44,9 @@ mod placing;
 /// Quotas over all members, workloads placed anew and workloads that members scale.
 mod quotas;
 
+/// Why bindings are where they are, and who may know.
+mod decisions;
+
 /// A member that dies, comes back and leaves.
 mod outage;
 

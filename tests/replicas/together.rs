@@ -4,7 +4,8 @@
 use client::{At, ListOptions, WriteOptions};
 use harness::etcd::{NEW, OLD};
 use harness::objects::{
-    CONFIG_MAPS, DEFINITIONS, SERVICE_ACCOUNTS, SERVICES, WIDGETS, config_map, widget, widgets,
+    BINDINGS, CONFIG_MAPS, DEFINITIONS, SERVICE_ACCOUNTS, SERVICES, WIDGETS, config_map, policy,
+    widget, widgets,
 };
 use machinery::Gvr;
 use serde_json::{Value, json};
@@ -125,6 +126,26 @@ async fn definitions_are_served_by_both(pair: &Pair) {
     assert!(a.get(&WIDGETS, NS, "w").await.is_some());
 }
 
+/// The one that leads holds what it decided; the other decides again.
+async fn both_tell_why(pair: &Pair) {
+    let [a, b] = pair.nodes.each_ref().map(|n| n.connect("replica"));
+    let object = config_map(NS, "why", "1");
+    a.create(policy(NS, "why", &object, &["nowhere"])).await;
+    a.create(object).await;
+    let unfit = |b: &Value| harness::server::condition(b, "Scheduled")["status"] == "False";
+    a.until(&BINDINGS, NS, "why-configmap", "unscheduled", unfit)
+        .await;
+    let why = At::one(&BINDINGS, NS, "why-configmap").sub("decision");
+    let told = async |server: &harness::Server| {
+        let told = server.api.get(why).await.unwrap().value().unwrap();
+        let failure = told["failure"].as_str().unwrap().to_owned();
+        (told["recomputed"] == true, failure)
+    };
+    let (of_a, of_b) = (told(&a).await, told(&b).await);
+    assert!(of_a.0 != of_b.0, "{of_a:?} {of_b:?}");
+    assert_eq!(of_a.1, of_b.1);
+}
+
 async fn everything(version: &str) {
     let Some(pair) = Pair::start(Form::Alone, version, &FAST).await else {
         return;
@@ -133,6 +154,7 @@ async fn everything(version: &str) {
     lists_are_never_stale(&pair).await;
     addresses_are_given_once(&pair).await;
     definitions_are_served_by_both(&pair).await;
+    both_tell_why(&pair).await;
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use machinery::time::Clock;
 use members::{Connector, Members, RemoteConnector};
 use openapi::karmada::FeatureGates;
 use runtime::{Informers, Recorder, Select, Tasks};
-use scheduler::{Clusters, Scheduler};
+use scheduler::{Clusters, Decisions, Scheduler};
 
 use crate::controllers::Controllers;
 use crate::plane::Plane;
@@ -30,6 +30,8 @@ pub(crate) struct Base {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) informers: Informers,
     pub(crate) tasks: Tasks,
+    /// Where the scheduler leaves why it decided as it did.
+    pub(crate) decisions: Decisions,
     /// How members are reached.
     pub(crate) connector: Arc<dyn Connector>,
 }
@@ -42,6 +44,7 @@ impl Base {
             clock: Arc::clone(&plane.clock),
             informers: plane.informers.clone(),
             tasks: plane.controllers.clone(),
+            decisions: plane.decisions.clone(),
             connector: Arc::new(RemoteConnector::default()),
         }
     }
@@ -127,6 +130,7 @@ pub(crate) async fn federation(on: &Base, settings: &Settings) -> anyhow::Result
         scheduler::Options {
             name: name.clone(),
             gates: settings.gates,
+            decisions: on.decisions.clone(),
         },
         &on.informers,
         tasks,
@@ -153,6 +157,7 @@ pub(crate) async fn federation(on: &Base, settings: &Settings) -> anyhow::Result
             scheduler_name: name.clone(),
             gates: settings.gates,
             quota_resync: settings.controllers.quota_resync,
+            decisions: on.decisions.clone(),
             ..settings.templates.options.clone()
         },
     };

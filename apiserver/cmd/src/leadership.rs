@@ -17,6 +17,7 @@ use client::remote::Gate;
 use machinery::time::Clock;
 use members::{Connector, Endpoint, RemoteConnector};
 use runtime::{Election, Fence, Informers, Tasks, Term};
+use scheduler::Decisions;
 
 use crate::control::Base;
 use crate::duration;
@@ -107,15 +108,26 @@ where
     Fut: Future<Output = anyhow::Result<()>> + Send,
 {
     let (api, clock) = (Arc::clone(&plane.api), Arc::clone(&plane.clock));
+    let decisions = plane.decisions.clone();
     let shutdown = plane.controllers.shutdown().clone();
     plane.controllers.spawn(async move {
-        let lead = |term| Box::pin(serve_term(&api, &clock, term, &start));
+        let lead = |term| {
+            Box::pin(async {
+                serve_term(&api, &clock, &decisions, term, &start).await;
+                decisions.clear();
+            })
+        };
         election.run(&api, &*clock, &shutdown, lead).await;
     });
 }
 
-async fn serve_term<F, Fut>(api: &Arc<dyn Api>, clock: &Arc<dyn Clock>, term: Term, start: &F)
-where
+async fn serve_term<F, Fut>(
+    api: &Arc<dyn Api>,
+    clock: &Arc<dyn Clock>,
+    decisions: &Decisions,
+    term: Term,
+    start: &F,
+) where
     F: Fn(Base) -> Fut,
     Fut: Future<Output = anyhow::Result<()>>,
 {
@@ -125,6 +137,7 @@ where
         clock: Arc::clone(clock),
         informers: Informers::new(&tasks),
         tasks: tasks.clone(),
+        decisions: decisions.clone(),
         connector: Arc::new(Fenced(term.fence.clone())),
     };
     match term.shutdown.unless(start(base)).await {

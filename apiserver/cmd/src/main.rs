@@ -12,6 +12,7 @@ mod completion;
 mod containers;
 mod control;
 mod controllers;
+mod decision;
 mod demo;
 mod engine;
 mod figures;

@@ -9,6 +9,7 @@ use anyhow::Context;
 use clap::Args;
 use hollow::Hollow;
 use openapi::karmada::FeatureGates;
+use scheduler::core::Rules;
 
 use crate::control::{self, Base};
 use crate::engine::Choice;
@@ -82,6 +83,7 @@ pub(crate) async fn start(
         engine: Choice::Embedded { sync: false },
         keep_port: true,
         federation: false,
+        rules: Rules::default(),
         names: &[],
         shutdown_delay: Duration::ZERO,
         allow_no_execute: false,

@@ -9,6 +9,7 @@ use client::Api;
 use flotilla_http::{Check, Server};
 use machinery::time::Clock;
 use runtime::{Informers, Tasks};
+use scheduler::Decisions;
 use tokio::net::TcpListener;
 use watchcache::Hub;
 
@@ -21,6 +22,8 @@ pub(crate) struct Plane {
     pub(crate) api: Arc<dyn Api>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) informers: Informers,
+    /// What the scheduler of this process has decided last.
+    pub(crate) decisions: Decisions,
     /// Tasks of controllers; ended before the server.
     pub(crate) controllers: Tasks,
     pub(crate) url: String,

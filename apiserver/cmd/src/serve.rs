@@ -165,6 +165,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     match arguments.host.config()? {
         None => Box::pin(alone(&arguments)).await,
         Some((host, here)) => {
+            let settings = arguments.settings(arguments.templates.behind())?;
             let setup = aggregated::Setup {
                 dir: &arguments.data_dir,
                 listen: arguments.listen,
@@ -172,11 +173,11 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
                 host,
                 service: arguments.host.service(here),
                 delegated: arguments.host.delegated(),
+                rules: settings.scheduling.rules,
                 shutdown_delay: arguments.shutdown_delay_duration,
                 allow_no_execute: arguments.fleet.allow_no_execute_taint_policy,
                 gates: arguments.feature_gates,
             };
-            let settings = arguments.settings(arguments.templates.behind())?;
             Box::pin(behind(setup, &arguments.leadership, settings)).await
         }
     }
@@ -197,12 +198,14 @@ async fn alone(arguments: &Arguments) -> anyhow::Result<()> {
 }
 
 async fn start(arguments: &Arguments) -> anyhow::Result<Standalone> {
+    let settings = arguments.settings(arguments.templates.alone())?;
     let setup = Setup {
         dir: &arguments.data_dir,
         listen: arguments.listen,
         engine: arguments.store.choice()?,
         keep_port: false,
         federation: true,
+        rules: settings.scheduling.rules,
         names: &arguments.tls_san,
         shutdown_delay: arguments.shutdown_delay_duration,
         allow_no_execute: arguments.fleet.allow_no_execute_taint_policy,
@@ -212,7 +215,6 @@ async fn start(arguments: &Arguments) -> anyhow::Result<Standalone> {
     let election = arguments.leadership.election(shared, LEASES)?;
     let plane = Standalone::start(setup).await?;
     let identity = plane.identity();
-    let settings = arguments.settings(arguments.templates.alone())?;
     let controllers = move |on: Base| {
         let (identity, settings) = (identity.clone(), settings.clone());
         async move {

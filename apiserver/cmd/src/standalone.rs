@@ -22,12 +22,14 @@ use machinery::time::{Clock, SystemClock};
 use openapi::karmada::FeatureGates;
 use registry::{Loopback, Registry};
 use runtime::{Informers, Shutdown, Tasks};
+use scheduler::Decisions;
+use scheduler::core::Rules;
 use watchcache::Hub;
 
 use crate::control::Identity;
 use crate::engine::{Choice, Engine};
 use crate::plane::{self, Plane};
-use crate::{keys, links, listen};
+use crate::{decision, keys, links, listen};
 
 const STORE: &str = "store";
 const KEYS: &str = "pki";
@@ -42,6 +44,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) keep_port: bool,
     /// Whether Karmada's groups are served beside the built-in kinds.
     pub(crate) federation: bool,
+    /// By which bindings are scheduled.
+    pub(crate) rules: Rules,
     /// Further names by which the server is reached.
     pub(crate) names: &'a [String],
     /// How long requests are still taken when the process has been told to stop.
@@ -147,8 +151,10 @@ impl Standalone {
             true => links::to_clusters(&api, &server, &metrics),
             false => links::to_containers(&api, &clock, &server),
         };
+        let decisions = Decisions::default();
         let options = flotilla_http::Options {
             connectors,
+            tellers: decision::tellers(&api, &decisions, setup.rules),
             metrics,
             // What a fleet of simulated members does in one process is told by its
             // control plane, once.
@@ -168,6 +174,7 @@ impl Standalone {
             api,
             clock,
             informers,
+            decisions,
             controllers,
             url,
             listening,

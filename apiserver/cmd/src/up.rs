@@ -108,6 +108,7 @@ impl Fleet {
             engine: Choice::Embedded { sync: true },
             keep_port: false,
             federation: true,
+            rules: settings.scheduling.rules,
             names: &[],
             shutdown_delay: Duration::ZERO,
             allow_no_execute: false,

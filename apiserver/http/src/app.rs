@@ -22,7 +22,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::body::Body;
-use crate::connect::Connect;
+use crate::connect::{Connect, Tell};
 use crate::documents::Documents;
 use crate::ending::{Ending, Leaving};
 use crate::health;
@@ -123,6 +123,14 @@ impl App {
         }
         let key = (r.group.clone(), r.resource.clone(), r.subresource.clone());
         self.options.connectors.get(&key)
+    }
+
+    pub(crate) fn teller(&self, r: &Resource) -> Option<&Arc<dyn Tell>> {
+        if r.subresource.is_empty() {
+            return None;
+        }
+        let key = (r.group.clone(), r.resource.clone(), r.subresource.clone());
+        self.options.tellers.get(&key)
     }
 
     /// Answers one request; never fails.

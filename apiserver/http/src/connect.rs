@@ -1,4 +1,5 @@
-//! Subresources that lead elsewhere: `clusters/proxy`, `pods/log`, `pods/exec`.
+//! Subresources that lead elsewhere: `clusters/proxy`, `pods/log`, `pods/exec`; and
+//! those that tell what is not stored.
 //!
 //! Declared here, handed in by the binary: this room knows no kind by name.
 
@@ -10,6 +11,7 @@ use client::Shutdown;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use machinery::{Status, UserInfo};
+use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::body::Body;
@@ -61,3 +63,14 @@ pub trait Connect: Send + Sync {
 
 /// By group, resource and subresource.
 pub type Connectors = HashMap<(String, String, String), Arc<dyn Connect>>;
+
+/// Tells of an object what is not stored with it: a subresource that is only read,
+/// and that the resource table knows.
+#[async_trait]
+pub trait Tell: Send + Sync {
+    /// `namespace` is empty for cluster-scoped resources.
+    async fn tell(&self, namespace: &str, name: &str) -> Result<Value, Status>;
+}
+
+/// By group, resource and subresource.
+pub type Tellers = HashMap<(String, String, String), Arc<dyn Tell>>;

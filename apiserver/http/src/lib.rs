@@ -38,7 +38,7 @@ mod watch;
 mod tests;
 
 pub use body::Body;
-pub use connect::{Connect, Connection, Connectors};
+pub use connect::{Connect, Connection, Connectors, Tell, Tellers};
 pub use creators::creators;
 pub use health::{Check, Probe};
 pub use options::{Options, Server};

@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::App;
-use crate::connect::Connectors;
+use crate::connect::{Connectors, Tellers};
 use crate::health::{Check, Probe};
 use crate::metrics::Metrics;
 use crate::review::Webhooks;
@@ -27,6 +27,7 @@ pub struct Options {
     /// added.
     pub checks: Vec<Check>,
     pub connectors: Connectors,
+    pub tellers: Tellers,
     /// What other API servers may ask, by path; nobody is authenticated there.
     pub webhooks: Webhooks,
     /// Says whether the server has everything it needs to say that something does
@@ -55,6 +56,7 @@ impl Default for Options {
             version: Version::new("1", "36", env!("CARGO_PKG_VERSION")),
             checks: Vec::new(),
             connectors: Connectors::new(),
+            tellers: Tellers::new(),
             webhooks: Webhooks::new(),
             whole: None,
             clock: Arc::new(SystemClock),

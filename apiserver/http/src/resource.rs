@@ -160,6 +160,11 @@ impl Found<'_> {
 
     async fn get(&self, headers: &HeaderMap) -> Result<Response<Body>, Status> {
         let shape = self.shape(headers)?;
+        if let Some(teller) = self.app.teller(&self.call.resource) {
+            let at = self.at();
+            let told = teller.tell(at.namespace, at.name).await?;
+            return Ok(reply::value(200, &told, shape.form));
+        }
         let options = self.with_query(|q| Ok(options::get(q)))?;
         let registry = self.app.registry();
         let object = registry.get(&self.ctx, self.at(), &options).await?;

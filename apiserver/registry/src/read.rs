@@ -87,7 +87,9 @@ impl Registry {
                 let parent = object.value().map_err(Status::internal)?;
                 Object::from_value(&scale::of(paths, &parent)?).map_err(Status::internal)
             }
-            _ => shown(&row, object),
+            ("" | "status", _) => shown(&row, object),
+            // What is not stored is told by others.
+            _ => Err(Status::no_such_path()),
         }
     }
 

@@ -130,6 +130,15 @@ pub(crate) fn subresources(kind: &Kind) -> Vec<Subresource> {
                 verbs: &["create", "delete", "get", "patch", "update"],
             });
         }
+        ("work.karmada.io", "resourcebindings" | "clusterresourcebindings")
+            if &*kind.gvr.version == "v1alpha2" =>
+        {
+            all.push(Subresource {
+                name: "decision",
+                kind: Gvk::constant("work.karmada.io", "v1alpha2", "Decision"),
+                verbs: &["get"],
+            });
+        }
         _ => {}
     }
     if kind.scale.is_some() {

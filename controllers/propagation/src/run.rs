@@ -75,6 +75,8 @@ pub struct Options {
     pub reach: Reach,
     /// Which optional behaviour is on.
     pub gates: FeatureGates,
+    /// Where it is told why bindings are placed as they are made.
+    pub decisions: scheduler::Decisions,
     /// How long a call to a member may take.
     pub call_timeout: Duration,
     /// How often the use of quotas is counted anew, where they are enforced; zero:
@@ -90,6 +92,7 @@ impl Default for Options {
             scheduler_name: "default-scheduler".into(),
             reach: Reach::default(),
             gates: FeatureGates::default(),
+            decisions: scheduler::Decisions::default(),
             call_timeout: Duration::from_secs(30),
             quota_resync: Duration::from_secs(300),
         }

@@ -4,9 +4,11 @@
 
 use openapi::karmada::placement::AffinityTerm;
 use openapi::karmada::{Binding, BindingSpec, Placement, TargetCluster, labels};
-use serde::Serialize;
 
 use crate::core::{self, Decision, Failure, Request, Rules, Step, Trace, World};
+
+/// The scheduler of bindings that name none.
+pub(crate) const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
 /// What is to be done about a binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,35 +58,12 @@ pub(crate) fn judge(
 }
 
 /// A term that had no result.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct FailedTerm {
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct FailedTerm {
     /// Its place among the terms.
-    #[serde(skip)]
     pub(crate) index: usize,
-    pub affinity_name: String,
-    #[serde(serialize_with = "as_text")]
-    pub failure: Failure,
-}
-
-fn as_text<S: serde::Serializer>(failure: &Failure, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_str(failure)
-}
-
-/// Why a binding is where it is.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Explanation {
-    /// Generation of the binding that was looked at.
-    pub generation: i64,
-    /// Where replicas were did not count.
-    pub fresh: bool,
-    /// Terms that were tried before.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub failed_terms: Vec<FailedTerm>,
-    /// The last attempt.
-    #[serde(flatten)]
-    pub trace: Trace,
+    pub(crate) affinity_name: String,
+    pub(crate) failure: Failure,
 }
 
 /// What came out of a decision.
@@ -165,21 +144,31 @@ impl Outcome {
     }
 }
 
-/// Decides about a binding as it would be decided now, for the sake of the reasons.
-/// `None` without a placement.
-pub fn explain(binding: &Binding, generation: i64, world: &World<'_>) -> Option<Explanation> {
-    let placement = binding.spec.placement.as_ref()?;
-    let fresh = rescheduled(binding);
-    let outcome = place(binding, placement, fresh, world, &mut |_, _| {});
-    Some(Explanation {
-        generation,
-        fresh,
-        failed_terms: outcome.failed_terms,
-        trace: outcome.trace,
-    })
+/// Why a scheduler leaves a binding alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LeftAlone {
+    #[error("it has another scheduler")]
+    OtherScheduler,
+    #[error("its scheduling is suspended")]
+    Suspended,
 }
 
-fn rescheduled(binding: &Binding) -> bool {
+/// Whether the scheduler of this name leaves a binding alone.
+pub(crate) fn left_alone(binding: &Binding, scheduler: &str) -> Option<LeftAlone> {
+    let spec = &binding.spec;
+    let name = match spec.scheduler_name.as_str() {
+        "" => DEFAULT_SCHEDULER,
+        name => name,
+    };
+    if name != scheduler {
+        return Some(LeftAlone::OtherScheduler);
+    }
+    let suspension = spec.suspension.as_ref();
+    let suspended = suspension.is_some_and(|s| s.scheduling == Some(true));
+    suspended.then_some(LeftAlone::Suspended)
+}
+
+pub(crate) fn rescheduled(binding: &Binding) -> bool {
     // RFC 3339 in UTC with seconds: text order is time order.
     match (
         &binding.spec.reschedule_triggered_at,

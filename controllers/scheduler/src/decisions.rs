@@ -4,13 +4,15 @@
 //! is held. Bounded: the oldest goes first.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::decide::Explanation;
+use crate::explain::Explanation;
+use crate::figures::{DROPPED, HELD as FIGURE};
 
-/// Explanations held; each is at most some 14 KiB, and much less with few clusters.
+/// Explanations held; each is at most 16 KiB, and much less with few clusters.
 const HELD: usize = 512;
 
 /// A shared store. Cloning shares it.
@@ -32,8 +34,18 @@ impl Decisions {
         state.held.get(key).map(|(_, held)| Arc::clone(held))
     }
 
-    pub(crate) fn put(&self, key: &str, explanation: Explanation) {
+    /// Keeps a decision. One that only found everything in its place does not replace
+    /// the one that put it there.
+    pub fn put(&self, key: &str, mut explanation: Explanation) {
         let mut state = self.0.lock();
+        if let Some((_, held)) = state.held.get(key)
+            && explanation.confirms(held)
+        {
+            explanation = Explanation {
+                generation: explanation.generation,
+                ..Explanation::clone(held)
+            };
+        }
         state.turns += 1;
         let turn = state.turns;
         state.forget(key);
@@ -44,11 +56,28 @@ impl Decisions {
             && let Some((_, oldest)) = state.by_age.pop_first()
         {
             state.held.remove(&oldest);
+            DROPPED.inc();
         }
+        state.tell();
     }
 
     pub(crate) fn forget(&self, key: &str) {
-        self.0.lock().forget(key);
+        let mut state = self.0.lock();
+        state.forget(key);
+        state.tell();
+    }
+
+    /// Somebody else decides from now on.
+    pub fn clear(&self) {
+        let mut state = self.0.lock();
+        *state = State::default();
+        state.tell();
+    }
+}
+
+impl fmt::Debug for Decisions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Decisions({})", self.0.lock().held.len())
     }
 }
 
@@ -58,22 +87,39 @@ impl State {
             self.by_age.remove(&turn);
         }
     }
+
+    fn tell(&self) {
+        FIGURE.set(i64::try_from(self.held.len()).unwrap_or(i64::MAX));
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::Trace;
+    use crate::core::{ClusterTrace, Mode, Trace};
+
+    fn explanation(generation: i64, rule: Mode, replicas: i64) -> Explanation {
+        let cluster = ClusterTrace {
+            name: "m".into(),
+            replicas: Some(replicas),
+            ..ClusterTrace::default()
+        };
+        let trace = Trace {
+            rule,
+            clusters: vec![cluster],
+            ..Trace::default()
+        };
+        Explanation {
+            generation,
+            trace,
+            ..Explanation::default()
+        }
+    }
 
     #[test]
     fn the_oldest_goes_first() {
         let decisions = Decisions::default();
-        let explanation = |generation| Explanation {
-            generation,
-            fresh: false,
-            failed_terms: Vec::new(),
-            trace: Trace::default(),
-        };
+        let explanation = |generation| explanation(generation, Mode::ScaleUp, 1);
         decisions.put("n/first", explanation(1));
         decisions.put("n/again", explanation(2));
         decisions.put("n/first", explanation(3));
@@ -87,5 +133,24 @@ mod tests {
         );
         decisions.forget("n/first");
         assert_eq!(generation("n/first"), None);
+        assert!(generation("n/9").is_some());
+        decisions.clear();
+        assert_eq!(generation("n/9"), None);
+    }
+
+    #[test]
+    fn what_moved_replicas_outlives_what_left_them() {
+        let decisions = Decisions::default();
+        for (rule, replicas, told) in [
+            (Mode::ScaleUp, 2, Mode::ScaleUp),
+            (Mode::Keep, 2, Mode::ScaleUp),
+            (Mode::Keep, 3, Mode::Keep),
+            (Mode::Fresh, 3, Mode::Fresh),
+        ] {
+            let generation = replicas * 10;
+            decisions.put("n/a", explanation(generation, rule, replicas));
+            let held = decisions.get("n/a").unwrap();
+            assert_eq!((held.generation, held.trace.rule), (generation, told));
+        }
     }
 }

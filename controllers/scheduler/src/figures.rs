@@ -3,11 +3,10 @@
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use metrics::{Counter, Figure, Histogram, Shape, exponential};
-use openapi::karmada::TargetCluster;
+use metrics::{Counter, Figure, Gauge, Histogram, Shape, exponential};
 use parking_lot::Mutex;
 
-use crate::core::{self, Request, Snapshot, Step, World};
+use crate::core::{self, Decision, Request, Snapshot, Step, World};
 
 /// Why a binding is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +96,22 @@ static FIGURES: LazyLock<Figures> = LazyLock::new(|| {
     }
 });
 
+/// Decisions that are held for whoever asks why.
+pub(crate) static HELD: LazyLock<Gauge> = LazyLock::new(|| {
+    metrics::process().gauge(
+        "flotilla_scheduler_decisions_held",
+        "Last decisions about bindings that are held to be told.",
+    )
+});
+
+/// Decisions that gave way to newer ones.
+pub(crate) static DROPPED: LazyLock<Counter> = LazyLock::new(|| {
+    metrics::process().counter(
+        "flotilla_scheduler_decisions_dropped_total",
+        "Last decisions about bindings that gave way to newer ones of others.",
+    )
+});
+
 fn attempts() -> Attempts {
     let of = metrics::process();
     let labels = ["result", "schedule_type"];
@@ -122,6 +137,7 @@ fn attempts() -> Attempts {
 /// Tells of a scheduler's queue from now on.
 pub(crate) fn show(waiting: impl Fn() -> [usize; 3] + Send + 'static) {
     LazyLock::force(&FIGURES);
+    LazyLock::force(&DROPPED);
     *WAITING.lock() = Some(Box::new(waiting));
 }
 
@@ -156,13 +172,13 @@ pub(crate) fn steps() -> impl FnMut(Step, bool) {
 #[error("the decision is left to the scheduler")]
 pub struct LeftToScheduler;
 
-/// [`core::schedule`] where the decision joins the write of somebody else, as one
+/// [`core::decide`] where the decision joins the write of somebody else, as one
 /// attempt. `scaled`: only the number of replicas is new.
-pub fn schedule_ahead(
-    request: &Request<'_>,
-    snapshot: &Snapshot,
+pub fn schedule_ahead<'a>(
+    request: &Request<'a>,
+    snapshot: &'a Snapshot,
     scaled: bool,
-) -> Result<Vec<TargetCluster>, LeftToScheduler> {
+) -> Result<Decision<'a>, LeftToScheduler> {
     // What others were just given is known to the scheduler alone.
     let rules = snapshot.rules();
     let grouped = request.spec.workload_affinity_groups.is_some();
@@ -176,7 +192,7 @@ pub fn schedule_ahead(
         return Err(LeftToScheduler);
     }
     attempted(true, Kind::of(scaled), began.elapsed());
-    Ok(decision.targets())
+    Ok(decision)
 }
 
 #[cfg(test)]

@@ -6,18 +6,20 @@
 //! only where it differs from what is there.
 //!
 //! Entry points: [`core::schedule`], [`schedule_ahead`], [`Scheduler`], [`Clusters`],
-//! [`Decisions`] and [`explain`].
+//! [`Decisions`], [`explain`] and [`foresee`].
 
 mod book;
 mod clusters;
 pub mod core;
 mod decide;
 mod decisions;
+mod explain;
 mod figures;
 mod shell;
 
 pub use clusters::Clusters;
-pub use decide::{Explanation, FailedTerm, explain};
+pub use decide::LeftAlone;
 pub use decisions::Decisions;
+pub use explain::{Explanation, Foresight, TermTrace, explain, foresee, peers};
 pub use figures::{LeftToScheduler, schedule_ahead};
 pub use shell::{Options, Scheduler, placement_text};

@@ -17,8 +17,9 @@ use crate::book::{Book, Entry};
 use crate::clusters::Clusters;
 use crate::core::peers::Peers;
 use crate::core::{Failure, Rules, World};
-use crate::decide::{Explanation, Outcome, Verdict, judge, place};
+use crate::decide::{DEFAULT_SCHEDULER, Outcome, Verdict, judge, place};
 use crate::decisions::Decisions;
+use crate::explain::Explanation;
 use crate::figures::{self, Incoming, Kind};
 
 pub use result::placement_text;
@@ -27,7 +28,6 @@ static BINDINGS: Gvr = Gvr::constant("work.karmada.io", "v1alpha2", "resourcebin
 static CLUSTER_BINDINGS: Gvr =
     Gvr::constant("work.karmada.io", "v1alpha2", "clusterresourcebindings");
 
-const DEFAULT_SCHEDULER: &str = "default-scheduler";
 /// Bindings by the groups that they are kept together with, or apart from.
 const BY_GROUP: &str = "affinity-group";
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
@@ -46,6 +46,8 @@ pub struct Options {
     pub name: String,
     /// Which optional behaviour is on.
     pub gates: FeatureGates,
+    /// Where the last decisions are kept for whoever asks why.
+    pub decisions: Decisions,
 }
 
 impl Default for Options {
@@ -53,6 +55,7 @@ impl Default for Options {
         Self {
             name: DEFAULT_SCHEDULER.into(),
             gates: FeatureGates::default(),
+            decisions: Decisions::default(),
         }
     }
 }
@@ -84,11 +87,10 @@ pub struct Scheduler {
     cluster_bindings: Informer,
     queue: Queue<Key>,
     book: Mutex<Book>,
-    decisions: Decisions,
 }
 
 impl Scheduler {
-    /// Starts the scheduler; it ends with `tasks`. Gives the store of its decisions.
+    /// Starts the scheduler; it ends with `tasks`.
     pub fn start(
         api: Arc<dyn Api>,
         clock: Arc<dyn Clock>,
@@ -97,7 +99,7 @@ impl Scheduler {
         options: Options,
         informers: &Informers,
         tasks: &Tasks,
-    ) -> Decisions {
+    ) {
         let rules = clusters.snapshot().rules();
         let (base, most) = if options.gates.is_on(Gate::PriorityBasedScheduling) {
             RETRY
@@ -115,13 +117,11 @@ impl Scheduler {
             options,
             rules,
             book: Mutex::default(),
-            decisions: Decisions::default(),
         });
         if rules.looks_at_peers() {
             scheduler.bindings.add_index(BY_GROUP, triggers::groups);
         }
         scheduler.listen();
-        let decisions = scheduler.decisions.clone();
         let queue = scheduler.queue.clone();
         figures::show(move || queue.waiting());
         let workers = tasks.clone();
@@ -142,7 +142,6 @@ impl Scheduler {
                 },
             );
         });
-        decisions
     }
 
     /// Whether what lacks room waits for a time of its own.
@@ -193,7 +192,11 @@ impl Scheduler {
 
     async fn schedule(&self, case: &Case<'_>, fresh: bool, scale: bool) -> Result<Action, Error> {
         let began = Instant::now();
-        let (outcome, entry) = self.decide(case, fresh)?;
+        let (mut outcome, entry) = self.decide(case, fresh)?;
+        // Whoever sees the result finds the reasons.
+        let generation = case.object.head().generation;
+        let told = Explanation::of(&mut outcome, generation, fresh);
+        self.options.decisions.put(&case.key.name, told);
         let done = self.settle(case, &outcome, entry, fresh).await;
         let success = outcome.failure.is_none() && done.is_ok();
         figures::attempted(success, Kind::of(scale), began.elapsed());
@@ -204,15 +207,6 @@ impl Scheduler {
         if again || done.is_err() {
             figures::came(Incoming::Failure);
         }
-        self.decisions.put(
-            &case.key.name,
-            Explanation {
-                generation: case.object.head().generation,
-                fresh,
-                failed_terms: outcome.failed_terms,
-                trace: outcome.trace,
-            },
-        );
         done
     }
 

@@ -30,11 +30,13 @@ use machinery::time::{Clock, SystemClock};
 use openapi::karmada::{FeatureGates, is_own_group};
 use registry::{Loopback, Registry};
 use runtime::{Informers, Shutdown, Tasks};
+use scheduler::Decisions;
+use scheduler::core::Rules;
 use watchcache::Hub;
 
 use crate::engine::{Choice, Engine};
 use crate::plane::{self, Plane};
-use crate::{links, listen};
+use crate::{decision, links, listen};
 use certificate::Serving;
 use namespaces::HostNamespaces;
 use registration::Registration;
@@ -60,6 +62,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) host: Config,
     pub(crate) service: Service,
     pub(crate) delegated: delegated::Options,
+    /// By which bindings are scheduled.
+    pub(crate) rules: Rules,
     /// How long requests are still taken when the process has been told to stop.
     pub(crate) shutdown_delay: Duration,
     /// Whether ClusterTaintPolicies may use the effect NoExecute.
@@ -143,6 +147,8 @@ impl Aggregated {
             .checks
             .push(Check::ready("host-sync", move || plane::synced(&followed)));
         options.connectors = links::to_clusters(&api, &server, &metrics);
+        let decisions = Decisions::default();
+        options.tellers = decision::tellers(&api, &decisions, setup.rules);
         options.metrics = metrics;
         options.webhooks = Webhooks::from([(protection::PATH, protection::REVIEW)]);
         options.whole = Some(Arc::clone(&whole));
@@ -166,6 +172,7 @@ impl Aggregated {
             api,
             clock,
             informers: controlled,
+            decisions,
             controllers,
             url: listen::url(local),
             listening,

@@ -5,8 +5,8 @@ use machinery::Object;
 use openapi::karmada::labels::APPLIED_PLACEMENT;
 use openapi::karmada::{Binding, BindingSpec, Gate, Placement};
 use runtime::{Action, Informer, ObjectRef};
-use scheduler::core::Request;
-use scheduler::schedule_ahead;
+use scheduler::core::{Decision, Request};
+use scheduler::{Explanation, schedule_ahead};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -14,7 +14,7 @@ use super::claim::Claim;
 use super::desired::{Desired, Difference};
 use super::matching::Policy;
 use super::policies::no_id;
-use super::shell::{Carried, Cause, Detector};
+use super::shell::{Carried, Cause, Detector, name_of};
 use crate::error::Error;
 use crate::figures::FIGURES;
 use crate::kinds::Served;
@@ -159,9 +159,12 @@ impl Detector {
             term: None,
             fresh: false,
         };
-        let Ok(targets) = schedule_ahead(&request, &self.clusters.snapshot(), scaled) else {
+        let snapshot = self.clusters.snapshot();
+        let Ok(decision) = schedule_ahead(&request, &snapshot, scaled) else {
             return Ok(());
         };
+        let targets = decision.targets();
+        self.remember_decision(body, &decision);
         body["metadata"]["annotations"][APPLIED_PLACEMENT] = placement_text(placement)?.into();
         body["spec"]["clusters"] = json!(targets);
         Ok(())
@@ -187,6 +190,17 @@ impl Detector {
             }
             _ => self.release_binding(served, template, &claim).await,
         }
+    }
+
+    /// Keeps why the clusters are what they are in a binding that is about to be
+    /// written.
+    fn remember_decision(&self, body: &Value, decision: &Decision<'_>) {
+        let metadata = &body["metadata"];
+        let text = |field: &str| metadata[field].as_str().unwrap_or_default();
+        let key = name_of(text("namespace"), text("name"));
+        let before = metadata["generation"].as_i64().unwrap_or(0);
+        let told = Explanation::ahead(decision.trace(), before + 1);
+        self.decisions.put(&key, told);
     }
 
     /// Takes a claim away: from the binding first, then from the template.

@@ -47,7 +47,8 @@ impl Plane {
             gates,
             ..Options::default()
         };
-        let decisions = Scheduler::start(
+        let decisions = options.decisions.clone();
+        Scheduler::start(
             api,
             Arc::new(SystemClock),
             Recorder::disabled(),

@@ -6,8 +6,9 @@ use machinery::Object;
 use openapi::karmada::{Binding, Gate, labels};
 use runtime::Change;
 
-use super::{DEFAULT_SCHEDULER, Key, Scheduler};
+use super::{Key, Scheduler};
 use crate::core::{ApiKey, Member};
+use crate::decide::left_alone;
 use crate::figures::{self, Incoming};
 
 /// The groups of a binding, as keys of an index.
@@ -58,20 +59,9 @@ impl Scheduler {
         .iter()
         .any(|l| head.label(l).is_some_and(|v| !v.is_empty()));
         labelled
-            && object.view::<Binding>().is_ok_and(|binding| {
-                let name = &binding.spec.scheduler_name;
-                let name = if name.is_empty() {
-                    DEFAULT_SCHEDULER
-                } else {
-                    name
-                };
-                let suspended = binding
-                    .spec
-                    .suspension
-                    .as_ref()
-                    .is_some_and(|s| s.scheduling == Some(true));
-                name == self.options.name && !suspended
-            })
+            && object
+                .view::<Binding>()
+                .is_ok_and(|binding| left_alone(&binding, &self.options.name).is_none())
     }
 
     fn priority(&self, object: &Object) -> i32 {
@@ -98,7 +88,7 @@ impl Scheduler {
             self.note_in_book(change);
         }
         let Some(new) = change.new else {
-            self.decisions.forget(&change.key());
+            self.options.decisions.forget(&change.key());
             return;
         };
         if !self.is_ours(new) {

@@ -1,0 +1,216 @@
+//! The subresource `decision` of bindings: why a binding is where it is.
+//!
+//! Enters: the last decisions, where this process leads; else the binding, the
+//! clusters and the other bindings of its groups, from which the same function
+//! decides again. Leaves: a document, which nothing stores.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use client::{Api, At, Error, ListOptions};
+use flotilla_http::{Tell, Tellers};
+use machinery::{Gvr, Object, Status};
+use openapi::karmada::Binding;
+use scheduler::core::{Rules, Snapshot, World};
+use scheduler::{Decisions, Explanation};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::control::CLUSTERS;
+
+pub(crate) static BINDINGS: Gvr = Gvr::constant("work.karmada.io", "v1alpha2", "resourcebindings");
+pub(crate) static CLUSTER_BINDINGS: Gvr =
+    Gvr::constant("work.karmada.io", "v1alpha2", "clusterresourcebindings");
+pub(crate) const DECISION: &str = "decision";
+
+/// The decisions of one kind of binding.
+struct Told {
+    api: Arc<dyn Api>,
+    resource: &'static Gvr,
+    decisions: Decisions,
+    rules: Rules,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Document<'a> {
+    kind: &'static str,
+    api_version: String,
+    metadata: Head<'a>,
+    /// It is not what was decided, but what would be decided now.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    recomputed: bool,
+    #[serde(flatten)]
+    explanation: &'a Explanation,
+}
+
+#[derive(Serialize)]
+struct Head<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    namespace: &'a str,
+    uid: &'a str,
+}
+
+/// What answers for both kinds of binding; `rules` are those of the scheduler.
+pub(crate) fn tellers(api: &Arc<dyn Api>, decisions: &Decisions, rules: Rules) -> Tellers {
+    let of = |resource: &'static Gvr| {
+        let key = (
+            resource.group.to_string(),
+            resource.resource.to_string(),
+            DECISION.to_owned(),
+        );
+        let told = Told {
+            api: Arc::clone(api),
+            resource,
+            decisions: decisions.clone(),
+            rules,
+        };
+        (key, Arc::new(told) as _)
+    };
+    Tellers::from([of(&BINDINGS), of(&CLUSTER_BINDINGS)])
+}
+
+#[async_trait]
+impl Tell for Told {
+    async fn tell(&self, namespace: &str, name: &str) -> Result<Value, Status> {
+        let object = self.api.get(At::one(self.resource, namespace, name)).await;
+        let object = object.map_err(status)?;
+        let held = self.decisions.get(&object.head().key());
+        let recomputed = held.is_none();
+        let explanation = match held {
+            Some(held) => held,
+            None => Arc::new(self.recompute(&object).await?),
+        };
+        let document = Document {
+            kind: "Decision",
+            api_version: self.resource.api_version(),
+            metadata: Head {
+                name: object.name(),
+                namespace: object.namespace(),
+                uid: object.uid(),
+            },
+            recomputed,
+            explanation: &explanation,
+        };
+        serde_json::to_value(document).map_err(Status::internal)
+    }
+}
+
+impl Told {
+    async fn recompute(&self, object: &Object) -> Result<Explanation, Status> {
+        let binding = object.view::<Binding>().map_err(Status::internal)?;
+        let all = At::all(&CLUSTERS, "");
+        let clusters = self.api.list(all, &ListOptions::default()).await;
+        let snapshot = Snapshot::new(clusters.map_err(status)?.items).under(self.rules);
+        let grouped = binding.spec.workload_affinity_groups.is_some();
+        let others = if self.rules.looks_at_peers() && grouped {
+            let near = At::all(self.resource, object.namespace());
+            let list = self.api.list(near, &ListOptions::default()).await;
+            list.map_err(status)?.items
+        } else {
+            Vec::new()
+        };
+        let peers = scheduler::peers(object, &binding, &others);
+        let world = World {
+            peers: &peers,
+            ..World::of(&snapshot)
+        };
+        let explained = scheduler::explain(&binding, object.head().generation, &world);
+        explained.ok_or_else(|| {
+            let mut status = Status::not_found(self.resource, object.name());
+            status.message = format!(
+                "nothing is decided about {} {:?}: it has no placement of its own and goes where the bindings of its spec.requiredBy go",
+                self.resource.resource,
+                object.name()
+            );
+            status
+        })
+    }
+}
+
+fn status(error: Error) -> Status {
+    match error {
+        Error::Status(status) => *status,
+        other => Status::internal(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use client::fake::FakeApi;
+    use openapi::karmada::{FeatureGates, Gate};
+    use scheduler::core::Plugins;
+    use serde_json::json;
+
+    fn binding(name: &str, spec: Value) -> Value {
+        json!({"metadata": {"name": name, "namespace": "n", "uid": "u", "generation": 2}, "spec": spec})
+    }
+
+    fn told(fake: &Arc<FakeApi>, rules: Rules) -> Arc<dyn Tell> {
+        let api: Arc<dyn Api> = Arc::clone(fake) as _;
+        let key = ("work.karmada.io", "resourcebindings", DECISION);
+        let key = (key.0.to_owned(), key.1.to_owned(), key.2.to_owned());
+        Arc::clone(&tellers(&api, &Decisions::default(), rules)[&key])
+    }
+
+    #[tokio::test]
+    async fn what_is_not_held_is_decided_again_and_marked_so() {
+        let fake = FakeApi::new();
+        let kinds =
+            json!([{"groupVersion": "v1", "resources": [{"name": "secrets", "kind": "Secret"}]}]);
+        for name in ["m1", "m2"] {
+            fake.seed(
+                &CLUSTERS,
+                json!({"metadata": {"name": name}, "spec": {}, "status": {"apiEnablements": kinds}}),
+            );
+        }
+        let resource = json!({"apiVersion": "v1", "kind": "Secret", "namespace": "n", "name": "s"});
+        let together = json!({"affinityGroup": "app=x"});
+        let spec = |more: Value| {
+            let mut spec = json!({"resource": resource, "placement": {}});
+            spec.as_object_mut()
+                .unwrap()
+                .extend(more.as_object().unwrap().clone());
+            spec
+        };
+        let grouped = spec(json!({"workloadAffinityGroups": together}));
+        let near = spec(json!({"workloadAffinityGroups": together, "clusters": [{"name": "m2"}]}));
+        fake.seed(&BINDINGS, binding("s", grouped));
+        fake.seed(&BINDINGS, binding("near", near));
+        let gates = FeatureGates::default().with(Gate::WorkloadAffinity, true);
+        let grouping = Rules::new(gates, Plugins::default(), false);
+        for (rules, chosen) in [(Rules::default(), 2), (grouping, 1)] {
+            let told = told(&fake, rules).tell("n", "s").await.unwrap();
+            assert_eq!(told["recomputed"], true);
+            assert_eq!(
+                told["metadata"],
+                json!({"name": "s", "namespace": "n", "uid": "u"})
+            );
+            assert_eq!(
+                (&told["generation"], &told["chosenClusters"]),
+                (&json!(2), &json!(chosen))
+            );
+        }
+        assert!(fake.writes().is_empty());
+    }
+
+    #[tokio::test]
+    async fn where_nothing_is_decided_there_is_nothing_to_tell() {
+        let fake = FakeApi::new();
+        fake.seed(
+            &BINDINGS,
+            binding("dependent", json!({"requiredBy": [{"name": "x"}]})),
+        );
+        let told = told(&fake, Rules::default());
+        for (name, part) in [
+            ("dependent", "has no placement of its own"),
+            ("none", "not found"),
+        ] {
+            let refused = told.tell("n", name).await.unwrap_err();
+            assert_eq!((refused.code, &*refused.reason), (404, "NotFound"));
+            assert!(refused.message.contains(part), "{}", refused.message);
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Why bindings are where they are, and who may know.
+
+use client::{At, Error, WriteOptions};
+use machinery::{Gvr, Object, Status};
+use serde_json::{Value, json};
+
+use crate::fleet::{Fleet, Server, condition};
+use crate::objects::{
+    BINDINGS, CLUSTER_BINDINGS, cluster_wide, config_map, deployment, divided, policy,
+};
+
+async fn decision(
+    server: &Server,
+    resource: &Gvr,
+    namespace: &str,
+    name: &str,
+) -> Result<Value, Box<Status>> {
+    let at = At::one(resource, namespace, name).sub("decision");
+    let told = server.api.get(at).await;
+    told.map(|told| told.value().unwrap())
+        .map_err(|error| match error {
+            Error::Status(status) => status,
+            other => Box::new(Status::internal(other)),
+        })
+}
+
+fn is_scheduled(binding: &Value) -> bool {
+    condition(binding, "Scheduled")["status"] == "True"
+}
+
+fn cluster<'a>(told: &'a Value, name: &str) -> &'a Value {
+    let mut all = told["clusters"].as_array().unwrap().iter();
+    all.find(|row| row["name"] == name).unwrap()
+}
+
+#[tokio::test]
+async fn a_binding_tells_why_it_is_where_it_is() {
+    let ns = "decision";
+    let fleet = Fleet::shared(ns).await;
+    let control = &fleet.control;
+    let web = deployment(ns, "web", 6);
+    let weights = [("member1", 1), ("member2", 2)];
+    control.create(divided(ns, "web", &web, &weights)).await;
+    control.create(web).await;
+    let binding = control
+        .until(&BINDINGS, ns, "web-deployment", "scheduled", is_scheduled)
+        .await;
+    let told = decision(control, &BINDINGS, ns, "web-deployment")
+        .await
+        .unwrap();
+    let head =
+        json!({"name": "web-deployment", "namespace": ns, "uid": binding["metadata"]["uid"]});
+    assert_eq!(
+        (&told["kind"], &told["apiVersion"], &told["metadata"]),
+        (
+            &json!("Decision"),
+            &json!("work.karmada.io/v1alpha2"),
+            &head
+        )
+    );
+    assert_eq!(told["recomputed"], Value::Null, "{told:#}");
+    assert_eq!(told["generation"], binding["metadata"]["generation"]);
+    assert_eq!(
+        (&told["rule"], &told["strategy"]),
+        (&json!("StaticWeight"), &json!("StaticWeight")),
+        "{told:#}"
+    );
+    let replicas = ["member1", "member2"].map(|name| cluster(&told, name)["replicas"].clone());
+    assert_eq!(replicas, [json!(2), json!(4)]);
+    let refused = cluster(&told, "member3");
+    assert_eq!(
+        refused["refused"][0]["plugin"], "ClusterAffinity",
+        "{refused}"
+    );
+    assert_eq!(binding.get("decision"), None);
+    assert!(told.to_string().len() <= 16 * 1024);
+
+    // Another number is another decision.
+    control
+        .merge(
+            &crate::objects::DEPLOYMENTS,
+            ns,
+            "web",
+            json!({"spec": {"replicas": 9}}),
+        )
+        .await;
+    let of_nine = |b: &Value| {
+        b["spec"]["replicas"] == 9
+            && b["status"]["schedulerObservedGeneration"] == b["metadata"]["generation"]
+    };
+    let binding = control
+        .until(&BINDINGS, ns, "web-deployment", "scaled", of_nine)
+        .await;
+    let told = decision(control, &BINDINGS, ns, "web-deployment")
+        .await
+        .unwrap();
+    assert_eq!(
+        (&told["replicas"], &told["generation"]),
+        (&json!(9), &binding["metadata"]["generation"])
+    );
+}
+
+#[tokio::test]
+async fn bindings_of_the_cluster_tell_it_too_and_what_nobody_decided_is_decided_for_the_answer() {
+    let ns = "decision-cluster";
+    let fleet = Fleet::shared(ns).await;
+    let control = &fleet.control;
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": ns}, "rules": []});
+    let wide = cluster_wide(policy("", ns, &role, &["member2"]));
+    control.create(wide).await;
+    control.create(role).await;
+    let name = format!("{ns}-clusterrole");
+    control
+        .until(&CLUSTER_BINDINGS, "", &name, "scheduled", is_scheduled)
+        .await;
+    let told = decision(control, &CLUSTER_BINDINGS, "", &name)
+        .await
+        .unwrap();
+    assert_eq!(
+        (&told["rule"], &cluster(&told, "member2")["chosen"]),
+        (&json!("Object"), &json!(true))
+    );
+
+    let object = config_map(ns, "c", "v");
+    let mut other = policy(ns, "c", &object, &["member1"]);
+    other["spec"]["schedulerName"] = "another".into();
+    control.create(other).await;
+    control.create(object).await;
+    control.until_there(&BINDINGS, ns, "c-configmap").await;
+    let told = decision(control, &BINDINGS, ns, "c-configmap")
+        .await
+        .unwrap();
+    assert_eq!(told["recomputed"], true);
+    assert_eq!(cluster(&told, "member1")["chosen"], true);
+}
+
+#[tokio::test]
+async fn only_what_is_there_is_told_and_only_to_those_who_may_know() {
+    let ns = "decision-rights";
+    let fleet = Fleet::shared(ns).await;
+    let control = &fleet.control;
+    let object = config_map(ns, "c", "v");
+    control.create(policy(ns, "c", &object, &["member1"])).await;
+    control.create(object).await;
+    control
+        .until(&BINDINGS, ns, "c-configmap", "scheduled", is_scheduled)
+        .await;
+
+    let missing = decision(control, &BINDINGS, ns, "nothing")
+        .await
+        .unwrap_err();
+    assert_eq!(missing.code, 404);
+    assert_eq!(
+        missing.message,
+        "resourcebindings.work.karmada.io \"nothing\" not found"
+    );
+    let old = Gvr::constant("work.karmada.io", "v1alpha1", "resourcebindings");
+    let missing = decision(control, &old, ns, "c-configmap")
+        .await
+        .unwrap_err();
+    assert_eq!(missing.code, 404);
+    let at = At::one(&BINDINGS, ns, "c-configmap").sub("decision");
+    let written = control
+        .api
+        .update(at, json!({}), &WriteOptions::default())
+        .await;
+    assert_eq!(written.unwrap_err().status().unwrap().code, 405);
+
+    let found = control.api.resources().await.unwrap().resources;
+    let bindings = |version: &str, plural: &str| {
+        let is_it = |r: &&client::ApiResource| {
+            *r.resource.resource == *plural && *r.resource.version == *version
+        };
+        found
+            .iter()
+            .find(is_it)
+            .is_some_and(|r| r.subresources.iter().any(|s| s == "decision"))
+    };
+    assert!(
+        bindings("v1alpha2", "resourcebindings") && bindings("v1alpha2", "clusterresourcebindings")
+    );
+
+    let rules = json!([{"apiGroups": ["work.karmada.io"], "resources": ["resourcebindings/decision"], "verbs": ["get"]}]);
+    control
+        .create(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "asker", "namespace": ns}, "rules": rules}))
+        .await;
+    let jane = Server::connect("jane", &fleet.kubeconfig_as("jane"));
+    let refused = decision(&jane, &BINDINGS, ns, "c-configmap")
+        .await
+        .unwrap_err();
+    assert_eq!(refused.code, 403);
+    assert!(
+        refused
+            .message
+            .contains("cannot get resource \"resourcebindings/decision\""),
+        "{}",
+        refused.message
+    );
+    let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "asker"});
+    let subjects =
+        json!([{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jane"}]);
+    control
+        .create(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "asker", "namespace": ns}, "roleRef": role, "subjects": subjects}))
+        .await;
+    crate::fleet::until("jane may ask", async || {
+        decision(&jane, &BINDINGS, ns, "c-configmap").await.is_ok()
+    })
+    .await;
+    let whole: client::Result<Object> = jane.api.get(At::one(&BINDINGS, ns, "c-configmap")).await;
+    assert_eq!(whole.unwrap_err().status().unwrap().code, 403);
+}
