@@ -156,6 +156,13 @@ pub(crate) async fn flotilla(arguments: &[&str]) -> String {
     harness::process::run(BINARY, arguments).await
 }
 
+/// `flotilla ARGUMENTS` with a kubeconfig: its exit code and what it prints.
+pub(crate) async fn asked(kubeconfig: &Path, arguments: &[&str]) -> (Option<i32>, String) {
+    let kubeconfig = kubeconfig.display().to_string();
+    let all = [arguments, &["--kubeconfig", &kubeconfig]].concat();
+    harness::process::ran(BINARY, &all).await
+}
+
 /// Until all members have the namespace, which is created on the control plane.
 pub(crate) async fn spread(fleet: &Fleet, namespace: &str) {
     for member in &fleet.members {

@@ -47,6 +47,9 @@ mod quotas;
 /// Why bindings are where they are, and who may know.
 mod decisions;
 
+/// `flotilla why` and `flotilla plan`.
+mod questions;
+
 /// A member that dies, comes back and leaves.
 mod outage;
 

@@ -1,8 +1,10 @@
 //! The command line: what can be typed. What it means is each command's own file.
 
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
 
-use crate::{completion, demo, install, join, member, serve, unjoin, up, version};
+use crate::{completion, demo, install, join, member, plan, serve, unjoin, up, version, why};
 
 /// A multi-cluster Kubernetes control plane in one process.
 #[derive(Parser)]
@@ -39,6 +41,10 @@ pub(crate) enum Command {
     Join(join::Arguments),
     /// Remove a cluster from the control plane.
     Unjoin(unjoin::Arguments),
+    /// Tell why a resource is where it is, or why it is nowhere.
+    Why(why::Arguments),
+    /// Tell what would move if policies were applied.
+    Plan(Box<plan::Arguments>),
     /// Print the version.
     Version(version::Arguments),
     /// Print a completion script for a shell.
@@ -46,8 +52,11 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    pub(crate) async fn run(self) -> anyhow::Result<()> {
+    /// The exit code of a command that failed is the caller's, unless it has its own.
+    pub(crate) async fn run(self) -> anyhow::Result<ExitCode> {
         match self {
+            Self::Plan(arguments) => return Ok(Box::pin(plan::run(*arguments)).await),
+            Self::Why(arguments) => Box::pin(why::run(arguments)).await,
             Self::Up(arguments) => Box::pin(up::run(arguments)).await,
             Self::Demo(arguments) => Box::pin(demo::run(arguments)).await,
             Self::Serve(arguments) => Box::pin(serve::run(*arguments)).await,
@@ -58,7 +67,8 @@ impl Command {
             Self::Unjoin(arguments) => Box::pin(unjoin::run(arguments)).await,
             Self::Version(arguments) => version::run(&arguments),
             Self::Completion(arguments) => completion::run(&arguments),
-        }
+        }?;
+        Ok(ExitCode::SUCCESS)
     }
 }
 

@@ -56,6 +56,11 @@ pub(crate) struct Control {
 
 impl Control {
     pub(crate) fn connect(&self, tasks: &Tasks) -> anyhow::Result<Arc<dyn Api>> {
+        Ok(self.open(tasks)?.0)
+    }
+
+    /// With the namespace of commands that name none.
+    pub(crate) fn open(&self, tasks: &Tasks) -> anyhow::Result<(Arc<dyn Api>, String)> {
         let source = match &self.kubeconfig {
             Some(path) => Source::file(path),
             None => Source::environment(),
@@ -65,7 +70,11 @@ impl Control {
             ..source
         }
         .load()?;
-        Ok(Arc::new(Remote::new(config, tasks)?))
+        let namespace = match config.namespace.as_str() {
+            "" => "default".to_owned(),
+            namespace => namespace.to_owned(),
+        };
+        Ok((Arc::new(Remote::new(config, tasks)?), namespace))
     }
 }
 

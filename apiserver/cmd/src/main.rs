@@ -8,6 +8,7 @@
 
 mod aggregated;
 mod cli;
+mod columns;
 mod completion;
 mod containers;
 mod control;
@@ -25,7 +26,9 @@ mod links;
 mod listen;
 mod logs;
 mod member;
+mod named;
 mod output;
+mod plan;
 mod plane;
 mod scheduling;
 mod serve;
@@ -35,6 +38,7 @@ mod templates;
 mod unjoin;
 mod up;
 mod version;
+mod why;
 
 use std::process::ExitCode;
 
@@ -63,7 +67,7 @@ fn main() -> ExitCode {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     figures::register(&version::current(), runtime.handle());
     let code = match runtime.block_on(cli.command.run()) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(e) => output::failed(&e),
     };
     // What a failed start leaves behind ends with the process, without a word.

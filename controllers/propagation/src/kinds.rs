@@ -152,7 +152,7 @@ impl Skips {
         Ok(Self(told.map(Skip::new).collect::<Result<_, _>>()?))
     }
 
-    fn takes(&self, resource: &ApiResource) -> bool {
+    pub(crate) fn takes(&self, resource: &ApiResource) -> bool {
         let name = &resource.resource;
         let usable = ["list", "watch", "delete"]
             .iter()

@@ -13,7 +13,7 @@
 //! writes nothing. One cluster that is slow or dead does not delay another: works are
 //! carried out by workers of their own cluster.
 //!
-//! Entry points: [`start`], [`Deps`], [`MemberAccess`].
+//! Entry points: [`start`], [`Deps`], [`MemberAccess`]; [`plan`] for who asks what would be.
 
 mod access;
 mod binding;
@@ -33,6 +33,7 @@ mod kinds;
 mod meta;
 mod namespaces;
 mod overrides;
+pub mod plan;
 mod quota;
 mod rebalancer;
 mod run;

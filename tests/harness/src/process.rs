@@ -17,13 +17,19 @@ const START: Duration = Duration::from_secs(60);
 
 /// `program arguments`, which must end with a success; what it printed.
 pub async fn run(program: &str, arguments: &[&str]) -> String {
+    let (code, said) = ran(program, arguments).await;
+    assert_eq!(code, Some(0), "{arguments:?}: {said}");
+    said
+}
+
+/// `program arguments`: its exit code and what it printed.
+pub async fn ran(program: &str, arguments: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(program);
     command.args(arguments);
     let out = tokio::task::spawn_blocking(move || command.output());
     let out = out.await.unwrap().unwrap();
     let said = String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned();
-    assert!(out.status.success(), "{arguments:?}: {said}");
-    said
+    (out.status.code(), said)
 }
 
 /// A server that has said it is ready. Dropping it is a `kill -9`.

@@ -5,7 +5,7 @@
 //! `BuildResourceBinding`).
 
 use client::At;
-use interpreter::Replicas;
+use interpreter::{Interpreter, Replicas};
 use machinery::Object;
 use openapi::karmada::Gate;
 use openapi::karmada::policy::SchedulePriority;
@@ -32,7 +32,8 @@ impl Detector {
         policy: &Policy,
     ) -> Result<Findings, Error> {
         let about = ObjectRef::new(&served.api_version, served.kind(), template);
-        let replicas = match self.replicas(served, template) {
+        let quota = self.is_on(Gate::ResourceQuotaEstimate);
+        let replicas = match replicas(&self.interpreter, served, template, quota) {
             Ok(replicas) => replicas,
             Err(error) => {
                 let text = error.to_string();
@@ -54,23 +55,6 @@ impl Detector {
             priority,
             grouped: self.is_on(Gate::WorkloadAffinity),
         })
-    }
-
-    fn replicas(
-        &self,
-        served: &Served,
-        template: &Object,
-    ) -> Result<Option<Replicas>, interpreter::Error> {
-        let mut found = self.interpreter.replicas(&served.gvk, template)?;
-        if self.is_on(Gate::ResourceQuotaEstimate)
-            && let Some(requirements) = found.as_mut().and_then(|r| r.requirements.as_mut())
-        {
-            requirements["namespace"] = template.namespace().into();
-            if let Some(class) = self.interpreter.priority_class(&served.gvk, template)? {
-                requirements["priorityClassName"] = class.into();
-            }
-        }
-        Ok(found)
     }
 
     async fn priority(&self, wanted: &SchedulePriority) -> Result<Option<i64>, Error> {
@@ -100,4 +84,21 @@ impl Detector {
         };
         Ok(Some(class.view::<PriorityClass>()?.value))
     }
+}
+
+/// How many replicas a template asks for. `quota`: they say whose they are, too.
+pub(crate) fn replicas(
+    interpreter: &Interpreter,
+    served: &Served,
+    template: &Object,
+    quota: bool,
+) -> Result<Option<Replicas>, interpreter::Error> {
+    let mut found = interpreter.replicas(&served.gvk, template)?;
+    if quota && let Some(requirements) = found.as_mut().and_then(|r| r.requirements.as_mut()) {
+        requirements["namespace"] = template.namespace().into();
+        if let Some(class) = interpreter.priority_class(&served.gvk, template)? {
+            requirements["priorityClassName"] = class.into();
+        }
+    }
+    Ok(found)
 }

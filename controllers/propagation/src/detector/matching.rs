@@ -56,6 +56,27 @@ pub(crate) fn best(
     served: &Served,
     head: &Head,
 ) -> Option<Policy> {
+    matching(policies, served, head)
+        .max_by(|a, b| rank(a).cmp(&rank(b)))
+        .map(|(_, policy)| policy)
+}
+
+/// Those of the policies that match, best first.
+pub(crate) fn ranked(
+    policies: impl IntoIterator<Item = Object>,
+    served: &Served,
+    head: &Head,
+) -> Vec<(Closeness, Policy)> {
+    let mut all: Vec<_> = matching(policies, served, head).collect();
+    all.sort_by(|a, b| rank(b).cmp(&rank(a)));
+    all
+}
+
+fn matching(
+    policies: impl IntoIterator<Item = Object>,
+    served: &Served,
+    head: &Head,
+) -> impl Iterator<Item = (Closeness, Policy)> {
     policies
         .into_iter()
         .filter(|p| !p.head().deleting)
@@ -64,13 +85,12 @@ pub(crate) fn best(
             let closeness = policy.closeness(served, head);
             (closeness > Closeness::Mismatch).then_some((closeness, policy))
         })
-        .max_by(|(close_a, a), (close_b, b)| {
-            let key = |close: Closeness, p: &Policy| (p.view.spec.priority, close);
-            key(*close_a, a)
-                .cmp(&key(*close_b, b))
-                .then_with(|| Reverse(a.object.name()).cmp(&Reverse(b.object.name())))
-        })
-        .map(|(_, policy)| policy)
+}
+
+/// Higher is better.
+fn rank((closeness, policy): &(Closeness, Policy)) -> (i64, Closeness, Reverse<&str>) {
+    let priority = policy.view.spec.priority;
+    (priority, *closeness, Reverse(policy.object.name()))
 }
 
 /// The keys under which a policy is found: by namespace (empty for a cluster policy)

@@ -6,14 +6,14 @@
 //! itself, these are refused, and bindings say so. Writes through the control plane's API only.
 
 mod apply;
-mod claim;
-mod desired;
-mod findings;
+pub(crate) mod claim;
+pub(crate) mod desired;
+pub(crate) mod findings;
 mod gone;
 mod hear;
-mod matching;
+pub(crate) mod matching;
 mod policies;
-mod preempt;
+pub(crate) mod preempt;
 mod refuse;
 mod shell;
 mod waiting;

@@ -25,9 +25,9 @@ use crate::templates::Key;
 /// Who holds a template, as its annotations say; the namespace of a cluster policy is
 /// empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Holder {
-    namespace: String,
-    name: String,
+pub(crate) struct Holder {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
 }
 
 impl Holder {
@@ -64,7 +64,7 @@ impl Holder {
 
 /// From whom a policy may take a template; `priority_of` is `None` for a policy that is
 /// not there.
-pub(super) fn victim(
+pub(crate) fn victim(
     policy: &Policy,
     template: &Object,
     priority_of: impl Fn(&Holder) -> Option<i64>,
@@ -95,7 +95,7 @@ fn missing(holder: &Holder) -> Error {
 
 /// The policies that may preempt a policy whose priority is lower now, and could not
 /// before: the highest first, so that none takes what the next one would take again.
-pub(super) fn unleashed(before: i64, now: i64, others: Vec<Object>) -> Vec<Policy> {
+pub(crate) fn unleashed(before: i64, now: i64, others: Vec<Object>) -> Vec<Policy> {
     let mut found: Vec<Policy> = others.into_iter().filter_map(Policy::new).collect();
     found.retain(|other| {
         let priority = other.view.spec.priority;

@@ -1,0 +1,56 @@
+//! Tables as people read them: columns as wide as their widest cell.
+
+/// How a command prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Output {
+    Json,
+    Yaml,
+    /// Text with more columns.
+    Wide,
+}
+
+/// Structured output; `None`: text is wanted.
+pub(crate) fn structured(
+    output: Option<Output>,
+    value: &impl serde::Serialize,
+) -> anyhow::Result<Option<String>> {
+    Ok(match output {
+        Some(Output::Json) => Some(serde_json::to_string_pretty(value)?),
+        Some(Output::Yaml) => Some(serde_saphyr::to_string(value)?.trim_end().to_owned()),
+        Some(Output::Wide) | None => None,
+    })
+}
+
+/// Rows under a title each; an empty cell is a dash. Without a line end.
+pub(crate) fn table(titles: &[&str], rows: &[Vec<String>]) -> String {
+    let shown = |cell: &str| if cell.is_empty() { "-" } else { cell }.to_owned();
+    let mut lines = vec![titles.iter().map(|t| (*t).to_owned()).collect::<Vec<_>>()];
+    lines.extend(
+        rows.iter()
+            .map(|row| row.iter().map(|c| shown(c)).collect()),
+    );
+    let width = |column: usize| {
+        let cells = lines.iter().filter_map(|line| line.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..titles.len()).map(width).collect();
+    let line = |cells: &Vec<String>| {
+        let padded = cells.iter().zip(&widths).map(|(c, w)| format!("{c:w$}"));
+        let line: Vec<String> = padded.collect();
+        line.join("   ").trim_end().to_owned()
+    };
+    let lines: Vec<String> = lines.iter().map(line).collect();
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let rows = [["a", "", "x y"], ["long", "1", ""]].map(|r| r.map(str::to_owned).to_vec());
+        let text = "NAME   N   WHY\na      -   x y\nlong   1   -";
+        assert_eq!(table(&["NAME", "N", "WHY"], &rows), text);
+    }
+}

@@ -1,0 +1,164 @@
+//! Policies in files.
+//!
+//! Enters: paths. Leaves: trees of values, each a policy, at home in a namespace or in
+//! none.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use serde_json::Value;
+
+const STANDARD_INPUT: &str = "-";
+
+/// Where policies are that do not say it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Namespace<'a> {
+    /// By a flag: no policy may say another one.
+    pub(crate) asked: Option<&'a str>,
+    pub(crate) default: &'a str,
+}
+
+pub(crate) fn read(files: &[PathBuf]) -> anyhow::Result<Vec<Value>> {
+    let mut found = Vec::new();
+    for file in files {
+        let text = text(file).with_context(|| format!("cannot read {}", file.display()))?;
+        let parsed = parse(&text).with_context(|| file.display().to_string())?;
+        found.extend(parsed);
+    }
+    Ok(found)
+}
+
+fn text(file: &Path) -> std::io::Result<String> {
+    if file == Path::new(STANDARD_INPUT) {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text)?;
+        return Ok(text);
+    }
+    std::fs::read_to_string(file)
+}
+
+fn parse(text: &str) -> anyhow::Result<Vec<Value>> {
+    let all: Vec<Value> = serde_saphyr::from_multiple(text)?;
+    let mut found = Vec::new();
+    for mut document in all {
+        match document["items"].take() {
+            Value::Array(items) => found.extend(items),
+            _ if document.is_null() => {}
+            _ => found.push(document),
+        }
+    }
+    if found.is_empty() {
+        bail!("there is no policy in it");
+    }
+    for policy in &found {
+        check(policy)?;
+    }
+    Ok(found)
+}
+
+fn check(policy: &Value) -> anyhow::Result<()> {
+    let text = |at: &str| policy.pointer(at).and_then(Value::as_str).unwrap_or("");
+    let (version, kind, name) = (text("/apiVersion"), text("/kind"), text("/metadata/name"));
+    let known = matches!(kind, "PropagationPolicy" | "ClusterPropagationPolicy");
+    if !known || version != "policy.karmada.io/v1alpha1" {
+        bail!(
+            "{kind:?} of {version:?} is no policy that moves templates; leave in PropagationPolicies and ClusterPropagationPolicies of policy.karmada.io/v1alpha1 alone"
+        );
+    }
+    if name.is_empty() {
+        bail!("a {kind} has no metadata.name");
+    }
+    Ok(())
+}
+
+/// Whether it is a policy of the cluster.
+pub(crate) fn is_of_cluster(policy: &Value) -> bool {
+    policy["kind"] == "ClusterPropagationPolicy"
+}
+
+impl Namespace<'_> {
+    /// Puts a policy where it belongs.
+    pub(crate) fn settle(&self, policy: &mut Value) -> anyhow::Result<()> {
+        if is_of_cluster(policy) {
+            return Ok(());
+        }
+        let metadata = &mut policy["metadata"];
+        let told = metadata["namespace"]
+            .as_str()
+            .filter(|told| !told.is_empty());
+        match (told, self.asked) {
+            (Some(told), Some(asked)) if told != asked => bail!(
+                "the policy {} says namespace {told:?}, --namespace says {asked:?}; leave out one of them",
+                metadata["name"]
+            ),
+            (Some(_), _) => {}
+            (None, asked) => metadata["namespace"] = asked.unwrap_or(self.default).into(),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn policy(kind: &str, name: &str) -> String {
+        format!(
+            "apiVersion: policy.karmada.io/v1alpha1\nkind: {kind}\nmetadata: {{name: {name}}}\n"
+        )
+    }
+
+    #[test]
+    fn policies_alone_are_read_from_files() {
+        let (local, wide) = (
+            policy("PropagationPolicy", "a"),
+            policy("ClusterPropagationPolicy", "b"),
+        );
+        let list = json!({"kind": "List", "items": [{"apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy", "metadata": {"name": "c"}}]});
+        let names = |text: &str| -> Result<Vec<String>, String> {
+            let found = parse(text).map_err(|e| e.to_string())?;
+            Ok(found
+                .iter()
+                .map(|p| p["metadata"]["name"].to_string())
+                .collect())
+        };
+        assert_eq!(
+            names(&format!("{local}---\n{wide}---\n")).unwrap(),
+            ["\"a\"", "\"b\""]
+        );
+        assert_eq!(names(&list.to_string()).unwrap(), ["\"c\""]);
+        for (text, told) in [
+            (
+                policy("OverridePolicy", "o"),
+                "no policy that moves templates",
+            ),
+            (policy("PropagationPolicy", ""), "no metadata.name"),
+            (String::new(), "there is no policy"),
+        ] {
+            let refused = names(&text).unwrap_err();
+            assert!(refused.contains(told), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_policy_is_at_home_where_it_says_or_where_it_is_put() {
+        let settled = |told: &str, asked: Option<&str>| {
+            let mut policy = json!({"kind": "PropagationPolicy", "metadata": {"name": "a"}});
+            if !told.is_empty() {
+                policy["metadata"]["namespace"] = told.into();
+            }
+            let default = Namespace {
+                asked,
+                default: "d",
+            };
+            default.settle(&mut policy).ok()?;
+            policy["metadata"]["namespace"].as_str().map(str::to_owned)
+        };
+        assert_eq!(settled("", None).as_deref(), Some("d"));
+        assert_eq!(settled("", Some("n")).as_deref(), Some("n"));
+        assert_eq!(settled("n", Some("n")).as_deref(), Some("n"));
+        assert_eq!(settled("m", Some("n")), None);
+    }
+}

@@ -1,0 +1,50 @@
+//! `flotilla why`
+//!
+//! arguments ──[`gather`]──► [`gather::Facts`] ──[`story`]──► [`story::Story`] ──[`text`]──► lines
+
+pub(crate) mod gather;
+mod story;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use clap::Args;
+use runtime::{Shutdown, Tasks};
+
+use crate::columns::{self, Output};
+use crate::join::Control;
+use crate::{named, output};
+
+/// Tell why a resource is where it is, or why it is nowhere: the policy that claimed
+/// it, what the scheduler found out about each cluster, and what is still pending.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  flotilla why deploy/web -n shop\n  flotilla why deployments.apps web -o wide\n  flotilla why rb/web-deployment -o json"
+)]
+pub(crate) struct Arguments {
+    /// The template, or its binding: TYPE/NAME or TYPE NAME, as for kubectl get.
+    #[arg(required = true, num_args = 1..=2, value_name = "RESOURCE")]
+    resource: Vec<String>,
+    /// Its namespace; by default that of the kubeconfig's context.
+    #[arg(short, long, value_name = "NAMESPACE")]
+    namespace: Option<String>,
+    #[command(flatten)]
+    control: Control,
+    /// How to print; text when absent.
+    #[arg(short, long, value_enum)]
+    output: Option<Output>,
+}
+
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
+    let (kind, name) = named::split(&arguments.resource)?;
+    let tasks = Tasks::new(Shutdown::new());
+    let (api, namespace) = arguments.control.open(&tasks)?;
+    let namespace = arguments.namespace.unwrap_or(namespace);
+    let facts = Box::pin(gather::facts(&*api, kind, &namespace, name)).await;
+    tasks.stop().await;
+    let story = story::tell(&facts?);
+    let wide = arguments.output == Some(Output::Wide);
+    let structured = columns::structured(arguments.output, &story)?;
+    output::line(structured.unwrap_or_else(|| text::lines(&story, wide)));
+    Ok(())
+}

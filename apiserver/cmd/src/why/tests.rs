@@ -1,0 +1,164 @@
+//! What is told of a template, from facts to lines.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use client::ApiResource;
+use machinery::{Gvr, Object};
+use openapi::karmada::labels::{POLICY_ID, POLICY_NAME, POLICY_NAMESPACE};
+use openapi::karmada::{Binding, Cluster, Work};
+use serde_json::{Value, json};
+
+use super::gather::Facts;
+use super::{story, text};
+
+fn object(value: &Value) -> Object {
+    Object::from_value(value).unwrap()
+}
+
+fn cluster(ready: &str) -> Arc<Cluster> {
+    let condition = json!({"type": "Ready", "status": ready, "reason": "ClusterNotReachable", "message": "no answer"});
+    let value = json!({"metadata": {"name": "x"}, "status": {"conditions": [condition]}});
+    object(&value).view().unwrap()
+}
+
+fn work(cluster: &str, applied: Value, health: &str) -> (String, (Object, Arc<Work>)) {
+    let value = json!({"metadata": {"name": "web-1", "namespace": format!("karmada-es-{cluster}")},
+        "status": {"conditions": applied, "manifestStatuses": [{"health": health}]}});
+    let object = object(&value);
+    let view = object.view().unwrap();
+    (cluster.to_owned(), (object, view))
+}
+
+/// A Deployment that a policy has claimed, without a binding.
+fn claimed() -> Facts {
+    let template = json!({"metadata": {"name": "web", "namespace": "n", "labels": {POLICY_ID: "p"},
+        "annotations": {POLICY_NAMESPACE: "n", POLICY_NAME: "p"}}});
+    let selector = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+    let policy = json!({"metadata": {"name": "p", "namespace": "n", "labels": {POLICY_ID: "p"}}, "spec": {"resourceSelectors": [selector]}});
+    Facts {
+        kind: ApiResource {
+            resource: Gvr::constant("apps", "v1", "deployments"),
+            kind: "Deployment".into(),
+            namespaced: true,
+            verbs: vec![],
+            subresources: vec![],
+            categories: vec![],
+            short_names: vec![],
+        },
+        template: object(&template),
+        policies: vec![object(&policy)],
+        overrides: vec![],
+        binding: None,
+        decision: None,
+        clusters: BTreeMap::new(),
+        works: BTreeMap::new(),
+    }
+}
+
+fn bound(spec: Value, status: Value, decision: Value) -> Facts {
+    let value = json!({"metadata": {"name": "web-deployment", "namespace": "n", "generation": 3}, "spec": spec, "status": status});
+    let binding = object(&value);
+    let view = binding.view::<Binding>().unwrap();
+    Facts {
+        binding: Some((binding, view)),
+        decision: Some(Ok(decision)),
+        ..claimed()
+    }
+}
+
+#[test]
+fn a_template_that_is_somewhere() {
+    let condition = |kind: &str, status: &str, message: &str| json!([{"type": kind, "status": status, "message": message}]);
+    let decision = json!({
+        "generation": 3, "fresh": false, "strategy": "DynamicWeight", "rule": "ScaleUp", "replicas": 5,
+        "totalClusters": 4, "feasibleClusters": 3, "chosenClusters": 2, "omittedClusters": 0,
+        "clusters": [
+            {"name": "a", "score": 100, "currentReplicas": 1, "availableReplicas": 10, "estimate": "Summary", "chosen": true, "replicas": 3, "weight": 10},
+            {"name": "b", "score": 0, "availableReplicas": 7, "estimate": "Summary", "chosen": true, "replicas": 2, "weight": 7},
+            {"name": "c", "score": 0, "availableReplicas": 2_147_483_647, "estimate": "Unbounded", "chosen": false},
+            {"name": "d", "chosen": false, "refused": [{"plugin": "TaintToleration", "reason": "untolerated taint {k}"}]},
+        ],
+    });
+    let spec = json!({"replicas": 5, "placement": {}, "clusters": [{"name": "a", "replicas": 3}, {"name": "b", "replicas": 2}]});
+    let status =
+        json!({"schedulerObservedGeneration": 3, "conditions": condition("Scheduled", "True", "")});
+    let mut facts = bound(spec, status, decision);
+    let clusters = [("a", "True"), ("b", "False"), ("c", "True"), ("d", "True")];
+    facts.clusters = clusters
+        .map(|(name, ready)| (name.to_owned(), cluster(ready)))
+        .into();
+    facts.works = BTreeMap::from([
+        work("a", condition("Applied", "True", ""), "Healthy"),
+        work("b", condition("Applied", "False", "denied by quota"), ""),
+        work("e", condition("Applied", "True", ""), "Healthy"),
+    ]);
+    let story = story::tell(&facts);
+    let expected = "\
+Deployment n/web
+Policy:     PropagationPolicy n/p: it alone selects the template (by its name)
+Binding:    web-deployment, generation 3, scheduled: yes
+Decision:   of generation 3
+            strategy DynamicWeight, rule ScaleUp (what is there stays, and the rest is divided by room); of 4 clusters 3 fit and 2 are chosen
+
+CLUSTER   MEMBER                FITS   SCORE   ROOM   REPLICAS   WORK         HEALTH    WHY
+a         Ready                 yes    100     10     3          Applied      Healthy   chosen, weight 10
+b         ClusterNotReachable   yes    0       7      2          NotApplied   -         chosen, weight 7
+c         Ready                 yes    0       -      -          -            -         fits, and is not chosen
+d         Ready                 no     -       -      -          -            -         TaintToleration: untolerated taint {k}
+e         no such cluster       -      -       -      -          Applied      Healthy   no longer a target
+
+Pending:
+  b: not applied: denied by quota; the cluster is not Ready: ClusterNotReachable: no answer
+  e: it is being removed from there; the cluster is not Ready: no such cluster";
+    assert_eq!(text::lines(&story, false), expected);
+    let wide = text::lines(&story, true);
+    assert!(
+        wide.contains("PropagationPolicy n/p: priority 0, selects by Name"),
+        "{wide}"
+    );
+    assert!(wide.contains("karmada-es-a/web-1"), "{wide}");
+}
+
+#[test]
+fn a_template_that_is_nowhere() {
+    let pending = |facts: Facts| story::tell(&facts).pending;
+    assert_eq!(pending(claimed()), ["its binding has not been made yet"]);
+    let mut alone = claimed();
+    alone.template = object(&json!({"metadata": {"name": "web", "namespace": "n"}}));
+    alone.policies.clear();
+    let none = "no policy selects it (PropagationPolicies in n: 0, ClusterPropagationPolicies: 0)";
+    assert_eq!(pending(alone), [none]);
+
+    let failed = json!({"conditions": [{"type": "Scheduled", "status": "False", "reason": "NoClusterFit", "message": "0/2 clusters"}]});
+    let of = |spec: Value, status: &Value| {
+        bound(
+            spec,
+            status.clone(),
+            json!({"rule": "Object", "failure": "0/2 clusters"}),
+        )
+    };
+    let placed = json!({"placement": {}});
+    assert_eq!(
+        pending(of(placed.clone(), &failed)),
+        ["not scheduled: NoClusterFit: 0/2 clusters"]
+    );
+    let told = text::lines(&story::tell(&of(placed.clone(), &failed)), false);
+    assert!(
+        told.contains("scheduled: no: NoClusterFit: 0/2 clusters"),
+        "{told}"
+    );
+    assert!(told.contains("failed: 0/2 clusters"), "{told}");
+    let unseen = "the scheduler has not looked at generation 3 of the binding yet";
+    assert_eq!(pending(of(placed, &json!({}))), [unseen]);
+    let suspended =
+        json!({"placement": {}, "suspension": {"scheduling": true, "dispatching": true}});
+    let told = pending(of(suspended, &json!({})));
+    assert_eq!(told.len(), 3, "{told:?}");
+    let mut refused = of(
+        json!({"requiredBy": [{"namespace": "n", "name": "db"}]}),
+        &json!({}),
+    );
+    refused.decision = Some(Err("forbidden".into()));
+    assert_eq!(pending(refused), ["the decision is not told: forbidden"]);
+}

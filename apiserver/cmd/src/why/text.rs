@@ -1,0 +1,197 @@
+//! A story as text. Pure.
+
+use super::story::{Decision, Row, Story, Told};
+use crate::columns::table;
+
+/// Without a line end.
+pub(crate) fn lines(story: &Story, wide: bool) -> String {
+    let of = &story.template;
+    let mut lines = vec![match of.namespace.as_str() {
+        "" => format!("{} {}", of.kind, of.name),
+        namespace => format!("{} {namespace}/{}", of.kind, of.name),
+    }];
+    lines.push(match &story.claim.policy {
+        Some(policy) => format!("Policy:     {policy}: {}", story.claim.why),
+        None => format!("Policy:     none: {}", story.claim.why),
+    });
+    if wide {
+        let others = story.claim.candidates.iter();
+        lines.extend(others.map(|c| {
+            format!(
+                "            {}: priority {}, selects by {}",
+                c.policy, c.priority, c.selects_by
+            )
+        }));
+    }
+    if let Some(binding) = &story.binding {
+        lines.push(format!(
+            "Binding:    {}, generation {}, scheduled: {}",
+            binding.name, binding.generation, binding.scheduled
+        ));
+        if !binding.required_by.is_empty() {
+            let by = binding.required_by.join(", ");
+            lines.push(format!("            brought along by {by}"));
+        }
+    }
+    if let Some(decision) = &story.decision {
+        lines.extend(decided(decision));
+    }
+    if !story.clusters.is_empty() {
+        lines.push(String::new());
+        lines.push(clusters(story, wide));
+    }
+    if let Some(n) = story
+        .decision
+        .as_ref()
+        .map(|d| d.omitted_clusters)
+        .filter(|n| *n > 0)
+    {
+        lines.push(format!("and {n} more clusters"));
+    }
+    lines.push(String::new());
+    if story.pending.is_empty() {
+        lines.push("Nothing is pending.".into());
+    } else {
+        lines.push("Pending:".into());
+        lines.extend(story.pending.iter().map(|what| format!("  {what}")));
+    }
+    lines.join("\n")
+}
+
+fn decided(decision: &Decision) -> Vec<String> {
+    let mut told = vec![format!(
+        "Decision:   of generation {}{}",
+        decision.generation,
+        if decision.recomputed {
+            ", recomputed now (the one that was made is not held here)"
+        } else {
+            ""
+        }
+    )];
+    let strategy = decision.strategy.as_deref().unwrap_or("none");
+    let mut how = format!(
+        "            strategy {strategy}, rule {}; of {} clusters {} fit and {} {} chosen",
+        rule(&decision.rule),
+        decision.total_clusters,
+        decision.feasible_clusters,
+        decision.chosen_clusters,
+        if decision.chosen_clusters == 1 {
+            "is"
+        } else {
+            "are"
+        },
+    );
+    if decision.fresh {
+        how.push_str("; a reschedule was asked for");
+    }
+    told.push(how);
+    let failed = decision.failed_terms.iter();
+    told.extend(failed.map(|term| {
+        format!(
+            "            affinity {}: {}",
+            term.affinity_name, term.failure
+        )
+    }));
+    let term = decision.affinity_name.as_ref();
+    let which = term.map_or(String::new(), |name| format!("affinity {name}: "));
+    match &decision.failure {
+        Some(failure) => told.push(format!("            {which}failed: {failure}")),
+        None if !which.is_empty() => told.push(format!("            {which}in force")),
+        None => {}
+    }
+    told
+}
+
+/// A rule with what it means.
+fn rule(name: &str) -> String {
+    let meaning = match name {
+        "Object" => "every chosen cluster gets the object",
+        "ComponentSet" => "its components are placed as a whole",
+        "Duplicated" => "every chosen cluster gets all replicas",
+        "StaticWeight" => "by the weights of the policy",
+        "Keep" => "what is there is what is wanted",
+        "ScaleUp" => "what is there stays, and the rest is divided by room",
+        "ScaleDown" => "by what is there",
+        "Fresh" => "by room, without regard to what is there",
+        _ => return name.to_owned(),
+    };
+    format!("{name} ({meaning})")
+}
+
+fn clusters(story: &Story, wide: bool) -> String {
+    let mut titles = vec![
+        "CLUSTER", "MEMBER", "FITS", "SCORE", "ROOM", "REPLICAS", "WORK", "HEALTH",
+    ];
+    if wide {
+        titles.extend(["HAD", "WEIGHT", "ESTIMATE", "WORK-NAME"]);
+    }
+    titles.push("WHY");
+    let rows: Vec<Vec<String>> = story.clusters.iter().map(|row| cells(row, wide)).collect();
+    table(&titles, &rows)
+}
+
+fn number(n: Option<i64>) -> String {
+    n.map(|n| n.to_string()).unwrap_or_default()
+}
+
+fn cells(row: &Row, wide: bool) -> Vec<String> {
+    let told = row.decided.as_ref();
+    let fits = told.map_or("", |t| if t.refused.is_empty() { "yes" } else { "no" });
+    let unbounded = told.is_some_and(|t| t.estimate.as_deref() == Some("Unbounded"));
+    let room = told
+        .and_then(|t| t.available_replicas)
+        .filter(|_| !unbounded);
+    let work = row.work.as_ref();
+    let state = match work.map(|w| w.applied.as_str()) {
+        None => "",
+        Some(_) if work.is_some_and(|w| w.deleting) => "Deleting",
+        Some("True") => "Applied",
+        Some("") => "Waiting",
+        Some(_) => "NotApplied",
+    };
+    let ready = row.member.split(':').next().unwrap_or_default();
+    let mut cells = vec![
+        row.name.clone(),
+        ready.to_owned(),
+        fits.to_owned(),
+        number(told.and_then(|t| t.score)),
+        number(room),
+        number(row.replicas),
+        state.to_owned(),
+        work.map(|w| w.health.clone()).unwrap_or_default(),
+    ];
+    if wide {
+        cells.extend([
+            number(told.and_then(|t| t.current_replicas)),
+            number(told.and_then(|t| t.weight)),
+            told.and_then(|t| t.estimate.clone()).unwrap_or_default(),
+            work.map(|w| format!("{}/{}", w.namespace, w.name))
+                .unwrap_or_default(),
+        ]);
+    }
+    cells.push(why(row, told));
+    cells
+}
+
+fn why(row: &Row, told: Option<&Told>) -> String {
+    let Some(told) = told else {
+        return if row.target {
+            "not told by this decision".into()
+        } else {
+            "no longer a target".into()
+        };
+    };
+    if !told.refused.is_empty() {
+        let reasons = told
+            .refused
+            .iter()
+            .map(|v| format!("{}: {}", v.plugin, v.reason));
+        return reasons.collect::<Vec<_>>().join("; ");
+    }
+    match (told.chosen, told.replicas, told.weight) {
+        (false, _, _) => "fits, and is not chosen".into(),
+        (true, None, _) => "chosen, and gets no replicas".into(),
+        (true, Some(_), Some(weight)) => format!("chosen, weight {weight}"),
+        (true, Some(_), None) => "chosen".into(),
+    }
+}

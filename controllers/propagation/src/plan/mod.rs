@@ -1,0 +1,227 @@
+//! What is, and what would be: which policy a template belongs to and why, and where
+//! it would go under other policies.
+//!
+//! policies + template ──[`claiming`]──► whose it is ──[`foresee`]──► binding ──► [`scheduler::foresee`]
+//!
+//! The decisions are those of the detector and of the scheduler, made without either.
+//! Pure. What depends on the hour is left out: room that was just given elsewhere, and
+//! what several templates that move at once would take from each other.
+
+mod claiming;
+
+use client::ApiResource;
+use interpreter::Interpreter;
+use machinery::Object;
+use openapi::karmada::labels::CLAIMED_BY;
+use openapi::karmada::{Binding, FeatureGates, Gate, TargetCluster};
+use scheduler::core::{Snapshot, World as Scheduling};
+use scheduler::{Explanation, Foresight};
+use serde_json::Value;
+
+pub use claiming::{Candidate, Claiming, PolicyName};
+
+use crate::detector::claim::Claim;
+use crate::detector::desired::{Desired, Difference, Findings};
+use crate::detector::findings;
+use crate::detector::matching::Policy;
+use crate::kinds::{Scope as Namespaces, Served, Skips};
+use crate::run::Options;
+
+/// What decisions rest on.
+#[derive(Clone, Copy, Debug)]
+pub struct World<'a> {
+    /// Of all namespaces, and of the cluster.
+    pub policies: &'a [Object],
+    /// OverridePolicies of both kinds, for which policies may wait.
+    pub overrides: &'a [Object],
+    /// Those that may share a group with the one in question.
+    pub bindings: &'a [Object],
+    pub snapshot: &'a Snapshot,
+    pub scheduler: &'a str,
+    pub gates: FeatureGates,
+}
+
+/// A policy that is not as it was.
+#[derive(Clone, Copy, Debug)]
+pub struct Change<'a> {
+    /// `None`: it is new.
+    pub before: Option<&'a Object>,
+    pub after: &'a Object,
+}
+
+/// A template, and its binding if there is one.
+#[derive(Clone, Copy, Debug)]
+pub struct Case<'a> {
+    pub kind: &'a ApiResource,
+    pub template: &'a Object,
+    pub binding: Option<&'a Object>,
+}
+
+/// Where a template would be.
+#[derive(Clone, Debug)]
+pub struct Outlook {
+    pub claiming: Claiming,
+    pub clusters: Vec<TargetCluster>,
+    /// Why it stays as it is, where something is in the way.
+    pub held: Option<String>,
+    /// Why the scheduler finds nothing.
+    pub failure: Option<String>,
+    pub explanation: Option<Explanation>,
+}
+
+/// What may be propagated at all.
+pub struct Scope {
+    skips: Skips,
+    namespaces: Namespaces,
+}
+
+impl Scope {
+    /// The error is an option that cannot be used.
+    pub fn new(options: &Options) -> Result<Self, String> {
+        Ok(Self {
+            skips: Skips::new(&options.skipped_apis)?,
+            namespaces: Namespaces::new(&options.skipped_namespaces)?,
+        })
+    }
+
+    /// Whether objects of a kind, in a namespace, are templates.
+    pub fn takes(&self, kind: &ApiResource, namespace: &str) -> bool {
+        self.skips.takes(kind) && self.namespaces.takes(namespace)
+    }
+}
+
+/// Whether a policy selects an object.
+pub fn selects(policy: &Object, kind: &ApiResource, template: &Object) -> bool {
+    let policy = Policy::new(policy.clone());
+    policy.is_some_and(|p| p.matches(&Served::of(kind), template.head()))
+}
+
+/// Whether a policy has claimed an object.
+pub fn claims(policy: &Object, template: &Object) -> bool {
+    Claim::by(policy).is_some_and(|own| Claim::on(template).is_some_and(|c| c.id == own.id))
+}
+
+/// Which policy a template belongs to now, and why.
+pub fn claiming(world: &World<'_>, kind: &ApiResource, template: &Object) -> Claiming {
+    claiming::told(world, &Served::of(kind), template)
+}
+
+/// Where a template would be once everything has followed the changes, which are in
+/// the policies of the world already.
+pub fn foresee(world: &World<'_>, changes: &[Change<'_>], case: &Case<'_>) -> Outlook {
+    let served = Served::of(case.kind);
+    let owner = claiming::owner(world, changes, &served, case.template);
+    let claiming = claiming::would(world, &served, case.template, owner.as_ref());
+    let before = case.binding.and_then(|b| b.view::<Binding>().ok());
+    let stays = Outlook {
+        claiming,
+        clusters: before.map(|b| b.spec.clusters.clone()).unwrap_or_default(),
+        held: None,
+        failure: None,
+        explanation: None,
+    };
+    let Some(policy) = owner else { return stays };
+    match bound(world, case, &served, &policy) {
+        Ok(seen) => Outlook {
+            clusters: seen.clusters,
+            held: seen.left_alone.map(|why| why.to_string()),
+            failure: seen.failure.map(|why| why.to_string()),
+            explanation: seen.explanation,
+            ..stays
+        },
+        Err(why) => Outlook {
+            held: Some(why),
+            ..stays
+        },
+    }
+}
+
+/// What becomes of the binding under its policy; the error is what is in the way.
+fn bound(
+    world: &World<'_>,
+    case: &Case<'_>,
+    served: &Served,
+    policy: &Policy,
+) -> Result<Foresight, String> {
+    in_the_way(world, case, policy)?;
+    let claim = Claim::by(&policy.object).ok_or("the policy has no permanent id yet")?;
+    let gates = world.gates;
+    let replicas = findings::replicas(
+        &Interpreter,
+        served,
+        case.template,
+        gates.is_on(Gate::ResourceQuotaEstimate),
+    );
+    let found = Findings {
+        replicas: replicas.map_err(|e| e.to_string())?,
+        priority: None,
+        grouped: gates.is_on(Gate::WorkloadAffinity),
+    };
+    let desired = Desired::new(served, case.template, policy, &claim, found);
+    let desired = desired.map_err(|e| e.to_string())?;
+    let body: Value = match case.binding {
+        None => desired.create(),
+        Some(binding) => {
+            let existing = binding.value().map_err(|e| e.to_string())?;
+            match desired.update(&existing) {
+                Difference::Nothing => existing,
+                Difference::Version(body) | Difference::Much(body) => body,
+            }
+        }
+    };
+    let object = Object::from_value(&body).map_err(|e| e.to_string())?;
+    let binding = object.view::<Binding>().map_err(|e| e.to_string())?;
+    let peers = scheduler::peers(&object, &binding, world.bindings);
+    let scheduling = Scheduling {
+        peers: &peers,
+        ..Scheduling::of(world.snapshot)
+    };
+    let generation = object.head().generation + 1;
+    Ok(scheduler::foresee(
+        &binding,
+        generation,
+        world.scheduler,
+        &scheduling,
+    ))
+}
+
+fn in_the_way(world: &World<'_>, case: &Case<'_>, policy: &Policy) -> Result<(), String> {
+    let template = case.template.head();
+    if template.deleting {
+        return Err("the template is being deleted".into());
+    }
+    if let Some(other) = template.label(CLAIMED_BY).filter(|by| !by.is_empty()) {
+        return Err(format!("the template is claimed by {other}"));
+    }
+    let missing = claiming::missing_overrides(world, policy);
+    if !missing.is_empty() {
+        return Err(waits_for(&missing));
+    }
+    if policy.is_lazy() {
+        return Err("the policy is Lazy: it waits for the next change of the template".into());
+    }
+    let Some(binding) = case.binding else {
+        return Ok(());
+    };
+    if binding.head().deleting {
+        return Err("the binding is being deleted".into());
+    }
+    let owner = binding.head().controller();
+    if owner.is_some_and(|o| *o.uid != *case.template.uid()) {
+        return Err("the binding belongs to an earlier template of this name".into());
+    }
+    if binding.view::<Binding>().is_ok_and(|b| b.is_refused()) {
+        return Err("the cluster of the templates runs this workload itself".into());
+    }
+    Ok(())
+}
+
+fn waits_for(overrides: &[String]) -> String {
+    format!(
+        "the policy waits for override policies: {}",
+        overrides.join(", ")
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,244 @@
+//! Whose templates would be, and where.
+
+use machinery::Gvr;
+use openapi::karmada::labels::{
+    CLUSTER_POLICY_ID, CLUSTER_POLICY_NAME, POLICY_ID, POLICY_NAME, POLICY_NAMESPACE,
+};
+use serde_json::json;
+
+use super::*;
+
+fn deployments() -> ApiResource {
+    ApiResource {
+        resource: Gvr::constant("apps", "v1", "deployments"),
+        kind: "Deployment".into(),
+        namespaced: true,
+        verbs: ["list", "watch", "delete"].map(Into::into).into(),
+        subresources: vec![],
+        categories: vec![],
+        short_names: vec![],
+    }
+}
+
+fn object(value: &Value) -> Object {
+    Object::from_value(value).unwrap()
+}
+
+/// `more`: fields of the spec.
+fn policy(namespace: &str, name: &str, more: Value) -> Object {
+    let label = if namespace.is_empty() {
+        CLUSTER_POLICY_ID
+    } else {
+        POLICY_ID
+    };
+    let mut spec = json!({"resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": "web"}]});
+    spec.as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
+    object(
+        &json!({"metadata": {"name": name, "namespace": namespace, "uid": name, "labels": {label: name}}, "spec": spec}),
+    )
+}
+
+fn to(cluster: &str) -> Value {
+    json!({"placement": {"clusterAffinity": {"clusterNames": [cluster]}}})
+}
+
+/// Of the policy that is named; a cluster policy begins with a colon.
+fn template(of: Option<&str>) -> Object {
+    let (labels, annotations) = match of.map(|name| (name, name.strip_prefix(':'))) {
+        None => (json!({}), json!({})),
+        Some((_, Some(cluster))) => (
+            json!({CLUSTER_POLICY_ID: cluster}),
+            json!({CLUSTER_POLICY_NAME: cluster}),
+        ),
+        Some((local, None)) => (
+            json!({POLICY_ID: local}),
+            json!({POLICY_NAMESPACE: "n", POLICY_NAME: local}),
+        ),
+    };
+    object(
+        &json!({"metadata": {"name": "web", "namespace": "n", "uid": "u", "labels": labels, "annotations": annotations},
+        "spec": {"replicas": 2, "template": {"spec": {"containers": []}}}}),
+    )
+}
+
+fn clusters() -> Snapshot {
+    let cluster = |name: &str| {
+        let kinds = json!([{"groupVersion": "apps/v1", "resources": [{"name": "deployments", "kind": "Deployment"}]}]);
+        object(&json!({"metadata": {"name": name}, "spec": {}, "status": {
+            "apiEnablements": kinds, "conditions": [{"type": "Ready", "status": "True"}, {"type": "CompleteAPIEnablements", "status": "True"}]}}))
+    };
+    Snapshot::new(["m1", "m2"].map(cluster))
+}
+
+fn world<'a>(policies: &'a [Object], snapshot: &'a Snapshot, gates: FeatureGates) -> World<'a> {
+    World {
+        policies,
+        overrides: &[],
+        bindings: &[],
+        snapshot,
+        scheduler: "default-scheduler",
+        gates,
+    }
+}
+
+/// Where the template goes, by whom, and what is in the way.
+fn check(
+    policies: &[Object],
+    changed: &str,
+    of: Option<&str>,
+    expected: (&[&str], Option<&str>, &str),
+) {
+    let snapshot = clusters();
+    let gates = FeatureGates::default().with(Gate::PropagationPolicyPreemption, true);
+    let world = world(policies, &snapshot, gates);
+    let changes: Vec<Change<'_>> = policies
+        .iter()
+        .filter(|p| p.name() == changed)
+        .map(|after| Change {
+            before: None,
+            after,
+        })
+        .collect();
+    let (kind, template) = (deployments(), template(of));
+    let case = Case {
+        kind: &kind,
+        template: &template,
+        binding: None,
+    };
+    let seen = foresee(&world, &changes, &case);
+    let names: Vec<&str> = seen.clusters.iter().map(|c| c.name.as_str()).collect();
+    let by = seen.claiming.policy.as_ref().map(|p| p.name.as_str());
+    let held = seen.held.clone().unwrap_or_default();
+    assert_eq!((names.as_slice(), by), (expected.0, expected.1), "{seen:?}");
+    assert!(
+        held.contains(expected.2) && held.is_empty() == expected.2.is_empty(),
+        "{held}"
+    );
+}
+
+#[test]
+fn a_template_goes_where_its_policy_says() {
+    let one = [policy("n", "a", to("m1"))];
+    check(&one, "a", None, (&["m1"], Some("a"), ""));
+    check(&one, "a", Some("a"), (&["m1"], Some("a"), ""));
+    check(&one, "a", Some("gone"), (&["m1"], Some("a"), ""));
+    check(&[], "", Some("a"), (&[], None, ""));
+    let other = [policy("n", "a", json!({"resourceSelectors": []}))];
+    check(&other, "a", Some("a"), (&[], None, ""));
+}
+
+#[test]
+fn who_has_it_keeps_it_unless_it_is_taken() {
+    let with = |name: &str, more: Value| {
+        let mut spec = to("m2");
+        spec.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        policy("n", name, spec)
+    };
+    let high = [
+        policy("n", "a", to("m1")),
+        with("b", json!({"priority": 5})),
+    ];
+    check(&high, "b", Some("a"), (&["m1"], Some("a"), ""));
+    let takes = [
+        policy("n", "a", to("m1")),
+        with("b", json!({"priority": 5, "preemption": "Always"})),
+    ];
+    check(&takes, "b", Some("a"), (&["m2"], Some("b"), ""));
+    check(&takes, "", Some("a"), (&["m1"], Some("a"), ""));
+    let wide = [
+        policy("", "w", to("m1")),
+        with("b", json!({"preemption": "Always"})),
+    ];
+    check(&wide, "b", Some(":w"), (&["m2"], Some("b"), ""));
+}
+
+#[test]
+fn what_is_in_the_way_is_told() {
+    let with = |more: Value| {
+        let mut spec = to("m1");
+        spec.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        [policy("n", "a", spec)]
+    };
+    let lazy = with(json!({"activationPreference": "Lazy"}));
+    check(&lazy, "a", None, (&[], Some("a"), "Lazy"));
+    let waits = with(json!({"dependentOverrides": ["o"]}));
+    check(&waits, "a", None, (&[], Some("a"), "override policies: o"));
+    let other = with(json!({"schedulerName": "mine"}));
+    check(&other, "a", None, (&[], Some("a"), "another scheduler"));
+}
+
+#[test]
+fn what_a_binding_has_is_where_it_starts_from() {
+    let snapshot = clusters();
+    let policies = [policy("n", "a", to("m2"))];
+    let world = world(&policies, &snapshot, FeatureGates::default());
+    let (kind, template) = (deployments(), template(Some("a")));
+    let binding = object(
+        &json!({"metadata": {"name": "web-deployment", "namespace": "n", "generation": 4},
+        "spec": {"replicas": 2, "clusters": [{"name": "m1", "replicas": 2}]},
+        "status": {"lastScheduledTime": "2026-01-01T00:00:00Z"}}),
+    );
+    let case = Case {
+        kind: &kind,
+        template: &template,
+        binding: Some(&binding),
+    };
+    let seen = foresee(&world, &[], &case);
+    let to: Vec<(&str, i64)> = seen
+        .clusters
+        .iter()
+        .map(|c| (c.name.as_str(), c.replicas))
+        .collect();
+    assert_eq!(to, [("m2", 2)]);
+    assert_eq!(seen.explanation.map(|e| e.generation), Some(5));
+}
+
+#[test]
+fn it_is_told_whose_a_template_is_and_why() {
+    let snapshot = clusters();
+    let all = json!({"resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment"}]});
+    let told = |policies: &[Object], of: Option<&str>| {
+        let world = world(policies, &snapshot, FeatureGates::default());
+        claiming(&world, &deployments(), &template(of)).why
+    };
+    let table: [(&[Object], Option<&str>, &str); 6] = [
+        (
+            &[],
+            None,
+            "no policy selects it (PropagationPolicies in n: 0, ClusterPropagationPolicies: 0)",
+        ),
+        (
+            &[policy("n", "a", all.clone())],
+            Some("a"),
+            "it alone selects the template (by its kind alone)",
+        ),
+        (
+            &[
+                policy("n", "a", json!({})),
+                policy("", "w", json!({"priority": 9})),
+            ],
+            Some("a"),
+            "it comes first of 2 policies that select the template (priority 0, by its name)",
+        ),
+        (
+            &[policy("n", "a", all), policy("n", "b", json!({}))],
+            Some("a"),
+            "it claimed the template first; PropagationPolicy n/b would come before it, but takes nothing from others",
+        ),
+        (&[], Some("a"), "it claimed the template, and is gone"),
+        (
+            &[policy("n", "a", json!({"dependentOverrides": ["o"]}))],
+            None,
+            "PropagationPolicy n/a selects it, but the policy waits for override policies: o",
+        ),
+    ];
+    for (policies, of, expected) in table {
+        assert_eq!(told(policies, of), expected);
+    }
+}

@@ -1,0 +1,279 @@
+//! `flotilla why` and `flotilla plan`: what people ask before and after they apply.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use crate::fleet::{Fleet, asked, condition};
+use crate::objects::{
+    BINDINGS, CLUSTERS, CONFIG_MAPS, DEPLOYMENTS, POLICIES, config_map, deployment, divided, policy,
+};
+
+/// Until the template's status says that all is ready.
+async fn settled(fleet: &Fleet, ns: &str, name: &str, replicas: i64) {
+    fleet
+        .control
+        .until(&DEPLOYMENTS, ns, name, "ready", |d| {
+            d["status"]["readyReplicas"] == replicas
+        })
+        .await;
+    let healthy = |b: &Value| {
+        let items = b["status"]["aggregatedStatus"].as_array();
+        items.is_some_and(|all| all.iter().all(|item| item["health"] == "Healthy"))
+    };
+    let binding = format!("{name}-deployment");
+    fleet
+        .control
+        .until(&BINDINGS, ns, &binding, "healthy", healthy)
+        .await;
+}
+
+fn has(said: &str, parts: &[&str]) {
+    // Columns are as wide as they need to be.
+    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in parts {
+        assert!(said.contains(part), "no {part:?} in: {said}");
+    }
+}
+
+#[tokio::test]
+async fn why_tells_the_story_of_a_template() {
+    let ns = "why";
+    let fleet = Fleet::shared(ns).await;
+    let (control, config) = (&fleet.control, fleet.kubeconfig());
+    let web = deployment(ns, "web", 3);
+    control.create(web.clone()).await;
+    let (code, said) = asked(&config, &["why", "deploy/web", "-n", ns]).await;
+    assert_eq!(code, Some(0), "{said}");
+    has(
+        &said,
+        &[
+            "Deployment why/web",
+            "Policy: none: no policy selects it",
+            "Pending: no policy selects it",
+        ],
+    );
+
+    let weights = [("member1", 2), ("member2", 1)];
+    control.create(divided(ns, "web", &web, &weights)).await;
+    settled(&fleet, ns, "web", 3).await;
+    let (code, said) = asked(&config, &["why", "deploy/web", "-n", ns]).await;
+    assert_eq!(code, Some(0), "{said}");
+    has(
+        &said,
+        &[
+            "Policy: PropagationPolicy why/web: it alone selects the template (by its name)",
+            "Binding: web-deployment, generation",
+            "strategy StaticWeight, rule StaticWeight (by the weights of the policy); of",
+            "CLUSTER MEMBER FITS SCORE ROOM REPLICAS WORK HEALTH WHY",
+            "2 Applied Healthy chosen, weight 2",
+            "1 Applied Healthy chosen, weight 1",
+            "member3 Ready no - - - - - ClusterAffinity: cluster(s) did not match the placement cluster affinity constraint",
+            "Nothing is pending.",
+        ],
+    );
+    let (_, said) = asked(
+        &config,
+        &["why", "rb", "web-deployment", "-n", ns, "-o", "json"],
+    )
+    .await;
+    let story: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(story["template"]["kind"], "Deployment");
+    assert_eq!(
+        story["claim"]["policy"],
+        json!({"kind": "PropagationPolicy", "namespace": ns, "name": "web"})
+    );
+    assert_eq!(story["decision"]["rule"], "StaticWeight");
+    let rows = story["clusters"].as_array().unwrap();
+    let first = rows.iter().find(|row| row["name"] == "member1").unwrap();
+    assert_eq!(
+        (&first["replicas"], &first["work"]["applied"]),
+        (&json!(2), &json!("True")),
+        "{first:#}"
+    );
+    assert_eq!(story["pending"], json!([]));
+    for (arguments, code, told) in [
+        (
+            &["why", "deploy/nothing", "-n", ns][..],
+            1,
+            "deployments.apps \"nothing\" not found",
+        ),
+        (
+            &["why", "dragons/web", "-n", ns],
+            1,
+            "the server has no resource type \"dragons\"",
+        ),
+        (&["why", "web", "-n", ns], 1, "TYPE/NAME"),
+    ] {
+        let (ended, said) = asked(&config, arguments).await;
+        assert_eq!(ended, Some(code), "{said}");
+        has(&said, &[told]);
+    }
+}
+
+#[tokio::test]
+async fn why_tells_what_is_in_the_way() {
+    let ns = "why-not";
+    let fleet = Fleet::shared(ns).await;
+    let (control, config) = (&fleet.control, fleet.kubeconfig());
+    let object = config_map(ns, "c", "v");
+    // Somebody else's object is there already.
+    let member = fleet.member("member1");
+    member
+        .until_there(&crate::objects::NAMESPACES, "", ns)
+        .await;
+    member.create(config_map(ns, "c", "mine")).await;
+    control.create(policy(ns, "c", &object, &["member1"])).await;
+    control.create(object).await;
+    let refused = |b: &Value| {
+        let items = b["status"]["aggregatedStatus"].as_array();
+        items.is_some_and(|all| all.iter().any(|i| !i["appliedMessage"].is_null()))
+    };
+    control
+        .until(&BINDINGS, ns, "c-configmap", "not applied", refused)
+        .await;
+    let (code, said) = asked(&config, &["why", "cm/c", "-n", ns]).await;
+    assert_eq!(code, Some(0), "{said}");
+    has(&said, &["NotApplied", "Pending: member1: not applied: "]);
+
+    // Nothing fits.
+    let nowhere = config_map(ns, "d", "v");
+    control
+        .create(policy(ns, "d", &nowhere, &["atlantis"]))
+        .await;
+    control.create(nowhere).await;
+    let unfit = |b: &Value| condition(b, "Scheduled")["status"] == "False";
+    control
+        .until(&BINDINGS, ns, "d-configmap", "unscheduled", unfit)
+        .await;
+    let (code, said) = asked(&config, &["why", "cm", "d", "-n", ns]).await;
+    assert_eq!(code, Some(0), "{said}");
+    has(
+        &said,
+        &[
+            "scheduled: no: NoClusterFit: 0/",
+            "failed: 0/",
+            "Pending: not scheduled: NoClusterFit",
+        ],
+    );
+}
+
+fn file(fleet: &Fleet, name: &str, policies: &[&Value]) -> PathBuf {
+    let path = fleet.up.dir().join(name);
+    let documents: Vec<String> = policies.iter().map(|p| p.to_string()).collect();
+    std::fs::write(&path, documents.join("\n---\n")).unwrap();
+    path
+}
+
+#[tokio::test]
+async fn plan_tells_what_would_move_and_moves_nothing() {
+    let ns = "plan";
+    let fleet = Fleet::shared(ns).await;
+    let (control, config) = (&fleet.control, fleet.kubeconfig());
+    let web = deployment(ns, "web", 4);
+    control.create(web.clone()).await;
+    let before = divided(ns, "web", &web, &[("member1", 1), ("member2", 1)]);
+    let planned = async |policies: &[&Value], more: &[&str]| {
+        let path = file(&fleet, "plan.yaml", policies).display().to_string();
+        asked(&config, &[&["plan", "-n", ns, "-f", &path], more].concat()).await
+    };
+    // It is nowhere yet.
+    let (code, said) = planned(&[&before], &[]).await;
+    assert_eq!(code, Some(1), "{said}");
+    has(
+        &said,
+        &[
+            "Deployment plan/web PropagationPolicy plan/web nowhere member1:2, member2:2",
+            "1 of 1 templates would move.",
+        ],
+    );
+    assert_eq!(control.get(&POLICIES, ns, "web").await, None);
+
+    control.create(before.clone()).await;
+    settled(&fleet, ns, "web", 4).await;
+    let (code, said) = planned(&[&before], &[]).await;
+    assert_eq!(code, Some(0), "{said}");
+    has(
+        &said,
+        &["member1:2, member2:2 stays", "0 of 1 templates would move."],
+    );
+
+    let after = divided(ns, "web", &web, &[("member1", 3), ("member3", 1)]);
+    let (code, said) = planned(&[&after], &["-o", "json"]).await;
+    assert_eq!(code, Some(1), "{said}");
+    let plan: Value = serde_json::from_str(&said).unwrap();
+    let then = &plan["templates"][0]["then"];
+    assert_eq!(
+        (&plan["moving"], then),
+        (
+            &json!(1),
+            &json!([{"name": "member1", "replicas": 3}, {"name": "member3", "replicas": 1}])
+        ),
+        "{plan:#}"
+    );
+
+    // What was told is what happens.
+    let there = control.get(&BINDINGS, ns, "web-deployment").await.unwrap();
+    assert_eq!(there["spec"]["clusters"].as_array().unwrap().len(), 2);
+    let spec = json!({"spec": after["spec"]});
+    control.merge(&POLICIES, ns, "web", spec).await;
+    let moved = |b: &Value| &b["spec"]["clusters"] == then;
+    control
+        .until(&BINDINGS, ns, "web-deployment", "moved", moved)
+        .await;
+    control.until_there(&CLUSTERS, "", "member3").await;
+}
+
+#[tokio::test]
+async fn plan_tells_of_policies_that_let_go_compete_or_are_wrong() {
+    let ns = "plan-more";
+    let fleet = Fleet::shared(ns).await;
+    let (control, config) = (&fleet.control, fleet.kubeconfig());
+    let object = config_map(ns, "c", "v");
+    let first = policy(ns, "first", &object, &["member1"]);
+    control.create(first.clone()).await;
+    control.create(object.clone()).await;
+    fleet
+        .member("member1")
+        .until_there(&CONFIG_MAPS, ns, "c")
+        .await;
+    let planned = async |policies: &[&Value]| {
+        let path = file(&fleet, "plan-more.yaml", policies)
+            .display()
+            .to_string();
+        asked(&config, &["plan", "-f", &path]).await
+    };
+    // Another one does not take it; one that lets go leaves it to the other.
+    let second = policy(ns, "second", &object, &["member2"]);
+    let (code, said) = planned(&[&second]).await;
+    assert_eq!(code, Some(0), "{said}");
+    has(
+        &said,
+        &["ConfigMap plan-more/c PropagationPolicy plan-more/first member1 stays"],
+    );
+    let mut other = first.clone();
+    other["spec"]["resourceSelectors"][0]["name"] = "other".into();
+    let (code, said) = planned(&[&second, &other]).await;
+    assert_eq!(code, Some(1), "{said}");
+    has(
+        &said,
+        &["PropagationPolicy plan-more/second member1 member2"],
+    );
+    let (code, said) = planned(&[&other]).await;
+    assert_eq!(code, Some(0), "{said}");
+    has(&said, &["it stays where it is, without a policy"]);
+
+    let mut wrong = first;
+    wrong["spec"]["placement"]["clusterTolerations"] = json!([{"operator": "Perhaps"}]);
+    let (code, said) = planned(&[&wrong]).await;
+    assert_eq!(code, Some(2), "{said}");
+    has(&said, &["the policy \"first\" would be refused"]);
+    let (code, said) = planned(&[&object]).await;
+    assert_eq!(code, Some(2), "{said}");
+    has(
+        &said,
+        &["\"ConfigMap\" of \"v1\" is no policy that moves templates"],
+    );
+    let (code, said) = asked(&config, &["plan"]).await;
+    assert_eq!(code, Some(2), "{said}");
+}
