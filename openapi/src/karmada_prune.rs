@@ -158,6 +158,7 @@ mod tests {
         assert_eq!(manifest, expect, "pruning twice");
     }
 
+    // proves: PRU-metadata, PRU-deployment, PRU-job, PRU-service, PRU-token, PRU-account, PRU-claim
     #[test]
     fn what_the_member_decides_is_removed() {
         check(
@@ -213,6 +214,7 @@ mod tests {
         );
     }
 
+    // proves: WRK-managed-keys
     #[test]
     fn managed_keys_are_recorded() {
         let mut manifest =

@@ -4,19 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use harness::Up;
 use serde_json::{Value, json};
 
-use crate::fleet::{MEMBERS, Server, Up, condition, members};
+use crate::fleet::{MEMBERS, Server, condition, start};
 use crate::objects::{BINDINGS, CLUSTERS, DEPLOYMENTS, SECRETS, deployment, policy};
 
 const NS: &str = "crash";
 const WRITERS: usize = 4;
 /// Killed when so many were acknowledged; writers go on until their call fails.
 const ENOUGH: usize = 60;
-
-fn control(up: &Up) -> Server {
-    Server::connect("control plane", &up.dir().join("kubeconfig"))
-}
 
 fn revision(object: &Value) -> u64 {
     object["metadata"]["resourceVersion"]
@@ -122,8 +119,8 @@ async fn until_all_ready(control: &Server) {
 
 #[tokio::test]
 async fn nothing_acknowledged_is_lost_and_a_restart_writes_nothing() {
-    let mut up = tokio::task::spawn_blocking(Up::start).await.unwrap();
-    let server = control(&up);
+    let mut up = tokio::task::spawn_blocking(|| start(&[])).await.unwrap();
+    let server = up.control();
     server.namespace(NS).await;
     let mut everything = policy(
         NS,
@@ -138,7 +135,7 @@ async fn nothing_acknowledged_is_lost_and_a_restart_writes_nothing() {
     let acknowledged = load(server, &mut up).await;
 
     up.restart();
-    let server = control(&up);
+    let server = up.control();
     for (name, created) in &acknowledged {
         let kept = server.get(&DEPLOYMENTS, NS, name).await;
         let kept = kept.unwrap_or_else(|| panic!("{name} was acknowledged and is lost"));
@@ -149,17 +146,17 @@ async fn nothing_acknowledged_is_lost_and_a_restart_writes_nothing() {
     assert!(revision(&next) > *last, "revisions went back");
     until_all_ready(&server).await;
     assert_eq!(joined(&server).await, before, "joined again");
-    let in_step = until_in_step(&server, &members(&up)).await;
+    let in_step = until_in_step(&server, &up.members()).await;
     assert!(in_step.len() >= (acknowledged.len() + 1) * MEMBERS);
 
     up.restart();
-    let server = control(&up);
-    assert_eq!(until_in_step(&server, &members(&up)).await, in_step);
+    let server = up.control();
+    assert_eq!(until_in_step(&server, &up.members()).await, in_step);
     // Nothing new is placed where a start under load has let a cluster fall behind.
     until_all_ready(&server).await;
     // What comes later has passed the members' queues after what was there.
     server.create(deployment(NS, "later", 1)).await;
-    let mut after = until_in_step(&server, &members(&up)).await;
+    let mut after = until_in_step(&server, &up.members()).await;
     after.retain(|(_, name), _| name != "later");
     assert_eq!(after, in_step, "a restart wrote to members");
     assert_eq!(joined(&server).await, before, "joined again");

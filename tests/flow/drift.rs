@@ -7,6 +7,7 @@ use crate::objects::{
     BINDINGS, CONFIG_MAPS, DEPLOYMENTS, POLICIES, WORKS, config_map, deployment, policy, works_of,
 };
 
+// proves: EXE-drift-change, EXE-drift-delete
 #[tokio::test]
 async fn edits_and_deletions_in_a_member_are_undone() {
     let ns = "drift";

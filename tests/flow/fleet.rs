@@ -5,10 +5,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
-use harness::Process;
+use harness::Up;
 use parking_lot::Mutex;
 use serde_json::Value;
-use tempfile::TempDir;
 
 use crate::objects::NAMESPACES;
 pub(crate) use harness::server::{Server, condition, until};
@@ -16,73 +15,22 @@ pub(crate) use harness::server::{Server, condition, until};
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_flotilla");
 pub(crate) const MEMBERS: usize = 3;
 
-/// `flotilla up --members 3` in a directory that outlives the process.
-pub(crate) struct Up {
-    process: Option<Process>,
-    dir: TempDir,
-    flags: Vec<&'static str>,
+/// The one of this moment. The last story that holds it ends it: a static would
+/// never be dropped.
+fn shared() -> Arc<Up> {
+    static SHARED: Mutex<Weak<Up>> = Mutex::new(Weak::new());
+    let mut shared = SHARED.lock();
+    if let Some(running) = shared.upgrade() {
+        return running;
+    }
+    let started = Arc::new(start(&[]));
+    *shared = Arc::downgrade(&started);
+    started
 }
 
-impl Up {
-    pub(crate) fn start() -> Self {
-        Self::with_flags(Vec::new())
-    }
-
-    fn with_flags(flags: Vec<&'static str>) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let process = Some(up(dir.path(), &flags));
-        Self {
-            process,
-            dir,
-            flags,
-        }
-    }
-
-    /// The one of this moment. The last story that holds it ends it: a static
-    /// would never be dropped.
-    fn shared() -> Arc<Self> {
-        static SHARED: Mutex<Weak<Up>> = Mutex::new(Weak::new());
-        let mut shared = SHARED.lock();
-        if let Some(running) = shared.upgrade() {
-            return running;
-        }
-        let started = Arc::new(Self::start());
-        *shared = Arc::downgrade(&started);
-        started
-    }
-
-    /// `kill -9`.
-    pub(crate) fn kill(&mut self) {
-        self.process = None;
-    }
-
-    /// Again, on what the last one left.
-    pub(crate) fn restart(&mut self) {
-        self.kill();
-        self.process = Some(up(self.dir.path(), &self.flags));
-    }
-
-    pub(crate) fn dir(&self) -> &Path {
-        self.dir.path()
-    }
-}
-
-fn up(dir: &Path, flags: &[&str]) -> Process {
-    let path = dir.display().to_string();
-    let members = MEMBERS.to_string();
-    let arguments = [
-        "up",
-        "--listen",
-        "127.0.0.1:0",
-        "--nodes",
-        "3",
-        "--members",
-        &members,
-        "--dir",
-        &path,
-    ];
-    let arguments = [&arguments, flags].concat();
-    Process::start(BINARY, &arguments, &dir.join("log")).0
+/// One of its own, with more flags.
+pub(crate) fn start(flags: &[&str]) -> Up {
+    Up::start(BINARY, MEMBERS, flags)
 }
 
 /// Connections to a control plane and its members.
@@ -95,7 +43,7 @@ pub(crate) struct Fleet {
 impl Fleet {
     /// The shared one, with a new namespace.
     pub(crate) async fn shared(namespace: &str) -> Self {
-        let up = tokio::task::spawn_blocking(Up::shared).await.unwrap();
+        let up = tokio::task::spawn_blocking(shared).await.unwrap();
         Self::of(up, namespace).await
     }
 
@@ -107,14 +55,14 @@ impl Fleet {
     /// One of its own, started in another way than by default.
     pub(crate) async fn with_flags(flags: &[&'static str], namespace: &str) -> Self {
         let flags = flags.to_vec();
-        let up = tokio::task::spawn_blocking(|| Arc::new(Up::with_flags(flags)));
+        let up = tokio::task::spawn_blocking(move || Arc::new(start(&flags)));
         Self::of(up.await.unwrap(), namespace).await
     }
 
     async fn of(up: Arc<Up>, namespace: &str) -> Self {
         let fleet = Self {
-            control: Server::connect("control plane", &up.dir().join("kubeconfig")),
-            members: members(&up),
+            control: up.control(),
+            members: up.members(),
             up,
         };
         fleet.control.namespace(namespace).await;
@@ -140,15 +88,6 @@ impl Fleet {
     pub(crate) fn member(&self, name: &str) -> &Server {
         self.members.iter().find(|m| m.name == name).unwrap()
     }
-}
-
-pub(crate) fn members(up: &Up) -> Vec<Server> {
-    (1..=MEMBERS)
-        .map(|n| {
-            let name = format!("member{n}");
-            Server::connect(&name, &up.dir().join(&name).join("kubeconfig"))
-        })
-        .collect()
 }
 
 /// `flotilla ARGUMENTS`, which must succeed; what it prints.

@@ -105,6 +105,7 @@ async fn each_kind_arrives_and_reports() {
     control.get(&POLICIES, ns, "everything").await.unwrap();
 }
 
+// proves: WRK-job-completions, NAT-job-complete
 #[tokio::test]
 async fn completions_of_a_job_are_divided_and_it_completes() {
     let ns = "job";

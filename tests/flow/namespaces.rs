@@ -9,6 +9,7 @@ use crate::objects::{
 
 const SKIP: &str = "namespace.karmada.io/skip-auto-propagation";
 
+// proves: NSS-everywhere
 #[tokio::test]
 async fn a_namespace_comes_to_all_members_and_goes_with_all_in_it() {
     let ns = "spaces";

@@ -34,6 +34,7 @@ pub(crate) async fn member(dir: &Path) -> Process {
     tokio::task::spawn_blocking(start).await.unwrap()
 }
 
+// proves: EXE-not-ready
 #[tokio::test]
 async fn a_dead_member_delays_nobody_and_catches_up() {
     let ns = "outage";

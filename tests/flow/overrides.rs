@@ -221,6 +221,7 @@ async fn clusters_are_chosen_by_labels_and_by_exclusion() {
     }
 }
 
+// proves: OVR-failure
 #[tokio::test]
 async fn an_override_that_cannot_be_applied_says_where_and_harms_no_other_cluster() {
     let ns = "override-refused";

@@ -4,6 +4,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends where its machine fails it")]
 
+/// Every behaviour has a test, and every test says which.
+mod behaviours;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -112,6 +112,7 @@ mod tests {
     use openapi::karmada::labels::{BINDING_ID, CLUSTER_BINDING_ID, MANAGED_LABELS};
     use serde_json::json;
 
+    // proves: ADM-binding-id
     #[test]
     fn an_id_is_given_once() {
         let mut binding = json!({"metadata": {"name": "b"}});
@@ -125,6 +126,7 @@ mod tests {
         assert_eq!(own["metadata"]["labels"][CLUSTER_BINDING_ID], "x");
     }
 
+    // proves: ADM-work-manifests
     #[test]
     fn manifests_of_a_work_are_pruned_and_marked() {
         let mut work = json!({"metadata": {"name": "w"}, "spec": {"workload": {"manifests": [
@@ -159,6 +161,7 @@ mod tests {
         );
     }
 
+    // proves: ADM-binding-dependencies
     #[test]
     fn components_have_names_of_their_own() {
         let parts = json!([{"name": "a"}, {"name": ""}, {"name": "b"}, {"name": "a"}]);

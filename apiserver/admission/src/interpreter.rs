@@ -248,6 +248,7 @@ mod tests {
         json!({"webhooks": [webhook]})
     }
 
+    // proves: ADM-interpreter-webhooks
     #[test]
     fn webhooks_are_judged() {
         let rule = |k: &str, v: Value| {
@@ -339,6 +340,7 @@ mod tests {
         );
     }
 
+    // proves: ADM-interpreter-overlap
     #[test]
     fn customizations_do_not_overlap() {
         let make = |name: &str, kind: &str, operations: &[&str]| {

@@ -49,6 +49,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    // proves: ADM-protection
     #[test]
     fn only_always_protects() {
         for (labels, fine) in [

@@ -105,6 +105,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    // proves: ADM-quota
     #[test]
     fn assignments_fit_into_the_whole() {
         let with = |cluster: &str, hard: Value| {

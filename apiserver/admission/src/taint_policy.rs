@@ -37,6 +37,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    // proves: ADM-taint-policy
     #[test]
     fn taints_are_unique_and_do_not_evict() {
         let taint = |key: &str, effect: &str| json!({"key": key, "effect": effect});

@@ -54,6 +54,7 @@ mod tests {
         assert_eq!(desired, expected, "{observed}");
     }
 
+    // proves: NAT-account
     #[test]
     fn secrets_are_merged_by_name() {
         check(
@@ -70,6 +71,7 @@ mod tests {
         );
     }
 
+    // proves: NAT-token
     #[test]
     fn tokens_stay_and_other_data_does_not() {
         let token = |data: Value| json!({"type": TOKEN_TYPE, "data": data});

@@ -146,6 +146,7 @@ mod tests {
     use super::*;
     use crate::native::tests::{aggregated, object};
 
+    // proves: NAT-pod
     #[test]
     fn a_pod_is_one_replica() {
         let pod = object(json!({"metadata": {"name": "p"}, "spec": {"containers": [
@@ -159,6 +160,7 @@ mod tests {
         assert_eq!(Pod.replica_field(), None);
     }
 
+    // proves: NAT-pod-health
     #[test]
     fn health_is_readiness_or_success() {
         let ready = json!([{"type": "Ready", "status": "True"}]);
@@ -180,6 +182,7 @@ mod tests {
         }
     }
 
+    // proves: NAT-pod-retain
     #[test]
     fn what_the_member_added_stays() {
         let mount = json!([{"name": "token", "mountPath": "/t"}]);
@@ -203,6 +206,7 @@ mod tests {
         assert_eq!(desired, json!({"spec": {"containers": []}}));
     }
 
+    // proves: NAT-pod-phase
     #[test]
     fn one_phase_stands_for_all() {
         let pod = json!({"metadata": {"name": "p"}});

@@ -58,6 +58,7 @@ mod tests {
     use crate::native::tests::aggregated;
     use serde_json::json;
 
+    // proves: NAT-cron
     #[test]
     fn running_jobs_are_listed_and_times_are_the_latest() {
         let one = |job: &str, scheduled: &str| json!({"active": [{"kind": "Job", "name": job}], "lastScheduleTime": scheduled});

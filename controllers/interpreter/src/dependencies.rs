@@ -197,6 +197,7 @@ mod tests {
         })
     }
 
+    // proves: NAT-deps-pod
     #[test]
     fn everything_a_pod_names_is_found_once_and_in_order() {
         let maps = ["env", "files", "init", "mixed"].map(|n| format!("ConfigMap/{n}"));
@@ -226,6 +227,7 @@ mod tests {
         }
     }
 
+    // proves: NAT-deps-default
     #[test]
     fn what_is_there_without_being_sent_is_no_dependency() {
         let plain = json!({"template": {"spec": {"serviceAccountName": "default", "volumes": [
@@ -255,6 +257,7 @@ mod tests {
         assert_eq!(found("example.io", "v1", "Deployment", json!({})), None);
     }
 
+    // proves: NAT-deps-others
     #[test]
     fn certificates_and_imports() {
         let tls = json!({"tls": [{"secretName": "b"}, {"secretName": "a"}]});

@@ -254,6 +254,7 @@ mod tests {
                "conditions": [{"type": kind, "status": "True"}]})
     }
 
+    // proves: NAT-job
     #[test]
     fn parallelism_is_bounded_by_completions() {
         let job = |p: i64, c: Option<i64>| {
@@ -270,6 +271,7 @@ mod tests {
         }
     }
 
+    // proves: NAT-job-complete
     #[test]
     fn complete_only_when_every_cluster_is() {
         let job = json!({"metadata": {"name": "j"}});
@@ -301,12 +303,14 @@ mod tests {
         );
     }
 
+    // proves: NAT-job-finished
     #[test]
     fn a_finished_job_never_changes() {
         let finished = json!({"metadata": {"name": "j"}, "status": {"conditions": [{"type": "Complete", "status": "True"}]}});
         assert_eq!(aggregate(finished, &[json!({"active": 3})]), None);
     }
 
+    // proves: NAT-job-retain
     #[test]
     fn the_members_selector_is_kept() {
         let observed = json!({"spec": {"selector": {"matchLabels": {"uid": "1"}}, "template": {"metadata": {"labels": {"uid": "1"}}}}});

@@ -329,6 +329,7 @@ pub(crate) mod tests {
         }
     }
 
+    // proves: NAT-any-kind
     #[test]
     fn an_unknown_kind_reflects_its_whole_status_and_decides_nothing() {
         let kind = Gvk::constant("example.io", "v1", "Thing");

@@ -175,6 +175,7 @@ mod tests {
     use super::*;
     use crate::native::tests::object;
 
+    // proves: NAT-service
     #[test]
     fn only_load_balancers_have_a_status_worth_collecting() {
         let plain = object(
@@ -198,6 +199,7 @@ mod tests {
         assert_eq!(Service.healthy(&balanced).unwrap(), Some(false));
     }
 
+    // proves: NAT-addresses
     #[test]
     fn addresses_are_joined_once_each_and_sorted() {
         let a = json!({"loadBalancer": {"ingress": [{"ip": "10.0.0.2"}, {"hostname": "x"}]}});
@@ -227,6 +229,7 @@ mod tests {
         );
     }
 
+    // proves: NAT-service-retain
     #[test]
     fn addresses_that_the_member_gave_are_kept() {
         let mut desired = json!({"spec": {"type": "ClusterIP"}});

@@ -153,6 +153,7 @@ mod tests {
         assert_eq!(requirements(&spec).unwrap(), expected, "{pod}");
     }
 
+    // proves: NAT-requirements
     #[test]
     fn requests_add_up_and_init_containers_raise_them() {
         check(json!({"containers": [{"name": "a"}]}), None);
@@ -166,6 +167,7 @@ mod tests {
         );
     }
 
+    // proves: NAT-node-claim
     #[test]
     fn where_it_may_run_is_claimed() {
         let terms = json!({"nodeSelectorTerms": []});

@@ -134,6 +134,7 @@ mod tests {
                "expectedPods": 3, "disruptedPods": pods})
     }
 
+    // proves: NAT-budget
     #[test]
     fn budgets_add_up() {
         let bare = json!({"metadata": {"name": "b"}});
@@ -169,6 +170,7 @@ mod tests {
         );
     }
 
+    // proves: NAT-hpa
     #[test]
     fn replicas_of_autoscalers_add_up() {
         let observed = json!({"metadata": {"name": "h"}, "status": {"currentReplicas": 2, "desiredReplicas": 3,

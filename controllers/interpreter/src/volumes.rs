@@ -116,6 +116,7 @@ mod tests {
         aggregated(rules, &json!({"metadata": {"name": "v"}}), &items)
     }
 
+    // proves: NAT-volume
     #[test]
     fn phases_of_volumes() {
         for (all, one) in [
@@ -130,6 +131,7 @@ mod tests {
         assert_eq!(phases(&Volume, &[]), Some(json!({})));
     }
 
+    // proves: NAT-claim
     #[test]
     fn phases_of_claims() {
         for (all, one) in [
@@ -152,6 +154,7 @@ mod tests {
         }
     }
 
+    // proves: NAT-bound
     #[test]
     fn what_is_bound_stays_bound() {
         let mut desired = json!({"spec": {"a": 1}});

@@ -309,6 +309,7 @@ mod tests {
                "status": {"observedGeneration": observed, "updatedReplicas": updated, "availableReplicas": available}})
     }
 
+    // proves: NAT-health-workloads
     #[test]
     fn health_follows_the_counters() {
         let table = [
@@ -333,6 +334,7 @@ mod tests {
         assert_eq!(DAEMON_SET.healthy(&object(daemons)).unwrap(), Some(true));
     }
 
+    // proves: NAT-deployment, NAT-statefulset
     #[test]
     fn replicas_and_what_they_need() {
         let template = object(
@@ -348,6 +350,7 @@ mod tests {
         assert_eq!(DAEMON_SET.replicas(&template).unwrap(), None);
     }
 
+    // proves: NAT-retain-replicas
     #[test]
     fn the_member_keeps_its_replicas_where_the_label_says_so() {
         let observed = json!({"spec": {"replicas": 7}});
@@ -360,6 +363,7 @@ mod tests {
         assert_eq!(other["spec"]["replicas"], 2);
     }
 
+    // proves: NAT-status-workloads
     #[test]
     fn statuses_are_reflected_and_added_up() {
         let copy = |ready: i64| {

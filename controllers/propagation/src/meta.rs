@@ -138,6 +138,7 @@ mod tests {
         );
     }
 
+    // proves: DET-changes
     #[test]
     fn changes_are_told_apart() {
         let base =

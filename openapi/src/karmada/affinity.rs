@@ -179,6 +179,7 @@ mod tests {
         json!({"fieldSelector": {"matchExpressions": [{"key": key, "operator": operator, "values": values}]}})
     }
 
+    // proves: SCH-affinity-fields, SCH-affinity-labels, SCH-affinity-exclude
     #[test]
     fn every_part_has_to_agree() {
         check(json!({}), true);

@@ -81,6 +81,7 @@ pub fn reference_key(namespace: &str, name: &str) -> String {
 mod tests {
     use super::*;
 
+    // proves: NAM-binding, NAM-work, NAM-work-wide, NAM-reference
     #[test]
     fn names_are_karmadas_to_the_letter() {
         assert_eq!(work("Deployment", "nginx", "default"), "nginx-687f7fb96f");

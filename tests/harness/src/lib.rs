@@ -30,6 +30,7 @@ pub mod relay;
 pub mod server;
 pub mod target;
 pub mod tools;
+pub mod up;
 pub mod wire;
 
 pub use cluster::Cluster;
@@ -41,6 +42,7 @@ pub use relay::Relay;
 pub use server::Server;
 pub use target::Target;
 pub use tools::tools;
+pub use up::Up;
 
 /// Between two looks at something, on threads that wait for nothing else.
 #[expect(

@@ -57,6 +57,7 @@ resources! {
     BINDINGS "work.karmada.io" "v1alpha2" "resourcebindings" "ResourceBinding";
     CLUSTER_BINDINGS "work.karmada.io" "v1alpha2" "clusterresourcebindings" "ClusterResourceBinding";
     WORKS "work.karmada.io" "v1alpha1" "works" "Work";
+    REPLICA_SETS "apps" "v1" "replicasets" "ReplicaSet";
 }
 
 pub fn deployment(namespace: &str, name: &str, replicas: i64) -> Value {

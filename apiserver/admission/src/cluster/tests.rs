@@ -10,6 +10,7 @@ fn cluster(change: Value) -> Value {
     json!({"metadata": {"name": "m1"}, "spec": spec})
 }
 
+// proves: ADM-cluster-grades
 #[test]
 fn nine_grades_by_default() {
     let mut new = cluster(json!({}));
@@ -32,6 +33,7 @@ fn nine_grades_by_default() {
     assert!(emptied["spec"].get("resourceModels").is_none());
 }
 
+// proves: ADM-cluster-canonical
 #[test]
 fn the_stored_form_is_canonical() {
     let cpu = |min: &str, max: &str| json!([{"name": "cpu", "min": min, "max": max}]);
@@ -50,6 +52,7 @@ fn the_stored_form_is_canonical() {
     assert_eq!(validate(&new), []);
 }
 
+// proves: ADM-cluster-rules
 #[test]
 fn clusters_are_judged() {
     const MAX: &str = "9223372036854775807";

@@ -14,6 +14,7 @@ fn hpa(change: Value) -> Value {
     json!({"metadata": {"name": "h"}, "spec": spec})
 }
 
+// proves: ADM-hpa
 #[test]
 fn autoscalers_are_filled_and_judged() {
     let mut new = hpa(json!({"behavior": {"scaleUp": {"selectPolicy": "Min"}}}));
@@ -108,6 +109,7 @@ fn autoscalers_are_filled_and_judged() {
     }
 }
 
+// proves: ADM-cron-hpa
 #[test]
 fn schedules_are_judged() {
     let check = |api_version: &str, kind: &str, rule: Value, expect: &[&str]| {
@@ -179,6 +181,7 @@ fn schedules_are_judged() {
     assert_eq!(fields(&validate_cron(&twice)), ["spec.rules[1].name"]);
 }
 
+// proves: ADM-services
 #[test]
 fn services_are_judged() {
     let service = |spec: Value| json!({"metadata": {"name": "s"}, "spec": spec});

@@ -33,6 +33,7 @@ fn rule(overriders: Value) -> Value {
     json!({"overrideRules": [{ "overriders": overriders }]})
 }
 
+// proves: ADM-override-legacy, ADM-override-target
 #[test]
 fn targets_and_legacy_fields_are_judged() {
     let bad = json!({"fieldSelector": {"matchExpressions": [{"key": "x", "operator": "In"}]}});
@@ -67,6 +68,7 @@ fn targets_and_legacy_fields_are_judged() {
     );
 }
 
+// proves: ADM-override-field-value, ADM-override-labels
 #[test]
 fn overriders_are_judged() {
     let base = "spec.overrideRules[0].overriders";

@@ -36,6 +36,8 @@ fn check_mutation(change: Value, path: &str, expect: Value) {
     assert_eq!(get(&new, path), &expect, "{change}");
 }
 
+// proves: ADM-policy-selector-namespace, ADM-policy-spread-defaults, ADM-policy-weighted
+// proves: ADM-policy-import-deps, ADM-policy-grace-default
 #[test]
 fn defaults_are_filled() {
     let spread = |c: Value| json!({"placement": {"spreadConstraints": [c]}});
@@ -82,6 +84,7 @@ fn defaults_are_filled() {
     );
 }
 
+// proves: ADM-policy-created
 #[test]
 fn creation_marks_the_policy() {
     let user = UserInfo::default();
@@ -106,6 +109,8 @@ fn check_rules(change: Value, expect: &[&str]) {
     assert_eq!(fields, expect, "{change}\n{errors:?}");
 }
 
+// proves: ADM-policy-affinity-both, ADM-policy-affinity-names, ADM-policy-field-selector
+// proves: ADM-policy-overflow
 #[test]
 fn affinities_are_judged() {
     let p = |v: Value| json!({ "placement": v });
@@ -190,6 +195,8 @@ fn affinities_are_judged() {
     );
 }
 
+// proves: ADM-policy-spread-both, ADM-policy-spread-bounds, ADM-policy-spread-cluster
+// proves: ADM-policy-spread-twice, ADM-policy-tolerations, ADM-policy-workload-affinity
 #[test]
 fn spreading_and_the_rest_of_placement_is_judged() {
     let spread = |c: Value| json!({"placement": {"spreadConstraints": c}});
@@ -234,6 +241,8 @@ fn spreading_and_the_rest_of_placement_is_judged() {
     check_rules(workload("a", "a"), &["spec.placement.workloadAffinity"]);
 }
 
+// proves: ADM-policy-failover-deps, ADM-policy-grace, ADM-policy-preserved-labels
+// proves: ADM-policy-preemption, ADM-policy-namespace, ADM-policy-suspension
 #[test]
 fn failover_preemption_and_suspension_are_judged() {
     let app = |deps: bool, v: Value| json!({"propagateDeps": deps, "failover": {"application": v}});
@@ -296,6 +305,7 @@ fn failover_preemption_and_suspension_are_judged() {
     );
 }
 
+// proves: ADM-policy-scheduler, ADM-policy-id
 #[test]
 fn annotations_of_the_automatic_failover_are_judged() {
     let check = |annotations: Value, fields: &[&str]| {

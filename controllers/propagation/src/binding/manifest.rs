@@ -232,6 +232,7 @@ mod tests {
         json!({"metadata": {"name": "x-job", "namespace": "n", "uid": "u", "labels": {BINDING_ID: "id"}}})
     }
 
+    // proves: WRK-job-completions
     #[test]
     fn a_divided_job_has_its_share_of_pods_and_completions() {
         let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x", "namespace": "n", "uid": "t"},
@@ -281,6 +282,7 @@ mod tests {
         assert_eq!(copy["spec"], json!({"parallelism": 2}));
     }
 
+    // proves: WRK-preserved-labels
     #[test]
     fn the_state_of_a_copy_that_failed_is_handed_to_its_replacement() {
         let task = |mode: &str, before: &[&str]| {
@@ -344,6 +346,7 @@ mod tests {
         assert!(!held(Value::Null, "a").1);
     }
 
+    // proves: WRK-marks
     #[test]
     fn copies_and_works_are_marked() {
         let tree = |annotations: Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": "n", "generation": 4, "annotations": annotations}});

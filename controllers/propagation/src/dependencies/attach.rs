@@ -352,6 +352,7 @@ mod tests {
         }
     }
 
+    // proves: DEP-attached
     #[test]
     fn an_attached_binding_is_karmadas() {
         let made = referrer("web-deployment", "m1", json!({})).create(&secrets(), &secret("7"));
@@ -378,6 +379,7 @@ mod tests {
         assert_eq!(placed_nowhere, json!({"namespace": "n", "name": "a"}));
     }
 
+    // proves: DEP-shared, DEP-conflict-resolution, DEP-conflict-told, DEP-last-leaves
     #[test]
     fn a_second_one_joins_and_the_first_may_leave() {
         let first = referrer("a", "m1", json!({}));
@@ -435,6 +437,7 @@ mod tests {
         assert_eq!(conflict, None);
     }
 
+    // proves: DEP-own-policy
     #[test]
     fn what_a_policy_placed_keeps_what_the_policy_says() {
         let binding = json!({"metadata": {"name": "s.1-secret", "namespace": "n"},

@@ -104,6 +104,7 @@ mod tests {
         Object::from_value(&value).unwrap()
     }
 
+    // proves: DEP-events
     #[test]
     fn changes_that_count() {
         let on = || json!({"spec/propagateDeps": true, "spec/clusters": [{"name": "m"}]});
@@ -150,6 +151,7 @@ mod tests {
         }
     }
 
+    // proves: DEP-comes-later
     #[test]
     fn objects_concern_those_who_name_or_select_them() {
         let secrets = Served {

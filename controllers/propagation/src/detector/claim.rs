@@ -147,6 +147,7 @@ mod tests {
         }
     }
 
+    // proves: DET-claim
     #[test]
     fn a_claim_needs_all_its_marks() {
         let local = json!({POLICY_NAMESPACE: "n", POLICY_NAME: "p"});
@@ -161,6 +162,7 @@ mod tests {
         check(json!({POLICY_ID: "1"}), &cluster, None);
     }
 
+    // proves: DET-claim-once
     #[test]
     fn claims_are_made_once_and_released_by_their_owner_only() {
         let fresh = object(json!({}), json!({}));

@@ -335,6 +335,7 @@ mod tests {
         );
     }
 
+    // proves: DET-update-fields
     #[test]
     fn an_update_touches_what_is_the_detectors() {
         let mut existing = desired(json!({"conflictResolution": "Abort"}), "7").create();
@@ -365,6 +366,7 @@ mod tests {
         );
     }
 
+    // proves: DET-workload-groups
     #[test]
     fn groups_are_told_by_the_labels_that_a_template_has() {
         let template =
@@ -407,6 +409,7 @@ mod tests {
         }
     }
 
+    // proves: DET-wide-update
     #[test]
     fn a_binding_of_the_cluster_keeps_some_fields_as_they_were() {
         let policy = |deps: bool| json!({"propagateDeps": deps, "schedulerName": "s", "placement": {"workloadAffinity": {"affinity": {"groupByLabelKey": "app"}}}});
@@ -441,6 +444,7 @@ mod tests {
         );
     }
 
+    // proves: DET-keeps-scheduling-suspension
     #[test]
     fn suspended_scheduling_outlives_the_policys_suspension() {
         for (policy, existing, expected) in [

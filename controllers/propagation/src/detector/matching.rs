@@ -197,6 +197,7 @@ mod tests {
         );
     }
 
+    // proves: DET-priority, DET-implicit-priority, DET-name-order
     #[test]
     fn priority_then_closeness_then_name() {
         let all = || policy("all", 0, json!({}));

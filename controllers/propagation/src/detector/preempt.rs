@@ -219,6 +219,7 @@ mod tests {
         assert_eq!(named, expected.map(|v| v.map(str::to_owned)), "{case}");
     }
 
+    // proves: DET-preempt-pp, DET-preempt-cpp, DET-preempt-strictly
     #[test]
     fn a_policy_takes_from_lower_ones_and_from_cluster_policies() {
         check("n", (None, None), Ok(None));
@@ -232,6 +233,7 @@ mod tests {
         check("n", (Some("own"), Some("9")), any);
     }
 
+    // proves: DET-preempt-by-cpp
     #[test]
     fn a_cluster_policy_takes_from_lower_cluster_policies_only() {
         check("", (None, None), Ok(None));
@@ -246,6 +248,7 @@ mod tests {
         check("", (None, Some("gone")), Err(()));
     }
 
+    // proves: DET-preempt-lowered
     #[test]
     fn those_between_the_old_and_the_new_priority_may_preempt_now() {
         let mut never = policy("n", "never", 3).value().unwrap();

@@ -163,6 +163,7 @@ mod tests {
         step(&Interpreter, &CONFIG, manifest, observed, equality).unwrap()
     }
 
+    // proves: EXE-no-write
     #[test]
     fn what_is_there_is_not_written() {
         for equality in [Equality::Contained, Equality::Exact] {
@@ -180,6 +181,7 @@ mod tests {
         assert_eq!(body.get("immutable"), None);
     }
 
+    // proves: EXE-retain-labels, EXE-drop-labels, EXE-keeps-finalizers
     #[test]
     fn a_write_keeps_what_is_the_members() {
         let mut changed = manifest();
@@ -202,6 +204,7 @@ mod tests {
         assert_eq!(body["data"], json!({"k": "w"}));
     }
 
+    // proves: EXE-conflict-abort, EXE-conflict-overwrite
     #[test]
     fn an_object_of_others_is_taken_over_only_when_told_so() {
         let mut foreign = observed();

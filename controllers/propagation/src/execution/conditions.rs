@@ -85,6 +85,7 @@ pub(super) fn is_news(old: &[Condition], said: &Said) -> bool {
 mod tests {
     use super::*;
 
+    // proves: EXE-conditions
     #[test]
     fn conditions_are_written_when_they_differ() {
         let said = [dispatching(false), applied(Ok(()))];

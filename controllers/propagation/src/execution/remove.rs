@@ -196,6 +196,7 @@ fn strip(manifest: &mut Value) {
 mod tests {
     use super::*;
 
+    // proves: MBR-bookkeeping
     #[test]
     fn what_is_let_go_loses_the_marks_and_nothing_else() {
         let marks = |keys: &[&str]| {

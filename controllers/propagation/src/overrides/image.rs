@@ -227,6 +227,7 @@ mod tests {
         check("reg.io/a:1", "Repository", "remove", "", "reg.io/:1");
     }
 
+    // proves: OVR-image-digest
     #[test]
     fn tags_and_digests() {
         let digest = format!("sha256:{}", "a".repeat(64));

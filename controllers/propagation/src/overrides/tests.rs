@@ -77,6 +77,7 @@ fn untouched(overriders: Value) {
     assert_eq!(copy, manifest(), "{overriders}");
 }
 
+// proves: OVR-order
 #[test]
 fn the_closest_policy_has_the_last_word() {
     let with = |more: Value, to: i64| {
@@ -137,6 +138,7 @@ fn the_closest_policy_has_the_last_word() {
     }
 }
 
+// proves: OVR-cluster-first
 #[test]
 fn cluster_policies_come_first_and_change_what_others_see() {
     let label = ruled(&json!({"labelsOverrider": [{"operator": "add", "value": {"made": "yes"}}]}));
@@ -149,6 +151,7 @@ fn cluster_policies_come_first_and_change_what_others_see() {
     assert_eq!(run(&[], &[("a", made)]).1.unwrap(), [""; 0]);
 }
 
+// proves: OVR-cluster-selector
 #[test]
 fn a_rule_is_for_the_clusters_it_names() {
     let table = [
@@ -213,6 +216,7 @@ fn a_rule_is_for_the_clusters_it_names() {
     assert_eq!(copy["spec"]["replicas"], 9);
 }
 
+// proves: OVR-image
 #[test]
 fn images() {
     let one = |path: Value, component: &str| json!({"imageOverrider": [{"predicate": path, "component": component, "operator": "replace", "value": "v"}]});
@@ -231,6 +235,7 @@ fn images() {
     check(twice, IMAGE, json!("r.io/nginx"));
 }
 
+// proves: OVR-image-kinds
 #[test]
 fn kinds_with_containers_are_known_by_name() {
     let rule = ruled(&json!({
@@ -299,6 +304,7 @@ fn kinds_with_containers_are_known_by_name() {
     }
 }
 
+// proves: OVR-command, OVR-args
 #[test]
 fn commands_and_arguments() {
     let one = |name: &str, container: &str, operator: &str, value: Value| json!({name: [{"containerName": container, "operator": operator, "value": value}]});
@@ -332,6 +338,7 @@ fn commands_and_arguments() {
     untouched(one("argsOverrider", "c", "replace", json!(["-c"])));
 }
 
+// proves: OVR-labels, OVR-annotations
 #[test]
 fn labels_and_annotations() {
     let one = |name: &str, operator: &str, value: Value| json!({name: [{"operator": operator, "value": value}]});
@@ -365,6 +372,7 @@ fn labels_and_annotations() {
     untouched(one("annotationsOverrider", "add", json!({})));
 }
 
+// proves: OVR-field-json, OVR-field-yaml
 #[test]
 fn documents_inside_a_text() {
     let one = |path: &str, form: &str, operations: Value| json!({"fieldOverrider": [{"fieldPath": path, form: operations}]});
@@ -399,6 +407,7 @@ fn documents_inside_a_text() {
     );
 }
 
+// proves: OVR-plaintext, OVR-overrider-order
 #[test]
 fn plaintext_and_the_order_of_overriders() {
     let one = |path: &str, operator: &str, value: Value| json!({"plaintext": [{"path": path, "operator": operator, "value": value}]});
@@ -436,6 +445,7 @@ fn plaintext_and_the_order_of_overriders() {
     check(all, "/data/j", json!("{}"));
 }
 
+// proves: OVR-failure
 #[test]
 fn what_cannot_be_applied_says_where_and_why() {
     let refused = |overriders: Value, expected: &str| {
@@ -515,6 +525,7 @@ fn what_cannot_be_applied_says_where_and_why() {
     );
 }
 
+// proves: OVR-recorded
 #[test]
 fn the_record_is_an_annotation_in_the_order_of_names() {
     let add = |key: &str, value: &str| {

@@ -239,6 +239,7 @@ mod tests {
         pods
     }
 
+    // proves: SCH-reservations
     #[test]
     fn what_is_given_counts_until_it_is_healthy_moved_or_too_old() {
         let (mut ledger, now) = (Ledger::default(), Instant::now());

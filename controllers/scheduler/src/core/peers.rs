@@ -118,6 +118,7 @@ mod tests {
         assert!(peers.all_on("m9") && !peers.any_on("m1"));
     }
 
+    // proves: SCH-workload-affinity
     #[test]
     fn together_is_where_all_are_and_apart_is_where_one_is() {
         let own = groups("app=a", "tier=x");

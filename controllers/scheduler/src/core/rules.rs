@@ -147,6 +147,7 @@ impl Rules {
 mod tests {
     use super::*;
 
+    // proves: SCH-plugins
     #[test]
     fn plugins_are_added_and_taken_away_by_name() {
         use Plugin::{APIEnablement, ClusterLocality, TaintToleration};
@@ -182,6 +183,7 @@ mod tests {
         assert!(refused.to_string().contains("\"Taints\""), "{refused}");
     }
 
+    // proves: SCH-workload-gate
     #[test]
     fn groups_of_workloads_matter_behind_their_gate() {
         assert!(!Rules::default().looks_at_peers());

@@ -124,6 +124,7 @@ mod tests {
         );
     }
 
+    // proves: SCH-webster
     #[test]
     fn seats_follow_votes() {
         check(&[1, 1], 2, Tie::Ascending, &[1, 1]);

@@ -122,6 +122,7 @@ fn verdict(line: &str) -> (String, &str) {
     (told.to_owned(), expected)
 }
 
+// proves: SCH-observed-term-only, SCH-reschedule, SCH-placement-changed, SCH-divided-stays
 #[test]
 fn what_calls_for_a_decision() {
     let rows = ROWS

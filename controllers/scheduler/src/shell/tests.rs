@@ -184,6 +184,7 @@ async fn all_clusters_that_serve_the_kind_are_taken_the_late_ones_too() {
     plane.tasks.stop().await;
 }
 
+// proves: SCH-claimed-only
 #[tokio::test]
 async fn a_binding_without_a_claim_is_left_alone() {
     let mut foreign = binding(json!({}));

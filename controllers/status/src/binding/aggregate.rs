@@ -227,6 +227,7 @@ mod tests {
         assert_eq!(json!(aggregate(&works, &template()).unwrap()), items);
     }
 
+    // proves: STA-aggregate
     #[test]
     fn every_work_gives_an_item() {
         let reported = |ordinal: i64| {
@@ -272,6 +273,7 @@ mod tests {
         }
     }
 
+    // proves: STA-renamed
     #[test]
     fn a_work_without_the_template_is_a_failure() {
         let mut renamed = work("karmada-es-a", json!({}));
@@ -289,6 +291,7 @@ mod tests {
         }
     }
 
+    // proves: STA-fully-applied
     #[test]
     fn all_expected_clusters_make_it_fully_applied() {
         let table = [

@@ -329,6 +329,7 @@ mod tests {
         assert_eq!(wait(told, 1, born, later), None, "not the first");
     }
 
+    // proves: STA-health-unknown
     #[test]
     fn health_that_cannot_be_read_is_unknown() {
         let ingress = json!({"metadata": {"name": "w"}, "spec": {"workload": {"manifests": [

@@ -115,6 +115,7 @@ fn sorted(mut targets: Vec<TargetCluster>) -> Vec<TargetCluster> {
 }
 
 proptest! {
+    // proves: SCH-sum
     #[test]
     fn every_replica_is_given_once(scene in scene()) {
         let (spec, placement) = (scene.spec(), placement(scene.placement));
@@ -128,6 +129,7 @@ proptest! {
         prop_assert!(targets.iter().all(|t| t.replicas > 0));
     }
 
+    // proves: SCH-nowhere-else
     #[test]
     fn no_replica_goes_where_none_may_be(scene in scene()) {
         let (spec, placement) = (scene.spec(), placement(scene.placement));
@@ -151,6 +153,7 @@ proptest! {
         }
     }
 
+    // proves: SCH-divided-stays
     #[test]
     fn what_is_placed_stays_where_it_is(scene in scene()) {
         // Regions compete anew once replicas are in some of them.
@@ -165,6 +168,7 @@ proptest! {
         prop_assert_eq!(second.map(sorted), Ok(sorted(first)));
     }
 
+    // proves: SCH-any-order
     #[test]
     fn the_order_of_clusters_changes_nothing(scene in scene(), by in 0_usize..10) {
         let (spec, placement) = (scene.spec(), placement(scene.placement));

@@ -396,21 +396,28 @@ pub(super) const SPREAD: &str = include_str!("spread.txt");
 pub(super) const DIVISION: &str = include_str!("division.txt");
 pub(super) const RESCHEDULING: &str = include_str!("rescheduling.txt");
 
+// proves: SCH-filter-affinity, SCH-filter-api, SCH-filter-taint, SCH-filter-eviction
+// proves: SCH-filter-spread, SCH-filter-ending, SCH-locality, SCH-no-fit
 #[test]
 fn filters() {
     check("filter.txt", FILTER, 60);
 }
 
+// proves: SCH-spread-clusters, SCH-spread-too-few, SCH-spread-region, SCH-spread-room
 #[test]
 fn spread_constraints() {
     check("spread.txt", SPREAD, 60);
 }
 
+// proves: SCH-duplicated, SCH-static-weight, SCH-static-weight-zero, SCH-dynamic-weight
+// proves: SCH-aggregated, SCH-room, SCH-models, SCH-overflow, SCH-components
 #[test]
 fn division() {
     check("division.txt", DIVISION, 70);
 }
 
+// proves: SCH-scale-up-dynamic, SCH-scale-down-weights, SCH-static-weight-anew, SCH-fresh
+// proves: SCH-terms-in-order, SCH-terms-never-back
 #[test]
 fn rescheduling() {
     check("rescheduling.txt", RESCHEDULING, 60);

@@ -1,0 +1,80 @@
+//! A control plane with simulated members, all of one command.
+//!
+//! Enters: the program under test, how many members, more arguments of `up`.
+//! Leaves: a directory with the kubeconfigs, which outlives a killed process.
+
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use crate::{Process, Server};
+
+/// `flotilla up` with members `member1`, `member2` and so on, of three nodes each.
+pub struct Up {
+    process: Option<Process>,
+    dir: TempDir,
+    program: String,
+    arguments: Vec<String>,
+    members: usize,
+}
+
+impl Up {
+    /// Returns when it is ready.
+    pub fn start(program: &str, members: usize, more: &[&str]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().display().to_string();
+        let count = members.to_string();
+        let own = [
+            "up",
+            "--listen",
+            "127.0.0.1:0",
+            "--nodes",
+            "3",
+            "--members",
+            &count,
+            "--dir",
+            &path,
+        ];
+        let arguments = own.iter().chain(more).map(|a| (*a).to_owned()).collect();
+        let mut up = Self {
+            process: None,
+            program: program.to_owned(),
+            arguments,
+            dir,
+            members,
+        };
+        up.restart();
+        up
+    }
+
+    /// `kill -9`.
+    pub fn kill(&mut self) {
+        self.process = None;
+    }
+
+    /// Again, on what the last one left.
+    pub fn restart(&mut self) {
+        self.kill();
+        let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
+        let log = self.dir.path().join("log");
+        self.process = Some(Process::start(&self.program, &arguments, &log).0);
+    }
+
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// A connection to the control plane. Must be called where tokio runs.
+    pub fn control(&self) -> Server {
+        Server::connect("control plane", &self.dir().join("kubeconfig"))
+    }
+
+    /// Connections to the members, in their order.
+    pub fn members(&self) -> Vec<Server> {
+        let connect = |n| {
+            let name = format!("member{n}");
+            Server::connect(&name, &self.dir().join(&name).join("kubeconfig"))
+        };
+        (1..=self.members).map(connect).collect()
+    }
+}

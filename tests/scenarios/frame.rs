@@ -1,0 +1,586 @@
+//! What must be there, from the rules and the little that a scenario says.
+//!
+//! Enters: the expectations, and what is there, for ids that only the server knows:
+//! of a policy, a template, a binding, a work. Leaves: a tree as [`Seen::tree`] makes
+//! it. The rules are written here a second time: names (`pkg/util/names`), the claim
+//! of a policy (`pkg/detector/claim.go`), bindings (`pkg/util/helper/binding.go`),
+//! works and the marks on their manifests (`pkg/controllers/binding/common.go`,
+//! `pkg/util/work.go`), conditions and reports (`pkg/util/helper/workstatus.go`).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value, json};
+
+use crate::names;
+use crate::rules::{applied_condition, keys, merge, object, pruned, requirements, said, targets};
+use crate::seen::{Seen, text};
+use crate::story::{Expected, Said};
+
+const PP: &str = "propagationpolicy.karmada.io";
+const CPP: &str = "clusterpropagationpolicy.karmada.io";
+
+/// Everything that is wanted, or what is not even there to be compared with.
+pub(crate) fn tree(
+    namespace: &str,
+    expected: &BTreeMap<String, Expected>,
+    seen: &Seen,
+) -> Result<Value, String> {
+    let mut tree = json!({"bindings": {}, "works": {}, "members": {}});
+    for (place, expected) in expected {
+        let (kind, name) = place.split_once('/').ok_or("not Kind/name")?;
+        let frame = Frame {
+            namespace,
+            place,
+            kind,
+            name,
+            expected,
+            seen,
+        };
+        frame.fill(&mut tree)?;
+    }
+    Ok(tree)
+}
+
+struct Frame<'a> {
+    namespace: &'a str,
+    place: &'a str,
+    kind: &'a str,
+    name: &'a str,
+    expected: &'a Expected,
+    seen: &'a Seen,
+}
+
+/// Labels or annotations.
+type Marks = Map<String, Value>;
+
+/// What is known of one cluster's copy.
+struct Copied {
+    applied: bool,
+    message: String,
+    health: String,
+    report: Value,
+}
+
+impl Frame<'_> {
+    fn fill(&self, tree: &mut Value) -> Result<(), String> {
+        if self.expected.unbound {
+            for (cluster, object) in &self.expected.members {
+                tree["members"][cluster][self.place] = object.clone();
+            }
+            return Ok(());
+        }
+        let name = names::binding(self.kind, self.name);
+        let live = self.seen.bindings.get(&name);
+        let live = live.ok_or_else(|| format!("no binding {name}"))?;
+        let mut reports = Vec::new();
+        for cluster in self.clusters() {
+            let copied = self.copied(&cluster);
+            let mut report = json!({"clusterName": cluster});
+            if copied.applied {
+                report["applied"] = true.into();
+            }
+            if !copied.applied && !copied.message.is_empty() {
+                report["appliedMessage"] = copied.message.clone().into();
+            }
+            report["health"] = copied.health.clone().into();
+            if !copied.report.is_null() {
+                report["status"] = copied.report.clone();
+            }
+            reports.push(report);
+            self.work(tree, live, &cluster, &copied)?;
+        }
+        let mut binding = self.binding(live, reports)?;
+        if let Some(patch) = &self.expected.binding {
+            merge(&mut binding, patch);
+        }
+        tree["bindings"][&name] = binding;
+        Ok(())
+    }
+
+    fn wide(&self) -> bool {
+        text(self.template(), "/metadata/namespace").is_empty()
+    }
+
+    /// As it is; null when it is gone.
+    fn template(&self) -> &Value {
+        self.seen.own.get(self.place).unwrap_or(&Value::Null)
+    }
+
+    fn policy(&self) -> Result<Option<&Value>, String> {
+        let of = self.expected.by.as_ref().or(self.expected.left.as_ref());
+        let Some(by) = of else {
+            return Ok(None);
+        };
+        let policy = self.seen.own.get(by);
+        policy.map(Some).ok_or_else(|| format!("no {by}"))
+    }
+
+    /// Where works are.
+    fn clusters(&self) -> BTreeSet<String> {
+        let mut all: BTreeSet<String> = self.expected.clusters.0.keys().cloned().collect();
+        for required in self.expected.required.values() {
+            all.extend(required.0.keys().cloned());
+        }
+        for (cluster, work) in &self.expected.works {
+            if work.is_null() {
+                all.remove(cluster);
+            } else {
+                all.insert(cluster.clone());
+            }
+        }
+        all
+    }
+
+    /// The claim, as labels and annotations.
+    fn claim(&self) -> Result<(Marks, Marks), String> {
+        let (mut labels, mut annotations) = (Map::new(), Map::new());
+        if let Some(policy) = self.policy()? {
+            let wide = policy["kind"] == "ClusterPropagationPolicy";
+            let group = if wide { CPP } else { PP };
+            let key = format!("{group}/permanent-id");
+            let id = policy["metadata"]["labels"][&key].clone();
+            labels.insert(key, id);
+            let name = policy["metadata"]["name"].clone();
+            annotations.insert(format!("{group}/name"), name);
+            if !wide {
+                annotations.insert(format!("{group}/namespace"), self.namespace.into());
+            }
+        }
+        Ok((labels, annotations))
+    }
+
+    fn binding(&self, live: &Value, reports: Vec<Value>) -> Result<Value, String> {
+        let template = self.template();
+        let (mut labels, mut annotations) = match self.expected.left {
+            Some(_) => Default::default(),
+            None => self.claim()?,
+        };
+        let (kind, prefix) = self.binding_kind();
+        let id = format!("{prefix}/permanent-id");
+        labels.insert(id.clone(), live["metadata"]["labels"][&id].clone());
+        for binding in self.expected.required.keys() {
+            let (ns, name) = binding.split_once('/').ok_or("not namespace/name")?;
+            let referrer = self.seen.bindings.get(name).unwrap_or(&Value::Null);
+            let key = format!(
+                "resourcebinding.karmada.io/depended-by-{}",
+                names::reference(ns, name)
+            );
+            let of = &referrer["metadata"]["labels"]["resourcebinding.karmada.io/permanent-id"];
+            labels.insert(key, of.clone());
+        }
+        let policy = self.policy()?;
+        let placement = policy.map(|p| &p["spec"]["placement"]);
+        if let (Some(placement), true) = (placement, self.was_scheduled()) {
+            annotations.insert(
+                "policy.karmada.io/applied-placement".into(),
+                placement.clone(),
+            );
+        }
+        let mut finalizers = vec![if self.wide() {
+            "karmada.io/cluster-resource-binding-controller"
+        } else {
+            "karmada.io/binding-controller"
+        }];
+        if let Some(dependencies) = &self.expected.dependencies {
+            let key = "resourcebinding.karmada.io/dependencies";
+            annotations.insert(key.into(), dependencies.clone());
+            finalizers.push("karmada.io/binding-dependencies-distributor");
+        }
+        let mut metadata = json!({
+            "name": names::binding(self.kind, self.name), "labels": labels,
+            "annotations": annotations, "finalizers": finalizers,
+            "ownerReferences": [{
+                "apiVersion": template["apiVersion"], "kind": self.kind, "name": self.name,
+                "uid": template["metadata"]["uid"], "controller": true, "blockOwnerDeletion": true,
+            }],
+        });
+        if annotations_empty(&metadata) {
+            metadata.as_object_mut().unwrap().remove("annotations");
+        }
+        if !self.wide() {
+            metadata["namespace"] = self.namespace.into();
+        }
+        Ok(json!({
+            "apiVersion": "work.karmada.io/v1alpha2", "kind": kind, "metadata": metadata,
+            "spec": self.binding_spec(policy), "status": self.binding_status(reports),
+        }))
+    }
+
+    fn binding_kind(&self) -> (&'static str, &'static str) {
+        if self.wide() {
+            (
+                "ClusterResourceBinding",
+                "clusterresourcebinding.karmada.io",
+            )
+        } else {
+            ("ResourceBinding", "resourcebinding.karmada.io")
+        }
+    }
+
+    fn binding_spec(&self, policy: Option<&Value>) -> Value {
+        let template = self.template();
+        let mut resource = json!({
+            "apiVersion": template["apiVersion"], "kind": self.kind, "name": self.name,
+            "uid": template["metadata"]["uid"],
+        });
+        if !self.wide() {
+            resource["namespace"] = self.namespace.into();
+        }
+        let mut spec = json!({"resource": resource, "conflictResolution": "Abort"});
+        if let Some(policy) = policy {
+            if let (Some(replicas), true) = (self.replicas(), self.kind != "DaemonSet") {
+                spec["replicas"] = replicas.into();
+                let asked = requirements(template);
+                if !asked.is_null() {
+                    spec["replicaRequirements"] = asked;
+                }
+            }
+            let copied = [
+                "conflictResolution",
+                "failover",
+                "placement",
+                "preserveResourcesOnDeletion",
+                "schedulerName",
+                "suspension",
+            ];
+            for key in copied {
+                if let Some(value) = policy["spec"].get(key) {
+                    spec[key] = value.clone();
+                }
+            }
+            if policy["spec"]["propagateDeps"] == true {
+                spec["propagateDeps"] = true.into();
+            }
+        }
+        if !self.expected.clusters.0.is_empty() {
+            spec["clusters"] = targets(&self.expected.clusters);
+        }
+        let required: Vec<Value> = self
+            .expected
+            .required
+            .iter()
+            .filter_map(|(binding, clusters)| {
+                let (ns, name) = binding.split_once('/')?;
+                Some(json!({"namespace": ns, "name": name, "clusters": targets(clusters)}))
+            })
+            .collect();
+        if !required.is_empty() && policy.is_none() {
+            spec["preserveResourcesOnDeletion"] = false.into();
+        }
+        if !required.is_empty() {
+            spec["requiredBy"] = required.into();
+        }
+        spec
+    }
+
+    /// Whether there was a decision, were it that nothing fits.
+    fn was_scheduled(&self) -> bool {
+        let of = self.expected.by.as_ref().or(self.expected.left.as_ref());
+        of.is_some() && !matches!(self.expected.scheduled, Some(Said::Absent(_)))
+    }
+
+    fn binding_status(&self, reports: Vec<Value>) -> Value {
+        let mut status = json!({});
+        let mut conditions = Vec::new();
+        let all = reports.iter().all(|r| r["applied"] == true);
+        let usual = (!reports.is_empty()).then(|| applied_condition(all));
+        conditions.extend(said("FullyApplied", self.expected.applied.as_ref(), usual));
+        if self.was_scheduled() {
+            let success = json!({"type": "Scheduled", "status": "True", "reason": "Success",
+                "message": "Binding has been scheduled successfully."});
+            let scheduled = said("Scheduled", self.expected.scheduled.as_ref(), Some(success));
+            if scheduled.as_ref().is_some_and(|s| s["status"] == "True") {
+                status["schedulerObservedGeneration"] = "current".into();
+            }
+            conditions.extend(scheduled);
+        }
+        if !conditions.is_empty() {
+            status["conditions"] = conditions.into();
+        }
+        if !reports.is_empty() {
+            status["aggregatedStatus"] = reports.into();
+        }
+        status
+    }
+
+    /// The replicas of the template; none where the kind has no such thing.
+    fn replicas(&self) -> Option<i64> {
+        let spec = &self.template()["spec"];
+        match self.kind {
+            "Deployment" | "StatefulSet" | "ReplicaSet" => {
+                Some(spec["replicas"].as_i64().unwrap_or(0))
+            }
+            "Job" => {
+                let parallel = spec["parallelism"].as_i64().unwrap_or(1);
+                let completions = spec["completions"].as_i64();
+                Some(completions.map_or(parallel, |c| parallel.min(c)))
+            }
+            "Pod" => Some(1),
+            _ => None,
+        }
+    }
+
+    /// The replicas for a cluster: those that were assigned to it, or of the first
+    /// that requires the template there.
+    fn assigned(&self, cluster: &str) -> Option<i64> {
+        let own = self.expected.clusters.0.get(cluster).copied();
+        own.flatten()
+    }
+
+    fn suspended(&self, cluster: &str) -> bool {
+        let Ok(Some(policy)) = self.policy() else {
+            return false;
+        };
+        let suspension = &policy["spec"]["suspension"];
+        let listed = suspension["dispatchingOnClusters"]["clusterNames"].as_array();
+        suspension["dispatching"] == true
+            || listed.is_some_and(|all| all.iter().any(|c| c == cluster))
+    }
+
+    fn copied(&self, cluster: &str) -> Copied {
+        let held = self.suspended(cluster) && !self.expected.stays.iter().any(|c| c == cluster);
+        let refused = self.expected.unapplied.get(cluster);
+        if held || refused.is_some() {
+            return Copied {
+                applied: false,
+                message: refused.cloned().unwrap_or_default(),
+                health: "Unknown".into(),
+                report: Value::Null,
+            };
+        }
+        let health = self.expected.health.get(cluster).cloned();
+        let report = self.expected.reports.get(cluster).cloned();
+        Copied {
+            applied: true,
+            message: "Manifest has been successfully applied".into(),
+            health: health.unwrap_or_else(|| "Healthy".into()),
+            report: report.unwrap_or_else(|| self.report(cluster)),
+        }
+    }
+
+    /// What a member says of an object whose pods are all ready.
+    fn report(&self, cluster: &str) -> Value {
+        let key = (cluster.to_owned(), self.place.to_owned());
+        let there = self.seen.objects.get(&key).unwrap_or(&Value::Null);
+        let generation = &there["metadata"]["generation"];
+        let replicas = there["spec"]["replicas"].as_i64().unwrap_or(0);
+        let of_template = &self.template()["metadata"]["generation"];
+        let mut report =
+            json!({"generation": generation, "resourceTemplateGeneration": of_template});
+        let counters: &[&str] = match self.kind {
+            "Deployment" => &[
+                "replicas",
+                "updatedReplicas",
+                "readyReplicas",
+                "availableReplicas",
+            ],
+            "StatefulSet" => &[
+                "replicas",
+                "updatedReplicas",
+                "readyReplicas",
+                "availableReplicas",
+                "currentReplicas",
+            ],
+            "ReplicaSet" => &["replicas", "readyReplicas", "availableReplicas"],
+            _ => return Value::Null,
+        };
+        if self.kind != "StatefulSet" {
+            report["observedGeneration"] = generation.clone();
+        }
+        for counter in counters {
+            if replicas > 0 {
+                report[counter] = replicas.into();
+            }
+        }
+        report
+    }
+
+    /// The copy as this cluster gets it, without the marks.
+    fn manifest(&self, cluster: &str) -> Value {
+        let mut copy = pruned(self.template());
+        if let Some(replicas) = self.assigned(cluster) {
+            let field = if self.kind == "Job" {
+                "parallelism"
+            } else {
+                "replicas"
+            };
+            if copy["spec"][field].is_number() {
+                copy["spec"][field] = replicas.into();
+            }
+        }
+        if let Some(patch) = self.expected.copies.get(cluster) {
+            merge(&mut copy, patch);
+        }
+        for (pointer, value) in self.expected.sets.get(cluster).into_iter().flatten() {
+            if let Some(place) = copy.pointer_mut(pointer) {
+                *place = value.clone();
+            }
+        }
+        copy
+    }
+
+    fn work(
+        &self,
+        tree: &mut Value,
+        binding: &Value,
+        cluster: &str,
+        copied: &Copied,
+    ) -> Result<(), String> {
+        let mut manifest = self.manifest(cluster);
+        if self.expected.left.is_some() {
+            let (labels, annotations) = self.claim()?;
+            object(&mut manifest["metadata"], "labels").extend(labels);
+            object(&mut manifest["metadata"], "annotations").extend(annotations);
+        }
+        let scope = if self.wide() { "" } else { self.namespace };
+        let name = names::work(self.kind, scope, text(&manifest, "/metadata/name"));
+        let live = self.seen.works.get(&(cluster.to_owned(), name.clone()));
+        let live = live.ok_or_else(|| format!("no work {cluster}/{name}"))?;
+        let (_, prefix) = self.binding_kind();
+        let id = format!("{prefix}/permanent-id");
+        let mut labels = Map::new();
+        labels.insert(id.clone(), binding["metadata"]["labels"][&id].clone());
+        let own = "work.karmada.io/permanent-id";
+        labels.insert(own.into(), live["metadata"]["labels"][own].clone());
+        let mut annotations = Map::new();
+        annotations.insert(
+            format!("{prefix}/name"),
+            names::binding(self.kind, self.name).into(),
+        );
+        if !self.wide() {
+            annotations.insert(format!("{prefix}/namespace"), self.namespace.into());
+        }
+        let key = "work.karmada.io/conflict-resolution";
+        annotations.insert(key.into(), self.resolution(&manifest, binding));
+        let space = format!("karmada-es-{cluster}");
+        self.mark(&mut manifest, &labels, &annotations, &space, &name);
+        let mut work = json!({
+            "apiVersion": "work.karmada.io/v1alpha1", "kind": "Work",
+            "metadata": {"name": name, "namespace": space, "labels": labels,
+                "annotations": annotations, "finalizers": ["karmada.io/execution-controller"]},
+            "spec": {
+                "preserveResourcesOnDeletion":
+                    binding["spec"]["preserveResourcesOnDeletion"] == true,
+                "suspendDispatching": self.suspended(cluster),
+                "workload": {"manifests": [manifest]},
+            },
+            "status": self.work_status(cluster, copied),
+        });
+        if let Some(patch) = self.expected.works.get(cluster) {
+            merge(&mut work, patch);
+        }
+        tree["works"][cluster][&name] = work;
+        self.member(tree, cluster, copied.applied, &manifest);
+        Ok(())
+    }
+
+    fn member(&self, tree: &mut Value, cluster: &str, applied: bool, manifest: &Value) {
+        let place = format!("{}/{}", self.kind, text(manifest, "/metadata/name"));
+        match self.expected.members.get(cluster) {
+            Some(Value::Null) => {}
+            Some(patch) if !applied => tree["members"][cluster][place] = patch.clone(),
+            None if !applied => {}
+            patch => {
+                let mut object = manifest.clone();
+                if self.kind == "Job" {
+                    object["spec"].as_object_mut().unwrap().remove("selector");
+                }
+                if let Some(patch) = patch {
+                    merge(&mut object, patch);
+                }
+                tree["members"][cluster][place] = object;
+            }
+        }
+    }
+
+    /// Of the template's own word, else of the binding.
+    fn resolution(&self, manifest: &Value, binding: &Value) -> Value {
+        let own = &manifest["metadata"]["annotations"]["work.karmada.io/conflict-resolution"];
+        if own == "overwrite" || own == "abort" {
+            return own.clone();
+        }
+        let overwrite = binding["spec"]["conflictResolution"] == "Overwrite";
+        if overwrite { "overwrite" } else { "abort" }.into()
+    }
+
+    /// What a manifest carries besides the template.
+    fn mark(
+        &self,
+        manifest: &mut Value,
+        of_work: &Map<String, Value>,
+        with: &Map<String, Value>,
+        space: &str,
+        name: &str,
+    ) {
+        let template = &self.template()["metadata"];
+        let labels = object(&mut manifest["metadata"], "labels");
+        labels.extend(of_work.clone());
+        labels.insert("karmada.io/managed".into(), "true".into());
+        let label_keys = keys(labels);
+        let annotations = object(&mut manifest["metadata"], "annotations");
+        annotations.extend(with.clone());
+        annotations.insert("work.karmada.io/namespace".into(), space.into());
+        annotations.insert("work.karmada.io/name".into(), name.into());
+        let group = "resourcetemplate.karmada.io";
+        annotations.insert(format!("{group}/uid"), template["uid"].clone());
+        if let Some(generation) = template["generation"].as_i64() {
+            let key = format!("{group}/generation");
+            annotations.insert(key, generation.to_string().into());
+        }
+        annotations.insert(format!("{group}/managed-labels"), label_keys.into());
+        annotations.insert(format!("{group}/managed-annotations"), Value::Null);
+        let annotation_keys = keys(annotations);
+        annotations.insert(
+            format!("{group}/managed-annotations"),
+            annotation_keys.into(),
+        );
+    }
+
+    fn work_status(&self, cluster: &str, copied: &Copied) -> Value {
+        let mut conditions = Vec::new();
+        if copied.applied {
+            conditions.push(json!({"type": "Applied", "status": "True",
+                "reason": "AppliedSuccessful", "message": copied.message}));
+        } else if !copied.message.is_empty() {
+            conditions.push(json!({"type": "Applied", "status": "False",
+                "reason": "AppliedFailed", "message": copied.message}));
+        }
+        conditions.push(if self.suspended(cluster) {
+            json!({"type": "Dispatching", "status": "False", "reason": "SuspendDispatching",
+                "message": "Work dispatching is in a suspended state."})
+        } else {
+            json!({"type": "Dispatching", "status": "True", "reason": "Dispatching",
+                "message": "Work is being dispatched to member clusters."})
+        });
+        let mut status = json!({ "conditions": conditions });
+        if copied.applied {
+            status["manifestStatuses"] = json!([self.manifest_status(cluster, copied)]);
+        }
+        status
+    }
+
+    fn manifest_status(&self, cluster: &str, copied: &Copied) -> Value {
+        let api = text(self.template(), "/apiVersion");
+        let (group, version) = api.split_once('/').unwrap_or(("", api));
+        let copy = self.manifest(cluster);
+        let mut identifier = json!({"ordinal": 0, "version": version, "kind": self.kind,
+            "resource": "", "name": copy["metadata"]["name"]});
+        if !group.is_empty() {
+            identifier["group"] = group.into();
+        }
+        if !self.wide() {
+            identifier["namespace"] = self.namespace.into();
+        }
+        let mut status = json!({"identifier": identifier, "health": copied.health});
+        if !copied.report.is_null() {
+            status["status"] = copied.report.clone();
+        }
+        status
+    }
+}
+
+fn annotations_empty(metadata: &Value) -> bool {
+    metadata["annotations"]
+        .as_object()
+        .is_some_and(Map::is_empty)
+}

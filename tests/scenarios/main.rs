@@ -1,0 +1,104 @@
+//! Scenarios: what is asked of the control plane and of its members, and all that
+//! must then be there.
+//!
+//! Each theme is a YAML file beside this one: a document that says what the theme
+//! needs of its control plane, then one document per scenario; their form is
+//! described in [`story`]. Scenarios run at once, in namespaces called as they are,
+//! but for those that want the clusters for themselves. `SCENARIO=name` runs one.
+//!
+//! theme.yaml ──► [`story`] ──► steps ([`stage`]) ──► what is there ([`seen`])
+//!                       └────► what must be there ([`frame`]) ──► compared whole
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test ends where its machine fails it"
+)]
+
+/// What must be there, from the rules and the little that a scenario says.
+mod frame;
+
+/// Names that are computed, by rules of their own.
+mod names;
+
+/// Parts of that.
+mod rules;
+
+/// What is there, without what no rule can foretell.
+mod seen;
+
+/// Steps, taken.
+mod stage;
+
+/// The form of a scenario.
+mod story;
+
+use std::path::Path;
+
+use futures_util::{StreamExt, stream};
+
+use crate::stage::{Plane, Stage};
+use crate::story::{Scenario, Theme};
+
+/// Scenarios of one theme at once.
+const AT_ONCE: usize = 6;
+
+fn theme(name: &str) -> Theme {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../tests/scenarios")
+        .join(format!("{name}.yaml"));
+    Theme::read(&std::fs::read_to_string(file).unwrap()).unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+async fn play(name: &str) {
+    let Theme { head, scenarios } = theme(name);
+    let only = std::env::var("SCENARIO").ok();
+    let wanted = |s: &Scenario| only.as_ref().is_none_or(|o| *o == s.name);
+    let scenarios: Vec<Scenario> = scenarios.into_iter().filter(wanted).collect();
+    if scenarios.is_empty() {
+        return;
+    }
+    let plane = tokio::task::spawn_blocking(move || Plane::of(&head));
+    let plane = plane.await.unwrap();
+    let played = scenarios.iter().map(async |scenario| {
+        let done = Stage::play(&plane, scenario).await;
+        done.map_err(|why| format!("=== {}: {why}", scenario.name))
+    });
+    let played: Vec<Result<(), String>> = stream::iter(played)
+        .buffer_unordered(AT_ONCE)
+        .collect()
+        .await;
+    let failed: Vec<String> = played.into_iter().filter_map(Result::err).collect();
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+macro_rules! themes {
+    ($($theme:ident)*) => {
+        const THEMES: &[&str] = &[$(stringify!($theme)),*];
+        $(#[tokio::test]
+        async fn $theme() {
+            play(stringify!($theme)).await;
+        })*
+    };
+}
+
+themes! {
+    clusters dependencies evictions members overrides placement policies preemption refused replicas
+}
+
+#[test]
+fn every_file_is_a_theme_and_every_name_is_used_once() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/scenarios");
+    let mut names: Vec<String> = Vec::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|e| e != "yaml") {
+            continue;
+        }
+        let stem = path.file_stem().unwrap().to_str().unwrap();
+        assert!(THEMES.contains(&stem), "{stem}.yaml is played by nobody");
+        names.extend(theme(stem).scenarios.into_iter().map(|s| s.name));
+    }
+    names.sort();
+    let twice: Vec<&[String]> = names.windows(2).filter(|w| w[0] == w[1]).collect();
+    assert!(twice.is_empty(), "used twice: {twice:?}");
+}

@@ -1,0 +1,313 @@
+//! What is there, without what no rule can foretell.
+//!
+//! Left out everywhere: `uid`, `resourceVersion`, `creationTimestamp`, `generation`,
+//! `managedFields` and the times of conditions with their `observedGeneration`;
+//! conditions are sorted by type. Annotations that hold JSON are read. Besides:
+//! - bindings: the order of `spec.clusters`, which follows the free room, `spec.resource.resourceVersion`, `status.lastScheduledTime`, the times
+//!   of eviction tasks; `rescheduleTriggeredAt` is `set`; an observed generation is
+//!   `current` or `old`;
+//! - objects of members: `status`, which the simulation writes (works and bindings
+//!   say what was reported), and what a member fills in: addresses of Services,
+//!   the marks of a Job's controller, the revision of a Deployment.
+
+use std::collections::BTreeMap;
+
+use client::{At, ListOptions};
+use harness::Server;
+use harness::objects::{BINDINGS, CLUSTER_BINDINGS, WORKS, gvr, works_of};
+use machinery::Gvr;
+use serde_json::{Map, Value, json};
+
+use crate::stage::Plane;
+
+const UNFORESEEN: &[&str] = &[
+    "uid",
+    "resourceVersion",
+    "creationTimestamp",
+    "generation",
+    "managedFields",
+];
+
+/// What the controller of a Job puts on its pods.
+pub(crate) const JOB_MARKS: [&str; 4] = [
+    "controller-uid",
+    "job-name",
+    "batch.kubernetes.io/controller-uid",
+    "batch.kubernetes.io/job-name",
+];
+
+/// All of one scenario, as it was answered.
+#[derive(Default)]
+pub(crate) struct Seen {
+    /// By name.
+    pub(crate) bindings: BTreeMap<String, Value>,
+    /// By cluster and name.
+    pub(crate) works: BTreeMap<(String, String), Value>,
+    /// By cluster and `Kind/name`.
+    pub(crate) objects: BTreeMap<(String, String), Value>,
+    /// Templates and policies by `Kind/name`.
+    pub(crate) own: BTreeMap<String, Value>,
+}
+
+pub(crate) fn text<'a>(object: &'a Value, path: &str) -> &'a str {
+    object.pointer(path).and_then(Value::as_str).unwrap_or("")
+}
+
+fn name(object: &Value) -> String {
+    text(object, "/metadata/name").to_owned()
+}
+
+/// Objects that every namespace has, or that are made of others.
+fn bystander(object: &Value) -> bool {
+    let name = text(object, "/metadata/name");
+    name == "kube-root-ca.crt"
+        || (name == "default" && object["kind"] == "ServiceAccount")
+        || object["metadata"]["ownerReferences"].is_array()
+}
+
+/// What a member has of a resource, which it may not serve.
+async fn served(member: &Server, resource: &Gvr) -> Vec<Value> {
+    let options = ListOptions::default();
+    match member.api.list(At::all(resource, ""), &options).await {
+        Ok(list) => list.items.iter().map(|o| o.value().unwrap()).collect(),
+        Err(why) if why.is_not_found() => Vec::new(),
+        Err(why) => panic!("{}: {why}", member.name),
+    }
+}
+
+impl Seen {
+    /// Of the namespace, and of what is cluster-scoped and begins with its name.
+    /// Of policies that are gone, what `before` knows stays.
+    pub(crate) async fn now(
+        plane: &Plane,
+        namespace: &str,
+        kinds: &[String],
+        before: BTreeMap<String, Value>,
+    ) -> Self {
+        let control = &plane.control;
+        let mut seen = Self {
+            own: before,
+            ..Self::default()
+        };
+        seen.own.retain(|place, _| place.contains("Policy/"));
+        let mine = |o: &Value| {
+            let scoped = text(o, "/metadata/namespace");
+            scoped == namespace || (scoped.is_empty() && name(o).starts_with(namespace))
+        };
+        let mut bindings = control.list(&BINDINGS, namespace).await;
+        bindings.extend(control.list(&CLUSTER_BINDINGS, "").await);
+        bindings.retain(|b| mine(b));
+        seen.bindings = bindings.into_iter().map(|b| (name(&b), b)).collect();
+        for member in &plane.members {
+            for work in control.list(&WORKS, &works_of(&member.name)).await {
+                let marks = &work["metadata"]["annotations"];
+                let of = &marks["resourcebinding.karmada.io/namespace"];
+                let wide = &marks["clusterresourcebinding.karmada.io/name"];
+                let wide = wide.as_str().is_some_and(|n| n.starts_with(namespace));
+                if of == namespace || wide {
+                    let key = (member.name.clone(), name(&work));
+                    seen.works.insert(key, work);
+                }
+            }
+        }
+        for kind in kinds {
+            let resource = gvr(&json!({ "kind": kind }));
+            let place = |o: &Value| format!("{kind}/{}", name(o));
+            for object in control.list(resource, "").await {
+                if mine(&object) {
+                    seen.own.insert(place(&object), object);
+                }
+            }
+            if kind.ends_with("Policy") {
+                continue;
+            }
+            for member in &plane.members {
+                for object in served(member, resource).await {
+                    if mine(&object) && !bystander(&object) {
+                        let key = (member.name.clone(), place(&object));
+                        seen.objects.insert(key, object);
+                    }
+                }
+            }
+        }
+        seen
+    }
+
+    /// As one tree, to be compared.
+    pub(crate) fn tree(&self) -> Value {
+        let mut tree = json!({"bindings": {}, "works": {}, "members": {}});
+        for (name, binding) in &self.bindings {
+            tree["bindings"][name] = plain_binding(binding.clone());
+        }
+        for ((cluster, name), work) in &self.works {
+            tree["works"][cluster][name] = plain_work(work.clone());
+        }
+        for ((cluster, place), object) in &self.objects {
+            tree["members"][cluster][place] = plain_copy(object.clone());
+        }
+        tree
+    }
+}
+
+fn plain(object: &mut Value) {
+    remove(&mut object["metadata"], UNFORESEEN);
+    if let Some(time) = object["metadata"].get_mut("deletionTimestamp") {
+        *time = "set".into();
+    }
+    if let Some(Value::Array(all)) = object.pointer_mut("/status/conditions") {
+        for condition in &mut *all {
+            let condition = condition.as_object_mut().unwrap();
+            condition.retain(|key, _| ["type", "status", "reason", "message"].contains(&&**key));
+        }
+        all.sort_by_key(|c| text(c, "/type").to_owned());
+    }
+}
+
+/// What is JSON in a text, as a tree.
+fn read_annotations(object: &mut Value, keys: &[&str]) {
+    let Some(Value::Object(annotations)) = object.pointer_mut("/metadata/annotations") else {
+        return;
+    };
+    for key in keys {
+        if let Some(text) = annotations.get_mut(*key) {
+            *text = serde_json::from_str(text.as_str().unwrap_or_default()).unwrap_or_default();
+        }
+    }
+}
+
+pub(crate) fn plain_binding(mut binding: Value) -> Value {
+    let generation = binding["metadata"]["generation"].clone();
+    plain(&mut binding);
+    read_annotations(
+        &mut binding,
+        &[
+            "policy.karmada.io/applied-placement",
+            "resourcebinding.karmada.io/dependencies",
+        ],
+    );
+    remove(&mut binding["spec"]["resource"], &["resourceVersion"]);
+    if let Some(Value::Array(clusters)) = binding["spec"].get_mut("clusters") {
+        clusters.sort_by_key(|c| text(c, "/name").to_owned());
+    }
+    if let Some(Value::Array(all)) = binding["spec"].get_mut("requiredBy") {
+        for required in all {
+            if let Some(Value::Array(clusters)) = required.get_mut("clusters") {
+                clusters.sort_by_key(|c| text(c, "/name").to_owned());
+            }
+        }
+    }
+    if let Some(time) = binding["spec"].get_mut("rescheduleTriggeredAt") {
+        *time = "set".into();
+    }
+    if let Some(Value::Array(tasks)) = binding["spec"].get_mut("gracefulEvictionTasks") {
+        tasks
+            .iter_mut()
+            .for_each(|t| remove(t, &["creationTimestamp"]));
+    }
+    if let Some(Value::Object(status)) = binding.get_mut("status") {
+        status.remove("lastScheduledTime");
+        if let Some(seen) = status.get_mut("schedulerObservedGeneration") {
+            let word = if *seen == generation {
+                "current"
+            } else {
+                "old"
+            };
+            *seen = word.into();
+        }
+        if let Some(Value::Array(all)) = status.get_mut("aggregatedStatus") {
+            for item in all {
+                plain_report(&mut item["status"]);
+                drop_null(item, "status");
+            }
+        }
+    }
+    binding
+}
+
+pub(crate) fn plain_work(mut work: Value) -> Value {
+    plain(&mut work);
+    read_annotations(
+        &mut work,
+        &[
+            "policy.karmada.io/applied-overrides",
+            "policy.karmada.io/applied-cluster-overrides",
+        ],
+    );
+    if let Some(Value::Array(all)) = work.pointer_mut("/status/manifestStatuses") {
+        for item in all {
+            plain_report(&mut item["status"]);
+            drop_null(item, "status");
+        }
+    }
+    work
+}
+
+fn plain_copy(mut object: Value) -> Value {
+    plain(&mut object);
+    remove(&mut object, &["status"]);
+    if let Some(Value::Object(marks)) = object.pointer_mut("/metadata/annotations") {
+        marks.remove("deployment.kubernetes.io/revision");
+    }
+    if object["kind"] == "Service" && object["spec"]["clusterIP"] != "None" {
+        remove(&mut object["spec"], &["clusterIP", "clusterIPs"]);
+    }
+    if object["kind"] == "Job" {
+        remove(&mut object["spec"], &["selector"]);
+        remove(
+            &mut object["spec"]["template"]["metadata"]["labels"],
+            &JOB_MARKS,
+        );
+    }
+    object
+}
+
+fn plain_report(report: &mut Value) {
+    if let Value::Object(fields) = report {
+        fields.retain(|key, _| !key.ends_with("Time") && key != "conditions");
+    }
+}
+
+fn remove(object: &mut Value, keys: &[&str]) {
+    if let Value::Object(fields) = object {
+        fields.retain(|key, _| !keys.contains(&key.as_str()));
+    }
+}
+
+fn drop_null(object: &mut Value, key: &str) {
+    if object[key].is_null() {
+        remove(object, &[key]);
+    }
+}
+
+/// Where two trees differ: a line each.
+pub(crate) fn differences(wanted: &Value, seen: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    compare("", Some(wanted), Some(seen), &mut found);
+    found
+}
+
+fn compare(at: &str, wanted: Option<&Value>, seen: Option<&Value>, found: &mut Vec<String>) {
+    match (wanted, seen) {
+        (Some(Value::Object(a)), Some(Value::Object(b))) => {
+            let mut keys: Map<String, Value> = a.clone();
+            keys.extend(b.clone());
+            for key in keys.keys() {
+                compare(&format!("{at}/{key}"), a.get(key), b.get(key), found);
+            }
+        }
+        (Some(Value::Array(a)), Some(Value::Array(b))) if a.len() == b.len() => {
+            for (i, (a, b)) in a.iter().zip(b).enumerate() {
+                compare(&format!("{at}/{i}"), Some(a), Some(b), found);
+            }
+        }
+        (wanted, seen) if wanted == seen => {}
+        (wanted, seen) => {
+            let show = |v: Option<&Value>| v.map_or("nothing".to_owned(), Value::to_string);
+            found.push(format!(
+                "{at}: wanted {}, seen {}",
+                show(wanted),
+                show(seen)
+            ));
+        }
+    }
+}

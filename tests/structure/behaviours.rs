@@ -1,0 +1,140 @@
+//! Every behaviour has a test, and every test says which.
+//!
+//! Reads `tests/behaviours.txt` (id, section of the specification, one line), the
+//! comments `// proves: A, B` above tests, and the `proves` of scenarios.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use crate::{root, sources};
+
+const WORD: &str = concat!("// ", "proves:");
+
+struct Behaviour {
+    section: String,
+    text: String,
+}
+
+fn listed() -> BTreeMap<String, Behaviour> {
+    let text = std::fs::read_to_string(root().join("tests/behaviours.txt")).unwrap();
+    let lines = text
+        .lines()
+        .filter(|l| !l.is_empty() && !l.starts_with('#'));
+    let mut all = BTreeMap::new();
+    for line in lines {
+        let mut words = line.splitn(3, ' ').map(str::trim);
+        let mut next = || words.next().unwrap_or_default().to_owned();
+        let (id, section, text) = (next(), next(), next());
+        assert!(!all.contains_key(&id), "{id} is listed twice");
+        all.insert(id, Behaviour { section, text });
+    }
+    all
+}
+
+fn ids(list: &str) -> impl Iterator<Item = String> {
+    let ids = list.split(',').map(str::trim).filter(|id| !id.is_empty());
+    ids.map(str::to_owned)
+}
+
+/// Of one source file: a comment stands directly above the attributes of its test.
+fn of_source(path: &Path, proven: &mut BTreeMap<String, String>) {
+    let text = std::fs::read_to_string(path).unwrap();
+    let mut lines = text.lines().map(str::trim).peekable();
+    while let Some(line) = lines.next() {
+        let Some(list) = line.strip_prefix(WORD) else {
+            continue;
+        };
+        let below = lines.peek().copied().unwrap_or_default();
+        assert!(
+            below.starts_with("#[") || below.starts_with(WORD),
+            "{}: {line:?} stands above no test",
+            path.display()
+        );
+        for id in ids(list) {
+            proven.insert(id, path.display().to_string());
+        }
+    }
+}
+
+/// Of one file of scenarios, each of which proves something.
+fn of_scenarios(path: &Path, proven: &mut BTreeMap<String, String>) {
+    let text = std::fs::read_to_string(path).unwrap();
+    let lists = text.lines().filter_map(|line| {
+        let list = line.strip_prefix("proves: [")?.strip_suffix(']')?;
+        Some(list.to_owned())
+    });
+    let mut scenarios = 0;
+    for list in lists {
+        scenarios += 1;
+        assert!(
+            ids(&list).next().is_some(),
+            "{}: proves nothing",
+            path.display()
+        );
+        for id in ids(&list) {
+            proven.insert(id, path.display().to_string());
+        }
+    }
+    let named = text.lines().filter(|l| l.starts_with("name: ")).count();
+    assert_eq!(
+        scenarios,
+        named,
+        "{}: scenarios without proves",
+        path.display()
+    );
+}
+
+/// Id → a file that proves it.
+fn proven() -> BTreeMap<String, String> {
+    let mut files = Vec::new();
+    for dir in ["apiserver", "controllers", "openapi", "tests"] {
+        sources(&root().join(dir), &mut files);
+    }
+    let mut proven = BTreeMap::new();
+    for file in &files {
+        of_source(file, &mut proven);
+    }
+    for entry in std::fs::read_dir(root().join("tests/scenarios")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|e| e == "yaml") {
+            of_scenarios(&path, &mut proven);
+        }
+    }
+    proven
+}
+
+fn well_formed(id: &str) -> bool {
+    let (area, rest) = id.split_once('-').unwrap_or_default();
+    let lower = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    area.len() == 3
+        && area.chars().all(|c| c.is_ascii_uppercase())
+        && !rest.is_empty()
+        && rest.chars().all(lower)
+}
+
+#[test]
+fn every_behaviour_has_a_test_and_every_test_a_behaviour() {
+    let (listed, proven) = (listed(), proven());
+    for (id, behaviour) in &listed {
+        assert!(well_formed(id), "{id:?} is no id such as ABC-what-it-is");
+        let section = &behaviour.section;
+        let digits = |p: &str| !p.is_empty() && p.chars().all(|c| c.is_ascii_digit());
+        assert!(
+            section.split('.').all(digits),
+            "{id}: {section:?} is no section"
+        );
+        assert!(!behaviour.text.is_empty(), "{id} says nothing");
+    }
+    let known: BTreeSet<&String> = listed.keys().collect();
+    let tested: BTreeSet<&String> = proven.keys().collect();
+    let untested: Vec<_> = known.difference(&tested).collect();
+    assert!(untested.is_empty(), "without a test: {untested:?}");
+    let unlisted = tested.difference(&known);
+    let unlisted: Vec<String> = unlisted
+        .map(|id| format!("{id} ({})", proven[*id]))
+        .collect();
+    assert!(
+        unlisted.is_empty(),
+        "not in tests/behaviours.txt: {unlisted:#?}"
+    );
+}
