@@ -42,6 +42,9 @@ pub struct Options {
     pub allow_no_execute: bool,
     /// Which optional behaviour is on.
     pub gates: FeatureGates,
+    /// Protected objects are not deleted. Not so in a member: copies carry the
+    /// label of their template.
+    pub protects: bool,
 }
 
 impl Default for Options {
@@ -51,6 +54,7 @@ impl Default for Options {
             compile: None,
             allow_no_execute: false,
             gates: FeatureGates::default(),
+            protects: true,
         }
     }
 }
@@ -122,7 +126,8 @@ impl Chain {
         old: Option<&Value>,
     ) -> Result<Vec<String>, Status> {
         if at.operation == Operation::Delete {
-            if at.subresource.is_empty()
+            if self.options.protects
+                && at.subresource.is_empty()
                 && let Some(old) = old
             {
                 protection::check(old)?;

@@ -106,6 +106,7 @@ impl Standalone {
             clock: Arc::clone(&clock),
             allow_no_execute: setup.allow_no_execute,
             gates: setup.gates,
+            protects: setup.federation,
             ..admission::Options::default()
         }));
         let hub = Hub::new(engine.store(), watchcache::Config::default());

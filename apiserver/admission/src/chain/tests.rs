@@ -175,6 +175,12 @@ async fn deletion_is_judged_by_what_is_stored() {
     );
     let free = json!({"metadata": {}});
     assert!(chain.validate(&at, &Value::Null, Some(&free)).await.is_ok());
+    let of_a_member = Chain::new(Options {
+        protects: false,
+        ..Options::default()
+    });
+    let copy = of_a_member.validate(&at, &Value::Null, Some(&protected));
+    assert!(copy.await.is_ok());
 }
 
 #[tokio::test]
