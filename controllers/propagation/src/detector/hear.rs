@@ -18,7 +18,9 @@ use crate::templates::{Key, claims};
 const BY_CLAIM: &str = "claim";
 const BY_OVERRIDE: &str = "override";
 const BY_PRIORITY_CLASS: &str = "priority class";
+/// ConfigMaps that every cluster makes for itself.
 const EXTENSION_AUTH: &str = "kube-system/extension-apiserver-authentication";
+const ROOT_CA: &str = "/kube-root-ca.crt";
 
 impl Detector {
     pub(super) fn listen_to_policies(self: &Arc<Self>) {
@@ -146,7 +148,8 @@ impl Detector {
             gvr: served.gvr.clone(),
             name: change.key(),
         };
-        if served.gvr.resource == "configmaps" && key.name == EXTENSION_AUTH {
+        let own = key.name == EXTENSION_AUTH || key.name.ends_with(ROOT_CA);
+        if served.gvr.resource == "configmaps" && own {
             return;
         }
         if let (Some(old), None, false) = (change.old, change.new, change.initial) {

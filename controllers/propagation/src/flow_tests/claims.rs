@@ -1,5 +1,8 @@
 //! Which policy a template belongs to, and what its binding says.
 
+use std::sync::Arc;
+
+use client::fake::FakeApi;
 use client::{Api, At, DeleteOptions};
 use machinery::Gvr;
 use openapi::karmada::{Gate, labels};
@@ -57,6 +60,26 @@ impl Plane {
         let both = (json!(policy), json!(policy));
         until(policy, || self.owners(name) == both).await;
     }
+}
+
+#[tokio::test]
+async fn what_every_cluster_makes_for_itself_is_no_template() {
+    let plane = Plane::new();
+    let any = json!({"resourceSelectors": [{"apiVersion": "v1", "kind": "ConfigMap"}]});
+    plane.control.seed(&POLICIES, policy(any));
+    for name in ["kube-root-ca.crt", "own"] {
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": name, "namespace": "n"}});
+        plane.control.seed(&CONFIG_MAPS, map);
+    }
+    let plane = plane.started().await;
+    until("applied", || {
+        let there = |member: &Arc<FakeApi>| member.object(&CONFIG_MAPS, "n", "own").is_some();
+        plane.members.iter().all(there)
+    })
+    .await;
+    assert_eq!(plane.control.objects(&BINDINGS).len(), 1);
+    plane.tasks.stop().await;
 }
 
 #[tokio::test]
