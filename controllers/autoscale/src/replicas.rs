@@ -6,7 +6,6 @@
 //! the change that is waited for brings the Deployment back.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use client::{Api, At, Patch, Result, WriteOptions};
 use machinery::Object;
@@ -20,8 +19,6 @@ use crate::{BINDINGS, DEPLOYMENTS, Deps};
 
 const WORKERS: usize = 1;
 const KIND: &str = "Deployment";
-/// After a conflict the newer object is about to arrive.
-const RETRY_CONFLICT: Duration = Duration::from_millis(5);
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -148,7 +145,7 @@ impl Syncer {
         let options = WriteOptions::default();
         match self.api.patch(at, Patch::Merge(patch), &options).await {
             Err(e) if e.is_not_found() => Ok(Action::Done),
-            Err(e) if e.is_conflict() => Ok(Action::After(RETRY_CONFLICT)),
+            Err(e) if e.is_conflict() => Ok(Action::AFTER_CONFLICT),
             other => other.map(|_| Action::Done),
         }
     }

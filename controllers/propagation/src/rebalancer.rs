@@ -24,8 +24,6 @@ use crate::works::{BINDINGS, CLUSTER_BINDINGS};
 
 static REBALANCERS: Gvr = Gvr::constant("apps.karmada.io", "v1alpha1", "workloadrebalancers");
 const WORKERS: usize = 1;
-/// After a conflict the newer object is about to arrive.
-const RETRY_CONFLICT: Duration = Duration::from_millis(5);
 
 pub(crate) struct Rebalancers {
     api: Arc<dyn Api>,
@@ -69,7 +67,7 @@ impl Rebalancers {
             return Ok(Action::Done);
         };
         match self.rebalance(object).await {
-            Err(e) if e.is_conflict() => Ok(Action::After(RETRY_CONFLICT)),
+            Err(e) if e.is_conflict() => Ok(Action::AFTER_CONFLICT),
             Err(e) if e.is_not_found() => Ok(Action::Done),
             other => other,
         }

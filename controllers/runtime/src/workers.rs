@@ -23,6 +23,11 @@ pub enum Action {
     After(Duration),
 }
 
+impl Action {
+    /// After a conflict: the newer object is about to arrive.
+    pub const AFTER_CONFLICT: Self = Self::After(Duration::from_millis(5));
+}
+
 /// Starts `n` workers on a queue. An error brings the key back with backoff; a
 /// panic counts as an error. On shutdown running reconciliations finish, and the
 /// queue is closed.

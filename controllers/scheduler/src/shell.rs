@@ -34,8 +34,6 @@ const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 /// Without priorities, all queues of Karmada are alike.
 const RETRY_PLAIN: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1000));
 const RETRY_UNSCHEDULABLE: Duration = Duration::from_secs(300);
-/// After a conflict the newer object is about to arrive.
-const RETRY_CONFLICT: Duration = Duration::from_millis(5);
 const WORKERS: usize = 4;
 
 /// What the scheduler answers to. The rules of decisions are those of its
@@ -185,7 +183,7 @@ impl Scheduler {
         };
         match done {
             Err(e) if e.is_not_found() || e.is_namespace_terminating() => Ok(Action::Done),
-            Err(e) if e.is_conflict() => Ok(Action::After(RETRY_CONFLICT)),
+            Err(e) if e.is_conflict() => Ok(Action::AFTER_CONFLICT),
             other => other,
         }
     }

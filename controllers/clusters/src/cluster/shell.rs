@@ -4,7 +4,6 @@
 //! spaces, taints and finalizers. A deletion waits for events, never for time.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use client::{Api, At, DeleteOptions, Error, ListOptions, Patch, Result, WriteOptions};
 use machinery::time::{Clock, rfc3339_seconds};
@@ -18,9 +17,6 @@ use super::decide::{taints, taints_text};
 use crate::bindings::{Bindings, targets};
 use crate::resources::{CLUSTERS, NAMESPACES, WORKS};
 use crate::start::Deps;
-
-/// After a conflict the newer object is about to arrive.
-const RETRY_CONFLICT: Duration = Duration::from_millis(5);
 
 pub(super) struct Controller {
     api: Arc<dyn Api>,
@@ -141,7 +137,7 @@ impl Controller {
         match done {
             Ok(()) => Ok(Action::Done),
             Err(e) if e.is_not_found() => Ok(Action::Done),
-            Err(e) if e.is_conflict() => Ok(Action::After(RETRY_CONFLICT)),
+            Err(e) if e.is_conflict() => Ok(Action::AFTER_CONFLICT),
             Err(e) => Err(e),
         }
     }

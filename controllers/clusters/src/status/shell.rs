@@ -34,8 +34,6 @@ const WORKERS: usize = 64;
 const CONNECTING: Duration = Duration::from_secs(2);
 /// Definitions come in swarms.
 const GATHER: Duration = Duration::from_millis(200);
-/// After a conflict the newer object is about to arrive.
-const RETRY_CONFLICT: Duration = Duration::from_millis(5);
 
 pub(super) struct Controller {
     api: Arc<dyn Api>,
@@ -150,7 +148,7 @@ impl Controller {
         figures::synced(name, began.elapsed());
         self.tracks.lock().insert(name.to_owned(), track);
         match done {
-            Err(e) if e.is_conflict() => Ok(Action::After(RETRY_CONFLICT)),
+            Err(e) if e.is_conflict() => Ok(Action::AFTER_CONFLICT),
             Err(e) if e.is_not_found() => Ok(Action::Done),
             other => other,
         }

@@ -4,7 +4,6 @@
 //! taints. What a policy that goes has put there stays.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use client::{Api, At, Patch, Result, WriteOptions};
 use machinery::time::{Clock, rfc3339_seconds};
@@ -22,8 +21,6 @@ use crate::start::Deps;
 static POLICIES: Gvr = Gvr::constant("policy.karmada.io", "v1alpha1", "clustertaintpolicies");
 
 const WORKERS: usize = 2;
-/// After a conflict the newer object is about to arrive.
-const RETRY_CONFLICT: Duration = Duration::from_millis(5);
 
 pub(crate) struct Controller {
     api: Arc<dyn Api>,
@@ -125,7 +122,7 @@ impl Controller {
         }
         match self.write(&object, &wanted).await {
             Err(e) if e.is_not_found() => Ok(Action::Done),
-            Err(e) if e.is_conflict() => Ok(Action::After(RETRY_CONFLICT)),
+            Err(e) if e.is_conflict() => Ok(Action::AFTER_CONFLICT),
             Err(e) => Err(e),
             Ok(()) => Ok(Action::Done),
         }

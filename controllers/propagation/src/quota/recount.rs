@@ -18,8 +18,6 @@ use crate::run::Deps;
 use crate::works::BINDINGS;
 
 const PAGE: u64 = 500;
-/// A charge was faster; the next count contains it.
-const RETRY_CONFLICT: Duration = Duration::from_millis(5);
 
 pub(super) struct Recount {
     api: Arc<dyn Api>,
@@ -95,7 +93,8 @@ impl Recount {
                     period => Action::After(period),
                 })
             }
-            Err(e) if e.is_conflict() => Ok(Action::After(RETRY_CONFLICT)),
+            // A charge was faster; the next count contains it.
+            Err(e) if e.is_conflict() => Ok(Action::AFTER_CONFLICT),
             Err(e) if e.is_not_found() => Ok(Action::Done),
             Err(e) => {
                 self.recorder

@@ -34,8 +34,6 @@ const WORKERS: usize = 16;
 const GATHER: Duration = Duration::from_millis(50);
 /// How long a word waits at most while copies are being made or becoming healthy.
 const HOLD: Duration = Duration::from_millis(250);
-/// After a conflict the newer object is about to arrive.
-const RETRY_CONFLICT: Duration = Duration::from_millis(5);
 /// Index of Works and of bindings by permanent id.
 const BY_BINDING: &str = "binding";
 const BY_ID: &str = "permanent-id";
@@ -270,7 +268,7 @@ impl Shell {
             .any(|r| r.as_ref().is_err_and(Error::is_conflict));
         match on_binding.and(on_template) {
             Ok(action) => Ok(action),
-            Err(_) if conflict => Ok(Action::After(RETRY_CONFLICT)),
+            Err(_) if conflict => Ok(Action::AFTER_CONFLICT),
             Err(error) => Err(error),
         }
     }

@@ -4,7 +4,6 @@
 //! Leaves: `status.manifestStatuses` of Works, events about them.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use client::{Api, At, Error, Patch, WriteOptions};
 use interpreter::Interpreter;
@@ -24,8 +23,6 @@ use crate::written::{Turn, Written};
 
 /// Many, since a worker mostly waits for its write, and stores commit in groups.
 const WORKERS: usize = 16;
-/// After a conflict the newer object is about to arrive.
-const RETRY_CONFLICT: Duration = Duration::from_millis(5);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Key {
@@ -184,7 +181,7 @@ impl Shell {
         let options = WriteOptions::default();
         match self.control.patch(at, Patch::Merge(patch), &options).await {
             Ok(written) => self.written.note(&key, &written),
-            Err(e) if e.is_conflict() => return Ok(Action::After(RETRY_CONFLICT)),
+            Err(e) if e.is_conflict() => return Ok(Action::AFTER_CONFLICT),
             Err(e) if e.is_not_found() => {}
             Err(e) => return Err(e),
         }

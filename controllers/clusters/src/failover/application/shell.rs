@@ -3,7 +3,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use client::Error;
 use machinery::Object;
@@ -21,8 +20,6 @@ use crate::failover::graceful::{stamp, until};
 use crate::start::Deps;
 
 const WORKERS: usize = 4;
-/// After a conflict the newer object is about to arrive.
-const RETRY_CONFLICT: Duration = Duration::from_millis(5);
 
 #[derive(Debug, thiserror::Error)]
 enum Failure {
@@ -91,7 +88,7 @@ impl Controller {
             judged
         };
         match self.evict(&object, &binding, &told, &judged.evict).await {
-            Err(Failure::Api(e)) if e.is_conflict() => return Ok(Action::After(RETRY_CONFLICT)),
+            Err(Failure::Api(e)) if e.is_conflict() => return Ok(Action::AFTER_CONFLICT),
             Err(Failure::Api(e)) if e.is_not_found() => return Ok(Action::Done),
             other => other?,
         }

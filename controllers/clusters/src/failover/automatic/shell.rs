@@ -40,8 +40,6 @@ const BY_POLICY: &str = "clusters/policy";
 /// Bindings by the clusters that they were taken from here.
 const BY_LEFT: &str = "clusters/left";
 const WORKERS: usize = 8;
-/// After a conflict the newer object is about to arrive.
-const RETRY_CONFLICT: Duration = Duration::from_millis(5);
 
 #[derive(Deserialize)]
 struct Annotated {
@@ -225,7 +223,7 @@ impl Controller {
         let written = self.bindings.write(&object, old, &plan.spec, annotations);
         match written.await {
             Err(e) if e.is_not_found() => return Ok(Action::Done),
-            Err(e) if e.is_conflict() => return Ok(Action::After(RETRY_CONFLICT)),
+            Err(e) if e.is_conflict() => return Ok(Action::AFTER_CONFLICT),
             other => other?,
         }
         for deed in &plan.deeds {

@@ -16,8 +16,6 @@ use crate::bindings::{Bindings, tell_evicted};
 use crate::start::Deps;
 
 const WORKERS: usize = 4;
-/// After a conflict the newer object is about to arrive.
-const RETRY_CONFLICT: Duration = Duration::from_millis(5);
 
 pub(in crate::failover) struct Controller {
     bindings: Bindings,
@@ -68,7 +66,7 @@ impl Controller {
             .await;
         match written {
             Err(e) if e.is_not_found() => return Ok(Action::Done),
-            Err(e) if e.is_conflict() => return Ok(Action::After(RETRY_CONFLICT)),
+            Err(e) if e.is_conflict() => return Ok(Action::AFTER_CONFLICT),
             other => other?,
         }
         let recorder = self.recorder.named(match object.namespace() {

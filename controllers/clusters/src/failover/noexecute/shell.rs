@@ -5,7 +5,6 @@
 //! turn has not come with its worker.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use client::Error;
 use machinery::Object;
@@ -27,8 +26,6 @@ use crate::start::Deps;
 
 /// With a rate that is opened up, writes are what takes time.
 const WORKERS: usize = 8;
-/// After a conflict the newer object is about to arrive.
-const RETRY_CONFLICT: Duration = Duration::from_millis(5);
 
 /// A binding's key, and a cluster that it is placed on.
 type Key = (String, String);
@@ -175,7 +172,7 @@ impl Manager {
         FIGURES.processed(began.elapsed(), outcome.is_ok());
         match outcome {
             Ok(()) => Ok(Action::Done),
-            Err(Failure::Api(e)) if e.is_conflict() => Ok(Action::After(RETRY_CONFLICT)),
+            Err(Failure::Api(e)) if e.is_conflict() => Ok(Action::AFTER_CONFLICT),
             Err(Failure::Api(e)) if e.is_not_found() => Ok(Action::Done),
             Err(e) => {
                 if matches!(e, Failure::Api(_)) {
