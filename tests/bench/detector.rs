@@ -13,16 +13,14 @@ use client::{Api, ApiResource};
 use machinery::Gvr;
 use machinery::time::SystemClock;
 use openapi::karmada::labels::POLICY_ID;
+use openapi::karmada::resources::{BINDINGS, CLUSTERS, POLICIES};
 use propagation::{Deps, MemberAccess, OnConnect, OnObject, Options};
 use runtime::{HostWorkloads, Informer, Informers, Recorder, Select, Shutdown, Tasks};
 use serde_json::json;
 
 use crate::figure::{Limit, Report, median};
 
-static CLUSTERS: Gvr = Gvr::constant("cluster.karmada.io", "v1alpha1", "clusters");
 static CONFIG_MAPS: Gvr = Gvr::constant("", "v1", "configmaps");
-static POLICIES: Gvr = Gvr::constant("policy.karmada.io", "v1alpha1", "propagationpolicies");
-static BINDINGS: Gvr = Gvr::constant("work.karmada.io", "v1alpha2", "resourcebindings");
 
 const NAMESPACES: usize = 10;
 const POLICIES_EACH: usize = 100;

@@ -11,6 +11,7 @@ use client::{Api, At, ListOptions};
 use machinery::fields::aggregate;
 use machinery::time::{Clock, SystemClock};
 use machinery::{FieldError, Gvr, Status};
+use openapi::karmada::resources::CUSTOMIZATIONS;
 use openapi::karmada::{FeatureGates, Gate, labels};
 use serde_json::Value;
 use tokio::sync::Mutex;
@@ -23,11 +24,6 @@ use crate::{
     binding, builtin, cluster, federated, overrides, policy, protection, quota, taint_policy,
 };
 
-const CUSTOMIZATIONS: Gvr = Gvr::constant(
-    "config.karmada.io",
-    "v1alpha1",
-    "resourceinterpretercustomizations",
-);
 const PRIORITY_CLASSES: Gvr = Gvr::constant("scheduling.k8s.io", "v1", "priorityclasses");
 /// Objects read at once when a rule looks at all of a kind.
 pub(crate) const PAGE: u64 = 500;

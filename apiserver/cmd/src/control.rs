@@ -8,10 +8,10 @@ use std::sync::Arc;
 use auth::token::Signer;
 use client::Api;
 use clusters::Options as ClusterOptions;
-use machinery::Gvr;
 use machinery::time::Clock;
 use members::{Connector, Members, RemoteConnector};
 use openapi::karmada::FeatureGates;
+use openapi::karmada::resources::CLUSTERS;
 use runtime::{Informers, Recorder, Select, Tasks};
 use scheduler::{Clusters, Decisions, Scheduler};
 
@@ -19,8 +19,6 @@ use crate::controllers::Controllers;
 use crate::plane::Plane;
 use crate::scheduling::Scheduling;
 use crate::templates::Templates;
-
-pub(crate) static CLUSTERS: Gvr = Gvr::constant("cluster.karmada.io", "v1alpha1", "clusters");
 
 const CONTROLLER_MANAGER: &str = "karmada-controller-manager";
 

@@ -11,16 +11,12 @@ use client::{Api, At, Error, ListOptions};
 use flotilla_http::{Tell, Tellers};
 use machinery::{Gvr, Object, Status};
 use openapi::karmada::Binding;
+use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS, CLUSTERS};
 use scheduler::core::{Rules, Snapshot, World};
 use scheduler::{Decisions, Explanation};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::control::CLUSTERS;
-
-pub(crate) static BINDINGS: Gvr = Gvr::constant("work.karmada.io", "v1alpha2", "resourcebindings");
-pub(crate) static CLUSTER_BINDINGS: Gvr =
-    Gvr::constant("work.karmada.io", "v1alpha2", "clusterresourcebindings");
 pub(crate) const DECISION: &str = "decision";
 
 /// The decisions of one kind of binding.

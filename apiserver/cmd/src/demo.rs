@@ -9,6 +9,7 @@ use clap::Args;
 use client::{At, WriteOptions};
 use machinery::Gvr;
 use openapi::karmada::Binding;
+use openapi::karmada::resources::{BINDINGS, OVERRIDES, POLICIES};
 use runtime::{Informer, Select};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -21,9 +22,6 @@ use crate::up::Fleet;
 
 static DEPLOYMENTS: Gvr = Gvr::constant("apps", "v1", "deployments");
 static SERVICES: Gvr = Gvr::constant("", "v1", "services");
-static POLICIES: Gvr = Gvr::constant("policy.karmada.io", "v1alpha1", "propagationpolicies");
-static OVERRIDES: Gvr = Gvr::constant("policy.karmada.io", "v1alpha1", "overridepolicies");
-static BINDINGS: Gvr = Gvr::constant("work.karmada.io", "v1alpha2", "resourcebindings");
 
 const NAMESPACE: &str = "default";
 const MEMBERS: usize = 3;

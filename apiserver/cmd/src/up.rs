@@ -10,10 +10,11 @@ use clap::Args;
 use client::{At, Error};
 use clusters::JoinSpec;
 use machinery::Object;
+use openapi::karmada::resources::CLUSTERS;
 use openapi::karmada::{Cluster, FeatureGates};
 use runtime::{Informer, Select};
 
-use crate::control::{self, Base, CLUSTERS, Settings};
+use crate::control::{self, Base, Settings};
 use crate::controllers;
 use crate::engine::Choice;
 use crate::member::{self, Size};

@@ -16,12 +16,12 @@ use client::{Api, At, Informer, Informers, ListOptions, Select, Shutdown, Tasks}
 use machinery::{Gvr, Object};
 use openapi::karmada::Cluster;
 use openapi::karmada::cluster::SecretRef;
+use openapi::karmada::resources::CLUSTERS;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::endpoint::Endpoint;
 
-static CLUSTERS: Gvr = Gvr::constant("cluster.karmada.io", "v1alpha1", "clusters");
 static SECRETS: Gvr = Gvr::constant("", "v1", "secrets");
 
 /// Requests, watches and tunnels that a cluster has at once.

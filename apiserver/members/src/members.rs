@@ -12,13 +12,13 @@ use client::{Api, Change, Informer, Informers, Select, Tasks};
 use machinery::Gvr;
 use openapi::karmada::Cluster;
 use openapi::karmada::cluster::SecretRef;
+use openapi::karmada::resources::CLUSTERS;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, watch};
 
 use crate::endpoint::{Connector, Endpoint};
 use crate::member::{Handlers, Member};
 
-static CLUSTERS: Gvr = Gvr::constant("cluster.karmada.io", "v1alpha1", "clusters");
 static SECRETS: Gvr = Gvr::constant("", "v1", "secrets");
 
 type OnConnect = Box<dyn Fn(&str, bool) + Send + Sync>;

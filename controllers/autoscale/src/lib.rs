@@ -21,7 +21,6 @@ use runtime::{Informers, Tasks};
 
 static AUTOSCALERS: Gvr = Gvr::constant("autoscaling", "v2", "horizontalpodautoscalers");
 static DEPLOYMENTS: Gvr = Gvr::constant("apps", "v1", "deployments");
-static BINDINGS: Gvr = Gvr::constant("work.karmada.io", "v1alpha2", "resourcebindings");
 
 /// What the controllers work with.
 pub struct Deps {

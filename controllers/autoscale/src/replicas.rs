@@ -10,12 +10,13 @@ use std::sync::Arc;
 use client::{Api, At, Patch, Result, WriteOptions};
 use machinery::Object;
 use openapi::karmada::labels::RETAIN_REPLICAS;
+use openapi::karmada::resources::BINDINGS;
 use openapi::karmada::{Binding, names};
 use runtime::{Action, Informer, Queue, Select, Tasks, run_workers};
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::{BINDINGS, DEPLOYMENTS, Deps};
+use crate::{DEPLOYMENTS, Deps};
 
 const WORKERS: usize = 1;
 const KIND: &str = "Deployment";

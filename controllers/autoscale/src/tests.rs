@@ -6,10 +6,11 @@ use std::time::Duration;
 use client::fake::FakeApi;
 use client::{Api, ApiResource};
 use openapi::karmada::labels::{POLICY_ID, RETAIN_REPLICAS};
+use openapi::karmada::resources::BINDINGS;
 use runtime::{Informers, Shutdown, Tasks};
 use serde_json::{Value, json};
 
-use crate::{AUTOSCALERS, BINDINGS, DEPLOYMENTS, Deps, Options, start};
+use crate::{AUTOSCALERS, DEPLOYMENTS, Deps, Options, start};
 
 /// What is followed ends with the informers.
 async fn plane() -> (Arc<FakeApi>, Informers, Tasks) {

@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use client::{Api, At, Patch, Result, WriteOptions};
 use machinery::Object;
+use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS};
 use openapi::karmada::{Binding, BindingSpec};
 use runtime::{Change, Informer, ObjectRef, Recorder, Select};
 use serde_json::{Value, json};
 
-use crate::resources::{BINDINGS, CLUSTER_BINDINGS};
 use crate::start::Deps;
 
 /// By the clusters they are scheduled to. Needs of others (`requiredBy`) and evictions

@@ -16,11 +16,12 @@ use machinery::time::Clock;
 use machinery::{Gvr, Object};
 use members::{Endpoint, Members};
 use openapi::karmada::labels::APPLIED_PLACEMENT;
+use openapi::karmada::resources::{BINDINGS, CLUSTERS};
 use runtime::{Informers, Recorder, Shutdown, Tasks};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::resources::{BINDINGS, CLUSTERS, NAMESPACES};
+use crate::NAMESPACES;
 use crate::start::{Deps, Options, start};
 
 static SECRETS: Gvr = Gvr::constant("", "v1", "secrets");

@@ -19,7 +19,6 @@ mod failover;
 mod join;
 #[cfg(test)]
 mod lab;
-mod resources;
 mod start;
 mod status;
 mod taints;
@@ -27,3 +26,5 @@ mod taints;
 pub use failover::{Options as FailoverOptions, PurgeMode};
 pub use join::{JoinError, JoinSpec, Joined, Progress, UnjoinError, UnjoinSpec, join, unjoin};
 pub use start::{Deps, Options, start};
+
+static NAMESPACES: machinery::Gvr = machinery::Gvr::constant("", "v1", "namespaces");

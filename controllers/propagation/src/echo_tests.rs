@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use client::{Api, Error};
 use machinery::Status;
+use openapi::karmada::resources::{POLICIES, WORKS};
 use serde_json::json;
 
-use crate::flow_tests::{DEPLOYMENTS, POLICIES, Plane, condition, deployment, policy, until};
-use crate::works::WORKS;
+use crate::flow_tests::{DEPLOYMENTS, Plane, condition, deployment, policy, until};
 
 /// A work that failed and is mended before its own failure has come back shows
 /// `Applied=True` all the while in the copy that the verdict is compared with.

@@ -6,12 +6,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use machinery::{Gvr, Status};
 use openapi::karmada::labels::{POLICY_ID, POLICY_NAME};
+use openapi::karmada::resources::{BINDINGS, POLICIES};
 use serde_json::{Value, json};
 
-use crate::flow_tests::{
-    DEPLOYMENTS, POLICIES, Plane, condition, deployment, policy, serve, until,
-};
-use crate::works::BINDINGS;
+use crate::flow_tests::{DEPLOYMENTS, Plane, condition, deployment, policy, serve, until};
 use crate::{Options, flow_tests::CONFIG_MAPS};
 
 static NODES: Gvr = Gvr::constant("", "v1", "nodes");

@@ -9,20 +9,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::{Api, At, DeleteOptions, Error, Patch, WriteOptions};
+use machinery::Object;
 use machinery::time::{Clock, parse, rfc3339_seconds};
-use machinery::{Gvr, Object};
 use openapi::karmada::rebalancer::{
     BINDING_NOT_FOUND, FAILED, ObservedWorkload, RebalancerStatus, SUCCESSFUL, Workload,
 };
+use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS, REBALANCERS};
 use openapi::karmada::{Binding, WorkloadRebalancer, names};
 use runtime::{Action, Informer, Queue, Select, Tasks, run_workers};
 use serde_json::json;
 
 use crate::meta::same_but_status;
 use crate::run::Deps;
-use crate::works::{BINDINGS, CLUSTER_BINDINGS};
 
-static REBALANCERS: Gvr = Gvr::constant("apps.karmada.io", "v1alpha1", "workloadrebalancers");
 const WORKERS: usize = 1;
 
 pub(crate) struct Rebalancers {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use client::Api;
 use machinery::Gvr;
 use machinery::time::Clock;
+use openapi::karmada::resources::{CLUSTER_OVERRIDES, OVERRIDES, WORKS};
 use openapi::karmada::{FeatureGates, Gate};
 use runtime::{Action, HostWorkloads, Informers, Queue, Recorder, Select, Tasks, run_workers};
 
@@ -21,11 +22,7 @@ use crate::overrides::Overrides;
 use crate::quota;
 use crate::rebalancer::Rebalancers;
 use crate::templates::Templates;
-use crate::works::{WORKS, Works};
-
-static OVERRIDES: Gvr = Gvr::constant("policy.karmada.io", "v1alpha1", "overridepolicies");
-static CLUSTER_OVERRIDES: Gvr =
-    Gvr::constant("policy.karmada.io", "v1alpha1", "clusteroverridepolicies");
+use crate::works::Works;
 
 /// What propagation works with.
 pub struct Deps {

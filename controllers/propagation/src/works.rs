@@ -8,22 +8,18 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use client::{Api, At, DeleteOptions, WriteOptions};
-use machinery::{Gvr, Object};
+use machinery::Object;
 use openapi::karmada::labels::{
     APPLIED_CLUSTER_OVERRIDES, APPLIED_OVERRIDES, MANAGED, MANAGED_VALUE, TEMPLATE_UID,
     WORK_FINALIZER, WORK_ID, WORK_NAME, WORK_NAMESPACE,
 };
+use openapi::karmada::resources::WORKS;
 use openapi::karmada_prune::{prune, record_managed};
 use parking_lot::Mutex;
 use runtime::Informer;
 use serde_json::{Map, Value, json};
 
 use crate::error::Error;
-
-pub(crate) static WORKS: Gvr = Gvr::constant("work.karmada.io", "v1alpha1", "works");
-pub(crate) static BINDINGS: Gvr = Gvr::constant("work.karmada.io", "v1alpha2", "resourcebindings");
-pub(crate) static CLUSTER_BINDINGS: Gvr =
-    Gvr::constant("work.karmada.io", "v1alpha2", "clusterresourcebindings");
 
 /// A write of ours is under way; what is heard meanwhile is its echo.
 const UNDER_WAY: u64 = u64::MAX;

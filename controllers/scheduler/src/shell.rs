@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use client::{Api, Error};
 use machinery::time::Clock;
 use machinery::{Gvr, Object};
+use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS};
 use openapi::karmada::{Binding, FeatureGates, Gate, Placement};
 use parking_lot::Mutex;
 use runtime::{Action, Informer, Informers, Name, Queue, Recorder, Select, Tasks, run_workers};
@@ -23,10 +24,6 @@ use crate::explain::Explanation;
 use crate::figures::{self, Incoming, Kind};
 
 pub use result::placement_text;
-
-static BINDINGS: Gvr = Gvr::constant("work.karmada.io", "v1alpha2", "resourcebindings");
-static CLUSTER_BINDINGS: Gvr =
-    Gvr::constant("work.karmada.io", "v1alpha2", "clusterresourcebindings");
 
 /// Bindings by the groups that they are kept together with, or apart from.
 const BY_GROUP: &str = "affinity-group";

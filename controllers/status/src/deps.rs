@@ -3,18 +3,12 @@
 use std::sync::Arc;
 
 use client::Api;
-use machinery::Gvr;
 use machinery::time::Clock;
 use runtime::{HostWorkloads, Informers, Recorder, Tasks};
 use scheduler::Clusters;
 
 use crate::access::MemberStatus;
 use crate::mapper::Mapper;
-
-pub(crate) static WORKS: Gvr = Gvr::constant("work.karmada.io", "v1alpha1", "works");
-pub(crate) static BINDINGS: Gvr = Gvr::constant("work.karmada.io", "v1alpha2", "resourcebindings");
-pub(crate) static CLUSTER_BINDINGS: Gvr =
-    Gvr::constant("work.karmada.io", "v1alpha2", "clusterresourcebindings");
 
 /// What the controllers stand on.
 #[derive(Clone)]

@@ -9,14 +9,13 @@ use machinery::time::SystemClock;
 use machinery::{Gvr, Status};
 use members::{Endpoint, Members};
 use openapi::karmada::labels;
+use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS, CLUSTERS, WORKS};
 use runtime::{HostWorkloads, Informers, Recorder, Select, Shutdown, Tasks};
 use scheduler::Clusters;
 use serde_json::{Value, json};
 
-use crate::deps::{BINDINGS, CLUSTER_BINDINGS, WORKS};
 use crate::{Deps, start};
 
-static CLUSTERS: Gvr = Gvr::constant("cluster.karmada.io", "v1alpha1", "clusters");
 static SECRETS: Gvr = Gvr::constant("", "v1", "secrets");
 static DEPLOYMENTS: Gvr = Gvr::constant("apps", "v1", "deployments");
 static NODES: Gvr = Gvr::constant("", "v1", "nodes");

@@ -1,16 +1,16 @@
-use machinery::{Gvk, Gvr, UserInfo};
+use machinery::{Gvk, UserInfo};
+use openapi::karmada::resources::OVERRIDES;
 use serde_json::json;
 
 use super::*;
 use crate::attributes::Operation;
 
 static KIND: Gvk = Gvk::constant("policy.karmada.io", "v1alpha1", "OverridePolicy");
-static RESOURCE: Gvr = Gvr::constant("policy.karmada.io", "v1alpha1", "overridepolicies");
 
 fn at<'a>(namespace: &'a str, user: &'a UserInfo) -> Attributes<'a> {
     Attributes {
         gvk: &KIND,
-        gvr: &RESOURCE,
+        gvr: &OVERRIDES,
         namespace,
         name: "o",
         subresource: "",

@@ -1,15 +1,15 @@
-use machinery::{Gvk, Gvr, UserInfo};
+use machinery::{Gvk, UserInfo};
+use openapi::karmada::resources::POLICIES;
 use serde_json::json;
 
 use super::*;
 
 static KIND: Gvk = Gvk::constant("policy.karmada.io", "v1alpha1", "PropagationPolicy");
-static RESOURCE: Gvr = Gvr::constant("policy.karmada.io", "v1alpha1", "propagationpolicies");
 
 fn at<'a>(namespace: &'a str, operation: Operation, user: &'a UserInfo) -> Attributes<'a> {
     Attributes {
         gvk: &KIND,
-        gvr: &RESOURCE,
+        gvr: &POLICIES,
         namespace,
         name: "p",
         subresource: "",

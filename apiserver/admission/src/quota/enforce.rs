@@ -8,8 +8,9 @@
 //! Karmada leaves to the next recount.
 
 use client::{Api, At, Error, ListOptions, WriteOptions};
-use machinery::{Gvr, Object, Quantity, Status};
+use machinery::{Object, Quantity, Status};
 use openapi::karmada::quota::{Amounts, add, concerns_usage, difference, limited, usage};
+use openapi::karmada::resources::QUOTAS;
 use openapi::karmada::{BindingSpec, FederatedResourceQuota};
 use serde::Deserialize;
 use serde_json::Value;
@@ -18,7 +19,6 @@ use crate::attributes::{Attributes, Operation};
 use crate::chain::{PAGE, webhook};
 use crate::tree::get;
 
-static QUOTAS: Gvr = Gvr::constant("policy.karmada.io", "v1alpha1", "federatedresourcequotas");
 const EXCEEDED: &str = "QuotaExceeded";
 /// Writes of one quota that others may be ahead of.
 const ATTEMPTS: usize = 16;
@@ -238,6 +238,7 @@ mod tests {
     use super::*;
     use client::fake::FakeApi;
     use machinery::{Gvk, UserInfo};
+    use openapi::karmada::resources::BINDINGS;
     use serde_json::json;
 
     fn amounts(value: Value) -> Amounts {
@@ -334,11 +335,10 @@ mod tests {
         api.seed(&QUOTAS, wide);
         api.seed(&QUOTAS, quota(json!({"cpu": "2"}), json!({"cpu": "1"})));
         let gvk = Gvk::constant("work.karmada.io", "v1alpha2", "ResourceBinding");
-        let gvr = Gvr::constant("work.karmada.io", "v1alpha2", "resourcebindings");
         let user = UserInfo::internal();
         let mut at = Attributes {
             gvk: &gvk,
-            gvr: &gvr,
+            gvr: &BINDINGS,
             namespace: "n",
             name: "b",
             subresource: "",

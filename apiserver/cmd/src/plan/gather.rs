@@ -7,14 +7,15 @@ use anyhow::Context;
 use client::{Api, ApiResource, At, WriteOptions};
 use machinery::{Gvr, Object};
 use openapi::karmada::policy::ResourceSelector;
+use openapi::karmada::resources::{
+    BINDINGS, CLUSTER_BINDINGS, CLUSTER_POLICIES, CLUSTERS, POLICIES,
+};
 use openapi::karmada::{PropagationPolicy, names};
 use propagation::plan;
 use serde_json::Value;
 
 use super::documents::{self, Namespace};
-use crate::control::CLUSTERS;
-use crate::decision::{BINDINGS, CLUSTER_BINDINGS};
-use crate::why::gather::{CLUSTER_POLICIES, Near, POLICIES, all, overrides, policies};
+use crate::why::gather::{Near, all, overrides, policies};
 
 /// A policy as it is, if it is, and as it would be.
 pub(crate) struct Change {

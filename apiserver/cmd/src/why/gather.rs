@@ -7,24 +7,15 @@ use anyhow::Context;
 use client::{Api, ApiResource, At, ListOptions};
 use machinery::{Gvr, Object};
 use openapi::karmada::labels::{BINDING_ID, CLUSTER_BINDING_ID};
+use openapi::karmada::resources::{
+    BINDINGS, CLUSTER_BINDINGS, CLUSTER_OVERRIDES, CLUSTER_POLICIES, CLUSTERS, OVERRIDES, POLICIES,
+    WORKS,
+};
 use openapi::karmada::{Binding, Cluster, Work, names};
 use serde_json::Value;
 
-use crate::control::CLUSTERS;
-use crate::decision::{BINDINGS, CLUSTER_BINDINGS, DECISION};
+use crate::decision::DECISION;
 use crate::named;
-
-pub(crate) static POLICIES: Gvr =
-    Gvr::constant("policy.karmada.io", "v1alpha1", "propagationpolicies");
-pub(crate) static CLUSTER_POLICIES: Gvr = Gvr::constant(
-    "policy.karmada.io",
-    "v1alpha1",
-    "clusterpropagationpolicies",
-);
-static OVERRIDES: Gvr = Gvr::constant("policy.karmada.io", "v1alpha1", "overridepolicies");
-static CLUSTER_OVERRIDES: Gvr =
-    Gvr::constant("policy.karmada.io", "v1alpha1", "clusteroverridepolicies");
-static WORKS: Gvr = Gvr::constant("work.karmada.io", "v1alpha1", "works");
 
 /// A template and everything that became of it.
 pub(crate) struct Facts {

@@ -29,15 +29,14 @@ use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
-use machinery::{Gvr, Status};
+use machinery::Status;
 use members::{Gateways, Place, Refused};
+use openapi::karmada::resources::CLUSTERS;
 
 use crate::body::Body;
 use crate::connect::{Connect, Connection};
 use figures::{Figures, Metrics};
 use stream::{End, Passing};
-
-static CLUSTERS: Gvr = Gvr::constant("cluster.karmada.io", "v1alpha1", "clusters");
 
 /// The key under which this is a connector.
 pub const CLUSTER_PROXY: (&str, &str, &str) = ("cluster.karmada.io", "clusters", "proxy");

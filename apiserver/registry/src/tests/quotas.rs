@@ -3,13 +3,11 @@
 use std::sync::Arc;
 
 use machinery::UserInfo;
+use openapi::karmada::resources::{BINDINGS, QUOTAS};
 use openapi::karmada::{FeatureGates, Gate};
 
 use super::*;
 use crate::Loopback;
-
-static QUOTAS: Gvr = Gvr::constant("policy.karmada.io", "v1alpha1", "federatedresourcequotas");
-static BINDINGS: Gvr = Gvr::constant("work.karmada.io", "v1alpha2", "resourcebindings");
 
 async fn enforcing() -> Lab {
     let gates = FeatureGates::default().with(Gate::FederatedQuotaEnforcement, true);

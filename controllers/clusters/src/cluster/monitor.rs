@@ -12,13 +12,13 @@ use jiff::Timestamp;
 use machinery::time::{self, Clock, rfc3339_seconds};
 use machinery::{Gvr, Object};
 use openapi::karmada::Cluster;
+use openapi::karmada::resources::CLUSTERS;
 use parking_lot::Mutex;
 use runtime::{Action, Informer, Informers, Queue, Select, run_workers};
 use serde::Deserialize;
 
 use super::health::{Grace, Health, Seen};
 use crate::condition::{self, Verdict};
-use crate::resources::CLUSTERS;
 use crate::start::Deps;
 
 pub(super) static LEASES: Gvr = Gvr::constant("coordination.k8s.io", "v1", "leases");

@@ -9,13 +9,14 @@ use client::{Api, At, DeleteOptions, Error, ListOptions, Patch, Result, WriteOpt
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{Gvr, Object};
 use openapi::karmada::labels::{CLUSTER_FINALIZER, SYSTEM, WORK_FINALIZER};
+use openapi::karmada::resources::{CLUSTERS, WORKS};
 use openapi::karmada::{Cluster, Work, names};
 use runtime::{Action, Change, Informer, ObjectRef, Queue, Recorder, Select, run_workers};
 use serde_json::{Value, json};
 
 use super::decide::{taints, taints_text};
+use crate::NAMESPACES;
 use crate::bindings::{Bindings, targets};
-use crate::resources::{CLUSTERS, NAMESPACES, WORKS};
 use crate::start::Deps;
 
 pub(super) struct Controller {

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use client::{Api, At, DeleteOptions};
 use machinery::time::rfc3339_micros;
+use openapi::karmada::resources::{BINDINGS, CLUSTERS, WORKS};
 use serde_json::{Value, json};
 
 use super::monitor::{LEASE_NAMESPACE, LEASES};
+use crate::NAMESPACES;
 use crate::lab::{Lab, cluster, ready, taints};
-use crate::resources::{BINDINGS, CLUSTERS, NAMESPACES, WORKS};
 
 fn finalizers(of: &Value) -> &Value {
     &of["metadata"]["finalizers"]

@@ -11,12 +11,13 @@ use base64::engine::general_purpose::STANDARD;
 use client::{Api, At, Error, ListOptions, Patch, Result, WriteOptions};
 use machinery::names::dns1123_label;
 use machinery::{Gvr, Object};
+use openapi::karmada::resources::CLUSTERS;
 use openapi::karmada::{Cluster, names};
 use serde_json::{Value, json};
 
 use super::wait::{Late, until};
 use super::{Progress, objects};
-use crate::resources::{CLUSTERS, NAMESPACES};
+use crate::NAMESPACES;
 
 /// Until the member's token controller has filled in the tokens.
 const TOKENS: Duration = Duration::from_secs(30);

@@ -7,6 +7,7 @@ use client::{Api, At, DeleteOptions, Error, ListOptions, Patch, Result, WriteOpt
 use machinery::{Gvr, Object};
 use openapi::karmada::binding::Metadata;
 use openapi::karmada::labels::{CLUSTER_FINALIZER, WORK_FINALIZER};
+use openapi::karmada::resources::{CLUSTERS, WORKS};
 use openapi::karmada::{Cluster, names};
 use serde::Deserialize;
 use serde_json::json;
@@ -14,7 +15,7 @@ use serde_json::json;
 use super::enter::reason;
 use super::wait::{Late, until};
 use super::{Progress, objects};
-use crate::resources::{CLUSTERS, NAMESPACES, WORKS};
+use crate::NAMESPACES;
 
 /// A cluster that is to leave.
 #[derive(Clone, Debug)]

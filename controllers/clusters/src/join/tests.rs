@@ -7,11 +7,12 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use client::fake::FakeApi;
 use machinery::Gvr;
+use openapi::karmada::resources::{CLUSTERS, WORKS};
 use serde_json::{Value, json};
 
 use super::objects::{ACCOUNTS, ROLE_BINDINGS, ROLES, SECRETS};
 use super::*;
-use crate::resources::{CLUSTERS, NAMESPACES, WORKS};
+use crate::NAMESPACES;
 
 struct Sides {
     host: Arc<FakeApi>,

@@ -14,6 +14,7 @@ use machinery::Object;
 use machinery::time::{Clock, rfc3339_seconds};
 use members::{Member, Members};
 use openapi::karmada::labels::CLUSTER_FINALIZER;
+use openapi::karmada::resources::CLUSTERS;
 use openapi::karmada::{Cluster, Gate};
 use parking_lot::Mutex;
 use runtime::{Action, Change, Informer, Queue, Select, run_workers};
@@ -25,7 +26,6 @@ use super::figures;
 use super::probe;
 use super::track::{Track, Wake};
 use crate::condition::Verdict;
-use crate::resources::CLUSTERS;
 use crate::start::{Deps, Options};
 
 /// A worker does nothing but wait for a member.

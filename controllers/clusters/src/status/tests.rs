@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use client::Error;
 use machinery::{Gvr, Status};
+use openapi::karmada::resources::CLUSTERS;
 use serde_json::json;
 
 use crate::lab::{HANGING, Lab, condition, ready, taints};
-use crate::resources::CLUSTERS;
 
 static NODES: Gvr = Gvr::constant("", "v1", "nodes");
 

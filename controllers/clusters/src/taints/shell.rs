@@ -6,19 +6,17 @@
 use std::sync::Arc;
 
 use client::{Api, At, Patch, Result, WriteOptions};
+use machinery::Object;
 use machinery::time::{Clock, rfc3339_seconds};
-use machinery::{Gvr, Object};
 use openapi::karmada::cluster::Taint;
+use openapi::karmada::resources::{CLUSTERS, TAINT_POLICIES};
 use openapi::karmada::{Cluster, ClusterTaintPolicy};
 use runtime::{Action, Change, Informer, ObjectRef, Queue, Recorder, Select, run_workers};
 use serde_json::{Value, json};
 
 use super::decide::{concerns, order, taints};
 use crate::cluster::taints_told;
-use crate::resources::CLUSTERS;
 use crate::start::Deps;
-
-static POLICIES: Gvr = Gvr::constant("policy.karmada.io", "v1alpha1", "clustertaintpolicies");
 
 const WORKERS: usize = 2;
 
@@ -39,7 +37,7 @@ impl Controller {
             clock: Arc::clone(&deps.clock),
             recorder: deps.recorder.named("cluster-taint-policy-controller"),
             clusters: informer(&CLUSTERS),
-            policies: informer(&POLICIES),
+            policies: informer(&TAINT_POLICIES),
             queue: Queue::new(),
         });
         it.listen();

@@ -1,13 +1,11 @@
 //! Taints that follow policies.
 
-use machinery::Gvr;
+use openapi::karmada::resources::{CLUSTERS, TAINT_POLICIES};
 use openapi::karmada::{FeatureGates, Gate};
 use serde_json::{Value, json};
 
 use crate::lab::{Lab, taints};
 use crate::start::Options;
-
-static POLICIES: Gvr = Gvr::constant("policy.karmada.io", "v1alpha1", "clustertaintpolicies");
 
 const LONG_AGO: &str = "2025-12-31T00:00:00Z";
 
@@ -34,7 +32,7 @@ fn network(lab: &Lab, name: &str, status: &str) {
         .as_array_mut()
         .unwrap()
         .push(told);
-    lab.host.seed(&crate::resources::CLUSTERS, cluster);
+    lab.host.seed(&CLUSTERS, cluster);
 }
 
 #[tokio::test(start_paused = true)]
@@ -43,19 +41,19 @@ async fn taints_follow_conditions_and_policies() {
     network(&lab, "a", "False");
     network(&lab, "b", "False");
     lab.settle().await;
-    lab.host.seed(&POLICIES, policy("net"));
+    lab.host.seed(&TAINT_POLICIES, policy("net"));
     let tainted = lab.until("a", |c| taints(c) == ["net"]).await;
     assert!(tainted["spec"]["taints"][0]["timeAdded"].is_string());
     // A changed policy adds; what it had added stays.
-    lab.host.seed(&POLICIES, policy("net2"));
+    lab.host.seed(&TAINT_POLICIES, policy("net2"));
     lab.until("a", |c| taints(c) == ["net", "net2"]).await;
     assert_eq!(taints(&lab.cluster("b")), [] as [&str; 0]);
     let mut well = lab.cluster("a");
     well["status"]["conditions"][1]["status"] = "True".into();
-    lab.host.seed(&crate::resources::CLUSTERS, well);
+    lab.host.seed(&CLUSTERS, well);
     lab.until("a", |c| taints(c) == ["net"]).await;
     // So does what a policy that goes has put there.
-    lab.host.remove(&POLICIES, "", "p");
+    lab.host.remove(&TAINT_POLICIES, "", "p");
     lab.settle().await;
     assert_eq!(taints(&lab.cluster("a")), ["net"]);
     lab.tasks.stop().await;
@@ -65,7 +63,7 @@ async fn taints_follow_conditions_and_policies() {
 async fn without_the_gate_policies_do_nothing() {
     let lab = lab(false);
     network(&lab, "a", "False");
-    lab.host.seed(&POLICIES, policy("net"));
+    lab.host.seed(&TAINT_POLICIES, policy("net"));
     lab.settle().await;
     assert_eq!(taints(&lab.cluster("a")), [] as [&str; 0]);
     lab.tasks.stop().await;

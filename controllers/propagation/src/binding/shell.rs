@@ -12,6 +12,7 @@ use openapi::karmada::labels::{
     APPLIED_CLUSTER_OVERRIDES, APPLIED_OVERRIDES, BINDING_FINALIZER, BINDING_ID, BINDING_NAME,
     BINDING_NAMESPACE, CLUSTER_BINDING_FINALIZER, CLUSTER_BINDING_ID, CLUSTER_BINDING_NAME,
 };
+use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS};
 use openapi::karmada::{Binding, FeatureGates, Gate, TargetCluster, names};
 use parking_lot::Mutex;
 use runtime::{
@@ -29,7 +30,7 @@ use crate::meta::Extra;
 use crate::overrides::{Candidates, Overrides, Record, may_select, selects};
 use crate::run::Deps;
 use crate::templates::Templates;
-use crate::works::{BINDINGS, CLUSTER_BINDINGS, Draft, Works};
+use crate::works::{Draft, Works};
 
 const BY_BINDING: &str = "binding";
 const WORKERS: usize = 8;

@@ -8,6 +8,7 @@ use interpreter::Interpreter;
 use machinery::Object;
 use openapi::karmada::dependency::{Listed, annotation};
 use openapi::karmada::labels::{DEPENDENCIES, DEPENDENCIES_FINALIZER};
+use openapi::karmada::resources::BINDINGS;
 use openapi::karmada::{Binding, Dependency, names};
 use parking_lot::Mutex;
 use runtime::{Action, Change, Informer, ObjectRef, Queue, Recorder, Select, Tasks, run_workers};
@@ -20,7 +21,6 @@ use crate::kinds::Served;
 use crate::meta::fingerprint;
 use crate::run::Deps;
 use crate::templates::Templates;
-use crate::works::BINDINGS;
 
 const BY_DEPENDENCY: &str = "dependency";
 const BY_REFERRER: &str = "referrer";

@@ -3,6 +3,7 @@
 use client::{At, WriteOptions};
 use machinery::Object;
 use openapi::karmada::labels::APPLIED_PLACEMENT;
+use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS};
 use openapi::karmada::{Binding, BindingSpec, Gate, Placement};
 use runtime::{Action, Informer, ObjectRef};
 use scheduler::core::{Decision, Request};
@@ -20,7 +21,6 @@ use crate::figures::FIGURES;
 use crate::kinds::Served;
 use crate::meta::fingerprint;
 use crate::templates::Key;
-use crate::works::{BINDINGS, CLUSTER_BINDINGS};
 
 pub(super) const FOREIGN: &str = "failed to update binding due to different owner reference UID, will \
     try again later after binding is garbage collected";

@@ -6,13 +6,14 @@ use client::{At, Patch, WriteOptions};
 use machinery::Object;
 use openapi::karmada::labels::{CLUSTER_POLICY_FINALIZER, POLICY_FINALIZER};
 use openapi::karmada::policy::Closeness;
+use openapi::karmada::resources::{CLUSTER_POLICIES, POLICIES};
 use openapi::karmada::{Gate, names};
 use runtime::Action;
 use serde_json::json;
 
 use super::claim::Claim;
 use super::matching::Policy;
-use super::shell::{CLUSTER_POLICIES, Cause, Detector, POLICIES, name_of};
+use super::shell::{Cause, Detector, name_of};
 use crate::error::Error;
 use crate::meta::Extra;
 use crate::templates::Key;

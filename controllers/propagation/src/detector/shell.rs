@@ -8,6 +8,9 @@ use interpreter::Interpreter;
 use machinery::time::Clock;
 use machinery::{Gvr, Object};
 use openapi::karmada::labels::CLAIMED_BY;
+use openapi::karmada::resources::{
+    BINDINGS, CLUSTER_BINDINGS, CLUSTER_OVERRIDES, CLUSTER_POLICIES, OVERRIDES, POLICIES,
+};
 use openapi::karmada::{FeatureGates, Gate, PropagationPolicy};
 use parking_lot::Mutex;
 use runtime::{Action, HostWorkloads, Informer, Name, Queue, Recorder, Select, Tasks, run_workers};
@@ -22,18 +25,6 @@ use crate::figures::FIGURES;
 use crate::kinds::Served;
 use crate::run::Deps;
 use crate::templates::{Key, Templates};
-use crate::works::{BINDINGS, CLUSTER_BINDINGS};
-
-pub(super) static POLICIES: Gvr =
-    Gvr::constant("policy.karmada.io", "v1alpha1", "propagationpolicies");
-pub(super) static CLUSTER_POLICIES: Gvr = Gvr::constant(
-    "policy.karmada.io",
-    "v1alpha1",
-    "clusterpropagationpolicies",
-);
-static OVERRIDES: Gvr = Gvr::constant("policy.karmada.io", "v1alpha1", "overridepolicies");
-static CLUSTER_OVERRIDES: Gvr =
-    Gvr::constant("policy.karmada.io", "v1alpha1", "clusteroverridepolicies");
 
 pub(super) static PRIORITY_CLASSES: Gvr =
     Gvr::constant("scheduling.k8s.io", "v1", "priorityclasses");

@@ -11,6 +11,7 @@ use openapi::karmada::labels::{
     MANAGED_VALUE, POLICY_ID, POLICY_NAME, POLICY_NAMESPACE, TEMPLATE_GENERATION, TEMPLATE_UID,
     WORK_FINALIZER, WORK_ID, WORK_NAME, WORK_NAMESPACE,
 };
+use openapi::karmada::resources::WORKS;
 use runtime::Action;
 use serde_json::{Value, json};
 
@@ -20,7 +21,6 @@ use super::shell::Execution;
 use crate::error::Error;
 use crate::figures::FIGURES;
 use crate::kinds::Served;
-use crate::works::WORKS;
 
 const LABELS: [&str; 6] = [
     BINDING_ID,

@@ -9,6 +9,7 @@ use interpreter::Interpreter;
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{Gvr, Object};
 use openapi::karmada::labels::{WORK_NAME, WORK_NAMESPACE};
+use openapi::karmada::resources::WORKS;
 use openapi::karmada::{Work, names};
 use parking_lot::Mutex;
 use runtime::{Action, Change, Informer, Name, ObjectRef, Queue, Recorder, Tasks, run_workers};
@@ -20,7 +21,7 @@ use crate::error::Error;
 use crate::kinds::Kinds;
 use crate::meta::{Extra, same_but_status};
 use crate::run::{Deps, Reach};
-use crate::works::{WORKS, Works};
+use crate::works::Works;
 
 const BY_CLUSTER: &str = "cluster";
 /// Calls to one member at once.

@@ -5,14 +5,13 @@ use std::sync::Arc;
 use client::fake::FakeApi;
 use client::{Api, At, DeleteOptions};
 use machinery::Gvr;
+use openapi::karmada::resources::{
+    BINDINGS, CLUSTER_BINDINGS, CLUSTER_POLICIES, OVERRIDES, POLICIES,
+};
 use openapi::karmada::{Gate, labels};
 use serde_json::{Value, json};
 
-use super::{
-    CLUSTER_POLICIES, CLUSTER_ROLES, CONFIG_MAPS, DEPLOYMENTS, OVERRIDES, POLICIES, Plane,
-    deployment, policy, until,
-};
-use crate::works::{BINDINGS, CLUSTER_BINDINGS};
+use super::{CLUSTER_ROLES, CONFIG_MAPS, DEPLOYMENTS, Plane, deployment, policy, until};
 
 static PRIORITY_CLASSES: Gvr = Gvr::constant("scheduling.k8s.io", "v1", "priorityclasses");
 

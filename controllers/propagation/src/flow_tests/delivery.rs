@@ -4,13 +4,15 @@ use client::fake::FakeApi;
 use client::{Api, At, DeleteOptions, Error};
 use machinery::{Gvr, Status};
 use openapi::karmada::labels;
+use openapi::karmada::resources::{
+    BINDINGS, CLUSTER_OVERRIDES, CLUSTERS, OVERRIDES, POLICIES, WORKS,
+};
 use serde_json::json;
 
 use super::{
-    CLUSTER_OVERRIDES, CLUSTERS, CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, OVERRIDES, POLICIES, Plane,
-    applied, cluster, condition, deployment, policy, serve, until,
+    CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, Plane, applied, cluster, condition, deployment, policy,
+    serve, until,
 };
-use crate::works::{BINDINGS, WORKS};
 use crate::{Options, Reach};
 
 #[tokio::test]

@@ -1,12 +1,12 @@
 //! What a template refers to follows it, where its policy says so.
 
 use client::{Api, At, DeleteOptions};
+use openapi::karmada::resources::{BINDINGS, POLICIES, WORKS};
 use openapi::karmada::{FeatureGates, Gate, labels, names};
 use serde_json::{Value, json};
 
-use super::{CONFIG_MAPS, DEPLOYMENTS, POLICIES, Plane, SECRETS, deployment, policy, until};
+use super::{CONFIG_MAPS, DEPLOYMENTS, Plane, SECRETS, deployment, policy, until};
 use crate::Options;
-use crate::works::{BINDINGS, WORKS};
 
 fn with_deps(spec: Value) -> Value {
     let mut made = policy(spec);

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use client::Error;
 use machinery::Status;
 use openapi::karmada::Gate;
+use openapi::karmada::resources::{BINDINGS, POLICIES};
 use serde_json::json;
 
-use super::{DEPLOYMENTS, POLICIES, Plane, deployment, policy, until};
-use crate::works::BINDINGS;
+use super::{DEPLOYMENTS, Plane, deployment, policy, until};
 
 #[tokio::test]
 async fn a_replacement_waits_until_the_old_copy_is_gone_and_takes_over_its_state() {

@@ -18,6 +18,7 @@ use client::fake::FakeApi;
 use client::{Api, ApiResource};
 use machinery::Gvr;
 use machinery::time::SystemClock;
+use openapi::karmada::resources::{BINDINGS, CLUSTERS, WORKS};
 use openapi::karmada::{FeatureGates, Gate, labels};
 use parking_lot::Mutex;
 use runtime::{HostWorkloads, Informer, Informers, Recorder, Select, Shutdown, Tasks};
@@ -25,26 +26,14 @@ use scheduler::core::{Plugins, Rules};
 use serde_json::{Value, json};
 
 use crate::access::{OnConnect, OnObject};
-use crate::works::{BINDINGS, WORKS};
 use crate::{Deps, MemberAccess, Options, start};
 
-static CLUSTERS: Gvr = Gvr::constant("cluster.karmada.io", "v1alpha1", "clusters");
 pub(crate) static DEPLOYMENTS: Gvr = Gvr::constant("apps", "v1", "deployments");
 pub(crate) static CONFIG_MAPS: Gvr = Gvr::constant("", "v1", "configmaps");
 pub(crate) static NAMESPACES: Gvr = Gvr::constant("", "v1", "namespaces");
 static SECRETS: Gvr = Gvr::constant("", "v1", "secrets");
 static EVENTS: Gvr = Gvr::constant("", "v1", "events");
 static CLUSTER_ROLES: Gvr = Gvr::constant("rbac.authorization.k8s.io", "v1", "clusterroles");
-pub(crate) static CLUSTER_POLICIES: Gvr = Gvr::constant(
-    "policy.karmada.io",
-    "v1alpha1",
-    "clusterpropagationpolicies",
-);
-pub(crate) static POLICIES: Gvr =
-    Gvr::constant("policy.karmada.io", "v1alpha1", "propagationpolicies");
-static OVERRIDES: Gvr = Gvr::constant("policy.karmada.io", "v1alpha1", "overridepolicies");
-static CLUSTER_OVERRIDES: Gvr =
-    Gvr::constant("policy.karmada.io", "v1alpha1", "clusteroverridepolicies");
 
 /// Members in memory.
 struct FakeMembers {

@@ -2,15 +2,13 @@
 
 use client::{Api, At, Patch, WriteOptions};
 use machinery::Gvr;
+use openapi::karmada::resources::{BINDINGS, QUOTAS, REBALANCERS, WORKS};
 use openapi::karmada::{Gate, labels, names};
 use serde_json::{Value, json};
 
 use super::{Plane, serve, until};
-use crate::works::{BINDINGS, WORKS};
 
-static QUOTAS: Gvr = Gvr::constant("policy.karmada.io", "v1alpha1", "federatedresourcequotas");
 static RESOURCE_QUOTAS: Gvr = Gvr::constant("", "v1", "resourcequotas");
-static REBALANCERS: Gvr = Gvr::constant("apps.karmada.io", "v1alpha1", "workloadrebalancers");
 
 fn quota(overall: Value, assigned: &[(&str, Value)]) -> Value {
     let assigned = assigned.iter();

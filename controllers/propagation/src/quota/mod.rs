@@ -11,17 +11,17 @@ mod recount;
 mod sync;
 
 use client::{Api, At, Result, WriteOptions};
-use machinery::{Gvr, Object};
+use machinery::Object;
 use openapi::karmada::Gate;
 use openapi::karmada::labels::{QUOTA_NAME, QUOTA_NAMESPACE};
 use openapi::karmada::quota::QuotaStatus;
+use openapi::karmada::resources::QUOTAS;
 use runtime::{Informer, ObjectRef, Select, Tasks};
 use serde_json::json;
 
 use crate::run::Deps;
 use crate::works::Works;
 
-static QUOTAS: Gvr = Gvr::constant("policy.karmada.io", "v1alpha1", "federatedresourcequotas");
 /// The index of Works by the quota that they are made for.
 const OF_QUOTA: &str = "works/quota";
 const WORKERS: usize = 1;

@@ -10,12 +10,12 @@ use std::time::Duration;
 use client::{Api, At, Error, ListOptions};
 use machinery::Object;
 use openapi::karmada::quota::{Amounts, FederatedResourceQuota, QuotaStatus, add, limited, usage};
+use openapi::karmada::resources::{BINDINGS, QUOTAS};
 use openapi::karmada::{Binding, BindingSpec};
 use runtime::{Action, Informer, Queue, Recorder, Select, Tasks, run_workers};
 
-use super::{QUOTAS, WORKERS, about, write_status};
+use super::{WORKERS, about, write_status};
 use crate::run::Deps;
-use crate::works::BINDINGS;
 
 const PAGE: u64 = 500;
 

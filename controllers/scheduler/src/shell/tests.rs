@@ -5,14 +5,13 @@ use std::time::Duration;
 use client::fake::FakeApi;
 use machinery::time::SystemClock;
 use openapi::karmada::labels;
+use openapi::karmada::resources::CLUSTERS;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::core::Plugins;
 
 mod together;
-
-static CLUSTERS: Gvr = Gvr::constant("cluster.karmada.io", "v1alpha1", "clusters");
 
 struct Plane {
     fake: Arc<FakeApi>,

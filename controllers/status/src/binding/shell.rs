@@ -12,6 +12,7 @@ use interpreter::{ClusterStatus, Interpreter};
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{Gvk, Gvr, Object};
 use openapi::karmada::binding::{AggregatedItem, ObjectReference};
+use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS, WORKS};
 use openapi::karmada::{Binding, labels};
 use parking_lot::Mutex;
 use runtime::{
@@ -23,7 +24,7 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use super::aggregate::{aggregate, conditions, is_settling, is_told, says_the_same};
-use crate::deps::{BINDINGS, CLUSTER_BINDINGS, Deps, WORKS};
+use crate::deps::Deps;
 use crate::mapper::Mapper;
 use crate::written::{Turn, Written};
 

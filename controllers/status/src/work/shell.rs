@@ -10,13 +10,14 @@ use interpreter::Interpreter;
 use machinery::Object;
 use machinery::time::Clock;
 use openapi::karmada::names::{cluster_of_space, execution_space};
+use openapi::karmada::resources::WORKS;
 use runtime::{Action, Change, Informer, Name, ObjectRef, Queue, Recorder, Select, run_workers};
 use scheduler::Clusters;
 use serde_json::json;
 
 use super::reflect::{Told, reflect, settling, work_of};
 use crate::access::MemberStatus;
-use crate::deps::{Deps, WORKS};
+use crate::deps::Deps;
 use crate::facts::Facts;
 use crate::mapper::Mapper;
 use crate::written::{Turn, Written};

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use openapi::karmada::resources::BINDINGS;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::lab::Lab;
-use crate::resources::BINDINGS;
 
 async fn placed(lab: &Lab, name: &str, mode: &str) {
     lab.place(name, &["a", "b"], &json!([]));

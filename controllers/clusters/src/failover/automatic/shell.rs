@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use client::Result;
 use jiff::Timestamp;
+use machinery::Object;
 use machinery::time::{Clock, parse};
-use machinery::{Gvr, Object};
 use openapi::karmada::binding::Metadata;
 use openapi::karmada::failover::automatic;
 use openapi::karmada::labels::{
     APPLIED_PLACEMENT, BEFORE_FAILOVER, CLUSTER_POLICY_NAME, POLICY_NAME, POLICY_NAMESPACE,
 };
+use openapi::karmada::resources::{CLUSTER_POLICIES, CLUSTERS, POLICIES};
 use openapi::karmada::{Binding, Cluster};
 use parking_lot::Mutex;
 use runtime::{Action, Change, Informer, ObjectRef, Queue, Recorder, Select, run_workers};
@@ -25,15 +26,7 @@ use serde_json::{Value, json};
 use super::decide::{Before, Deed, Plan, Sight, State, is_ours, plan, remembered};
 use crate::bindings::{Bindings, tell_evicted};
 use crate::failover::graceful::until;
-use crate::resources::CLUSTERS;
 use crate::start::Deps;
-
-static POLICIES: Gvr = Gvr::constant("policy.karmada.io", "v1alpha1", "propagationpolicies");
-static CLUSTER_POLICIES: Gvr = Gvr::constant(
-    "policy.karmada.io",
-    "v1alpha1",
-    "clusterpropagationpolicies",
-);
 
 /// Bindings by the policy that they are of, as its key.
 const BY_POLICY: &str = "clusters/policy";

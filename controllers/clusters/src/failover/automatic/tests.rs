@@ -2,17 +2,14 @@
 
 use std::time::Duration;
 
-use machinery::Gvr;
 use openapi::karmada::labels::{
     APPLIED_PLACEMENT, BEFORE_FAILOVER, FAILOVER, FAILOVER_AFTER, POLICY_NAME, POLICY_NAMESPACE,
 };
+use openapi::karmada::resources::{BINDINGS, CLUSTERS, POLICIES};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::lab::Lab;
-use crate::resources::{BINDINGS, CLUSTERS};
-
-static POLICIES: Gvr = Gvr::constant("policy.karmada.io", "v1alpha1", "propagationpolicies");
 
 const LONG_AGO: &str = "2025-12-31T00:00:00Z";
 const BEGAN: &str = "2026-01-01T00:00:00Z";

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use openapi::karmada::resources::BINDINGS;
 use openapi::karmada::{FeatureGates, Gate};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::lab::Lab;
-use crate::resources::BINDINGS;
 use crate::start::Options;
 
 async fn evicting(lab: &Lab, name: &str, more: Value) {

@@ -10,6 +10,7 @@ use client::Error;
 use machinery::Object;
 use machinery::object::Malformed;
 use machinery::time::Clock;
+use openapi::karmada::resources::CLUSTERS;
 use openapi::karmada::{Binding, Cluster, FeatureGates, labels};
 use parking_lot::Mutex;
 use runtime::{Action, Change, Informer, Queue, Recorder, Select, Shutdown, run_workers};
@@ -21,7 +22,6 @@ use crate::bindings::{Bindings, tell_evicted};
 use crate::failover::graceful::{stamp, until};
 use crate::failover::state::StateError;
 use crate::failover::{Options, figures::FIGURES};
-use crate::resources::CLUSTERS;
 use crate::start::Deps;
 
 /// With a rate that is opened up, writes are what takes time.

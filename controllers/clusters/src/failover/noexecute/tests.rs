@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use openapi::karmada::labels::APPLIED_PLACEMENT;
+use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS, CLUSTERS};
 use openapi::karmada::{FeatureGates, Gate};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::failover::{Options as FailoverOptions, PurgeMode};
 use crate::lab::Lab;
-use crate::resources::{BINDINGS, CLUSTER_BINDINGS, CLUSTERS};
 use crate::start::Options;
 
 const LONG_AGO: &str = "2025-12-31T00:00:00Z";

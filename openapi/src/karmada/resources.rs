@@ -1,0 +1,39 @@
+//! The resources of Karmada's API that are named in code, in the version that is stored.
+//! Source: pkg/apis/*/v1alpha*/well_known_constants.go and zz_generated.register.go.
+
+use machinery::Gvr;
+
+macro_rules! resources {
+    ($($name:ident = $group:literal $version:literal $plural:literal;)*) => {
+        $(pub static $name: Gvr = Gvr::constant(concat!($group, ".karmada.io"), $version, $plural);)*
+
+        #[cfg(test)]
+        const ALL: &[&Gvr] = &[$(&$name),*];
+    };
+}
+
+resources! {
+    CLUSTERS = "cluster" "v1alpha1" "clusters";
+    POLICIES = "policy" "v1alpha1" "propagationpolicies";
+    CLUSTER_POLICIES = "policy" "v1alpha1" "clusterpropagationpolicies";
+    OVERRIDES = "policy" "v1alpha1" "overridepolicies";
+    CLUSTER_OVERRIDES = "policy" "v1alpha1" "clusteroverridepolicies";
+    QUOTAS = "policy" "v1alpha1" "federatedresourcequotas";
+    TAINT_POLICIES = "policy" "v1alpha1" "clustertaintpolicies";
+    BINDINGS = "work" "v1alpha2" "resourcebindings";
+    CLUSTER_BINDINGS = "work" "v1alpha2" "clusterresourcebindings";
+    WORKS = "work" "v1alpha1" "works";
+    CUSTOMIZATIONS = "config" "v1alpha1" "resourceinterpretercustomizations";
+    REBALANCERS = "apps" "v1alpha1" "workloadrebalancers";
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn all_are_served_in_the_version_that_is_stored() {
+        for gvr in super::ALL {
+            let mut kinds = crate::catalog().kinds().iter();
+            assert!(kinds.any(|kind| kind.gvr == **gvr), "{gvr:?}");
+        }
+    }
+}
