@@ -18,6 +18,7 @@ mod demo;
 mod engine;
 mod figures;
 mod fleet;
+mod gates;
 mod install;
 mod join;
 mod keys;

@@ -8,13 +8,13 @@ use clap::Args;
 use client::remote::Config;
 use client::remote::incluster::Pod;
 use client::remote::kubeconfig::Source;
-use openapi::karmada::FeatureGates;
 use runtime::Election;
 
 use crate::aggregated::{self, Aggregated, Service};
 use crate::control::{self, Base, Settings};
 use crate::controllers;
 use crate::engine;
+use crate::gates;
 use crate::leadership;
 use crate::plane::Plane;
 use crate::signals::Signals;
@@ -67,15 +67,8 @@ pub(crate) struct Arguments {
     scheduling: scheduling::Flags,
     #[command(flatten)]
     controllers: controllers::Flags,
-    /// Optional behaviour to switch on or off, by Karmada's names: Name=true,Other=false;
-    /// AllAlpha and AllBeta stand for what is not named.
-    #[arg(
-        long,
-        value_name = "GATES",
-        default_value = "",
-        hide_default_value = true
-    )]
-    feature_gates: FeatureGates,
+    #[command(flatten)]
+    gates: gates::Flags,
 }
 
 impl Arguments {
@@ -83,9 +76,9 @@ impl Arguments {
         Ok(Settings {
             clusters: self.fleet.options(),
             templates,
-            scheduling: self.scheduling.under(self.feature_gates)?,
+            scheduling: self.scheduling.under(self.gates.feature_gates)?,
             controllers: self.controllers.settle()?,
-            gates: self.feature_gates,
+            gates: self.gates.feature_gates,
         })
     }
 }
@@ -176,7 +169,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
                 rules: settings.scheduling.rules,
                 shutdown_delay: arguments.shutdown_delay_duration,
                 allow_no_execute: arguments.fleet.allow_no_execute_taint_policy,
-                gates: arguments.feature_gates,
+                gates: arguments.gates.feature_gates,
             };
             Box::pin(behind(setup, &arguments.leadership, settings)).await
         }
@@ -209,7 +202,7 @@ async fn start(arguments: &Arguments) -> anyhow::Result<Standalone> {
         names: &arguments.tls_san,
         shutdown_delay: arguments.shutdown_delay_duration,
         allow_no_execute: arguments.fleet.allow_no_execute_taint_policy,
-        gates: arguments.feature_gates,
+        gates: arguments.gates.feature_gates,
     };
     let shared = setup.engine.is_shared();
     let election = arguments.leadership.election(shared, LEASES)?;

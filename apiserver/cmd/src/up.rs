@@ -10,13 +10,14 @@ use clap::Args;
 use client::{At, Error};
 use clusters::JoinSpec;
 use machinery::Object;
+use openapi::karmada::Cluster;
 use openapi::karmada::resources::CLUSTERS;
-use openapi::karmada::{Cluster, FeatureGates};
 use runtime::{Informer, Select};
 
 use crate::control::{self, Base, Settings};
 use crate::controllers;
 use crate::engine::Choice;
+use crate::gates;
 use crate::member::{self, Size};
 use crate::output;
 use crate::signals::Signals;
@@ -43,15 +44,8 @@ pub(crate) struct Arguments {
     size: Size,
     #[command(flatten)]
     controllers: controllers::Flags,
-    /// Optional behaviour to switch on or off, by Karmada's names: Name=true,Other=false;
-    /// AllAlpha and AllBeta stand for what is not named.
-    #[arg(
-        long,
-        value_name = "GATES",
-        default_value = "",
-        hide_default_value = true
-    )]
-    feature_gates: FeatureGates,
+    #[command(flatten)]
+    gates: gates::Flags,
 }
 
 /// A control plane with its simulated members.
@@ -68,7 +62,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     };
     let settings = Settings {
         controllers: arguments.controllers.settle()?,
-        ..Settings::with(arguments.feature_gates)
+        ..Settings::with(arguments.gates.feature_gates)
     };
     let (listen, members) = (arguments.listen, arguments.members);
     let starting = Fleet::start(&dir, listen, members, &arguments.size, &settings);

@@ -10,12 +10,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use openapi::karmada::FeatureGates;
 use runtime::{Shutdown, Tasks};
 
 use crate::columns::{self, Output};
 use crate::join::Control;
-use crate::{output, scheduling};
+use crate::{gates, output, scheduling};
 
 /// Something would move.
 const MOVES: u8 = 1;
@@ -27,7 +26,7 @@ const FAILED: u8 = 2;
 /// Policies are sent to the server as a dry run, so that they are checked and
 /// completed as they would be: the right to create and update them is needed. Where
 /// templates would go is decided here, by the functions of the controllers; the flags
-/// about scheduling must be those that the server was started with. Room that two
+/// about scheduling and gates must be those that the server was started with. Room that two
 /// templates would take from each other is not looked at.
 #[derive(Args)]
 #[command(
@@ -48,14 +47,8 @@ pub(crate) struct Arguments {
     output: Option<Output>,
     #[command(flatten)]
     scheduling: scheduling::Flags,
-    /// Optional behaviour that is on or off in the server: Name=true,Other=false.
-    #[arg(
-        long,
-        value_name = "GATES",
-        default_value = "",
-        hide_default_value = true
-    )]
-    feature_gates: FeatureGates,
+    #[command(flatten)]
+    gates: gates::Flags,
 }
 
 /// Never fails: a failure has an exit code of its own.
@@ -72,7 +65,7 @@ pub(crate) async fn run(arguments: Arguments) -> ExitCode {
 
 /// How many templates would move.
 async fn plan(arguments: &Arguments) -> anyhow::Result<usize> {
-    let scheduling = arguments.scheduling.under(arguments.feature_gates)?;
+    let scheduling = arguments.scheduling.under(arguments.gates.feature_gates)?;
     let documents = documents::read(&arguments.filename)?;
     let tasks = Tasks::new(Shutdown::new());
     let (api, namespace) = arguments.control.open(&tasks)?;
@@ -82,7 +75,7 @@ async fn plan(arguments: &Arguments) -> anyhow::Result<usize> {
     };
     let facts = Box::pin(gather::facts(&*api, documents, namespace)).await;
     tasks.stop().await;
-    let plan = moves::plan(&facts?, &scheduling, arguments.feature_gates);
+    let plan = moves::plan(&facts?, &scheduling, arguments.gates.feature_gates);
     let wide = arguments.output == Some(Output::Wide);
     let structured = columns::structured(arguments.output, &plan)?;
     output::line(structured.unwrap_or_else(|| plan.lines(wide)));
