@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use metrics::{Counter, Gauge, Histogram, exponential};
+use metrics::{Counter, Family, Gauge, Histogram, exponential};
 
 /// Karmada has a queue for each kind of binding; here it is one.
 const QUEUE: &str = "binding-eviction";
@@ -12,6 +12,7 @@ pub(super) struct Figures {
     latency: Histogram,
     outcomes: [Counter; 2],
     depth: Gauge,
+    kinds: Family<Gauge, 2>,
 }
 
 pub(super) static FIGURES: LazyLock<Figures> = LazyLock::new(|| {
@@ -32,7 +33,13 @@ pub(super) static FIGURES: LazyLock<Figures> = LazyLock::new(|| {
         "Bindings that wait to be looked at, since a taint may evict them.",
         ["name"],
     );
+    let kinds = of.gauges(
+        "eviction_kind_total",
+        "Bindings that a taint of a cluster may evict, until that is decided.",
+        ["member_cluster", "resource_kind"],
+    );
     Figures {
+        kinds,
         depth: depth.with([QUEUE]),
         latency: latency.with([QUEUE]),
         outcomes: ["success", "error"].map(|result| outcomes.with([QUEUE, result])),
@@ -42,6 +49,11 @@ pub(super) static FIGURES: LazyLock<Figures> = LazyLock::new(|| {
 impl Figures {
     pub(super) fn waiting(&self, depth: usize) {
         self.depth.set(depth as i64);
+    }
+
+    /// Those of one cluster, by the kind of binding.
+    pub(super) fn of_kind(&self, cluster: &str, kind: &str) -> Gauge {
+        self.kinds.with([cluster, kind])
     }
 
     pub(super) fn processed(&self, took: Duration, success: bool) {

@@ -5,6 +5,7 @@
 
 mod decide;
 mod shell;
+mod waiting;
 
 pub(super) use shell::Manager;
 

@@ -18,6 +18,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
 
 use super::decide::{Pace, Unjudged, Verdict, evicts, judge, task, tolerations};
+use super::waiting::{Key, Waiting};
 use crate::bindings::{Bindings, tell_evicted};
 use crate::failover::graceful::{stamp, until};
 use crate::failover::state::StateError;
@@ -26,9 +27,6 @@ use crate::start::Deps;
 
 /// With a rate that is opened up, writes are what takes time.
 const WORKERS: usize = 8;
-
-/// A binding's key, and a cluster that it is placed on.
-type Key = (String, String);
 
 /// Why a binding is looked at again.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +50,7 @@ pub(in crate::failover) struct Manager {
     options: Options,
     pace: Mutex<Pace>,
     queue: Queue<Key>,
+    waiting: Waiting,
     shutdown: Shutdown,
 }
 
@@ -74,6 +73,7 @@ impl Manager {
             options,
             pace: Mutex::new(Pace::new(options.eviction_rate)),
             queue: Queue::new(),
+            waiting: Waiting::default(),
             shutdown: deps.tasks.shutdown().clone(),
         });
         it.listen();
@@ -115,7 +115,7 @@ impl Manager {
         }
         for binding in self.bindings.placed_on(new.name()) {
             let key = (binding.head().key(), new.name().to_owned());
-            self.queue.add_lane(key, change.initial);
+            self.add(key, change.initial);
         }
     }
 
@@ -140,9 +140,14 @@ impl Manager {
         for target in &view.spec.clusters {
             if self.is_tainted(&target.name) {
                 let key = (new.head().key(), target.name.clone());
-                self.queue.add_lane(key, change.initial);
+                self.add(key, change.initial);
             }
         }
+    }
+
+    fn add(&self, key: Key, low: bool) {
+        self.waiting.enter(&key);
+        self.queue.add_lane(key, low);
     }
 
     fn is_tainted(&self, cluster: &str) -> bool {
@@ -153,6 +158,15 @@ impl Manager {
 
     async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
         FIGURES.waiting(self.queue.len());
+        self.waiting.enter(key);
+        let decided = self.decide(key).await;
+        if matches!(decided, Ok(Action::Done)) {
+            self.waiting.leave(key);
+        }
+        decided
+    }
+
+    async fn decide(&self, key: &Key) -> Result<Action, Failure> {
         let (object, binding) = match self.look(key)? {
             Due::Nothing => return Ok(Action::Done),
             Due::Later(action) => return Ok(action),
