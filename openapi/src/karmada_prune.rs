@@ -158,48 +158,114 @@ mod tests {
         assert_eq!(manifest, expect, "pruning twice");
     }
 
-    // proves: PRU-metadata, PRU-deployment, PRU-job, PRU-service, PRU-token, PRU-account, PRU-claim
+    // proves: PRU-metadata, PRU-status
+    #[test]
+    fn what_a_server_writes_is_removed() {
+        let mut manifest = json!({"kind": "X", "metadata": {"name": "a", "namespace": "n", "generateName": "a-",
+            "labels": {"a": "b"}, "annotations": {"c": "d"}}, "spec": {"status": 1}});
+        let bare = manifest.clone();
+        for field in METADATA {
+            manifest["metadata"][field] = json!("written");
+        }
+        manifest["status"] = json!({"ready": true});
+        check(manifest, bare);
+        for field in [
+            "creationTimestamp",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "generation",
+            "managedFields",
+            "resourceVersion",
+            "selfLink",
+            "uid",
+            "ownerReferences",
+            "finalizers",
+        ] {
+            check(
+                json!({"kind": "X", "metadata": {"name": "a", field: 1}}),
+                json!({"kind": "X", "metadata": {"name": "a"}}),
+            );
+        }
+    }
+
+    // proves: PRU-deployment
+    #[test]
+    fn revisions_of_a_deployment_are_removed() {
+        let with = |kind: &str, annotations: Value| json!({"kind": kind, "apiVersion": "any/v1", "metadata": {"annotations": annotations}});
+        let revisions = json!({"deployment.kubernetes.io/revision": "3", "deployment.kubernetes.io/revision-history": "1,2",
+            "deployment.kubernetes.io/desired-replicas": "1", "x": "y"});
+        let kept = json!({"deployment.kubernetes.io/desired-replicas": "1", "x": "y"});
+        check(
+            with("Deployment", revisions.clone()),
+            with("Deployment", kept),
+        );
+        let other = with("ReplicaSet", revisions);
+        check(other.clone(), other);
+    }
+
+    // proves: PRU-job, PRU-job-ttl
+    #[test]
+    fn what_is_generated_for_a_job_is_removed() {
+        let prefixed = "batch.kubernetes.io/";
+        let all = |more: &str| json!({"controller-uid": "u", format!("{prefixed}controller-uid"): "u", "job-name": "j", format!("{prefixed}job-name"): "j", more: "x"});
+        let job = |manual: Value, ttl: Value| {
+            json!({"kind": "Job", "metadata": {}, "spec": {"manualSelector": manual, "ttlSecondsAfterFinished": ttl,
+                "selector": {"matchLabels": all("s")}, "template": {"metadata": {"labels": all("t")}}}})
+        };
+        let without_ttl = |mut job: Value| {
+            remove(&mut job, "/spec", "ttlSecondsAfterFinished");
+            job
+        };
+        for manual in [json!(false), Value::Null] {
+            let mut kept = without_ttl(job(manual.clone(), Value::Null));
+            // Selectors keep what was never generated into them.
+            kept["spec"]["selector"]["matchLabels"] =
+                json!({"job-name": "j", format!("{prefixed}job-name"): "j", "s": "x"});
+            kept["spec"]["template"]["metadata"]["labels"] = json!({"t": "x"});
+            check(job(manual, json!(5)), kept);
+        }
+        let own = job(json!(true), json!(5));
+        check(own.clone(), without_ttl(own.clone()));
+        // In a member it is compared, and not removed.
+        let mut seen = own.clone();
+        prune(&mut seen, false);
+        assert_eq!(seen, own);
+    }
+
+    // proves: PRU-service, PRU-headless
+    #[test]
+    fn addresses_of_a_service_are_removed_unless_it_is_headless() {
+        let service = |spec: Value| json!({"kind": "Service", "metadata": {}, "spec": spec});
+        for (spec, kept) in [
+            (
+                json!({"clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"], "ports": []}),
+                json!({"ports": []}),
+            ),
+            (json!({"clusterIP": "", "clusterIPs": [""]}), json!({})),
+            (
+                json!({"clusterIP": "None", "clusterIPs": ["None"]}),
+                json!({"clusterIP": "None", "clusterIPs": ["None"]}),
+            ),
+            (
+                json!({"clusterIPs": ["10.0.0.1"]}),
+                json!({"clusterIPs": ["10.0.0.1"]}),
+            ),
+        ] {
+            check(service(spec), service(kept));
+        }
+    }
+
+    // proves: PRU-token, PRU-account, PRU-claim
     #[test]
     fn what_the_member_decides_is_removed() {
         check(
-            json!({"kind": "X", "metadata": {"name": "a", "uid": "u", "resourceVersion": "1", "generation": 2,
-                "ownerReferences": [], "finalizers": ["f"], "labels": {"a": "b"}}, "status": {}, "spec": {"a": 1}}),
-            json!({"kind": "X", "metadata": {"name": "a", "labels": {"a": "b"}}, "spec": {"a": 1}}),
-        );
-        check(
-            json!({"kind": "Deployment", "metadata": {"annotations": {"deployment.kubernetes.io/revision": "3", "x": "y"}}}),
-            json!({"kind": "Deployment", "metadata": {"annotations": {"x": "y"}}}),
-        );
-        let labels = json!({"controller-uid": "u", "job-name": "j", "app": "x"});
-        let job = |manual: bool| {
-            json!({"kind": "Job", "metadata": {}, "spec": {"manualSelector": manual, "ttlSecondsAfterFinished": 5,
-            "selector": {"matchLabels": {"controller-uid": "u"}}, "template": {"metadata": {"labels": labels}}}})
-        };
-        check(
-            job(false),
-            json!({"kind": "Job", "metadata": {}, "spec": {"manualSelector": false,
-                "selector": {"matchLabels": {}}, "template": {"metadata": {"labels": {"app": "x"}}}}}),
-        );
-        let mut kept = job(true);
-        kept["spec"]
-            .as_object_mut()
-            .unwrap()
-            .remove("ttlSecondsAfterFinished");
-        check(job(true), kept);
-        check(
-            json!({"kind": "Service", "metadata": {}, "spec": {"clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"]}}),
-            json!({"kind": "Service", "metadata": {}, "spec": {}}),
-        );
-        let headless = json!({"kind": "Service", "metadata": {}, "spec": {"clusterIP": "None", "clusterIPs": ["None"]}});
-        check(headless.clone(), headless);
-        let single =
-            json!({"kind": "Service", "metadata": {}, "spec": {"clusterIPs": ["10.0.0.1"]}});
-        check(single.clone(), single);
-        check(
             json!({"kind": "Secret", "type": "kubernetes.io/service-account-token", "data": {"token": "x"},
-                "metadata": {"annotations": {"kubernetes.io/service-account.uid": "u"}}}),
-            json!({"kind": "Secret", "type": "kubernetes.io/service-account-token", "data": null, "metadata": {"annotations": {}}}),
+                "metadata": {"annotations": {"kubernetes.io/service-account.uid": "u", "kubernetes.io/service-account.name": "n"}}}),
+            json!({"kind": "Secret", "type": "kubernetes.io/service-account-token", "data": null,
+                "metadata": {"annotations": {"kubernetes.io/service-account.name": "n"}}}),
         );
+        let opaque = json!({"kind": "Secret", "type": "Opaque", "data": {"k": "v"}, "metadata": {"annotations": {"kubernetes.io/service-account.uid": "u"}}});
+        check(opaque.clone(), opaque);
         check(
             json!({"kind": "ServiceAccount", "metadata": {"name": "a"}, "secrets": [{"name": "a-token-x"}, {"name": "b"}]}),
             json!({"kind": "ServiceAccount", "metadata": {"name": "a"}, "secrets": [{"name": "b"}]}),

@@ -234,6 +234,7 @@ async fn a_dead_cluster_is_left_if_the_policy_says_so() {
     assert_eq!(placed(&still), on(&[("a", 1), ("b", 1)]));
 }
 
+// proves: EVI-untolerated, TNT-adds, TNT-removes
 #[tokio::test]
 async fn taints_by_policy_evict_what_does_not_tolerate_them() {
     let mut world = World::start(&[
@@ -299,6 +300,7 @@ async fn taints_by_policy_evict_what_does_not_tolerate_them() {
         .await;
 }
 
+// proves: APP-replaced, APP-state
 #[tokio::test]
 async fn a_copy_that_stays_unhealthy_is_replaced_and_hands_on_its_state() {
     let world = World::start(&["--feature-gates=StatefulFailoverInjection=true"]).await;

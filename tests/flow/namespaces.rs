@@ -9,7 +9,7 @@ use crate::objects::{
 
 const SKIP: &str = "namespace.karmada.io/skip-auto-propagation";
 
-// proves: NSS-everywhere
+// proves: NSS-everywhere, NSS-skip-label
 #[tokio::test]
 async fn a_namespace_comes_to_all_members_and_goes_with_all_in_it() {
     let ns = "spaces";
@@ -48,6 +48,7 @@ async fn a_namespace_comes_to_all_members_and_goes_with_all_in_it() {
     spread(&fleet, ns).await;
 }
 
+// proves: NSS-overrides, NSS-override-events, NSS-owned
 #[tokio::test]
 async fn cluster_overrides_reach_namespaces() {
     let ns = "spaces-changed";

@@ -40,6 +40,7 @@ fn placed(binding: &Value) -> i64 {
     clusters.filter_map(|c| c["replicas"].as_i64()).sum()
 }
 
+// proves: QUO-charged, QUO-recount, AUT-marked, AUT-unmarked, AUT-follows
 #[tokio::test]
 async fn nothing_is_placed_beyond_a_quota() {
     let ns = "quotas";
@@ -141,6 +142,7 @@ async fn scaled_by_a_member(fleet: &Fleet) {
         .await;
 }
 
+// proves: QUO-share, QUO-collected, QUO-leaves
 #[tokio::test]
 async fn a_cluster_has_its_share_of_a_quota() {
     let ns = "shares";
@@ -178,6 +180,7 @@ async fn a_cluster_has_its_share_of_a_quota() {
     one.until_gone(&RESOURCE_QUOTAS, ns, "q").await;
 }
 
+// proves: REB-marks, REB-missing, REB-ttl
 #[tokio::test]
 async fn a_rebalancer_has_a_workload_placed_anew() {
     let ns = "rebalanced";

@@ -87,6 +87,7 @@ fn chosen(names: &[String]) -> Result<autoscale::Options, String> {
 mod tests {
     use super::*;
 
+    // proves: AUT-off
     #[test]
     fn names_add_and_take_away() {
         let on = |scale_target_marker, replicas_syncer| autoscale::Options {

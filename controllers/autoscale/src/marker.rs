@@ -166,6 +166,7 @@ mod tests {
         Object::from_value(&value).unwrap()
     }
 
+    // proves: AUT-propagated
     #[test]
     fn changes_concern_targets_that_are_left_or_scaled() {
         let (ours, other, moved) = (
@@ -173,8 +174,12 @@ mod tests {
             autoscaler(false, "a"),
             autoscaler(true, "b"),
         );
+        let mut value = other.value().unwrap();
+        value["metadata"]["labels"] = json!({CLUSTER_POLICY_ID: "x"});
+        let of_cluster = Object::from_value(&value).unwrap();
         for (old, new, expected) in [
             (None, Some(&ours), vec!["a"]),
+            (None, Some(&of_cluster), vec!["a"]),
             (None, Some(&other), vec![]),
             (Some(&ours), Some(&ours), vec!["a"]),
             (Some(&ours), Some(&other), vec![]),

@@ -157,6 +157,7 @@ mod tests {
     use super::*;
     use serde_json::Value;
 
+    // proves: AUT-follows, AUT-waits
     #[test]
     fn replicas_follow_once_all_is_told() {
         let deployment = json!({"spec": {"replicas": 2}, "status": {"replicas": 5}});

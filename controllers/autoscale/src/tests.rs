@@ -59,6 +59,7 @@ async fn until(what: &str, done: impl Fn() -> bool) {
     panic!("not reached: {what}");
 }
 
+// proves: AUT-marked, AUT-unmarked
 #[tokio::test]
 async fn targets_are_marked_as_long_as_something_scales_them() {
     let (api, _informers, tasks) = plane().await;
@@ -79,6 +80,7 @@ async fn targets_are_marked_as_long_as_something_scales_them() {
     tasks.stop().await;
 }
 
+// proves: AUT-follows
 #[tokio::test]
 async fn a_deployment_asks_for_what_its_members_have() {
     let (api, _informers, tasks) = plane().await;

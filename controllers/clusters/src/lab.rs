@@ -24,6 +24,7 @@ use tokio::time::Instant;
 use crate::NAMESPACES;
 use crate::start::{Deps, Options, start};
 
+static EVENTS: Gvr = Gvr::constant("", "v1", "events");
 static SECRETS: Gvr = Gvr::constant("", "v1", "secrets");
 
 /// Tells tokio's time, so that tests need not wait.
@@ -88,6 +89,15 @@ impl Lab {
     }
 
     pub(crate) fn with(options: Options) -> Self {
+        Self::built(options, false)
+    }
+
+    /// Events are written too.
+    pub(crate) fn telling(options: Options) -> Self {
+        Self::built(options, true)
+    }
+
+    fn built(options: Options, telling: bool) -> Self {
         let (host, member) = (FakeApi::new(), FakeApi::new());
         member.serve(served("", "v1", "pods", "Pod"));
         member.serve_raw("/readyz", "ok");
@@ -104,11 +114,16 @@ impl Lab {
         };
         let members = Members::start(control.clone(), &informers, Arc::new(connect), &tasks);
         let began = Instant::now();
+        let clock = Arc::new(VirtualClock(began));
+        let recorder = match telling {
+            true => Recorder::new(Arc::clone(&control), "test", clock.clone(), &tasks),
+            false => Recorder::disabled(),
+        };
         start(Deps {
             control,
             members: members.clone(),
-            recorder: Recorder::disabled(),
-            clock: Arc::new(VirtualClock(began)),
+            recorder,
+            clock,
             informers,
             tasks: tasks.clone(),
             options,
@@ -120,6 +135,15 @@ impl Lab {
             tasks,
             began,
         }
+    }
+
+    /// What events have said with a reason: about which kind, and what.
+    pub(crate) fn heard(&self, reason: &str) -> Vec<(String, String)> {
+        let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
+        let all = self.host.objects(&EVENTS).into_iter();
+        let some = all.filter(|event| event["reason"] == reason);
+        some.map(|e| (text(&e["involvedObject"]["kind"]), text(&e["message"])))
+            .collect()
     }
 
     pub(crate) fn seed_secret(&self, name: &str) {

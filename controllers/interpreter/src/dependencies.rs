@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(found("example.io", "v1", "Deployment", json!({})), None);
     }
 
-    // proves: NAT-deps-others
+    // proves: NAT-deps-others, NAT-deps-verified
     #[test]
     fn certificates_and_imports() {
         let tls = json!({"tls": [{"secretName": "b"}, {"secretName": "a"}]});

@@ -271,7 +271,7 @@ mod tests {
         }
     }
 
-    // proves: NAT-job-complete
+    // proves: NAT-job-complete, NAT-job-failed
     #[test]
     fn complete_only_when_every_cluster_is() {
         let job = json!({"metadata": {"name": "j"}});

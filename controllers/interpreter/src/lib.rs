@@ -18,6 +18,8 @@ pub mod native;
 mod networking;
 mod pods;
 mod requirements;
+#[cfg(test)]
+mod rows;
 mod scaling;
 mod volumes;
 mod workloads;

@@ -334,7 +334,7 @@ mod tests {
         assert_eq!(DAEMON_SET.healthy(&object(daemons)).unwrap(), Some(true));
     }
 
-    // proves: NAT-deployment, NAT-statefulset
+    // proves: NAT-requirements
     #[test]
     fn replicas_and_what_they_need() {
         let template = object(

@@ -191,6 +191,7 @@ mod tests {
     use super::*;
     use serde_json::Value;
 
+    // proves: REB-kept, REB-sorted
     #[test]
     fn successes_are_kept_and_failures_only_while_wanted() {
         let workload = |name: &str| json!({"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": name});
@@ -221,6 +222,7 @@ mod tests {
         }
     }
 
+    // proves: REB-later
     #[test]
     fn a_mark_is_only_replaced_by_a_later_one() {
         let created = "2026-01-02T03:04:05Z";

@@ -153,6 +153,7 @@ mod tests {
         serde_json::from_value(value).unwrap()
     }
 
+    // proves: QUO-usage, QUO-usage-sets
     #[test]
     fn a_binding_uses_what_its_replicas_request() {
         let part = |name: &str, replicas: i64, request: Value| json!({"name": name, "replicas": replicas, "replicaRequirements": {"resourceRequest": request}});
@@ -236,6 +237,7 @@ mod tests {
         }
     }
 
+    // proves: QUO-limited
     #[test]
     fn amounts_are_compared_by_resource() {
         let new = amounts(json!({"cpu": "3", "memory": "1Gi", "pods": "5"}));

@@ -287,6 +287,7 @@ mod tests {
         }
     }
 
+    // proves: QUO-charged
     #[test]
     fn limits_hold_and_less_is_always_welcome() {
         let more = json!({"cpu": "1500m", "memory": "-1Gi", "pods": "3"});
@@ -323,6 +324,7 @@ mod tests {
         }
     }
 
+    // proves: QUO-charged
     #[tokio::test]
     async fn all_quotas_are_charged_or_none() {
         let api = FakeApi::new();

@@ -81,6 +81,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    // proves: APP-path
     #[test]
     fn templates_render_what_a_status_holds() {
         let status = json!({"jobStatus": {"jobID": "ab12", "checkpoint": 9_007_199_254_740_993_i64},
@@ -103,6 +104,7 @@ mod tests {
         assert!(render("{.a[}", &status).is_err());
     }
 
+    // proves: APP-state-first
     #[test]
     fn without_a_status_there_is_no_state() {
         let rules = |rules: Value| {

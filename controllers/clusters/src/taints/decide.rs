@@ -81,6 +81,7 @@ mod tests {
         json!({"conditionType": kind, "operator": operator, "statusValues": values})
     }
 
+    // proves: TNT-conditions, TNT-all-conditions
     #[test]
     fn requirements_hold_together() {
         let conditions: Vec<Condition> = serde_json::from_value(
@@ -115,6 +116,7 @@ mod tests {
         }
     }
 
+    // proves: TNT-adds, TNT-removes, TNT-keeps, TNT-effect, TNT-order
     #[test]
     fn taints_come_and_go_with_conditions() {
         let taint =
@@ -158,6 +160,7 @@ mod tests {
         check(json!([]), "False", &[&undoes], json!([]));
     }
 
+    // proves: TNT-order
     #[test]
     fn the_oldest_policy_comes_first() {
         let made = |name: &str, at: &str| {

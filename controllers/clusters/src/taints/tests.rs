@@ -1,5 +1,9 @@
 //! Taints that follow policies.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use machinery::Status;
 use openapi::karmada::resources::{CLUSTERS, TAINT_POLICIES};
 use openapi::karmada::{FeatureGates, Gate};
 use serde_json::{Value, json};
@@ -35,6 +39,7 @@ fn network(lab: &Lab, name: &str, status: &str) {
     lab.host.seed(&CLUSTERS, cluster);
 }
 
+// proves: TNT-adds, TNT-removes, TNT-stays, TNT-targets, TNT-triggers
 #[tokio::test(start_paused = true)]
 async fn taints_follow_conditions_and_policies() {
     let lab = lab(true);
@@ -59,6 +64,7 @@ async fn taints_follow_conditions_and_policies() {
     lab.tasks.stop().await;
 }
 
+// proves: TNT-gate
 #[tokio::test(start_paused = true)]
 async fn without_the_gate_policies_do_nothing() {
     let lab = lab(false);
@@ -66,5 +72,72 @@ async fn without_the_gate_policies_do_nothing() {
     lab.host.seed(&TAINT_POLICIES, policy("net"));
     lab.settle().await;
     assert_eq!(taints(&lab.cluster("a")), [] as [&str; 0]);
+    lab.tasks.stop().await;
+}
+
+// proves: TNT-told, TNT-lock
+#[tokio::test(start_paused = true)]
+async fn taints_that_are_written_are_told() {
+    let lab = Lab::telling(Options {
+        gates: FeatureGates::default().with(Gate::Failover, true),
+        ..Options::default()
+    });
+    network(&lab, "a", "False");
+    lab.settle().await;
+    let (failing, raced) = (Arc::new(AtomicBool::new(true)), AtomicBool::new(false));
+    let (fails, host) = (Arc::clone(&failing), Arc::downgrade(&lab.host));
+    lab.host.on_call(move |call| {
+        if call.verb != "patch" || call.name != "a" {
+            return None;
+        }
+        if fails.load(Ordering::SeqCst) {
+            return Some(Status::internal("not now").into());
+        }
+        // Somebody is faster, once: what he writes stays.
+        if !raced.swap(true, Ordering::SeqCst) {
+            let host = host.upgrade()?;
+            let mut cluster = host.object(&CLUSTERS, "", "a")?;
+            cluster["spec"]["taints"] = json!([{"key": "own", "effect": "NoSchedule"}]);
+            host.seed(&CLUSTERS, cluster);
+        }
+        None
+    });
+    lab.host.seed(&TAINT_POLICIES, policy("net"));
+    lab.settle().await;
+    let (kind, text) = &lab.heard("TaintClusterFailed")[0];
+    assert!(
+        kind == "Cluster" && text.contains("not now"),
+        "{kind} {text}"
+    );
+    failing.store(false, Ordering::SeqCst);
+    lab.until("a", |c| taints(c) == ["own", "net"]).await;
+    lab.settle().await;
+    let heard = lab.heard("TaintClusterSucceed");
+    assert_eq!(heard.len(), 1, "{heard:?}");
+    let (kind, text) = &heard[0];
+    assert_eq!(kind, "Cluster");
+    assert!(text.starts_with("Update Cluster(a) with taints("), "{text}");
+    lab.tasks.stop().await;
+}
+
+// proves: TNT-targets, TNT-triggers
+#[tokio::test(start_paused = true)]
+async fn a_new_cluster_is_tainted_by_policies_that_are_there() {
+    let lab = lab(true);
+    lab.host.seed(&TAINT_POLICIES, policy("net"));
+    let mut everywhere = policy("all");
+    everywhere["metadata"]["name"] = "everywhere".into();
+    everywhere["spec"]["targetClusters"] = Value::Null;
+    lab.host.seed(&TAINT_POLICIES, everywhere);
+    lab.settle().await;
+    for (name, expected) in [("a", vec!["all", "net"]), ("b", vec!["all"])] {
+        network(&lab, name, "False");
+        lab.until(name, |c| {
+            let mut keys = taints(c);
+            keys.sort();
+            keys == expected
+        })
+        .await;
+    }
     lab.tasks.stop().await;
 }

@@ -102,3 +102,33 @@ pub(crate) fn replicas(
     }
     Ok(found)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    // proves: NAT-priority-class
+    #[test]
+    fn requirements_say_whose_they_are_behind_the_gate() {
+        let pod = json!({"priorityClassName": "high", "containers": [{"resources": {"requests": {"cpu": "1"}}}]});
+        let template = json!({"metadata": {"name": "web", "namespace": "n"}, "spec": {"template": {"spec": pod}}});
+        let template = Object::from_value(&template).unwrap();
+        let deployment = Served {
+            gvk: machinery::Gvk::constant("apps", "v1", "Deployment"),
+            gvr: machinery::Gvr::constant("apps", "v1", "deployments"),
+            api_version: "apps/v1".into(),
+            namespaced: true,
+        };
+        for (quota, expected) in [
+            (false, json!({"resourceRequest": {"cpu": "1"}})),
+            (
+                true,
+                json!({"resourceRequest": {"cpu": "1"}, "namespace": "n", "priorityClassName": "high"}),
+            ),
+        ] {
+            let found = replicas(&Interpreter, &deployment, &template, quota).unwrap();
+            assert_eq!(found.unwrap().requirements, Some(expected), "{quota}");
+        }
+    }
+}

@@ -8,8 +8,12 @@ mod delivery;
 mod dependents;
 /// Copies that are taken from a cluster, and those that replace them.
 mod evictions;
-/// Shares and use of quotas; workloads placed anew.
+/// Shares and use of quotas.
 mod quotas;
+/// Workloads placed anew.
+mod rebalancers;
+/// Namespaces in every cluster.
+mod spaces;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,12 +1,15 @@
-//! Quotas become works and tell their use; rebalancers mark bindings.
+//! Quotas become works and tell their use.
+
+use std::time::Duration;
 
 use client::{Api, At, Patch, WriteOptions};
 use machinery::Gvr;
-use openapi::karmada::resources::{BINDINGS, QUOTAS, REBALANCERS, WORKS};
-use openapi::karmada::{Gate, labels, names};
+use openapi::karmada::resources::{BINDINGS, CLUSTERS, QUOTAS, WORKS};
+use openapi::karmada::{FeatureGates, Gate, labels, names};
 use serde_json::{Value, json};
 
-use super::{Plane, serve, until};
+use super::{Plane, cluster, serve, until};
+use crate::Options;
 
 static RESOURCE_QUOTAS: Gvr = Gvr::constant("", "v1", "resourcequotas");
 
@@ -49,6 +52,7 @@ impl Plane {
     }
 }
 
+// proves: QUO-share, QUO-leaves, QUO-collected, QUO-overall, QUO-share-told, QUO-collected-told
 #[tokio::test]
 async fn shares_go_to_clusters_and_their_use_comes_back() {
     let plane = Plane::telling_events();
@@ -124,6 +128,7 @@ fn binding(name: &str, replicas: i64) -> Value {
             "replicaRequirements": {"resourceRequest": {"cpu": "500m", "memory": "1Gi"}}}})
 }
 
+// proves: QUO-recount, QUO-limited
 #[tokio::test]
 async fn use_is_counted_when_quotas_change_and_bindings_go() {
     let plane = Plane::new();
@@ -157,48 +162,59 @@ async fn use_is_counted_when_quotas_change_and_bindings_go() {
     plane.tasks.stop().await;
 }
 
+// proves: QUO-late-cluster
 #[tokio::test]
-async fn rebalancers_mark_bindings_and_go_when_they_are_done() {
-    let plane = Plane::new().started().await;
-    let created = "2026-01-02T03:04:05Z";
-    let workload = |name: &str| json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": name, "namespace": "n"});
-    let rebalancer = |names: &[&str]| {
-        let workloads: Value = names.iter().map(|name| workload(name)).collect();
-        json!({"apiVersion": "apps.karmada.io/v1alpha1", "kind": "WorkloadRebalancer",
-            "metadata": {"name": "r", "creationTimestamp": created}, "spec": {"workloads": workloads}})
-    };
-    plane.control.seed(&BINDINGS, binding("b-deployment", 2));
+async fn a_cluster_that_comes_has_its_share() {
+    let plane = Plane::new();
+    let assigned = [("m3", json!({"cpu": "2"}))];
     plane
         .control
-        .seed(&REBALANCERS, rebalancer(&["missing", "b"]));
-    let current = || {
-        let there = plane.control.object(&REBALANCERS, "", "r");
-        there.unwrap_or_default()
+        .seed(&QUOTAS, quota(json!({"cpu": "4"}), &assigned));
+    let plane = plane.started().await;
+    until("it is looked at", || {
+        plane.quota_status()["overall"] == json!({"cpu": "4"})
+    })
+    .await;
+    assert!(plane.quota_work("m3").is_none());
+    plane.control.seed(&CLUSTERS, cluster("m3"));
+    until("its share", || plane.quota_work("m3").is_some()).await;
+    let work = plane.quota_work("m3").unwrap();
+    let share =
+        json!({"apiVersion": "v1", "kind": "ResourceQuota", "spec": {"hard": {"cpu": "2"}}});
+    let manifest = &work["spec"]["workload"]["manifests"][0];
+    for (field, value) in share.as_object().unwrap() {
+        assert_eq!(manifest[field], *value);
+    }
+    plane.tasks.stop().await;
+}
+
+// proves: QUO-recount, QUO-collected-told
+#[tokio::test]
+async fn use_is_counted_again_and_again() {
+    let mut plane = Plane::telling_events();
+    plane.control.seed(&BINDINGS, binding("a", 2));
+    plane.control.seed(&QUOTAS, quota(json!({"cpu": "4"}), &[]));
+    let gates = FeatureGates::default().with(Gate::FederatedQuotaEnforcement, true);
+    let options = Options {
+        gates,
+        quota_resync: Duration::from_millis(20),
+        ..Options::default()
     };
-    let seen = || current()["status"].clone();
-    until("finished", || !seen()["finishTime"].is_null()).await;
-    let done = json!({"workload": workload("b"), "result": "Successful"});
-    let missing = json!({"workload": workload("missing"), "result": "Failed", "reason": "ReferencedBindingNotFound"});
-    assert_eq!(seen()["observedWorkloads"], json!([done, missing]));
-    let marked = || plane.binding("b-deployment").unwrap()["spec"]["rescheduleTriggeredAt"].clone();
-    assert_eq!(marked(), created);
-
-    // A failure is not tried again, and a success stays though it is wanted no more.
-    plane
-        .control
-        .seed(&BINDINGS, binding("missing-deployment", 2));
-    let mut changed = current();
-    changed["spec"]["workloads"] = json!([workload("missing"), workload("other")]);
-    changed["metadata"]["generation"] = 2.into();
-    plane.control.seed(&REBALANCERS, changed);
-    until("looked at again", || seen()["observedGeneration"] == 2).await;
-    let other = json!({"workload": workload("other"), "result": "Failed", "reason": "ReferencedBindingNotFound"});
-    assert_eq!(seen()["observedWorkloads"], json!([done, missing, other]));
-
-    let mut kept = current();
-    kept["spec"]["ttlSecondsAfterFinished"] = 0.into();
-    kept["metadata"]["generation"] = 3.into();
-    plane.control.seed(&REBALANCERS, kept);
-    until("gone", || current().is_null()).await;
+    plane.start_with(options, None).await;
+    let used = |cpu: &str| plane.quota_status()["overallUsed"] == json!({ "cpu": cpu });
+    until("counted", || used("1")).await;
+    // Nobody says that the count is wrong.
+    let charged = json!({"status": {"overallUsed": {"cpu": "3"}}});
+    let at = At::one(&QUOTAS, "n", "q").sub("status");
+    let options = WriteOptions::default();
+    let patched = plane.control.patch(at, Patch::Merge(charged), &options);
+    patched.await.unwrap();
+    until("counted again", || used("1")).await;
+    until("told", || {
+        let told = plane.told("CollectOverallStatusSucceed");
+        told.iter()
+            .any(|m| m == "Collect status of FederatedResourceQuota(n/q) succeed.")
+    })
+    .await;
     plane.tasks.stop().await;
 }

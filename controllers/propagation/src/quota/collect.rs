@@ -166,6 +166,7 @@ mod tests {
         serde_json::from_value(status).unwrap()
     }
 
+    // proves: QUO-collected, QUO-overall
     #[test]
     fn clusters_report_in_the_order_of_their_names() {
         let said = |used: &str| json!([{"identifier": {}, "status": {"hard": {"cpu": "5"}, "used": {"cpu": used}}}]);

@@ -127,6 +127,7 @@ mod tests {
         .unwrap()
     }
 
+    // proves: APP-tolerated, APP-anew, APP-evicting, APP-since
     #[test]
     fn unhealthy_for_too_long_is_evicted_and_anything_else_begins_anew() {
         let minute = json!({"decisionConditions": {"tolerationSeconds": 60}});
@@ -165,6 +166,7 @@ mod tests {
         );
     }
 
+    // proves: APP-applies, APP-default
     #[test]
     fn it_applies_to_what_is_observed_and_propagates_what_it_needs() {
         let told =
@@ -177,6 +179,7 @@ mod tests {
         assert_eq!(told(&binding(json!({}), &[], &[])), None);
     }
 
+    // proves: APP-task, APP-gracefully, APP-never, APP-directly, APP-state, APP-state-first
     #[test]
     fn tasks_are_as_the_policy_says() {
         let state = json!({"rules": [{"aliasLabelName": "id", "jsonPath": "{.id}"}]});

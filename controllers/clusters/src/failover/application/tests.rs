@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use openapi::karmada::resources::BINDINGS;
+use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -16,6 +16,7 @@ async fn placed(lab: &Lab, name: &str, mode: &str) {
         .await;
 }
 
+// proves: APP-tolerated, APP-anew, APP-task, APP-never
 #[tokio::test(start_paused = true)]
 async fn a_copy_that_stays_unhealthy_is_evicted() {
     let lab = Lab::start();
@@ -46,5 +47,28 @@ async fn a_copy_that_stays_unhealthy_is_evicted() {
     ] {
         assert_eq!(task[field], value, "{task}");
     }
+    lab.tasks.stop().await;
+}
+
+// proves: APP-wide
+#[tokio::test(start_paused = true)]
+async fn copies_of_what_has_no_namespace_are_evicted_too() {
+    let lab = Lab::start();
+    let application =
+        json!({"decisionConditions": {"tolerationSeconds": 60}, "purgeMode": "Directly"});
+    lab.host.seed(
+        &CLUSTER_BINDINGS,
+        json!({"apiVersion": "work.karmada.io/v1alpha2", "kind": "ClusterResourceBinding", "metadata": {"name": "x", "generation": 1},
+               "spec": {"resource": {"apiVersion": "v1", "kind": "Node", "name": "x"}, "clusters": [{"name": "a"}, {"name": "b"}],
+                        "propagateDeps": true, "failover": {"application": application}},
+               "status": {"aggregatedStatus": [{"clusterName": "a", "health": "Unhealthy"}]}}),
+    );
+    sleep(Duration::from_secs(62)).await;
+    let spec = lab.host.object(&CLUSTER_BINDINGS, "", "x").unwrap()["spec"].clone();
+    assert_eq!(spec["clusters"], json!([{"name": "b"}]));
+    assert_eq!(
+        spec["gracefulEvictionTasks"][0]["producer"],
+        "cluster-resource-binding-application-failover-controller"
+    );
     lab.tasks.stop().await;
 }

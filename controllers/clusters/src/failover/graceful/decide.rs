@@ -125,6 +125,7 @@ mod tests {
         (found.evicted.is_empty(), next)
     }
 
+    // proves: GRA-healthy, GRA-grace, GRA-suppress, GRA-nowhere, GRA-directly
     #[test]
     fn tasks_end_by_health_by_time_or_by_word() {
         let none = || json!({});
@@ -183,6 +184,7 @@ mod tests {
         }
     }
 
+    // proves: GRA-stamp
     #[test]
     fn a_new_task_is_given_its_time_and_stays() {
         let mut new = task(json!({"suppressDeletion": false}));

@@ -152,6 +152,7 @@ mod tests {
         serde_json::from_value(value).unwrap()
     }
 
+    // proves: EVI-untolerated, EVI-toleration-time, EVI-toleration-ever
     #[test]
     fn every_taint_is_tolerated_for_its_time_or_evicts() {
         let exists = |key: &str, seconds: Option<i64>| json!({"key": key, "operator": "Exists", "tolerationSeconds": seconds});
@@ -199,6 +200,7 @@ mod tests {
         check(&[&timeless], json!([exists("a", Some(1))]), 99, Tolerated);
     }
 
+    // proves: EVI-applied-placement
     #[test]
     fn tolerations_are_those_of_the_last_scheduling() {
         let check = |annotations: Value, expected: Result<usize, bool>| {
@@ -220,6 +222,7 @@ mod tests {
         check(json!({key: "{"}), Err(false));
     }
 
+    // proves: EVI-purge-mode, EVI-task
     #[test]
     fn a_task_purges_as_the_policy_or_the_flag_says() {
         let check = |failover: Value, flag: PurgeMode, expected: &str| {
@@ -240,6 +243,7 @@ mod tests {
         );
     }
 
+    // proves: EVI-state
     #[test]
     fn state_is_preserved_behind_its_gate() {
         let rules = json!([{"aliasLabelName": "id", "jsonPath": "{.id}"}]);
@@ -260,6 +264,7 @@ mod tests {
         assert_eq!(of(&binding(json!([])), off), Ok(json!({})));
     }
 
+    // proves: EVI-rate
     #[tokio::test(start_paused = true)]
     async fn evictions_keep_their_distance() {
         for (rate, seconds) in [(0.5, 2.0), (10.0, 0.1), (0.0, 1800.0)] {

@@ -1,7 +1,10 @@
 //! What is evicted from tainted clusters, and when.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use machinery::Status;
 use openapi::karmada::labels::APPLIED_PLACEMENT;
 use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS, CLUSTERS};
 use openapi::karmada::{FeatureGates, Gate};
@@ -39,6 +42,7 @@ async fn taint(lab: &Lab, cluster: &str, at: &str) {
     .await;
 }
 
+// proves: EVI-gates, EVI-task
 #[tokio::test(start_paused = true)]
 async fn only_behind_its_gate_and_its_flags() {
     for (gate, manager, eviction) in [
@@ -75,6 +79,7 @@ async fn only_behind_its_gate_and_its_flags() {
     }
 }
 
+// proves: EVI-rate
 #[tokio::test(start_paused = true)]
 async fn evictions_follow_each_other_at_the_rate() {
     let mut options = options(true, true, true, 0.5);
@@ -97,6 +102,7 @@ async fn evictions_follow_each_other_at_the_rate() {
     lab.tasks.stop().await;
 }
 
+// proves: EVI-rate
 #[tokio::test(start_paused = true)]
 async fn a_rate_of_none_halts_and_does_not_hold_up_the_end() {
     let lab = Lab::with(options(true, true, true, 0.0));
@@ -112,17 +118,13 @@ async fn a_rate_of_none_halts_and_does_not_hold_up_the_end() {
     lab.tasks.stop().await;
 }
 
+// proves: EVI-wide
 #[tokio::test(start_paused = true)]
 async fn bindings_of_the_cluster_are_evicted_too() {
     let lab = Lab::with(options(true, true, true, 0.5));
     lab.told("a", "True", LONG_AGO);
     taint(&lab, "a", BEGAN).await;
-    let metadata = json!({"name": "x", "generation": 1, "annotations": {APPLIED_PLACEMENT: "{}"}});
-    lab.host.seed(
-        &CLUSTER_BINDINGS,
-        json!({"apiVersion": "work.karmada.io/v1alpha2", "kind": "ClusterResourceBinding", "metadata": metadata,
-               "spec": {"resource": {"apiVersion": "v1", "kind": "Node", "name": "x"}, "clusters": [{"name": "a"}, {"name": "b"}]}}),
-    );
+    lab.host.seed(&CLUSTER_BINDINGS, wide("x"));
     lab.settle().await;
     let evicted = lab.host.object(&CLUSTER_BINDINGS, "", "x").unwrap();
     assert_eq!(evicted["spec"]["clusters"], json!([{"name": "b"}]));
@@ -133,6 +135,109 @@ async fn bindings_of_the_cluster_are_evicted_too() {
     lab.tasks.stop().await;
 }
 
+fn wide(name: &str) -> Value {
+    let metadata = json!({"name": name, "generation": 1, "annotations": {APPLIED_PLACEMENT: "{}"}});
+    json!({"apiVersion": "work.karmada.io/v1alpha2", "kind": "ClusterResourceBinding", "metadata": metadata,
+           "spec": {"resource": {"apiVersion": "v1", "kind": "Node", "name": name}, "clusters": [{"name": "a"}, {"name": "b"}]}})
+}
+
+// proves: EVI-no-placement
+#[tokio::test(start_paused = true)]
+async fn without_a_placement_nothing_is_evicted_until_there_is_one() {
+    let lab = Lab::with(options(true, true, true, 100.0));
+    lab.told("a", "True", LONG_AGO);
+    taint(&lab, "a", BEGAN).await;
+    lab.place("x", &["b"], &json!([]));
+    let mut bare = lab.binding("x");
+    bare["metadata"]["annotations"] = json!({});
+    lab.host.seed(&BINDINGS, bare);
+    for text in [Value::Null, "{".into()] {
+        let mut lost = lab.binding("x");
+        lost["metadata"]["annotations"] = match text {
+            Value::Null => json!({}),
+            text => json!({APPLIED_PLACEMENT: text}),
+        };
+        lost["spec"]["clusters"] = json!([{"name": "a"}]);
+        lab.host.seed(&BINDINGS, lost);
+        sleep(Duration::from_secs(30)).await;
+        assert_eq!(lab.placed("x"), json!([{"name": "a"}]));
+    }
+    let applied = json!({"metadata": {"annotations": {APPLIED_PLACEMENT: "{}"}}});
+    lab.merge(&BINDINGS, ("n", "x"), applied).await;
+    lab.settle().await;
+    assert_eq!(lab.placed("x"), Value::Null);
+    lab.tasks.stop().await;
+}
+
+// proves: EVI-told-failures
+#[tokio::test(start_paused = true)]
+async fn only_evictions_that_fail_are_told() {
+    let lab = Lab::telling(options(true, true, true, 100.0));
+    lab.told("a", "True", LONG_AGO);
+    lab.place("x", &["a", "b"], &json!([]));
+    lab.settle().await;
+    let failing = Arc::new(AtomicBool::new(true));
+    let fails = Arc::clone(&failing);
+    lab.host.on_call(move |call| {
+        let refused = call.verb == "patch" && call.name == "x" && fails.load(Ordering::SeqCst);
+        refused.then(|| Status::internal("not now").into())
+    });
+    taint(&lab, "a", BEGAN).await;
+    lab.settle().await;
+    let text = "Evict from cluster a failed.".to_owned();
+    let heard = lab.heard("EvictWorkloadFromClusterFailed");
+    for kind in ["ResourceBinding", "ConfigMap"] {
+        assert!(
+            heard.contains(&(kind.to_owned(), text.clone())),
+            "{heard:?}"
+        );
+    }
+    failing.store(false, Ordering::SeqCst);
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(lab.placed("x"), json!([{"name": "b"}]));
+    assert_eq!(lab.heard("EvictWorkloadFromClusterSucceed"), []);
+    lab.tasks.stop().await;
+}
+
+// proves: EVI-kinds-told
+#[tokio::test(start_paused = true)]
+async fn those_that_wait_are_told_by_cluster_and_kind() {
+    let waiting = |kind: &str| {
+        let text = String::from_utf8(metrics::text(&[metrics::process()])).unwrap();
+        let series =
+            format!("eviction_kind_total{{member_cluster=\"counted\",resource_kind=\"{kind}\"}} ");
+        let value = text
+            .lines()
+            .find_map(|l| l.strip_prefix(&series)?.parse().ok());
+        value.unwrap_or(0_i64)
+    };
+    let both = || ["ResourceBinding", "ClusterResourceBinding"].map(waiting);
+    let lab = Lab::with(options(true, true, true, 0.0));
+    lab.told("counted", "True", LONG_AGO);
+    let minute = json!([{"key": "broken", "operator": "Exists", "tolerationSeconds": 60}]);
+    for (name, tolerations) in [("x", json!([])), ("y", json!([])), ("later", minute)] {
+        lab.place(name, &["counted"], &tolerations);
+    }
+    let ever = json!([{"operator": "Exists"}]);
+    lab.place("ever", &["counted"], &ever);
+    lab.settle().await;
+    taint(&lab, "counted", BEGAN).await;
+    lab.settle().await;
+    // One was evicted at once, and one is safe.
+    assert_eq!(both(), [2, 0]);
+    let mut of_cluster = wide("w");
+    of_cluster["spec"]["clusters"] = json!([{"name": "counted"}]);
+    lab.host.seed(&CLUSTER_BINDINGS, of_cluster);
+    lab.settle().await;
+    assert_eq!(both(), [2, 1]);
+    sleep(Duration::from_secs(1800)).await;
+    assert_eq!(both().iter().sum::<i64>(), 2);
+    lab.tasks.stop().await;
+    drop(lab);
+    assert_eq!(both(), [0, 0]);
+}
+
+// proves: EVI-toleration-time, EVI-toleration-ever, EVI-applied-placement
 #[tokio::test(start_paused = true)]
 async fn tolerations_last_their_time() {
     let lab = Lab::with(options(true, true, true, 100.0));

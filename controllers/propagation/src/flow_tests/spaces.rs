@@ -1,0 +1,163 @@
+//! Namespaces of all clusters.
+
+use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS, CLUSTER_OVERRIDES, CLUSTERS, WORKS};
+use openapi::karmada::{labels, names};
+use serde_json::{Value, json};
+
+use super::{NAMESPACES, Plane, cluster, until};
+use crate::Options;
+
+fn namespace(name: &str, labels: Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "Namespace",
+        "metadata": {"name": name, "uid": format!("{name}-uid"), "labels": labels}, "spec": {"finalizers": ["kubernetes"]}})
+}
+
+impl Plane {
+    fn space(&self, cluster: &str, name: &str) -> Option<Value> {
+        let work = names::work("Namespace", name, "");
+        let space = names::execution_space(cluster);
+        self.control.object(&WORKS, &space, &work)
+    }
+
+    async fn until_spread(&self, name: &str) {
+        until(name, || {
+            ["m1", "m2"].iter().all(|c| self.space(c, name).is_some())
+        })
+        .await;
+    }
+}
+
+// proves: NSS-everywhere, NSS-owned, NSS-no-binding, NSS-new-cluster
+#[tokio::test]
+async fn a_namespace_has_a_work_in_every_cluster_and_no_binding() {
+    let plane = Plane::new();
+    let mut team = namespace("team", json!({"a": "b"}));
+    team["status"] = json!({"phase": "Active"});
+    plane.control.seed(&NAMESPACES, team);
+    let plane = plane.started().await;
+    plane.until_spread("team").await;
+    let work = plane.space("m1", "team").unwrap();
+    let owner = json!([{"apiVersion": "v1", "kind": "Namespace", "name": "team", "uid": "team-uid",
+        "controller": true, "blockOwnerDeletion": true}]);
+    assert_eq!(work["metadata"]["ownerReferences"], owner);
+    let manifest = &work["spec"]["workload"]["manifests"][0];
+    assert_eq!(manifest["metadata"]["labels"]["a"], "b");
+    assert_eq!(manifest["spec"], json!({"finalizers": ["kubernetes"]}));
+    assert_eq!(manifest.get("status"), None);
+    // A cluster that comes later has all of them.
+    plane.control.seed(&CLUSTERS, cluster("m3"));
+    until("a new cluster", || plane.space("m3", "team").is_some()).await;
+    for bindings in [&BINDINGS, &CLUSTER_BINDINGS] {
+        assert_eq!(plane.control.objects(bindings), [] as [Value; 0]);
+    }
+    plane.tasks.stop().await;
+}
+
+// proves: NSS-reserved, NSS-skip-label, NSS-ending
+#[tokio::test]
+async fn some_namespaces_stay_at_home() {
+    let plane = Plane::new();
+    let skip = |value: &str| json!({labels::SKIP_AUTO_PROPAGATION: value});
+    let mut ending = namespace("ending", json!({}));
+    ending["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+    ending["metadata"]["finalizers"] = json!(["keep"]);
+    plane.control.seed(&NAMESPACES, ending);
+    for (name, labels) in [
+        ("default", json!({})),
+        ("kube-system", json!({})),
+        ("karmada-system", json!({})),
+        ("karmada-cluster", json!({})),
+        ("karmada-es-m1", json!({})),
+        ("private-x", json!({})),
+        ("held", skip("true")),
+        ("loud", skip("True")),
+    ] {
+        plane.control.seed(&NAMESPACES, namespace(name, labels));
+    }
+    let mut plane = plane;
+    let options = Options {
+        skipped_namespaces: vec!["kube-.*".into(), "private-.*".into()],
+        ..Options::default()
+    };
+    plane.start_with(options, None).await;
+    // What is not said to be skipped is not; what comes last is done last.
+    let free = [
+        ("not-private-x", json!({})),
+        ("no", skip("false")),
+        ("last", json!({})),
+    ];
+    for (name, labels) in free {
+        plane.control.seed(&NAMESPACES, namespace(name, labels));
+        plane.until_spread(name).await;
+    }
+    let there = || -> Vec<String> {
+        let works = plane.control.objects(&WORKS);
+        let names = works
+            .iter()
+            .map(|w| &w["spec"]["workload"]["manifests"][0]["metadata"]["name"]);
+        let mut names: Vec<_> = names.map(|n| n.as_str().unwrap().to_owned()).collect();
+        names.sort();
+        names.dedup();
+        names
+    };
+    assert_eq!(there(), ["last", "no", "not-private-x"]);
+    plane
+        .control
+        .seed(&NAMESPACES, namespace("held", json!({})));
+    plane.until_spread("held").await;
+    // What is there stays when its namespace is to be skipped from now on.
+    plane
+        .control
+        .seed(&NAMESPACES, namespace("no", skip("true")));
+    plane
+        .control
+        .seed(&NAMESPACES, namespace("later", json!({})));
+    plane.until_spread("later").await;
+    assert!(plane.space("m1", "no").is_some());
+    plane.tasks.stop().await;
+}
+
+// proves: NSS-overrides, NSS-override-events
+#[tokio::test]
+async fn overrides_of_the_cluster_change_namespaces() {
+    let plane = Plane::new();
+    plane
+        .control
+        .seed(&NAMESPACES, namespace("team", json!({})));
+    plane
+        .control
+        .seed(&NAMESPACES, namespace("other", json!({})));
+    let plane = plane.started().await;
+    plane.until_spread("team").await;
+    plane.until_spread("other").await;
+    let label = |name: &str| {
+        let work = plane.space("m1", name).unwrap();
+        work["spec"]["workload"]["manifests"][0]["metadata"]["labels"]["team"].clone()
+    };
+    let policy = |selector: Value, value: &str| {
+        json!({"apiVersion": "policy.karmada.io/v1alpha1", "kind": "ClusterOverridePolicy",
+            "metadata": {"name": "o", "generation": value.len()}, "spec": {"resourceSelectors": selector, "overrideRules": [{
+                "targetCluster": {"clusterNames": ["m1"]},
+                "overriders": {"labelsOverrider": [{"operator": "add", "value": {"team": value}}]}}]}})
+    };
+    // By name, and all.
+    let one = json!([{"apiVersion": "v1", "kind": "Namespace", "name": "team"}]);
+    plane.control.seed(&CLUSTER_OVERRIDES, policy(one, "a"));
+    until("one is changed", || label("team") == "a").await;
+    assert_eq!(label("other"), Value::Null);
+    let marks = plane.space("m1", "team").unwrap()["metadata"]["annotations"].clone();
+    let applied = marks[labels::APPLIED_CLUSTER_OVERRIDES].as_str().unwrap();
+    assert!(applied.contains(r#""policyName":"o""#), "{applied}");
+    let all = json!([{"apiVersion": "v1", "kind": "Namespace"}]);
+    plane.control.seed(&CLUSTER_OVERRIDES, policy(all, "bb"));
+    until("all are changed", || {
+        label("team") == "bb" && label("other") == "bb"
+    })
+    .await;
+    plane.control.remove(&CLUSTER_OVERRIDES, "", "o");
+    until("all are as they were", || {
+        label("team").is_null() && label("other").is_null()
+    })
+    .await;
+    plane.tasks.stop().await;
+}
