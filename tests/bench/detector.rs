@@ -118,6 +118,7 @@ async fn measure(report: &mut Report) -> anyhow::Result<()> {
     let informers = Informers::new(&tasks);
     let api: Arc<dyn Api> = control.clone();
     let deps = Deps {
+        interpreter: interpreter::Interpreter::default(),
         clusters: scheduler::Clusters::new(informers.get(&api, &Select::all(&CLUSTERS))),
         control: api,
         members: Arc::new(NoMembers),

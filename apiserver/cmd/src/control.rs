@@ -8,6 +8,7 @@ use std::sync::Arc;
 use auth::token::Signer;
 use client::Api;
 use clusters::Options as ClusterOptions;
+use interpreter::Interpreter;
 use machinery::time::Clock;
 use members::{Connector, Members, RemoteConnector};
 use openapi::karmada::FeatureGates;
@@ -133,11 +134,13 @@ pub(crate) async fn federation(on: &Base, settings: &Settings) -> anyhow::Result
         &on.informers,
         tasks,
     );
+    let interpreter = Interpreter::default();
     status::start(status::Deps {
         control: Arc::clone(&on.api),
         members: Arc::new(members.clone()),
         clusters: all.clone(),
         recorder: manager.clone(),
+        interpreter: interpreter.clone(),
         clock: Arc::clone(&on.clock),
         informers: on.informers.clone(),
         host: host.clone(),
@@ -148,6 +151,7 @@ pub(crate) async fn federation(on: &Base, settings: &Settings) -> anyhow::Result
         members: Arc::new(members),
         clusters: all,
         recorder: manager,
+        interpreter,
         clock: Arc::clone(&on.clock),
         informers: on.informers.clone(),
         host,

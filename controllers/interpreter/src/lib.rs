@@ -4,8 +4,9 @@
 //!
 //! object ──► [`Interpreter`] ──► decision (a number, a verdict, a status)
 //!
-//! Invariants: pure and synchronous, no I/O, no clock (time is an argument). Kinds
-//! are told apart only in [`native`], [`pods`] and [`dependencies`].
+//! Invariants: rules are pure and synchronous, no I/O, no clock (time is an argument);
+//! only the interface is asynchronous, since a level may decide elsewhere. Kinds are
+//! told apart only in [`native`], [`pods`] and [`dependencies`].
 //!
 //! Entry points: [`Interpreter`].
 
@@ -13,8 +14,9 @@ mod accounts;
 mod bare_pods;
 mod cron;
 mod dependencies;
+mod interpreter;
 mod jobs;
-pub mod native;
+mod native;
 mod networking;
 mod pods;
 mod requirements;
@@ -24,4 +26,5 @@ mod scaling;
 mod volumes;
 mod workloads;
 
-pub use native::{ClusterStatus, Error, Interpreter, Replicas};
+pub use interpreter::Interpreter;
+pub use native::{Error, Replicas};

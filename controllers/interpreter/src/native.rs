@@ -58,10 +58,10 @@ pub struct Replicas {
 
 /// What one cluster reported about its copy.
 #[derive(Clone, Copy, Debug)]
-pub struct ClusterStatus<'a> {
-    pub cluster: &'a str,
+pub(crate) struct ClusterStatus<'a> {
+    pub(crate) cluster: &'a str,
     /// Absent until something was collected.
-    pub status: Option<&'a Value>,
+    pub(crate) status: Option<&'a Value>,
 }
 
 /// The rules of one kind. A method that a kind does not define answers `None`:
@@ -105,7 +105,7 @@ impl Rules for Unknown {}
 
 /// In whichever version of its group a kind is served: the fields that are read are
 /// the same in all.
-fn rules(kind: &Gvk) -> &'static dyn Rules {
+pub(crate) fn rules(kind: &Gvk) -> &'static dyn Rules {
     match (&*kind.group, &*kind.kind) {
         ("apps", "Deployment") => &DEPLOYMENT,
         ("apps", "ReplicaSet") => &REPLICA_SET,
@@ -126,18 +126,22 @@ fn rules(kind: &Gvk) -> &'static dyn Rules {
     }
 }
 
-/// Answers what a resource means.
+/// The level below all others.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Interpreter;
+pub(crate) struct Native;
 
-impl Interpreter {
+impl Native {
     /// The replicas a template asks for; `None` when its kind has none.
-    pub fn replicas(&self, kind: &Gvk, template: &Object) -> Result<Option<Replicas>, Error> {
+    pub(crate) fn replicas(
+        &self,
+        kind: &Gvk,
+        template: &Object,
+    ) -> Result<Option<Replicas>, Error> {
         rules(kind).replicas(template)
     }
 
     /// What a template refers to; `None` when its kind refers to nothing.
-    pub fn dependencies(
+    pub(crate) fn dependencies(
         &self,
         kind: &Gvk,
         template: &Object,
@@ -146,17 +150,16 @@ impl Interpreter {
     }
 
     /// The PriorityClass that the pods of a template ask for.
-    pub fn priority_class(&self, kind: &Gvk, template: &Object) -> Result<Option<String>, Error> {
+    pub(crate) fn priority_class(
+        &self,
+        kind: &Gvk,
+        template: &Object,
+    ) -> Result<Option<String>, Error> {
         crate::pods::priority_class(kind, template)
     }
 
-    /// Whether [`Self::revise`] does anything for this kind.
-    pub fn can_revise(&self, kind: &Gvk) -> bool {
-        rules(kind).replica_field().is_some()
-    }
-
     /// Writes the replicas of one cluster into its copy, where the field exists.
-    pub fn revise(&self, kind: &Gvk, copy: &mut Value, replicas: i64) {
+    pub(crate) fn revise(&self, kind: &Gvk, copy: &mut Value, replicas: i64) {
         if let Some(field) = rules(kind).replica_field()
             && let Some(slot) = copy.get_mut("spec").and_then(|s| s.get_mut(field))
         {
@@ -165,23 +168,28 @@ impl Interpreter {
     }
 
     /// Keeps in `desired` what the member decides by itself.
-    pub fn retain(&self, kind: &Gvk, desired: &mut Value, observed: &Value) -> Result<(), Error> {
+    pub(crate) fn retain(
+        &self,
+        kind: &Gvk,
+        desired: &mut Value,
+        observed: &Value,
+    ) -> Result<(), Error> {
         rules(kind).retain(desired, observed)
     }
 
     /// Whether the copy in a member is healthy; `None` when its kind cannot tell.
-    pub fn healthy(&self, kind: &Gvk, observed: &Object) -> Result<Option<bool>, Error> {
+    pub(crate) fn healthy(&self, kind: &Gvk, observed: &Object) -> Result<Option<bool>, Error> {
         rules(kind).healthy(observed)
     }
 
     /// The part of a copy's status that is collected; `None` when there is none.
-    pub fn reflect(&self, kind: &Gvk, observed: &Object) -> Result<Option<Value>, Error> {
+    pub(crate) fn reflect(&self, kind: &Gvk, observed: &Object) -> Result<Option<Value>, Error> {
         rules(kind).reflect(observed)
     }
 
     /// The status of the template from those of its copies; `None` when the kind
     /// has no rule or nothing may change any more.
-    pub fn aggregate(
+    pub(crate) fn aggregate(
         &self,
         kind: &Gvk,
         template: &Object,
@@ -309,7 +317,7 @@ pub(crate) mod tests {
             ("multicluster.x-k8s.io", "ServiceImport", [false; 4]),
             ("", "ConfigMap", [false; 4]),
         ];
-        let it = Interpreter;
+        let it = Native;
         let status = json!({});
         let items = [ClusterStatus {
             cluster: "a",
@@ -321,7 +329,7 @@ pub(crate) mod tests {
             let template_status = it.aggregate(&kind, &bare, &items, Timestamp::UNIX_EPOCH);
             let found = [
                 it.replicas(&kind, &bare).unwrap().is_some(),
-                it.can_revise(&kind),
+                rules(&kind).replica_field().is_some(),
                 it.healthy(&kind, &bare).unwrap().is_some(),
                 template_status.unwrap().is_some(),
             ];
@@ -333,7 +341,7 @@ pub(crate) mod tests {
     #[test]
     fn an_unknown_kind_reflects_its_whole_status_and_decides_nothing() {
         let kind = Gvk::constant("example.io", "v1", "Thing");
-        let it = Interpreter;
+        let it = Native;
         let thing = object(json!({"metadata": {"name": "a"}, "status": {"phase": "Ready"}}));
         assert_eq!(
             it.reflect(&kind, &thing).unwrap(),
@@ -341,7 +349,7 @@ pub(crate) mod tests {
         );
         assert_eq!(it.replicas(&kind, &thing).unwrap(), None);
         assert_eq!(it.healthy(&kind, &thing).unwrap(), None);
-        assert!(!it.can_revise(&kind));
+        assert!(rules(&kind).replica_field().is_none());
         assert_eq!(
             it.aggregate(&kind, &thing, &[], Timestamp::UNIX_EPOCH)
                 .unwrap(),

@@ -7,7 +7,7 @@ use openapi::karmada::labels::{RETAIN_REPLICAS, TEMPLATE_GENERATION};
 use serde_json::{Value, json};
 
 use crate::native::tests::object;
-use crate::{ClusterStatus, Interpreter};
+use crate::native::{ClusterStatus, Native, rules};
 
 const WORKLOADS: [&str; 3] = ["Deployment", "ReplicaSet", "StatefulSet"];
 
@@ -27,23 +27,23 @@ fn gvk(kind: &str) -> Gvk {
 /// How many replicas a spec asks for.
 fn count(kind: &str, spec: Value) -> Option<i64> {
     let template = object(json!({"metadata": {"name": "x"}, "spec": spec}));
-    let found = Interpreter.replicas(&gvk(kind), &template).unwrap();
+    let found = Native.replicas(&gvk(kind), &template).unwrap();
     found.map(|replicas| replicas.count)
 }
 
 fn revised(kind: &str, mut copy: Value, replicas: i64) -> Value {
-    Interpreter.revise(&gvk(kind), &mut copy, replicas);
+    Native.revise(&gvk(kind), &mut copy, replicas);
     copy
 }
 
 fn retained(kind: &str, mut desired: Value, observed: Value) -> Result<Value, String> {
-    let done = Interpreter.retain(&gvk(kind), &mut desired, &observed);
+    let done = Native.retain(&gvk(kind), &mut desired, &observed);
     done.map(|()| desired).map_err(|e| e.to_string())
 }
 
 fn healthy(kind: &str, generation: i64, spec: Value, status: Value) -> Option<bool> {
     let copy = json!({"metadata": {"name": "x", "generation": generation}, "spec": spec, "status": status});
-    Interpreter.healthy(&gvk(kind), &object(copy)).unwrap()
+    Native.healthy(&gvk(kind), &object(copy)).unwrap()
 }
 
 /// What is collected of a copy of generation 7, made of the template's generation 3.
@@ -53,7 +53,7 @@ fn reflected(kind: &str, spec: Value, status: Value) -> Option<Value> {
     if !status.is_null() {
         copy["status"] = status;
     }
-    Interpreter.reflect(&gvk(kind), &object(copy)).unwrap()
+    Native.reflect(&gvk(kind), &object(copy)).unwrap()
 }
 
 /// Of a template of generation 3, of the statuses of clusters (null: not collected).
@@ -69,7 +69,7 @@ fn aggregated(kind: &str, status: &Value, clusters: &[Value]) -> Option<Value> {
         })
         .collect();
     let now = Timestamp::UNIX_EPOCH;
-    Interpreter
+    Native
         .aggregate(&gvk(kind), &object(template), &items, now)
         .unwrap()
 }
@@ -119,7 +119,7 @@ fn replicas_are_those_of_the_spec() {
     for kind in none.into_iter().chain(["Pod"]) {
         let copy = json!({"spec": spec});
         assert_eq!(revised(kind, copy.clone(), 4), copy, "{kind}");
-        assert!(!Interpreter.can_revise(&gvk(kind)), "{kind}");
+        assert!(rules(&gvk(kind)).replica_field().is_none(), "{kind}");
     }
 }
 
@@ -140,7 +140,7 @@ fn only_a_field_that_is_there_is_revised() {
         json!({"spec": {"parallelism": 1, "replicas": 3}})
     );
     for kind in WORKLOADS.into_iter().chain(["Job"]) {
-        assert!(Interpreter.can_revise(&gvk(kind)), "{kind}");
+        assert!(rules(&gvk(kind)).replica_field().is_some(), "{kind}");
         for bare in [json!({}), json!({"spec": {}}), json!({"spec": {"x": 1}})] {
             assert_eq!(revised(kind, bare.clone(), 4), bare, "{kind}");
         }

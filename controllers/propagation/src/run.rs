@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::Api;
+use interpreter::Interpreter;
 use machinery::Gvr;
 use machinery::time::Clock;
 use openapi::karmada::resources::{CLUSTER_OVERRIDES, OVERRIDES, WORKS};
@@ -31,6 +32,7 @@ pub struct Deps {
     pub members: Arc<dyn MemberAccess>,
     pub clusters: scheduler::Clusters,
     pub recorder: Recorder,
+    pub interpreter: Interpreter,
     pub clock: Arc<dyn Clock>,
     /// Those of `control`.
     pub informers: Informers,

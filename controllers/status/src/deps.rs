@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use client::Api;
+use interpreter::Interpreter;
 use machinery::time::Clock;
 use runtime::{HostWorkloads, Informers, Recorder, Tasks};
 use scheduler::Clusters;
@@ -17,6 +18,7 @@ pub struct Deps {
     pub members: Arc<dyn MemberStatus>,
     pub clusters: Clusters,
     pub recorder: Recorder,
+    pub interpreter: Interpreter,
     pub clock: Arc<dyn Clock>,
     /// Of the control plane.
     pub informers: Informers,

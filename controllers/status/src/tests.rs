@@ -59,6 +59,7 @@ impl Plane {
         let connector = Arc::new(connect);
         let members = Members::start(Arc::clone(&control), &informers, connector, &self.tasks);
         start(Deps {
+            interpreter: interpreter::Interpreter::default(),
             members: Arc::new(members),
             clusters: Clusters::new(informers.get(&control, &Select::all(&CLUSTERS))),
             host: HostWorkloads::follow(&control, &informers, true),

@@ -131,11 +131,12 @@ pub struct TargetComponent {
 }
 
 /// A part of a workload with a pod template of its own.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Component {
     pub name: String,
     pub replicas: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub replica_requirements: Option<Value>,
 }
 

@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context;
 use client::{Api, ApiResource, At, WriteOptions};
+use interpreter::Interpreter;
 use machinery::{Gvr, Object};
 use openapi::karmada::policy::ResourceSelector;
 use openapi::karmada::resources::{
     BINDINGS, CLUSTER_BINDINGS, CLUSTER_POLICIES, CLUSTERS, POLICIES,
 };
-use openapi::karmada::{PropagationPolicy, names};
+use openapi::karmada::{FeatureGates, PropagationPolicy, names};
 use propagation::plan;
 use serde_json::Value;
 
@@ -27,6 +28,8 @@ pub(crate) struct Change {
 pub(crate) struct Case {
     pub(crate) kind: ApiResource,
     pub(crate) template: Object,
+    /// What it asks for, or why that is not known.
+    pub(crate) wants: Result<plan::Wants, String>,
     pub(crate) binding: Option<Object>,
 }
 
@@ -46,6 +49,8 @@ pub(crate) async fn facts(
     api: &dyn Api,
     documents: Vec<Value>,
     namespace: Namespace<'_>,
+    interpreter: &Interpreter,
+    gates: FeatureGates,
 ) -> anyhow::Result<Facts> {
     let mut changes = Vec::new();
     for mut document in documents {
@@ -60,26 +65,28 @@ pub(crate) async fn facts(
     let (cases, unknown) = cases(api, &changes).await?;
     let bindings = bindings(api, near, &cases).await?;
     let by_key: BTreeMap<String, &Object> = bindings.iter().map(|b| (b.head().key(), b)).collect();
-    let cases = cases.into_iter().map(|(kind, template)| {
+    let mut known = Vec::with_capacity(cases.len());
+    for (kind, template) in cases {
+        let wants = plan::wants(interpreter, gates, &kind, &template).await;
         let name = names::binding(&kind.kind, template.name());
         let key = match template.namespace() {
             "" => name,
             namespace => format!("{namespace}/{name}"),
         };
-        Case {
+        known.push(Case {
             binding: by_key.get(&key).map(|b| Object::clone(b)),
             kind,
             template,
-        }
-    });
-    let cases = cases.collect();
+            wants,
+        });
+    }
     Ok(Facts {
         policies: with(policies(api, near).await?, &changes),
         overrides: overrides(api, near).await?,
         clusters: all(api, &CLUSTERS, "").await?,
         bindings,
         changes,
-        cases,
+        cases: known,
         unknown,
     })
 }

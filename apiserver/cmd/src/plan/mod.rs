@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use interpreter::Interpreter;
 use runtime::{Shutdown, Tasks};
 
 use crate::columns::{self, Output};
@@ -73,9 +74,12 @@ async fn plan(arguments: &Arguments) -> anyhow::Result<usize> {
         asked: arguments.namespace.as_deref(),
         default: &namespace,
     };
-    let facts = Box::pin(gather::facts(&*api, documents, namespace)).await;
+    let interpreter = Interpreter::default();
+    let gates = arguments.gates.feature_gates;
+    let facts = gather::facts(&*api, documents, namespace, &interpreter, gates);
+    let facts = Box::pin(facts).await;
     tasks.stop().await;
-    let plan = moves::plan(&facts?, &scheduling, arguments.gates.feature_gates);
+    let plan = moves::plan(&facts?, &scheduling, gates);
     let wide = arguments.output == Some(Output::Wide);
     let structured = columns::structured(arguments.output, &plan)?;
     output::line(structured.unwrap_or_else(|| plan.lines(wide)));

@@ -70,6 +70,7 @@ pub(crate) fn plan(facts: &Facts, scheduling: &Scheduling, gates: FeatureGates) 
             &plan::Case {
                 kind: &case.kind,
                 template: &case.template,
+                wants: &case.wants,
                 binding: case.binding.as_ref(),
             },
         );

@@ -6,7 +6,6 @@
 
 use std::collections::HashMap;
 
-use interpreter::Interpreter;
 use machinery::{Gvk, Object};
 use openapi::karmada::labels::{
     BINDING_ID, BINDING_NAME, BINDING_NAMESPACE, CLUSTER_BINDING_ID, CLUSTER_BINDING_NAME,
@@ -49,17 +48,14 @@ impl<'a> Common<'a> {
         }
     }
 
-    /// Gives the copy its cluster's share: what overrides are applied to. It is pruned
-    /// after them, since they may name what is pruned.
-    pub(super) fn revise(
-        &self,
-        interpreter: &Interpreter,
-        copy: &mut Value,
-        target: &TargetCluster,
-    ) -> Result<(), String> {
-        if self.spec.is_workload() {
-            interpreter.revise(&self.kind, copy, target.replicas);
-        }
+    /// Whether the copies have replicas of their own.
+    pub(super) fn is_workload(&self) -> bool {
+        self.spec.is_workload()
+    }
+
+    /// Gives the copy its cluster's share of completions: what overrides are applied to.
+    /// It is pruned after them, since they may name what is pruned.
+    pub(super) fn complete(&self, copy: &mut Value, target: &TargetCluster) -> Result<(), String> {
         if let Some(completions) = &self.completions {
             let Some(share) = completions.get(&target.name) else {
                 return Err(format!("no completions found for cluster {}", target.name));
@@ -193,6 +189,7 @@ fn completions(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures_util::FutureExt;
     use serde_json::json;
 
     const JOB: Gvk = Gvk::constant("batch", "v1", "Job");
@@ -223,7 +220,12 @@ mod tests {
         let common = Common::new(kind.clone(), &template, tree, &binding, spec, &targets);
         let mut copy = tree.clone();
         let target = targets.iter().find(|t| t.name == cluster).unwrap();
-        common.revise(&Interpreter, &mut copy, target).unwrap();
+        if common.is_workload() {
+            let interpreter = interpreter::Interpreter::default();
+            let revised = interpreter.revise(kind, copy, target.replicas);
+            copy = revised.now_or_never().unwrap().unwrap();
+        }
+        common.complete(&mut copy, target).unwrap();
         let (labels, annotations) = common.mark(&mut copy);
         (copy, labels.into(), annotations.into())
     }

@@ -93,7 +93,7 @@ impl BindingController {
             api: Arc::clone(&deps.control),
             recorder: deps.recorder.clone(),
             override_recorder: deps.recorder.named("override-manager"),
-            interpreter: Interpreter,
+            interpreter: deps.interpreter.clone(),
             templates: Arc::clone(templates),
             clusters: deps.clusters.clone(),
             overrides: overrides.clone(),
@@ -411,7 +411,8 @@ impl BindingController {
             } else {
                 tree.clone()
             };
-            match self.draft(&common, &overrides, &about, copy, target) {
+            let draft = self.draft(&common, &overrides, &about, copy, target);
+            match draft.await {
                 Ok(draft) => drafts.push(draft),
                 Err(text) => failed.push(Error::Blocked(text)),
             }
@@ -438,7 +439,7 @@ impl BindingController {
     }
 
     /// What a target's Work is to be, and which overrides made it so.
-    fn draft<'a>(
+    async fn draft<'a>(
         &self,
         common: &Common<'_>,
         overrides: &Candidates,
@@ -446,7 +447,14 @@ impl BindingController {
         mut copy: Value,
         target: &'a TargetCluster,
     ) -> Result<(&'a TargetCluster, Record, Draft), String> {
-        common.revise(&self.interpreter, &mut copy, target)?;
+        if common.is_workload() {
+            let revised = self
+                .interpreter
+                .revise(&common.kind, copy, target.replicas)
+                .await;
+            copy = revised.map_err(|e| e.to_string())?;
+        }
+        common.complete(&mut copy, target)?;
         let record = if overrides.is_empty() {
             Record::default()
         } else {

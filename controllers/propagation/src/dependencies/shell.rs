@@ -56,7 +56,7 @@ impl Dependencies {
         let it = Arc::new(Self {
             api: Arc::clone(&deps.control),
             recorder: deps.recorder.named("dependencies-distributor"),
-            interpreter: Interpreter,
+            interpreter: deps.interpreter.clone(),
             templates: Arc::clone(templates),
             bindings: deps.informers.get(&deps.control, &Select::all(&BINDINGS)),
             queue: Queue::new(),
@@ -132,7 +132,7 @@ impl Dependencies {
             return Ok(Action::Done);
         };
         let about = ObjectRef::new(&served.api_version, served.kind(), &template);
-        let dependencies = match self.interpreter.dependencies(&served.gvk, &template) {
+        let dependencies = match self.interpreter.dependencies(&served.gvk, &template).await {
             Ok(Some(found)) => found,
             Ok(None) => return Ok(Action::Done),
             Err(error) => {

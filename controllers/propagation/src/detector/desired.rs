@@ -4,7 +4,6 @@
 //! binding to create, or its changed form. Pure. Source: Karmada's
 //! `pkg/detector/detector.go` (`ApplyPolicy`, `buildResourceBinding`).
 
-use interpreter::Replicas;
 use machinery::{Head, Object};
 use openapi::karmada::labels::{
     BINDING_FINALIZER, CLUSTER_BINDING_FINALIZER, CLUSTER_POLICY_ID, CLUSTER_POLICY_NAME,
@@ -14,6 +13,7 @@ use openapi::karmada::{Placement, binding::ObjectReference, names};
 use serde_json::{Map, Value, json};
 
 use super::claim::Claim;
+use super::findings::Wants;
 use super::matching::Policy;
 use crate::kinds::Served;
 
@@ -42,8 +42,7 @@ const OWNED_IN_NAMESPACES: [&str; 3] = [
 /// What had to be found out about a template and its policy.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Findings {
-    /// `None`: the kind has none.
-    pub(crate) replicas: Option<Replicas>,
+    pub(crate) wants: Wants,
     /// The value of the PriorityClass that the policy names.
     pub(crate) priority: Option<i64>,
     /// Whether workloads are grouped as their policy says (WorkloadAffinity).
@@ -97,9 +96,16 @@ impl Desired {
             }
         };
         set("resource", serde_json::to_value(resource)?);
-        if let Some(replicas) = findings.replicas {
-            set("replicas", replicas.count.into());
-            set("replicaRequirements", replicas.requirements.into());
+        match findings.wants {
+            Wants::Nothing => {}
+            Wants::Replicas(replicas) => {
+                set("replicas", replicas.count.into());
+                set("replicaRequirements", replicas.requirements.into());
+            }
+            Wants::Components(components) if components.is_empty() => {}
+            Wants::Components(components) => {
+                set("components", serde_json::to_value(components)?);
+            }
         }
         set("propagateDeps", from.propagate_deps.into());
         set("schedulerName", from.scheduler_name.as_str().into());
@@ -276,13 +282,14 @@ fn drop_key(map: &mut Value, key: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use interpreter::Replicas;
     use machinery::{Gvk, Gvr};
     use openapi::karmada::labels::{POLICY_ID, POLICY_NAME, POLICY_NAMESPACE};
 
     fn desired(policy: Value, revision: &str) -> Desired {
         let template = json!({"metadata": {"name": "Web", "namespace": "n", "uid": "u", "resourceVersion": revision}});
         let findings = Findings {
-            replicas: Some(Replicas {
+            wants: Wants::Replicas(Replicas {
                 count: 2,
                 requirements: Some(json!({"resourceRequest": {"cpu": "1"}})),
             }),

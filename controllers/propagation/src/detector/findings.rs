@@ -7,8 +7,9 @@
 use client::At;
 use interpreter::{Interpreter, Replicas};
 use machinery::Object;
-use openapi::karmada::Gate;
+use openapi::karmada::binding::Component;
 use openapi::karmada::policy::SchedulePriority;
+use openapi::karmada::{FeatureGates, Gate};
 use runtime::ObjectRef;
 use serde::Deserialize;
 
@@ -32,18 +33,24 @@ impl Detector {
         policy: &Policy,
     ) -> Result<Findings, Error> {
         let about = ObjectRef::new(&served.api_version, served.kind(), template);
-        let quota = self.is_on(Gate::ResourceQuotaEstimate);
-        let replicas = match replicas(&self.interpreter, served, template, quota) {
-            Ok(replicas) => replicas,
-            Err(error) => {
+        let wants = match wants(&self.interpreter, served, template, self.gates()).await {
+            Ok(wants) => wants,
+            Err(Unknown { reason, error }) => {
                 let text = error.to_string();
-                self.recorder.warning(&about, "GetReplicasFailed", text);
+                self.recorder.warning(&about, reason, text);
                 return Err(Error::blocked(error));
             }
         };
-        if replicas.is_some() {
-            let text = "Get replicas of resource template successfully.";
-            self.recorder.normal(&about, "GetReplicasSucceed", text);
+        match wants {
+            Wants::Nothing => {}
+            Wants::Replicas(_) => {
+                let text = "Get replicas of resource template successfully.";
+                self.recorder.normal(&about, "GetReplicasSucceed", text);
+            }
+            Wants::Components(_) => {
+                let text = "Get components of resource template successfully.";
+                self.recorder.normal(&about, "GetComponentsSucceed", text);
+            }
         }
         let priority = match &policy.view.spec.schedule_priority {
             // A binding of the cluster has none, whatever the policy says.
@@ -51,7 +58,7 @@ impl Detector {
             _ => None,
         };
         Ok(Findings {
-            replicas,
+            wants,
             priority,
             grouped: self.is_on(Gate::WorkloadAffinity),
         })
@@ -86,14 +93,57 @@ impl Detector {
     }
 }
 
+/// What a template asks to be placed.
+#[derive(Clone, Debug, Default)]
+pub enum Wants {
+    /// Nothing is counted.
+    #[default]
+    Nothing,
+    Replicas(Replicas),
+    /// Parts with a pod template each, where these are placed as a whole.
+    Components(Vec<Component>),
+}
+
+/// Why it is not known what a template asks for, and the reason of the event.
+pub(crate) struct Unknown {
+    reason: &'static str,
+    pub(crate) error: interpreter::Error,
+}
+
+/// What a template asks for: its components where these are scheduled, else replicas.
+pub(crate) async fn wants(
+    interpreter: &Interpreter,
+    served: &Served,
+    template: &Object,
+    gates: FeatureGates,
+) -> Result<Wants, Unknown> {
+    if gates.is_on(Gate::MultiplePodTemplatesScheduling) {
+        let found = interpreter.components(&served.gvk, template).await;
+        let found = found.map_err(|error| Unknown {
+            reason: "GetComponentsFailed",
+            error,
+        })?;
+        if let Some(components) = found {
+            return Ok(Wants::Components(components));
+        }
+    }
+    let quota = gates.is_on(Gate::ResourceQuotaEstimate);
+    let found = replicas(interpreter, served, template, quota).await;
+    let found = found.map_err(|error| Unknown {
+        reason: "GetReplicasFailed",
+        error,
+    })?;
+    Ok(found.map_or(Wants::Nothing, Wants::Replicas))
+}
+
 /// How many replicas a template asks for. `quota`: they say whose they are, too.
-pub(crate) fn replicas(
+async fn replicas(
     interpreter: &Interpreter,
     served: &Served,
     template: &Object,
     quota: bool,
 ) -> Result<Option<Replicas>, interpreter::Error> {
-    let mut found = interpreter.replicas(&served.gvk, template)?;
+    let mut found = interpreter.replicas(&served.gvk, template).await?;
     if quota && let Some(requirements) = found.as_mut().and_then(|r| r.requirements.as_mut()) {
         requirements["namespace"] = template.namespace().into();
         if let Some(class) = interpreter.priority_class(&served.gvk, template)? {

@@ -90,7 +90,7 @@ impl Detector {
             api: Arc::clone(&deps.control),
             recorder: deps.recorder.named("resource-detector"),
             clusters: deps.clusters.clone(),
-            interpreter: Interpreter,
+            interpreter: deps.interpreter.clone(),
             scheduler_name: deps.options.scheduler_name.clone(),
             decisions: deps.options.decisions.clone(),
             templates: Arc::clone(templates),
@@ -146,6 +146,10 @@ impl Detector {
             let it = Arc::clone(&it);
             async move { it.policy(&key).await }
         });
+    }
+
+    pub(super) fn gates(&self) -> FeatureGates {
+        self.gates
     }
 
     pub(super) fn is_on(&self, gate: Gate) -> bool {

@@ -12,7 +12,7 @@ use runtime::{Action, Informer, ObjectRef};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::compare::{Equality, Step, step};
+use super::compare::{Equality, Step, desired, step};
 use super::conditions::{APPLIED, DISPATCHING_TEXT, SUSPENDED_TEXT, applied, dispatching, is_news};
 use super::shell::{Execution, InOrder, Target};
 use crate::error::Error;
@@ -287,7 +287,7 @@ impl Execution {
             .value()
             .map_err(|e| Trouble::Failed(e.to_string()))?;
         let kind = &place.served.gvk;
-        let decided = step(&self.interpreter, kind, place.manifest, &tree, equality);
+        let decided = self.decide(kind, place.manifest, &tree, equality).await;
         match decided.map_err(Trouble::Failed)? {
             Step::Nothing => Ok(None),
             Step::Foreign => Err(Trouble::Failed(format!(
@@ -305,6 +305,22 @@ impl Execution {
                 })
             }
         }
+    }
+
+    /// What becomes of an object that a member has.
+    pub(super) async fn decide(
+        &self,
+        kind: &Gvk,
+        manifest: &Value,
+        observed: &Value,
+        equality: Equality,
+    ) -> Result<Step, String> {
+        let Some(desired) = desired(manifest, observed) else {
+            return Ok(Step::Foreign);
+        };
+        let retained = self.interpreter.retain(kind, desired, observed).await;
+        let retained = retained.map_err(|e| e.to_string())?;
+        Ok(step(retained, observed, equality))
     }
 
     /// Where a manifest goes.

@@ -1,11 +1,10 @@
 //! What a member's object has to become.
 //!
-//! Enters: the manifest of a work, the object that a member has. Leaves: the object
-//! to write, or that nothing is to be done. Pure. Source: Karmada's
+//! Enters: the manifest of a work, the object that a member has, in between what the
+//! interpreter retains of it. Leaves: the object to write, or that nothing is to be
+//! done. Pure. Source: Karmada's
 //! `pkg/util/objectwatcher` and `pkg/util/{label,annotation}.go`.
 
-use interpreter::Interpreter;
-use machinery::Gvk;
 use openapi::karmada::labels::{
     CONFLICT_RESOLUTION, MANAGED, MANAGED_ANNOTATIONS, MANAGED_LABELS, MANAGED_VALUE,
 };
@@ -31,23 +30,20 @@ pub(super) enum Equality {
     Exact,
 }
 
-/// Decides what becomes of an observed object.
-pub(super) fn step(
-    interpreter: &Interpreter,
-    kind: &Gvk,
-    manifest: &Value,
-    observed: &Value,
-    equality: Equality,
-) -> Result<Step, String> {
+/// What an observed object is to become, before anything is retained by the rules of
+/// its kind; `None`: it is not ours to change.
+pub(super) fn desired(manifest: &Value, observed: &Value) -> Option<Value> {
     let managed = get(observed, "labels", MANAGED) == Some(MANAGED_VALUE);
     if !managed && get(manifest, "annotations", CONFLICT_RESOLUTION) != Some("overwrite") {
-        return Ok(Step::Foreign);
+        return None;
     }
     let mut desired = manifest.clone();
     retain(&mut desired, observed);
-    interpreter
-        .retain(kind, &mut desired, observed)
-        .map_err(|e| e.to_string())?;
+    Some(desired)
+}
+
+/// Decides what becomes of an observed object.
+pub(super) fn step(mut desired: Value, observed: &Value, equality: Equality) -> Step {
     let same = match equality {
         Equality::Contained => contained(&desired, observed),
         Equality::Exact => {
@@ -58,7 +54,7 @@ pub(super) fn step(
         }
     };
     if same {
-        return Ok(Step::Nothing);
+        return Step::Nothing;
     }
     if let (Some(to), Some(from)) = (
         desired.get_mut("metadata").and_then(Value::as_object_mut),
@@ -71,7 +67,7 @@ pub(super) fn step(
             };
         }
     }
-    Ok(Step::Write(desired))
+    Step::Write(desired)
 }
 
 /// Labels and annotations that others have put on the object stay; those that were
@@ -142,8 +138,6 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    const CONFIG: Gvk = Gvk::constant("", "v1", "ConfigMap");
-
     fn manifest() -> Value {
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "labels": {MANAGED: "true", "own": "1"},
             "annotations": {MANAGED_LABELS: format!("{MANAGED},own"), MANAGED_ANNOTATIONS: format!("{MANAGED_ANNOTATIONS},{MANAGED_LABELS}")}},
@@ -160,7 +154,10 @@ mod tests {
     }
 
     fn check(manifest: &Value, observed: &Value, equality: Equality) -> Step {
-        step(&Interpreter, &CONFIG, manifest, observed, equality).unwrap()
+        match desired(manifest, observed) {
+            Some(desired) => step(desired, observed, equality),
+            None => Step::Foreign,
+        }
     }
 
     // proves: EXE-no-write

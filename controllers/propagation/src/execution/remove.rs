@@ -16,7 +16,7 @@ use runtime::Action;
 use serde_json::{Value, json};
 
 use super::apply::{Place, kind_of};
-use super::compare::{Equality, Step, step};
+use super::compare::{Equality, Step};
 use super::shell::Execution;
 use crate::error::Error;
 use crate::figures::FIGURES;
@@ -167,7 +167,7 @@ impl Execution {
         strip(&mut manifest);
         let tree = observed.value()?;
         let kind = &place.served.gvk;
-        let decided = step(&self.interpreter, kind, &manifest, &tree, Equality::Exact);
+        let decided = self.decide(kind, &manifest, &tree, Equality::Exact).await;
         let Step::Write(body) = decided.map_err(Error::Blocked)? else {
             return Ok(());
         };

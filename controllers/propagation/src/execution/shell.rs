@@ -74,7 +74,7 @@ impl Execution {
             clusters: deps.clusters.clone(),
             kinds: Arc::clone(kinds),
             recorder: deps.recorder.named("execution-controller"),
-            interpreter: Interpreter,
+            interpreter: deps.interpreter.clone(),
             call_timeout: deps.options.call_timeout,
             clock: Arc::clone(&deps.clock),
             reach: deps.options.reach.clone(),

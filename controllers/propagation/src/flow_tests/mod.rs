@@ -204,6 +204,7 @@ impl Plane {
             .map(|propagate| HostWorkloads::follow(&control, &informers, propagate))
             .unwrap_or_default();
         let deps = Deps {
+            interpreter: interpreter::Interpreter::default(),
             control,
             members: Arc::new(members),
             clusters,

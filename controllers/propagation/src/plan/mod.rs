@@ -23,6 +23,7 @@ pub use claiming::{Candidate, Claiming, PolicyName};
 use crate::detector::claim::Claim;
 use crate::detector::desired::{Desired, Difference, Findings};
 use crate::detector::findings;
+pub use crate::detector::findings::Wants;
 use crate::detector::matching::Policy;
 use crate::kinds::{Scope as Namespaces, Served, Skips};
 use crate::run::Options;
@@ -54,6 +55,8 @@ pub struct Change<'a> {
 pub struct Case<'a> {
     pub kind: &'a ApiResource,
     pub template: &'a Object,
+    /// See [`wants`].
+    pub wants: &'a Result<Wants, String>,
     pub binding: Option<&'a Object>,
 }
 
@@ -101,6 +104,17 @@ pub fn claims(policy: &Object, template: &Object) -> bool {
     Claim::by(policy).is_some_and(|own| Claim::on(template).is_some_and(|c| c.id == own.id))
 }
 
+/// What a template asks to be placed.
+pub async fn wants(
+    interpreter: &Interpreter,
+    gates: FeatureGates,
+    kind: &ApiResource,
+    template: &Object,
+) -> Result<Wants, String> {
+    let found = findings::wants(interpreter, &Served::of(kind), template, gates).await;
+    found.map_err(|unknown| unknown.error.to_string())
+}
+
 /// Which policy a template belongs to now, and why.
 pub fn claiming(world: &World<'_>, kind: &ApiResource, template: &Object) -> Claiming {
     claiming::told(world, &Served::of(kind), template)
@@ -146,14 +160,8 @@ fn bound(
     in_the_way(world, case, policy)?;
     let claim = Claim::by(&policy.object).ok_or("the policy has no permanent id yet")?;
     let gates = world.gates;
-    let replicas = findings::replicas(
-        &Interpreter,
-        served,
-        case.template,
-        gates.is_on(Gate::ResourceQuotaEstimate),
-    );
     let found = Findings {
-        replicas: replicas.map_err(|e| e.to_string())?,
+        wants: case.wants.clone()?,
         priority: None,
         grouped: gates.is_on(Gate::WorkloadAffinity),
     };

@@ -1,5 +1,6 @@
 //! Whose templates would be, and where.
 
+use interpreter::Replicas;
 use machinery::Gvr;
 use openapi::karmada::labels::{
     CLUSTER_POLICY_ID, CLUSTER_POLICY_NAME, POLICY_ID, POLICY_NAME, POLICY_NAMESPACE,
@@ -102,9 +103,14 @@ fn check(
         })
         .collect();
     let (kind, template) = (deployments(), template(of));
+    let wants = Ok(Wants::Replicas(Replicas {
+        count: 2,
+        requirements: None,
+    }));
     let case = Case {
         kind: &kind,
         template: &template,
+        wants: &wants,
         binding: None,
     };
     let seen = foresee(&world, &changes, &case);
@@ -184,9 +190,14 @@ fn what_a_binding_has_is_where_it_starts_from() {
         "spec": {"replicas": 2, "clusters": [{"name": "m1", "replicas": 2}]},
         "status": {"lastScheduledTime": "2026-01-01T00:00:00Z"}}),
     );
+    let wants = Ok(Wants::Replicas(Replicas {
+        count: 2,
+        requirements: None,
+    }));
     let case = Case {
         kind: &kind,
         template: &template,
+        wants: &wants,
         binding: Some(&binding),
     };
     let seen = foresee(&world, &[], &case);

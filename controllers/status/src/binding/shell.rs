@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::{Api, At, Error, Patch, WriteOptions};
-use interpreter::{ClusterStatus, Interpreter};
+use interpreter::Interpreter;
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{Gvk, Gvr, Object};
 use openapi::karmada::binding::{AggregatedItem, ObjectReference};
@@ -97,7 +97,7 @@ pub(crate) fn start(deps: &Deps, mapper: &Arc<Mapper>) {
         control: Arc::clone(&deps.control),
         recorder: deps.recorder.clone(),
         clock: Arc::clone(&deps.clock),
-        interpreter: Interpreter,
+        interpreter: deps.interpreter.clone(),
         mapper: Arc::clone(mapper),
         informers: deps.informers.clone(),
         host: deps.host.clone(),
@@ -374,7 +374,9 @@ impl Shell {
             return Ok(Action::Done);
         };
         let about = ObjectRef::new(&reference.api_version, &reference.kind, &template);
-        let status = match self.sum(&kind, &template, items) {
+        let now = self.clock.now();
+        let sum = self.interpreter.aggregate(&kind, &template, items, now);
+        let status = match sum.await {
             Ok(Some(status)) => status,
             Ok(None) => return Ok(Action::Done),
             Err(error) => {
@@ -414,24 +416,6 @@ impl Shell {
             }
         }
         Ok(Action::Done)
-    }
-
-    /// The status of the template; `None` when nothing is to be said.
-    fn sum(
-        &self,
-        kind: &Gvk,
-        template: &Object,
-        items: &[AggregatedItem],
-    ) -> Result<Option<Value>, interpreter::Error> {
-        let items: Vec<_> = items
-            .iter()
-            .map(|i| ClusterStatus {
-                cluster: &i.cluster_name,
-                status: i.status.as_ref(),
-            })
-            .collect();
-        let now = self.clock.now();
-        self.interpreter.aggregate(kind, template, &items, now)
     }
 
     /// The newest template: the copy where it is known to be new enough, else what

@@ -11,6 +11,7 @@ use machinery::{Gvk, Object};
 use openapi::karmada::names::cluster_of_space;
 use openapi::karmada::work::{Identifier, ManifestStatus};
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::facts::{Facts, Manifest};
 
@@ -59,22 +60,50 @@ pub(crate) fn work_of(cluster: &str, object: &Object) -> Option<String> {
     ours.then(|| format!("{namespace}/{name}"))
 }
 
-/// `observed` has an entry per manifest; of what is not there, the old status stays.
-pub(crate) fn reflect(
+/// What the interpreter makes of one object.
+pub(crate) struct Reading {
+    status: Result<Option<Value>, interpreter::Error>,
+    /// `None`: its kind cannot tell.
+    healthy: Result<Option<bool>, interpreter::Error>,
+}
+
+/// `observed` has an entry per manifest, as has the answer.
+pub(crate) async fn read(
     interpreter: &Interpreter,
     work: &Facts,
     observed: &[Option<Object>],
+) -> Vec<Option<Reading>> {
+    let mut readings = Vec::with_capacity(observed.len());
+    for (manifest, object) in work.manifests().iter().zip(observed) {
+        let kind = manifest.gvk();
+        readings.push(match object {
+            None => None,
+            Some(object) => Some(Reading {
+                status: interpreter.reflect(&kind, object).await,
+                healthy: interpreter.healthy(&kind, object).await,
+            }),
+        });
+    }
+    readings
+}
+
+/// Of what is not there the old status stays.
+pub(crate) fn reflect(
+    work: &Facts,
+    observed: &[Option<Object>],
+    readings: Vec<Option<Reading>>,
 ) -> Outcome {
     let old = &work.status.manifest_statuses;
     let mut told = Vec::new();
     let mut statuses = Vec::new();
-    for ((ordinal, manifest), object) in (0..).zip(work.manifests()).zip(observed) {
-        let kind = manifest.gvk();
-        let identifier = identify(ordinal, &kind, manifest);
+    let found = observed.iter().zip(readings);
+    for ((ordinal, manifest), (object, reading)) in (0..).zip(work.manifests()).zip(found) {
+        let identifier = identify(ordinal, &manifest.gvk(), manifest);
         let before = old.iter().find(|s| s.identifier == identifier);
         let now = object
             .as_ref()
-            .and_then(|object| collect(interpreter, &kind, identifier, object, before, &mut told));
+            .zip(reading)
+            .and_then(|(object, reading)| collect(identifier, object, reading, before, &mut told));
         statuses.extend(now.or_else(|| before.cloned()));
     }
     Outcome {
@@ -132,15 +161,15 @@ fn identify(ordinal: i64, kind: &Gvk, manifest: &Manifest) -> Identifier {
 
 /// The status of one object; `None` when it cannot be read.
 fn collect(
-    interpreter: &Interpreter,
-    kind: &Gvk,
     identifier: Identifier,
     object: &Object,
+    reading: Reading,
     before: Option<&ManifestStatus>,
     told: &mut Vec<Told>,
 ) -> Option<ManifestStatus> {
-    let name = format!("{}/{}/{}", kind.kind, object.namespace(), object.name());
-    let status = match interpreter.reflect(kind, object) {
+    let kind = &identifier.kind;
+    let name = format!("{kind}/{}/{}", object.namespace(), object.name());
+    let status = match reading.status {
         Ok(status) => status,
         Err(error) => {
             told.push(Told {
@@ -158,7 +187,7 @@ fn collect(
             message: format!("Reflect status for object({name}) succeed."),
         });
     }
-    let health = judge(interpreter, kind, object, &name, before, told);
+    let health = judge(reading.healthy, &name, before, told);
     Some(ManifestStatus {
         identifier,
         status,
@@ -168,14 +197,12 @@ fn collect(
 
 /// A verdict is told when it is new.
 fn judge(
-    interpreter: &Interpreter,
-    kind: &Gvk,
-    object: &Object,
+    healthy: Result<Option<bool>, interpreter::Error>,
     name: &str,
     before: Option<&ManifestStatus>,
     told: &mut Vec<Told>,
 ) -> &'static str {
-    let (health, word) = match interpreter.healthy(kind, object) {
+    let (health, word) = match healthy {
         // A kind that cannot tell is taken to be healthy.
         Ok(None) => return "Healthy",
         Ok(Some(true)) => ("Healthy", "healthy"),
@@ -202,8 +229,11 @@ fn judge(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
     use openapi::karmada::labels::{WORK_NAME, WORK_NAMESPACE};
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     fn object(value: Value) -> Object {
         Object::from_value(&value).unwrap()
@@ -240,10 +270,20 @@ mod tests {
         id
     }
 
+    /// What follows under the native rules, which wait for nothing.
+    fn reflected(work: &Facts, observed: &[Option<Object>]) -> Outcome {
+        let interpreter = Interpreter::default();
+        let readings = pin!(read(&interpreter, work, observed));
+        let Poll::Ready(readings) = readings.poll(&mut Context::from_waker(Waker::noop())) else {
+            panic!("not decided at once")
+        };
+        reflect(work, observed, readings)
+    }
+
     /// What is written (null: nothing), and the reasons told.
     fn check(old: Value, observed: [Option<Value>; 2], written: Value, reasons: &[&str]) {
         let observed = observed.map(|o| o.map(object));
-        let outcome = reflect(&Interpreter, &work(old), &observed);
+        let outcome = reflected(&work(old), &observed);
         assert_eq!(json!(outcome.statuses), written);
         let told: Vec<_> = outcome.told.iter().map(|t| t.reason).collect();
         assert_eq!(told, reasons);
@@ -306,7 +346,7 @@ mod tests {
             copy["metadata"]["creationTimestamp"] = created.into();
             let observed = [Some(object(copy)), None];
             let facts = work(old);
-            let outcome = reflect(&Interpreter, &facts, &observed);
+            let outcome = reflected(&facts, &observed);
             settling(&facts, &outcome, &observed, now.parse().unwrap())
         };
         let (born, later) = ("2026-01-01T00:00:00Z", "2026-01-01T00:00:00.25Z");
@@ -335,11 +375,7 @@ mod tests {
         let ingress = json!({"metadata": {"name": "w"}, "spec": {"workload": {"manifests": [
             {"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "i"}}]}}});
         let observed = object(json!({"metadata": {"name": "i"}, "status": {"loadBalancer": 3}}));
-        let outcome = reflect(
-            &Interpreter,
-            &Facts::of(&object(ingress)).unwrap(),
-            &[Some(observed)],
-        );
+        let outcome = reflected(&Facts::of(&object(ingress)).unwrap(), &[Some(observed)]);
         assert_eq!(outcome.statuses.unwrap()[0].health, "Unknown");
         assert_eq!(outcome.told[1].reason, "InterpretHealthFailed");
         assert!(outcome.told[1].warning);

@@ -15,7 +15,7 @@ use runtime::{Action, Change, Informer, Name, ObjectRef, Queue, Recorder, Select
 use scheduler::Clusters;
 use serde_json::json;
 
-use super::reflect::{Told, reflect, settling, work_of};
+use super::reflect::{Told, read, reflect, settling, work_of};
 use crate::access::MemberStatus;
 use crate::deps::Deps;
 use crate::facts::Facts;
@@ -58,7 +58,7 @@ pub(crate) fn start(deps: &Deps, mapper: &Arc<Mapper>) {
         clusters: deps.clusters.clone(),
         recorder: deps.recorder.named("work-status-controller"),
         clock: Arc::clone(&deps.clock),
-        interpreter: Interpreter,
+        interpreter: deps.interpreter.clone(),
         mapper: Arc::clone(mapper),
         works: deps.informers.get(&deps.control, &Select::all(&WORKS)),
         queue: Queue::new(),
@@ -166,7 +166,8 @@ impl Shell {
         let Some(observed) = self.observe(cluster, &key, &facts).await? else {
             return Ok(Action::Done);
         };
-        let outcome = reflect(&self.interpreter, &facts, &observed);
+        let readings = read(&self.interpreter, &facts, &observed).await;
+        let outcome = reflect(&facts, &observed, readings);
         if let Some(rest) = settling(&facts, &outcome, &observed, self.clock.now()) {
             return Ok(Action::After(rest));
         }
