@@ -156,6 +156,7 @@ async fn replicas(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures_util::FutureExt;
     use serde_json::json;
 
     // proves: NAT-priority-class
@@ -177,7 +178,9 @@ mod tests {
                 json!({"resourceRequest": {"cpu": "1"}, "namespace": "n", "priorityClassName": "high"}),
             ),
         ] {
-            let found = replicas(&Interpreter, &deployment, &template, quota).unwrap();
+            let interpreter = Interpreter::default();
+            let found = replicas(&interpreter, &deployment, &template, quota);
+            let found = found.now_or_never().unwrap().unwrap();
             assert_eq!(found.unwrap().requirements, Some(expected), "{quota}");
         }
     }
