@@ -81,6 +81,8 @@ pub(crate) struct Settings {
     pub(crate) controllers: Controllers,
     /// Which optional behaviour is on.
     pub(crate) gates: FeatureGates,
+    /// Whether taint policies may evict.
+    pub(crate) allow_no_execute: bool,
 }
 
 impl Settings {

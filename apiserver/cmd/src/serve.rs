@@ -79,6 +79,7 @@ impl Arguments {
             scheduling: self.scheduling.under(self.gates.feature_gates)?,
             controllers: self.controllers.settle()?,
             gates: self.gates.feature_gates,
+            allow_no_execute: self.fleet.allow_no_execute_taint_policy,
         })
     }
 }
@@ -168,7 +169,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
                 delegated: arguments.host.delegated(),
                 rules: settings.scheduling.rules,
                 shutdown_delay: arguments.shutdown_delay_duration,
-                allow_no_execute: arguments.fleet.allow_no_execute_taint_policy,
+                allow_no_execute: settings.allow_no_execute,
                 gates: arguments.gates.feature_gates,
             };
             Box::pin(behind(setup, &arguments.leadership, settings)).await
@@ -201,7 +202,7 @@ async fn start(arguments: &Arguments) -> anyhow::Result<Standalone> {
         rules: settings.scheduling.rules,
         names: &arguments.tls_san,
         shutdown_delay: arguments.shutdown_delay_duration,
-        allow_no_execute: arguments.fleet.allow_no_execute_taint_policy,
+        allow_no_execute: settings.allow_no_execute,
         gates: arguments.gates.feature_gates,
     };
     let shared = setup.engine.is_shared();

@@ -17,6 +17,7 @@ use runtime::{Informer, Select};
 use crate::control::{self, Base, Settings};
 use crate::controllers;
 use crate::engine::Choice;
+use crate::fleet;
 use crate::gates;
 use crate::member::{self, Size};
 use crate::output;
@@ -43,6 +44,8 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     size: Size,
     #[command(flatten)]
+    fleet: fleet::Flags,
+    #[command(flatten)]
     controllers: controllers::Flags,
     #[command(flatten)]
     gates: gates::Flags,
@@ -61,7 +64,9 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         None => default_dir()?,
     };
     let settings = Settings {
+        clusters: arguments.fleet.options(),
         controllers: arguments.controllers.settle()?,
+        allow_no_execute: arguments.fleet.allow_no_execute_taint_policy,
         ..Settings::with(arguments.gates.feature_gates)
     };
     let (listen, members) = (arguments.listen, arguments.members);
@@ -106,7 +111,7 @@ impl Fleet {
             rules: settings.scheduling.rules,
             names: &[],
             shutdown_delay: Duration::ZERO,
-            allow_no_execute: false,
+            allow_no_execute: settings.allow_no_execute,
             gates: settings.gates,
         };
         let control = async {
