@@ -33,6 +33,7 @@ fn cluster<'a>(told: &'a Value, name: &str) -> &'a Value {
     all.find(|row| row["name"] == name).unwrap()
 }
 
+// proves: DCN-told, DCN-refused
 #[tokio::test]
 async fn a_binding_tells_why_it_is_where_it_is() {
     let ns = "decision";
@@ -100,6 +101,7 @@ async fn a_binding_tells_why_it_is_where_it_is() {
     );
 }
 
+// proves: DCN-told, DCN-recomputed
 #[tokio::test]
 async fn bindings_of_the_cluster_tell_it_too_and_what_nobody_decided_is_decided_for_the_answer() {
     let ns = "decision-cluster";
@@ -134,6 +136,7 @@ async fn bindings_of_the_cluster_tell_it_too_and_what_nobody_decided_is_decided_
     assert_eq!(cluster(&told, "member1")["chosen"], true);
 }
 
+// proves: DCN-rights
 #[tokio::test]
 async fn only_what_is_there_is_told_and_only_to_those_who_may_know() {
     let ns = "decision-rights";

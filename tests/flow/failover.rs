@@ -124,6 +124,7 @@ fn healthy(binding: &Value, clusters: usize) -> bool {
     all.is_some_and(|all| all.len() == clusters && all.iter().all(|i| i["health"] == "Healthy"))
 }
 
+// proves: AFO-asked, AFO-moves, AFO-old-copy, AFO-back
 #[tokio::test]
 async fn a_dead_cluster_is_left_if_the_policy_says_so() {
     let mut world = World::start(&[]).await;

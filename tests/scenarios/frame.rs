@@ -183,7 +183,10 @@ impl Frame<'_> {
         }];
         if let Some(dependencies) = &self.expected.dependencies {
             let key = "resourcebinding.karmada.io/dependencies";
-            annotations.insert(key.into(), dependencies.clone());
+            // Of none, Go writes no list.
+            let none = dependencies.as_array().is_some_and(Vec::is_empty);
+            let told = if none { &Value::Null } else { dependencies };
+            annotations.insert(key.into(), told.clone());
             finalizers.push("karmada.io/binding-dependencies-distributor");
         }
         let mut metadata = json!({

@@ -286,6 +286,31 @@ pub(crate) fn differences(wanted: &Value, seen: &Value) -> Vec<String> {
     found
 }
 
+/// Where one tree lacks what another wants of it: a line each.
+pub(crate) fn lacks(wanted: &Value, seen: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    contain("", wanted, Some(seen), &mut found);
+    found
+}
+
+fn contain(at: &str, wanted: &Value, seen: Option<&Value>, found: &mut Vec<String>) {
+    match (wanted, seen) {
+        (Value::Object(wanted), Some(Value::Object(seen))) => {
+            for (key, wanted) in wanted {
+                contain(&format!("{at}/{key}"), wanted, seen.get(key), found);
+            }
+        }
+        (Value::Array(wanted), Some(Value::Array(seen))) if wanted.len() == seen.len() => {
+            for (i, (wanted, seen)) in wanted.iter().zip(seen).enumerate() {
+                contain(&format!("{at}/{i}"), wanted, Some(seen), found);
+            }
+        }
+        (Value::Null, None) => {}
+        (Value::String(word), Some(Value::String(_))) if word == "set" => {}
+        (wanted, seen) => compare(at, Some(wanted), seen, found),
+    }
+}
+
 fn compare(at: &str, wanted: Option<&Value>, seen: Option<&Value>, found: &mut Vec<String>) {
     match (wanted, seen) {
         (Some(Value::Object(a)), Some(Value::Object(b))) => {

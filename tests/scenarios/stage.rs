@@ -16,10 +16,12 @@ use serde_json::{Value, json};
 use tokio::sync::RwLock;
 
 use crate::frame;
-use crate::seen::{Seen, differences, text};
+use crate::seen::{Seen, differences, lacks, text};
 use crate::story::{Expected, Head, Scenario, Step, Told};
 
 const PATIENCE: Duration = Duration::from_secs(20);
+/// In so long the times of objects go on.
+const SECOND: Duration = Duration::from_millis(1001);
 const PAUSE: Duration = Duration::from_millis(50);
 const MEMBERS: usize = 3;
 /// Whose namespace is for [`Stage::settle`].
@@ -83,6 +85,8 @@ impl Plane {
 pub(crate) struct Stage<'a> {
     plane: &'a Plane,
     namespace: &'a str,
+    /// As they were, where the scenario changes them.
+    clusters: Vec<Value>,
     /// All kinds that were named.
     kinds: BTreeSet<String>,
     /// `Kind/name` of all that was applied.
@@ -97,18 +101,19 @@ impl<'a> Stage<'a> {
         if scenario.alone {
             let _alone = plane.clusters.write().await;
             let before = plane.control.list(&CLUSTERS, "").await;
-            let done = Self::enter(plane, scenario).await;
-            restore(plane, before).await;
+            let done = Self::enter(plane, scenario, before.clone()).await;
+            restore(plane, &before).await;
             done
         } else {
             let _with_others = plane.clusters.read().await;
-            Self::enter(plane, scenario).await
+            Self::enter(plane, scenario, Vec::new()).await
         }
     }
 
-    async fn enter(plane: &'a Plane, scenario: &'a Scenario) -> Done {
+    async fn enter(plane: &'a Plane, scenario: &'a Scenario, clusters: Vec<Value>) -> Done {
         let mut stage = Self {
             plane,
+            clusters,
             namespace: &scenario.name,
             kinds: BTreeSet::new(),
             applied: BTreeSet::new(),
@@ -173,9 +178,22 @@ impl<'a> Stage<'a> {
             let done = server.api.patch(at, patch, &WriteOptions::default()).await;
             done.map_err(|e| e.to_string())?;
         }
+        for (place, patch) in &step.status {
+            let (resource, namespace, name) = self.at(place);
+            let at = At::one(resource, namespace, name).sub("status");
+            let patch = Patch::Merge(json!({ "status": patch }));
+            let done = server.api.patch(at, patch, &WriteOptions::default()).await;
+            done.map_err(|e| e.to_string())?;
+        }
         for (cluster, patch) in &step.cluster {
             let control = &self.plane.control;
             control.merge(&CLUSTERS, "", cluster, patch.clone()).await;
+        }
+        if step.restore {
+            restore(self.plane, &self.clusters).await;
+        }
+        if step.second {
+            tokio::time::sleep(SECOND).await;
         }
         if let Some(attempt) = &step.refused {
             self.refused(attempt, step.code, &step.message).await?;
@@ -195,6 +213,13 @@ impl<'a> Stage<'a> {
         }
         if let Some(expected) = &step.expect {
             self.expect(expected).await?;
+        }
+        for (place, wanted) in &step.shows {
+            self.shows(server, place, wanted).await?;
+        }
+        for place in &step.gone {
+            let (resource, namespace, name) = self.at(place);
+            server.until_gone(resource, namespace, name).await;
         }
         for told in &step.events {
             self.told(told).await?;
@@ -325,6 +350,29 @@ impl<'a> Stage<'a> {
         }
     }
 
+    async fn shows(&self, server: &Server, place: &str, wanted: &Value) -> Done {
+        let mut parts = place.splitn(3, '/');
+        let (kind, name) = (parts.next(), parts.next());
+        let (kind, name) = (kind.unwrap_or_default(), name.ok_or("not Kind/name")?);
+        let place = format!("{kind}/{name}");
+        let (resource, namespace, name) = self.at(&place);
+        let at = At::one(resource, namespace, name).sub(parts.next().unwrap_or_default());
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let why = match server.api.get(at).await {
+                Ok(object) => lacks(wanted, &object.value().unwrap()),
+                Err(why) => vec![why.to_string()],
+            };
+            if why.is_empty() {
+                return Ok(());
+            }
+            if Instant::now() > end {
+                return Err(format!("{place}\n  {}", why.join("\n  ")));
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
     async fn told(&self, told: &Told) -> Done {
         let (kind, name) = told.on.split_once('/').ok_or("not Kind/name")?;
         let place = if wide(kind) {
@@ -359,11 +407,18 @@ impl<'a> Stage<'a> {
 }
 
 /// Labels and what of the spec may be changed, as they were.
-async fn restore(plane: &Plane, before: Vec<Value>) {
+async fn restore(plane: &Plane, before: &[Value]) {
     for was in before {
-        let name = text(&was, "/metadata/name");
+        let name = text(was, "/metadata/name");
         let mut patch = json!({"metadata": {"labels": null}, "spec": {}});
-        for key in ["taints", "provider", "region", "zone", "zones"] {
+        for key in [
+            "taints",
+            "provider",
+            "region",
+            "zone",
+            "zones",
+            "apiEndpoint",
+        ] {
             patch["spec"][key] = was["spec"][key].clone();
         }
         let control = &plane.control;

@@ -9,14 +9,20 @@
 //! - merge: [PATCH, ...]         # of objects with kind and name, which must be there
 //! - delete: [Kind/name, ...]    # and gone when the step ends
 //! - scale: {Deployment/web: 5}  # by the subresource
-//! - in: member1                 # `apply` and `delete` of this step go to a member
+//! - in: member1                 # what this step does and looks at is in a member
+//! - status: {Kind/name: PATCH}  # a merge patch of the subresource
 //! - cluster: {member1: PATCH}   # a merge patch; undone when the scenario ends
+//! - restore: true               # clusters are as they were when the scenario began
+//! - second: true                # another second has begun: objects tell no less
 //! - refused: OBJECT             # or {merge: PATCH-OF-AN-OBJECT}, {delete: Kind/name}
 //!   code: 403
 //!   message: the whole text
 //! - served: Widget              # when the control plane serves a kind
 //! - settle: true                # whatever the steps before have begun is over
 //! - expect: {Deployment/web: EXPECTED, ...}
+//! - shows: {Kind/name: TREE}    # what an object has in the end, or Kind/name/subresource:
+//!                               # fields of maps, whole lists; null: not there; `set`: any text
+//! - gone: [Kind/name, ...]
 //! - events: [{on: Kind/name, type: Warning, reason: R, message: the whole text}]
 //! ```
 //!
@@ -73,12 +79,17 @@ pub(crate) struct Step {
     pub(crate) delete: Vec<String>,
     pub(crate) scale: BTreeMap<String, i64>,
     pub(crate) cluster: BTreeMap<String, Value>,
+    pub(crate) restore: bool,
+    pub(crate) second: bool,
     pub(crate) refused: Option<Value>,
     pub(crate) code: u16,
     pub(crate) message: String,
     pub(crate) served: Option<String>,
     pub(crate) settle: bool,
+    pub(crate) status: BTreeMap<String, Value>,
     pub(crate) expect: Option<BTreeMap<String, Expected>>,
+    pub(crate) shows: BTreeMap<String, Value>,
+    pub(crate) gone: Vec<String>,
     pub(crate) events: Vec<Told>,
 }
 

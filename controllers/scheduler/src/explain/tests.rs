@@ -91,6 +91,7 @@ fn a_binding_is_foreseen_where_the_scheduler_would_bring_it() {
     }
 }
 
+// proves: DCN-bounded
 #[test]
 fn whatever_went_wrong_it_is_told_within_bounds() {
     let text = "x".repeat(5000);
@@ -124,6 +125,7 @@ fn whatever_went_wrong_it_is_told_within_bounds() {
     );
 }
 
+// proves: DCN-terms
 #[test]
 fn terms_that_had_no_result_are_told_beside_the_one_that_had() {
     let terms = json!([{"affinityName": "a", "clusterNames": ["m9"]}, {"affinityName": "b", "clusterNames": ["m2"]}]);

@@ -255,6 +255,7 @@ mod tests {
         plan(binding, GENERATION, &sight)
     }
 
+    // proves: AFO-asked, AFO-moves, AFO-nowhere
     #[test]
     fn a_cluster_that_stays_down_is_left() {
         let placed = [("down", 2), ("a", 2)];
@@ -299,6 +300,7 @@ mod tests {
         assert_eq!(plan.deeds, []);
     }
 
+    // proves: AFO-old-copy
     #[test]
     fn the_old_copy_goes_when_the_new_ones_do_its_work() {
         let well = |cluster: &str, replicas: Value| json!({"clusterName": cluster, "health": "Healthy", "status": {"replicas": replicas}});
@@ -351,6 +353,7 @@ mod tests {
         check(&[("a", 0)], whole, both, 7, false);
     }
 
+    // proves: AFO-back
     #[test]
     fn a_cluster_that_is_ready_again_has_its_copy_back() {
         let check = |clusters: &[(&str, i64)],
@@ -429,6 +432,7 @@ mod tests {
         assert!(binding.spec.is_evicting("down"));
     }
 
+    // proves: AFO-gone
     #[test]
     fn tasks_of_clusters_that_are_gone_and_of_others() {
         let mut foreign = task("back", &[]);

@@ -46,6 +46,7 @@ fn annotation(binding: &Value, key: &str) -> Value {
     binding["metadata"]["annotations"][key].clone()
 }
 
+// proves: AFO-asked, AFO-old-copy
 #[tokio::test(start_paused = true)]
 async fn the_old_copy_goes_when_its_replacement_is_healthy() {
     let lab = lab("1m").await;
@@ -79,6 +80,7 @@ async fn the_old_copy_goes_when_its_replacement_is_healthy() {
     lab.tasks.stop().await;
 }
 
+// proves: AFO-back
 #[tokio::test(start_paused = true)]
 async fn a_cluster_that_is_ready_again_has_its_copy_back() {
     let lab = lab("1m").await;
@@ -97,6 +99,7 @@ async fn a_cluster_that_is_ready_again_has_its_copy_back() {
     lab.tasks.stop().await;
 }
 
+// proves: AFO-nowhere
 #[tokio::test(start_paused = true)]
 async fn nothing_is_moved_while_there_is_no_place_or_no_wish() {
     let lab = lab("1m").await;
@@ -116,6 +119,7 @@ async fn nothing_is_moved_while_there_is_no_place_or_no_wish() {
     lab.tasks.stop().await;
 }
 
+// proves: AFO-gone
 #[tokio::test(start_paused = true)]
 async fn with_its_cluster_goes_the_task() {
     let lab = lab("1m").await;

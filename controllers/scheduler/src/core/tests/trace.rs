@@ -18,6 +18,7 @@ fn trace(line: &str) -> Trace {
     decide(&request, &World::of(&case.snapshot), &mut |_, _| {}).trace()
 }
 
+// proves: DCN-told, DCN-refused
 #[test]
 fn it_names_verdicts_scores_room_and_rule() {
     let line =
@@ -59,6 +60,7 @@ fn it_names_regions_and_failures() {
     );
 }
 
+// proves: DCN-bounded
 #[test]
 fn its_size_is_bounded() {
     let long = "x".repeat(250);
