@@ -276,6 +276,7 @@ mod tests {
         );
     }
 
+    // proves: NAT-revise-existing
     #[test]
     fn a_job_that_works_off_a_queue_stays_one() {
         let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x", "namespace": "n"},

@@ -193,3 +193,34 @@ async fn rebalancers_mark_bindings_and_go_when_they_are_done() {
     until("gone", || current().is_null()).await;
     plane.tasks.stop().await;
 }
+
+// proves: REB-unchanged
+#[tokio::test]
+async fn what_has_changed_meanwhile_is_not_deleted() {
+    let plane = Plane::new().started().await;
+    let mut ended = rebalancer(1, json!([workload("none")]));
+    ended["spec"]["ttlSecondsAfterFinished"] = 0.into();
+    let (host, raced) = (
+        Arc::downgrade(&plane.control),
+        Arc::new(AtomicUsize::new(0)),
+    );
+    let times = Arc::clone(&raced);
+    // Somebody is faster: it is to stay.
+    plane.control.on_call(move |call| {
+        if call.verb == "delete" && call.name == "r" && times.fetch_add(1, Ordering::SeqCst) == 0 {
+            let host = host.upgrade()?;
+            let mut kept = host.object(&REBALANCERS, "", "r")?;
+            kept["spec"]["ttlSecondsAfterFinished"] = Value::Null;
+            kept["metadata"]["generation"] = 2.into();
+            host.seed(&REBALANCERS, kept);
+        }
+        None
+    });
+    plane.control.seed(&REBALANCERS, ended);
+    until("looked at again", || {
+        plane.rebalancer()["status"]["observedGeneration"] == 2
+    })
+    .await;
+    assert_eq!(raced.load(Ordering::SeqCst), 1);
+    plane.tasks.stop().await;
+}

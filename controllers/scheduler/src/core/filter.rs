@@ -266,10 +266,43 @@ pub(crate) fn term_in_force<'a>(request: &Request<'a>) -> Option<&'a AffinityTer
     request.term.filter(|_| named)
 }
 
+/// The first taint that lets nothing new in. What is tolerated for a while would be
+/// evicted after it, and then come again (Karmada lets it in).
 fn untolerated<'a>(taints: &'a [Taint], tolerations: &[Toleration]) -> Option<&'a Taint> {
+    let lasts = |t: &Toleration, taint: &Taint| match taint.effect.as_str() {
+        "NoExecute" => t.toleration_seconds.is_none(),
+        _ => true,
+    };
     let counts = |t: &&Taint| t.effect == "NoSchedule" || t.effect == "NoExecute";
-    taints
-        .iter()
-        .filter(counts)
-        .find(|taint| !tolerations.iter().any(|t| t.tolerates(taint)))
+    taints.iter().filter(counts).find(|taint| {
+        let mut all = tolerations.iter();
+        !all.any(|t| t.tolerates(taint) && lasts(t, taint))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    // proves: SCH-filter-taint, SCH-filter-brief
+    #[test]
+    fn new_ones_come_where_every_taint_is_tolerated_for_good() {
+        let exists = |seconds: Value| json!([{"key": "k", "operator": "Exists", "tolerationSeconds": seconds}]);
+        for (effect, tolerations, is_open) in [
+            ("NoSchedule", json!([]), false),
+            ("NoExecute", json!([]), false),
+            ("PreferNoSchedule", json!([]), true),
+            ("NoSchedule", exists(Value::Null), true),
+            ("NoSchedule", exists(json!(60)), true),
+            ("NoExecute", exists(Value::Null), true),
+            ("NoExecute", exists(json!(60)), false),
+        ] {
+            let taints: Vec<Taint> =
+                serde_json::from_value(json!([{"key": "k", "effect": effect}])).unwrap();
+            let all: Vec<Toleration> = serde_json::from_value(tolerations.clone()).unwrap();
+            let found = untolerated(&taints, &all).is_none();
+            assert_eq!(found, is_open, "{effect} {tolerations}");
+        }
+    }
 }

@@ -199,17 +199,62 @@ async fn only_evictions_that_fail_are_told() {
     lab.tasks.stop().await;
 }
 
+/// What a series of the process says.
+fn told(series: &str) -> f64 {
+    let text = String::from_utf8(metrics::text(&[metrics::process()])).unwrap();
+    let value = text.lines().find_map(|l| l.strip_prefix(series));
+    value.map_or(0.0, |v| v.trim().parse().unwrap())
+}
+
+// proves: EVI-figures
+#[tokio::test(start_paused = true)]
+async fn evictions_are_counted() {
+    // Other tests count too.
+    let counted = || {
+        let of = |what: &str, result: &str| {
+            told(&format!(
+                "eviction_processing_{what}{{name=\"binding-eviction\"{result}}}"
+            ))
+        };
+        [
+            of("total", ",result=\"success\""),
+            of("total", ",result=\"error\""),
+            of("latency_seconds_count", ""),
+        ]
+    };
+    let before = counted();
+    let lab = Lab::with(options(true, true, true, 100.0));
+    lab.told("a", "True", LONG_AGO);
+    lab.place("x", &["a"], &json!([]));
+    lab.settle().await;
+    let failed = AtomicBool::new(false);
+    lab.host.on_call(move |call| {
+        let refused =
+            call.verb == "patch" && call.name == "x" && !failed.swap(true, Ordering::SeqCst);
+        refused.then(|| Status::internal("not now").into())
+    });
+    taint(&lab, "a", BEGAN).await;
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(lab.placed("x"), Value::Null);
+    let after = counted();
+    for (after, (before, least)) in after
+        .into_iter()
+        .zip(before.into_iter().zip([1.0, 1.0, 2.0]))
+    {
+        assert!(after >= before + least, "{after} {before}");
+    }
+    let text = String::from_utf8(metrics::text(&[metrics::process()])).unwrap();
+    assert!(text.contains("eviction_queue_depth{name=\"binding-eviction\"} "));
+    lab.tasks.stop().await;
+}
+
 // proves: EVI-kinds-told
 #[tokio::test(start_paused = true)]
 async fn those_that_wait_are_told_by_cluster_and_kind() {
     let waiting = |kind: &str| {
-        let text = String::from_utf8(metrics::text(&[metrics::process()])).unwrap();
-        let series =
-            format!("eviction_kind_total{{member_cluster=\"counted\",resource_kind=\"{kind}\"}} ");
-        let value = text
-            .lines()
-            .find_map(|l| l.strip_prefix(&series)?.parse().ok());
-        value.unwrap_or(0_i64)
+        told(&format!(
+            "eviction_kind_total{{member_cluster=\"counted\",resource_kind=\"{kind}\"}}"
+        ))
     };
     let both = || ["ResourceBinding", "ClusterResourceBinding"].map(waiting);
     let lab = Lab::with(options(true, true, true, 0.0));
@@ -224,17 +269,17 @@ async fn those_that_wait_are_told_by_cluster_and_kind() {
     taint(&lab, "counted", BEGAN).await;
     lab.settle().await;
     // One was evicted at once, and one is safe.
-    assert_eq!(both(), [2, 0]);
+    assert_eq!(both(), [2.0, 0.0]);
     let mut of_cluster = wide("w");
     of_cluster["spec"]["clusters"] = json!([{"name": "counted"}]);
     lab.host.seed(&CLUSTER_BINDINGS, of_cluster);
     lab.settle().await;
-    assert_eq!(both(), [2, 1]);
+    assert_eq!(both(), [2.0, 1.0]);
     sleep(Duration::from_secs(1800)).await;
-    assert_eq!(both().iter().sum::<i64>(), 2);
+    assert_eq!(both().iter().sum::<f64>(), 2.0);
     lab.tasks.stop().await;
     drop(lab);
-    assert_eq!(both(), [0, 0]);
+    assert_eq!(both(), [0.0, 0.0]);
 }
 
 // proves: EVI-toleration-time, EVI-toleration-ever, EVI-applied-placement
