@@ -92,7 +92,8 @@ impl Requirement {
         })
     }
 
-    fn holds(&self, actual: Option<&str>) -> bool {
+    /// Whether a label that has this value, or is not there, is as it should be.
+    pub fn holds(&self, actual: Option<&str>) -> bool {
         let listed = |v: &str| self.values.iter().any(|x| x == v);
         let bound = || self.values.first().and_then(|v| v.parse::<i64>().ok());
         let number = || actual.and_then(|v| v.parse::<i64>().ok());

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use ahash::AHashMap;
 use client::{Api, Error, Select, Sink, Tasks, reflect};
 use machinery::{Gvr, Object, Quantity};
+use openapi::karmada::cluster::Taint;
 use parking_lot::Mutex;
 use serde::Deserialize;
 
+use crate::nodes::{Nodes as AllNodes, Shape};
 use crate::sums::{Amounts, Model, Node, Pod, Summary, Sums};
 
 static NODES: Gvr = Gvr::constant("", "v1", "nodes");
@@ -27,11 +29,12 @@ struct State {
 pub(crate) struct Fold(Arc<Mutex<State>>);
 
 impl Fold {
-    /// Starts to follow nodes and pods.
-    pub(crate) fn start(api: &Arc<dyn Api>, tasks: &Tasks) -> Self {
+    /// Starts to follow nodes and pods. `one_by_one`: nodes can be told so.
+    pub(crate) fn start(api: &Arc<dyn Api>, tasks: &Tasks, one_by_one: bool) -> Self {
         let fold = Self::default();
         let nodes = Nodes {
             fold: fold.clone(),
+            one_by_one,
             seen: AHashMap::new(),
             epoch: 0,
         };
@@ -58,9 +61,18 @@ impl Fold {
     pub(crate) fn modelings(&self, models: &[Model]) -> Option<Vec<i64>> {
         self.read(|s| s.modelings(models))
     }
+
+    pub(crate) fn nodes<T>(&self, read: impl FnOnce(AllNodes<'_>) -> T) -> Option<T> {
+        self.read(|sums| read(AllNodes(sums)))
+    }
 }
 
-fn follow(api: &Arc<dyn Api>, tasks: &Tasks, resource: &Gvr, mut sink: impl Sink + 'static) {
+pub(crate) fn follow(
+    api: &Arc<dyn Api>,
+    tasks: &Tasks,
+    resource: &Gvr,
+    mut sink: impl Sink + 'static,
+) {
     let (api, select) = (Arc::clone(api), Select::all(resource));
     let shutdown = tasks.shutdown().clone();
     tasks.spawn(async move { reflect(&*api, &select, &mut sink, &shutdown).await });
@@ -68,10 +80,18 @@ fn follow(api: &Arc<dyn Api>, tasks: &Tasks, resource: &Gvr, mut sink: impl Sink
 
 type Resources = BTreeMap<String, Quantity>;
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct NodeView {
-    #[serde(default)]
+    spec: NodeSpec,
     status: NodeStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct NodeSpec {
+    taints: Option<Vec<Taint>>,
+    unschedulable: bool,
 }
 
 #[derive(Default, Deserialize)]
@@ -171,7 +191,7 @@ fn amounts(sums: &mut Sums, resources: Resources) -> Amounts {
 }
 
 /// An object that cannot be read counts as one without numbers: the rest goes on.
-fn view<T: for<'de> Deserialize<'de>>(object: &Object) -> Option<T> {
+pub(crate) fn view<T: for<'de> Deserialize<'de>>(object: &Object) -> Option<T> {
     let parsed = serde_json::from_slice(object.bytes());
     if let Err(error) = &parsed {
         tracing::debug!(%error, ?object, "not counted");
@@ -181,6 +201,7 @@ fn view<T: for<'de> Deserialize<'de>>(object: &Object) -> Option<T> {
 
 struct Nodes {
     fold: Fold,
+    one_by_one: bool,
     /// Name → the list in which it was seen last.
     seen: AHashMap<Box<str>, u64>,
     epoch: u64,
@@ -209,15 +230,22 @@ impl Sink for Nodes {
     }
 
     fn changed(&mut self, object: Object) {
-        let found: Option<NodeView> = view(&object);
-        let status = found.map(|v| v.status).unwrap_or_default();
+        let NodeView { spec, status } = view(&object).unwrap_or_default();
         let mut conditions = status.conditions.iter().flatten();
         let ready = conditions.any(|c| c.r#type == "Ready" && c.status == "True");
+        let shape = self.one_by_one.then(|| {
+            let taints = spec.taints.unwrap_or_default();
+            let shape = Shape::new(&object.head().labels, taints, spec.unschedulable);
+            Box::new(shape)
+        });
         let mut state = self.fold.0.lock();
         let allocatable = amounts(&mut state.sums, status.allocatable.unwrap_or_default());
-        state
-            .sums
-            .set_node(object.name(), Some(Node { ready, allocatable }));
+        let node = Node {
+            ready,
+            allocatable,
+            shape,
+        };
+        state.sums.set_node(object.name(), Some(node));
         self.seen.insert(object.name().into(), self.epoch);
     }
 

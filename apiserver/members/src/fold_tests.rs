@@ -51,7 +51,7 @@ async fn sums_follow_nodes_and_pods() {
     fake.seed(&PODS, pod("done", "a", "3", "Succeeded"));
     fake.seed(&PODS, pod("waiting", "", "250m", "Pending"));
     let api: Arc<dyn Api> = fake.clone();
-    let fold = Fold::start(&api, &tasks);
+    let fold = Fold::start(&api, &tasks, true);
     until(|| fold.summary().is_some()).await;
     let told = fold.summary().unwrap();
     assert_eq!((told.nodes, told.ready), (2, 1));
@@ -130,7 +130,7 @@ proptest! {
         for (what, on, milli, flag) in steps {
             let amounts: Amounts = Box::new([(cpu, Quantity::from_milli(milli + 1))]);
             if what < 2 {
-                let node = (what == 0).then_some(Node { ready: flag, allocatable: amounts });
+                let node = (what == 0).then_some(Node { ready: flag, allocatable: amounts, shape: None });
                 sums.set_node(&named(on), node.clone());
                 match node { Some(n) => drop(nodes.insert(on, n)), None => drop(nodes.remove(&on)) }
             } else {
@@ -147,4 +147,52 @@ proptest! {
         let models: Vec<Model> = [0, 1000, 3000].iter().map(|m| Model { ranges: vec![("cpu".into(), Quantity::from_milli(*m))] }).collect();
         prop_assert_eq!(sums.modelings(&models), fresh.modelings(&models));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_are_told_one_by_one_where_that_is_asked_for() {
+    let (fake, tasks) = (FakeApi::new(), Tasks::new(Shutdown::new()));
+    let mut tainted = node("a", "4", "2", true);
+    tainted["metadata"]["labels"] = json!({"zone": "x", "empty": "", "a.b/c": "1"});
+    tainted["spec"] = json!({"unschedulable": true, "taints": [{"key": "k", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"}]});
+    fake.seed(&NODES, tainted);
+    fake.seed(&NODES, node("b", "8", "1", false));
+    fake.seed(&PODS, pod("p", "a", "500m", "Running"));
+    fake.seed(&PODS, pod("q", "gone", "1", "Running"));
+    let api: Arc<dyn Api> = fake.clone();
+    let fold = Fold::start(&api, &tasks, true);
+    let sums = Fold::start(&api, &tasks, false);
+    until(|| fold.summary().is_some() && sums.summary().is_some()).await;
+    let told = |fold: &Fold| {
+        let told = fold.nodes(|nodes| {
+            let cpu = nodes.resource("cpu").unwrap();
+            let line = |node: crate::Node<'_>| {
+                let label = |key| node.label(key).map(str::to_owned);
+                let taints: Vec<&str> = node.taints().iter().map(|t| &*t.key).collect();
+                let labels = ["zone", "empty", "a.b/c", "zon"].map(label);
+                (
+                    node.name.to_owned(),
+                    node.free(cpu).to_string(),
+                    format!("{labels:?} {taints:?} {}", node.is_unschedulable()),
+                )
+            };
+            let mut lines: Vec<_> = nodes.iter().map(line).collect();
+            lines.sort();
+            assert_eq!(nodes.resource("gpu"), None);
+            lines
+        });
+        told.unwrap()
+    };
+    let expected = [
+        (
+            "a",
+            "3500m",
+            r#"[Some("x"), Some(""), Some("1"), None] ["k"] true"#,
+        ),
+        ("b", "8", r#"[None, None, None, None] [] false"#),
+    ];
+    let expected = expected.map(|(a, b, c)| (a.to_owned(), b.to_owned(), c.to_owned()));
+    assert_eq!(told(&fold), expected);
+    assert!(told(&sums).is_empty());
+    tasks.stop().await;
 }

@@ -6,7 +6,7 @@
 //! Cluster + its secrets ──► [`Gateways`] ──► requests of users, passed on in their names
 //!
 //! Invariants: a member that is slow or dead delays no other; nodes and pods are
-//! never kept, only their numbers; what belongs to a member ends with its Cluster
+//! never kept, only their numbers (and, where asked for, what may go to a node); what belongs to a member ends with its Cluster
 //! or its connection, tasks joined. No credential is printed.
 //!
 //! Entry points: [`Members`], [`Member`], [`Gateways`].
@@ -18,11 +18,15 @@ mod gateway;
 mod limit;
 mod member;
 mod members;
+mod nodes;
+mod quotas;
 mod sums;
 
 pub use endpoint::{Connector, Endpoint, RemoteConnector};
 pub use gateway::{Gateway, Gateways, Place, Refused};
 pub use limit::Limited;
-pub use member::Member;
+pub use member::{Detail, Member};
 pub use members::Members;
+pub use nodes::{Node, Nodes, ResourceId};
+pub use quotas::{Quota, Scope};
 pub use sums::{Model, Summary};

@@ -11,6 +11,8 @@ use parking_lot::Mutex;
 use crate::endpoint::{Connector, Endpoint};
 use crate::fold::Fold;
 use crate::limit::Limited;
+use crate::nodes::Nodes;
+use crate::quotas::{Quota, Quotas};
 use crate::sums::{Model, Summary};
 
 type Handler = Arc<dyn Fn(&str, &Gvr, &Change<'_>) + Send + Sync>;
@@ -19,6 +21,14 @@ type Handler = Arc<dyn Fn(&str, &Gvr, &Change<'_>) + Send + Sync>;
 #[derive(Clone, Default)]
 pub(crate) struct Handlers(Arc<Mutex<Vec<Handler>>>);
 
+/// What members tell beside sums. Each costs memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Detail {
+    /// Nodes one by one.
+    pub nodes: bool,
+    pub quotas: bool,
+}
+
 /// A connected member. What it started ends when it is closed.
 pub struct Member {
     endpoint: Endpoint,
@@ -26,7 +36,9 @@ pub struct Member {
     tasks: Tasks,
     informers: Informers,
     managed: Mutex<AHashMap<Gvr, Informer>>,
+    detail: Detail,
     fold: Mutex<Option<Fold>>,
+    quotas: Mutex<Option<Quotas>>,
     handlers: Handlers,
 }
 
@@ -35,6 +47,7 @@ impl Member {
         endpoint: Endpoint,
         connector: &dyn Connector,
         handlers: &Handlers,
+        detail: Detail,
         tasks: &Tasks,
     ) -> Result<Arc<Self>, String> {
         let tasks = tasks.child();
@@ -43,7 +56,9 @@ impl Member {
             api: Arc::new(Limited::new(&endpoint.cluster, api)),
             informers: Informers::new(&tasks),
             managed: Mutex::default(),
+            detail,
             fold: Mutex::default(),
+            quotas: Mutex::default(),
             handlers: handlers.clone(),
             endpoint,
             tasks,
@@ -102,9 +117,30 @@ impl Member {
         self.fold().modelings(models)
     }
 
+    /// Reads nodes one by one; `None` where they are not told so, and until nodes and
+    /// pods were listed. Nothing is counted while they are read.
+    pub fn nodes<T>(&self, read: impl FnOnce(Nodes<'_>) -> T) -> Option<T> {
+        if self.detail.nodes {
+            self.fold().nodes(read)
+        } else {
+            None
+        }
+    }
+
+    /// The quotas of a namespace; `None` where they are not told, and until they were
+    /// listed.
+    pub fn quotas(&self, namespace: &str) -> Option<Vec<Arc<Quota>>> {
+        if !self.detail.quotas {
+            return None;
+        }
+        let mut quotas = self.quotas.lock();
+        let quotas = quotas.get_or_insert_with(|| Quotas::start(&self.api, &self.tasks));
+        quotas.of(namespace)
+    }
+
     fn fold(&self) -> Fold {
         let mut fold = self.fold.lock();
-        fold.get_or_insert_with(|| Fold::start(&self.api, &self.tasks))
+        fold.get_or_insert_with(|| Fold::start(&self.api, &self.tasks, self.detail.nodes))
             .clone()
     }
 

@@ -17,7 +17,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, watch};
 
 use crate::endpoint::{Connector, Endpoint};
-use crate::member::{Handlers, Member};
+use crate::member::{Detail, Handlers, Member};
 
 static SECRETS: Gvr = Gvr::constant("", "v1", "secrets");
 
@@ -64,6 +64,7 @@ struct Shared {
     host: Arc<dyn Api>,
     informers: Informers,
     connector: Arc<dyn Connector>,
+    detail: Detail,
     tasks: Tasks,
     clusters: Informer,
     state: RwLock<State>,
@@ -93,6 +94,17 @@ impl Members {
         connector: Arc<dyn Connector>,
         tasks: &Tasks,
     ) -> Self {
+        Self::telling(Detail::default(), host, informers, connector, tasks)
+    }
+
+    /// The same, of members that tell more.
+    pub fn telling(
+        detail: Detail,
+        host: Arc<dyn Api>,
+        informers: &Informers,
+        connector: Arc<dyn Connector>,
+        tasks: &Tasks,
+    ) -> Self {
         let clusters = informers.get(&host, &Select::all(&CLUSTERS));
         let inbox = Arc::new(Inbox::default());
         let told = Arc::clone(&inbox);
@@ -101,6 +113,7 @@ impl Members {
             host,
             informers: informers.clone(),
             connector,
+            detail,
             tasks: tasks.child(),
             clusters,
             state: RwLock::default(),
@@ -233,6 +246,7 @@ impl Keeper {
                 endpoint,
                 &*shared.connector,
                 &shared.handlers,
+                shared.detail,
                 &shared.tasks,
             )
         });

@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 use ahash::AHashMap;
 use machinery::Quantity;
 
+use crate::nodes::{Node as NodeView, Shape};
+
 /// What Cluster status tells of nodes and resources.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
@@ -34,7 +36,7 @@ pub(crate) type Amounts = Box<[(u16, Quantity)]>;
 
 /// A running total.
 #[derive(Default)]
-struct Total(Vec<(u16, Quantity)>);
+pub(crate) struct Total(Vec<(u16, Quantity)>);
 
 impl Total {
     fn at(&mut self, id: u16) -> &mut Quantity {
@@ -64,7 +66,7 @@ impl Total {
         self.0.retain(|(_, q)| !q.is_zero());
     }
 
-    fn get(&self, id: u16) -> Quantity {
+    pub(crate) fn get(&self, id: u16) -> Quantity {
         let at = self.0.binary_search_by_key(&id, |(k, _)| *k);
         at.map_or(Quantity::ZERO, |at| self.0[at].1)
     }
@@ -75,6 +77,8 @@ impl Total {
 pub(crate) struct Node {
     pub(crate) ready: bool,
     pub(crate) allocatable: Amounts,
+    /// Kept only where nodes are told one by one.
+    pub(crate) shape: Option<Box<Shape>>,
 }
 
 /// A pod's numbers. `pods: 1` is among the requests.
@@ -116,6 +120,24 @@ impl Sums {
         self.names.push(name.into());
         self.ids.insert(name.into(), id);
         Some(id)
+    }
+
+    /// The short form of a name that was seen.
+    pub(crate) fn known(&self, name: &str) -> Option<u16> {
+        self.ids.get(name).copied()
+    }
+
+    /// The nodes that are there and whose shape is kept.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = NodeView<'_>> {
+        self.places.iter().filter_map(|(name, place)| {
+            let node = place.node.as_ref()?;
+            Some(NodeView {
+                name,
+                shape: node.shape.as_deref()?,
+                allocatable: &node.allocatable,
+                used: &place.used,
+            })
+        })
     }
 
     /// Replaces a node; `None`: it is gone.

@@ -1,0 +1,69 @@
+use std::time::Duration;
+
+use client::Shutdown;
+use client::fake::FakeApi;
+use serde_json::{Value, json};
+
+use super::*;
+
+fn quota(name: &str, hard: &str) -> Value {
+    json!({"metadata": {"name": name, "namespace": "n"},
+           "spec": {"scopes": ["Terminating"], "scopeSelector": {"matchExpressions": [
+               {"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]}},
+           "status": {"hard": {"cpu": hard}, "used": {"cpu": "1"}}})
+}
+
+async fn until(what: impl Fn() -> bool) {
+    let poll = async {
+        while !what() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let reached = tokio::time::timeout(Duration::from_secs(300), poll).await;
+    reached.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn quotas_are_followed_by_namespace() {
+    let (fake, tasks) = (FakeApi::new(), Tasks::new(Shutdown::new()));
+    fake.seed(&QUOTAS, quota("a", "3"));
+    fake.seed(
+        &QUOTAS,
+        json!({"metadata": {"name": "bare", "namespace": "m"}}),
+    );
+    let api: Arc<dyn Api> = fake.clone();
+    let quotas = Quotas::start(&api, &tasks);
+    until(|| quotas.of("n").is_some()).await;
+    let scope = |name: &str, operator: &str, values: &[&str]| Scope {
+        name: name.into(),
+        operator: operator.into(),
+        values: values.iter().map(|v| (*v).into()).collect(),
+    };
+    let amount = |text: &str| {
+        let cpu = Quantity::parse(text).unwrap();
+        BTreeMap::from([("cpu".to_owned(), cpu)])
+    };
+    let read = Quota {
+        scopes: vec![
+            scope("Terminating", "Exists", &[]),
+            scope("PriorityClass", "In", &["high"]),
+        ],
+        hard: amount("3"),
+        used: amount("1"),
+    };
+    assert_eq!(quotas.of("n").unwrap(), [Arc::new(read)]);
+    assert_eq!(quotas.of("m").unwrap(), [Arc::new(Quota::default())]);
+    assert!(quotas.of("none").unwrap().is_empty());
+
+    fake.seed(&QUOTAS, quota("a", "4"));
+    fake.seed(&QUOTAS, quota("b", "5"));
+    fake.remove(&QUOTAS, "m", "bare");
+    until(|| quotas.of("m").unwrap().is_empty() && quotas.of("n").unwrap().len() == 2).await;
+    until(|| quotas.of("n").unwrap()[0].hard == amount("4")).await;
+    // What goes while the watch is broken is missed.
+    fake.on_call(|c| (c.verb == "watch").then(|| machinery::Status::expired("old").into()));
+    fake.end_watches();
+    fake.remove(&QUOTAS, "n", "a");
+    until(|| quotas.of("n").unwrap().len() == 1).await;
+    tasks.stop().await;
+}
