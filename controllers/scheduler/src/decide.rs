@@ -75,6 +75,8 @@ pub(crate) struct Outcome {
     pub(crate) failure: Option<Failure>,
     pub(crate) failed_terms: Vec<FailedTerm>,
     pub(crate) trace: Trace,
+    /// Clusters that estimators have to be asked about first; there is nothing else then.
+    pub(crate) lacking: Vec<String>,
 }
 
 /// Tries the affinity, or its terms from the one that holds the result now: it never
@@ -108,6 +110,7 @@ pub(crate) fn place(
     for (index, term) in terms.iter().enumerate().skip(start) {
         let decision = attempt(Some(term));
         let Some(failure) = decision.failure() else {
+            // Also where it lacks answers.
             return Outcome::of(&decision, Some(term), failed);
         };
         failed.push(FailedTerm {
@@ -123,6 +126,7 @@ pub(crate) fn place(
         failure: failed.first().map(|f| f.failure.clone()),
         failed_terms: failed,
         trace: last.unwrap_or_default(),
+        lacking: Vec::new(),
     }
 }
 
@@ -133,7 +137,12 @@ impl Outcome {
             term: term.map(|t| t.affinity_name.clone()),
             failure: decision.failure().cloned(),
             failed_terms: failed,
-            trace: decision.trace(),
+            trace: if decision.lacking().is_empty() {
+                decision.trace()
+            } else {
+                Trace::default()
+            },
+            lacking: decision.lacking().to_vec(),
         }
     }
 

@@ -179,10 +179,12 @@ pub fn schedule_ahead<'a>(
     snapshot: &'a Snapshot,
     scaled: bool,
 ) -> Result<Decision<'a>, LeftToScheduler> {
-    // What others were just given is known to the scheduler alone.
+    // What others were just given is known to the scheduler alone, and it alone asks.
     let rules = snapshot.rules();
     let grouped = request.spec.workload_affinity_groups.is_some();
-    if (rules.reserve && request.spec.is_workload()) || (rules.looks_at_peers() && grouped) {
+    let asks = rules.estimators && core::is_estimated(request.spec);
+    if asks || (rules.reserve && request.spec.is_workload()) || (rules.looks_at_peers() && grouped)
+    {
         return Err(LeftToScheduler);
     }
     let began = Instant::now();
@@ -210,9 +212,9 @@ mod tests {
         grouped.workload_affinity_groups = Some(Default::default());
         let single = asked("n:2").binding.spec;
         let placement = placement("");
-        let ahead = |spec, gate| {
+        let under = |spec, gate, asking| {
             let gates = FeatureGates::default().with(gate, true);
-            let rules = Rules::new(gates, Plugins::default(), false);
+            let rules = Rules::new(gates, Plugins::default(), false).asking(asking);
             let member = cluster("a", 10, serde_json::json!({}));
             let request = Request {
                 spec,
@@ -222,9 +224,13 @@ mod tests {
             };
             schedule_ahead(&request, &Snapshot::new([member]).under(rules), false).is_ok()
         };
+        let ahead = |spec, gate| under(spec, gate, false);
         assert!(ahead(&grouped, Gate::PriorityBasedScheduling));
         assert!(!ahead(&grouped, Gate::WorkloadAffinity));
         assert!(ahead(&single, Gate::WorkloadAffinity));
         assert!(!ahead(&single, Gate::SchedulingOvercommitProtection));
+        let nothing = asked("").binding.spec;
+        let asking = |spec| under(spec, Gate::PriorityBasedScheduling, true);
+        assert!(!asking(&single) && asking(&nothing));
     }
 }

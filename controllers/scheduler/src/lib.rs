@@ -6,13 +6,14 @@
 //! only where it differs from what is there.
 //!
 //! Entry points: [`core::schedule`], [`schedule_ahead`], [`Scheduler`], [`Clusters`],
-//! [`Decisions`], [`explain`] and [`foresee`].
+//! [`Decisions`], [`Estimators`], [`explain`] and [`foresee`].
 
 mod book;
 mod clusters;
 pub mod core;
 mod decide;
 mod decisions;
+mod estimators;
 mod explain;
 mod figures;
 mod shell;
@@ -20,6 +21,7 @@ mod shell;
 pub use clusters::Clusters;
 pub use decide::LeftAlone;
 pub use decisions::Decisions;
+pub use estimators::{Asked, Candidate, Estimators, Question};
 pub use explain::{Explanation, Foresight, TermTrace, explain, foresee, peers};
 pub use figures::{LeftToScheduler, schedule_ahead};
 pub use shell::{Options, Scheduler, placement_text};

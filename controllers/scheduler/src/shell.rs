@@ -17,9 +17,10 @@ use runtime::{Action, Informer, Informers, Name, Queue, Recorder, Select, Tasks,
 use crate::book::{Book, Entry};
 use crate::clusters::Clusters;
 use crate::core::peers::Peers;
-use crate::core::{Failure, Rules, World};
+use crate::core::{Answer, Answers, Failure, Rules, Snapshot, World, places_sets};
 use crate::decide::{DEFAULT_SCHEDULER, Outcome, Verdict, judge, place};
 use crate::decisions::Decisions;
+use crate::estimators::{Candidate, Estimators, Question};
 use crate::explain::Explanation;
 use crate::figures::{self, Incoming, Kind};
 
@@ -43,6 +44,8 @@ pub struct Options {
     pub gates: FeatureGates,
     /// Where the last decisions are kept for whoever asks why.
     pub decisions: Decisions,
+    /// Who is asked about clusters, where somebody is.
+    pub estimators: Option<Arc<dyn Estimators>>,
 }
 
 impl Default for Options {
@@ -51,6 +54,7 @@ impl Default for Options {
             name: DEFAULT_SCHEDULER.into(),
             gates: FeatureGates::default(),
             decisions: Decisions::default(),
+            estimators: None,
         }
     }
 }
@@ -82,6 +86,9 @@ pub struct Scheduler {
     cluster_bindings: Informer,
     queue: Queue<Key>,
     book: Mutex<Book>,
+    /// Whoever asks before a decision that depends on others holds it until the decision
+    /// is in the book.
+    turn: tokio::sync::Mutex<()>,
 }
 
 impl Scheduler {
@@ -112,6 +119,7 @@ impl Scheduler {
             options,
             rules,
             book: Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
         });
         if rules.looks_at_peers() {
             scheduler.bindings.add_index(BY_GROUP, triggers::groups);
@@ -121,7 +129,12 @@ impl Scheduler {
         figures::show(move || queue.waiting());
         let workers = tasks.clone();
         tasks.spawn(async move {
-            let seen = scheduler.clusters.informer().wait_synced();
+            let seen = async {
+                scheduler.clusters.informer().wait_synced().await;
+                if let Some(estimators) = &scheduler.options.estimators {
+                    estimators.ready().await;
+                }
+            };
             if workers.shutdown().unless(seen).await.is_none() {
                 return;
             }
@@ -187,7 +200,7 @@ impl Scheduler {
 
     async fn schedule(&self, case: &Case<'_>, fresh: bool, scale: bool) -> Result<Action, Error> {
         let began = Instant::now();
-        let (mut outcome, entry) = self.decide(case, fresh)?;
+        let (mut outcome, entry) = self.decide(case, fresh).await?;
         // Whoever sees the result finds the reasons.
         let generation = case.object.head().generation;
         let told = Explanation::of(&mut outcome, generation, fresh);
@@ -205,10 +218,62 @@ impl Scheduler {
         done
     }
 
-    /// Decides. Where decisions depend on each other they are made one by one, and
-    /// each is in the book before the next.
-    fn decide(&self, case: &Case<'_>, fresh: bool) -> Result<(Outcome, Option<Entry>), Error> {
+    /// Whether decisions depend on what others were given.
+    fn is_bound(&self) -> bool {
+        self.rules.reserve || self.rules.looks_at_peers()
+    }
+
+    /// Decides, once everybody who has to be asked has answered.
+    async fn decide(
+        &self,
+        case: &Case<'_>,
+        fresh: bool,
+    ) -> Result<(Outcome, Option<Entry>), Error> {
+        let Some(estimators) = &self.options.estimators else {
+            return self.attempt(case, fresh, &self.clusters.snapshot(), None);
+        };
+        let _turn = if self.is_bound() {
+            Some(self.turn.lock().await)
+        } else {
+            None
+        };
         let snapshot = self.clusters.snapshot();
+        let spec = &case.binding.spec;
+        let question = Question::of(spec, places_sets(spec, case.placement, self.rules));
+        let mut answers = Answers::default();
+        loop {
+            let (outcome, entry) = self.attempt(case, fresh, &snapshot, Some(&answers))?;
+            if outcome.lacking.is_empty() {
+                return Ok((outcome, entry));
+            }
+            let clusters = self.with_assumed(outcome.lacking);
+            let told = estimators.ask(&question, &clusters).await;
+            let told = told.into_iter().chain(std::iter::repeat(Answer::Unknown));
+            for (candidate, answer) in clusters.into_iter().zip(told) {
+                answers.put(candidate.cluster, answer);
+            }
+        }
+    }
+
+    fn with_assumed(&self, clusters: Vec<String>) -> Vec<Candidate> {
+        let mut book = self.book.lock();
+        let assumed = book.ledger.at(Instant::now());
+        let candidate = |cluster: String| Candidate {
+            assumed: assumed.workloads(&cluster),
+            cluster,
+        };
+        clusters.into_iter().map(candidate).collect()
+    }
+
+    /// Decides by what is known. Where decisions depend on each other they are made one
+    /// by one, and each is in the book before the next.
+    fn attempt(
+        &self,
+        case: &Case<'_>,
+        fresh: bool,
+        snapshot: &Snapshot,
+        answers: Option<&Answers>,
+    ) -> Result<(Outcome, Option<Entry>), Error> {
         let Case {
             key,
             object,
@@ -216,8 +281,11 @@ impl Scheduler {
             placement,
         } = case;
         let mut ended = figures::steps();
-        let mut world = World::of(&snapshot);
-        if !self.rules.reserve && !self.rules.looks_at_peers() {
+        let mut world = World {
+            answers,
+            ..World::of(snapshot)
+        };
+        if !self.is_bound() {
             let outcome = place(binding, placement, fresh, &world, &mut ended);
             return Ok((outcome, None));
         }
@@ -236,6 +304,9 @@ impl Scheduler {
         world.peers = &peers;
         world.assumed = book.ledger.at(now);
         let outcome = place(binding, placement, fresh, &world, &mut ended);
+        if !outcome.lacking.is_empty() {
+            return Ok((outcome, None));
+        }
         let is_news = outcome.is_result() && case.differs(&outcome.targets)?;
         let entry = (is_news && !key.cluster_scoped).then(|| {
             let targets = &outcome.targets;

@@ -5,11 +5,12 @@
 
 use machinery::Quantity;
 use openapi::karmada::BindingSpec;
+use openapi::karmada::binding::Component;
 use serde_json::Value;
 
 /// A resource by name; the common ones need no text to be compared.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Resource {
+pub enum Resource {
     Cpu,
     Memory,
     Storage,
@@ -18,7 +19,7 @@ pub(crate) enum Resource {
 }
 
 impl Resource {
-    pub(crate) fn named(name: &str) -> Self {
+    pub fn named(name: &str) -> Self {
         match name {
             "cpu" => Self::Cpu,
             "memory" => Self::Memory,
@@ -28,9 +29,19 @@ impl Resource {
         }
     }
 
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Memory => "memory",
+            Self::Storage => "ephemeral-storage",
+            Self::Pods => "pods",
+            Self::Other(name) => name,
+        }
+    }
+
     /// An amount in the unit that room is counted in: thousandths of cpu, whole units
     /// of everything else.
-    pub(crate) fn units(&self, amount: Quantity) -> i64 {
+    pub fn units(&self, amount: Quantity) -> i64 {
         let units = match self {
             Self::Cpu => amount.milli(),
             _ => amount.value(),
@@ -61,14 +72,15 @@ struct Amount {
 
 /// Positive amounts by resource.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Demand {
+pub struct Demand {
     amounts: Vec<Amount>,
     /// An amount that is not a quantity: nothing has room for it.
     unreadable: bool,
 }
 
 impl Demand {
-    fn of(requirements: &Value) -> Self {
+    /// Of `replicaRequirements`.
+    pub fn of(requirements: &Value) -> Self {
         let mut demand = Self::default();
         let request = requirements.get("resourceRequest");
         for (name, amount) in request.and_then(Value::as_object).into_iter().flatten() {
@@ -89,17 +101,17 @@ impl Demand {
     }
 
     /// Each in its unit.
-    pub(crate) fn amounts(&self) -> impl Iterator<Item = (&Resource, i64)> {
+    pub fn amounts(&self) -> impl Iterator<Item = (&Resource, i64)> {
         self.amounts.iter().map(|amount| (&amount.of, amount.units))
     }
 
     /// Those that nodes are simulated with.
-    pub(crate) fn modelled(&self) -> impl Iterator<Item = (&Resource, i64)> {
+    pub fn modelled(&self) -> impl Iterator<Item = (&Resource, i64)> {
         let modelled = self.amounts.iter().filter(|amount| amount.is_modelled);
         modelled.map(|amount| (&amount.of, amount.units))
     }
 
-    pub(crate) fn is_unreadable(&self) -> bool {
+    pub fn is_unreadable(&self) -> bool {
         self.unreadable
     }
 }
@@ -118,20 +130,37 @@ pub(crate) fn of_replica(spec: &BindingSpec) -> Option<Demand> {
 }
 
 /// The components of a workload; together they are a set.
-pub(crate) fn of_set(spec: &BindingSpec) -> Vec<Part> {
-    let parts = spec.components.iter().map(|component| Part {
+pub(crate) fn of_set(components: &[Component]) -> Vec<Part> {
+    let parts = components.iter().map(|component| Part {
         replicas: component.replicas,
         demand: component.replica_requirements.as_ref().map(Demand::of),
     });
     parts.collect()
 }
 
-/// What a workload occupies on a cluster that was given `replicas`.
-pub(crate) fn footprint(spec: &BindingSpec, replicas: i64) -> Vec<Part> {
-    if spec.components.is_empty() {
-        let demand = of_replica(spec);
-        vec![Part { replicas, demand }]
-    } else {
-        of_set(spec)
+/// What a cluster was given and may not have started yet. Replicas of one kind are a
+/// component without a name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AssumedWorkload {
+    pub namespace: String,
+    pub components: Vec<Component>,
+}
+
+impl AssumedWorkload {
+    /// Of a workload of which a cluster was given `replicas`.
+    pub(crate) fn of(spec: &BindingSpec, replicas: i64) -> Self {
+        let components = if spec.components.is_empty() {
+            vec![Component {
+                name: String::new(),
+                replicas,
+                replica_requirements: spec.replica_requirements.clone(),
+            }]
+        } else {
+            spec.components.clone()
+        };
+        Self {
+            namespace: spec.resource.namespace.clone(),
+            components,
+        }
     }
 }

@@ -87,7 +87,7 @@ pub(crate) fn divide<'a>(
     }
     let counted = spec.replicas > 0 || spec.replica_requirements.is_some();
     if !counted || spec.components.len() > 1 {
-        let whole = spec.components.len() > 1 && places_sets(request, world.rules);
+        let whole = spec.components.len() > 1 && places_sets(spec, request.placement, world.rules);
         let mode = if whole {
             Mode::ComponentSet
         } else {

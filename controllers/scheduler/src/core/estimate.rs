@@ -1,5 +1,6 @@
-//! The general estimator: how much of a workload a cluster has room for, by what the
-//! cluster tells of itself (Karmada's `pkg/estimator/client/general.go`).
+//! How much of a workload a cluster has room for: by what the cluster tells of itself
+//! (Karmada's `pkg/estimator/client/general.go`), and by what accurate estimators
+//! answered, if that is less.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use std::sync::Arc;
 use openapi::karmada::BindingSpec;
 use serde::Serialize;
 
+use super::answers::Answers;
 use super::demand::{self, Demand, Part, Resource};
 use super::ledger::Assumed;
 use super::models::Nodes;
@@ -28,6 +30,17 @@ pub enum Source {
     Summary,
     /// Its nodes by grade.
     ResourceModels,
+    /// Its nodes, one by one.
+    Nodes,
+    /// A ResourceQuota in it.
+    ResourceQuota,
+    /// An estimator that runs for it.
+    Estimator,
+}
+
+/// Whether there is anything to estimate.
+pub(crate) fn is_estimated(spec: &BindingSpec) -> bool {
+    spec.replicas != 0 || !spec.components.is_empty()
 }
 
 enum What {
@@ -60,15 +73,21 @@ pub(crate) struct Estimator<'a> {
     replicas: i64,
     rules: Rules,
     assumed: Assumed<'a>,
+    accurate: Option<&'a Answers>,
 }
 
 impl<'a> Estimator<'a> {
-    /// `sets`: the components are placed as a whole.
-    pub(crate) fn new(spec: &BindingSpec, sets: bool, world: &World<'a>) -> Self {
-        let what = if spec.replicas == 0 && spec.components.is_empty() {
+    /// `sets`: the components are placed as a whole. `accurate`: the answers that count.
+    pub(crate) fn new(
+        spec: &BindingSpec,
+        sets: bool,
+        world: &World<'a>,
+        accurate: Option<&'a Answers>,
+    ) -> Self {
+        let what = if !is_estimated(spec) {
             What::Nothing
         } else if sets {
-            What::Sets(demand::of_set(spec))
+            What::Sets(demand::of_set(&spec.components))
         } else {
             What::Replicas(demand::of_replica(spec))
         };
@@ -82,6 +101,7 @@ impl<'a> Estimator<'a> {
             replicas: spec.replicas,
             rules: world.rules,
             assumed,
+            accurate,
         }
     }
 
@@ -90,6 +110,19 @@ impl<'a> Estimator<'a> {
         if matches!(self.what, What::Nothing) {
             return (UNBOUNDED, Source::Unbounded);
         }
+        let (mut fit, mut source) = self.general(member);
+        let accurate = self.accurate.and_then(|all| all.room(member.name()));
+        if let Some((room, by)) = accurate.filter(|(room, _)| *room < fit) {
+            (fit, source) = (room.max(0), by);
+        }
+        if fit == UNBOUNDED {
+            return (self.replicas, Source::Unbounded);
+        }
+        (fit, source)
+    }
+
+    /// By what the cluster tells of itself.
+    fn general(&self, member: &Member) -> (i64, Source) {
         let Some(room) = member.room() else {
             return (0, Source::NoSummary);
         };
@@ -102,11 +135,7 @@ impl<'a> Estimator<'a> {
             What::Replicas(Some(demand)) => self.replicas_of(member, room, demand, pods),
             What::Sets(set) => self.sets_of(member, room, set, pods),
         };
-        let fit = fit.clamp(0, UNBOUNDED);
-        if fit == UNBOUNDED {
-            return (self.replicas, Source::Unbounded);
-        }
-        (fit, source)
+        (fit.clamp(0, UNBOUNDED), source)
     }
 
     fn replicas_of(

@@ -11,16 +11,23 @@ use std::time::{Duration, Instant};
 use openapi::karmada::{BindingSpec, TargetCluster};
 use parking_lot::Mutex;
 
-use super::demand::{self, Demand, Part, Resource};
+use super::demand::{self, AssumedWorkload, Demand, Part, Resource};
 use super::models::Nodes;
 
 /// How long something is assumed at most.
 const TTL: Duration = Duration::from_secs(300);
 
+/// What a binding occupies on a cluster.
+#[derive(Debug)]
+struct Footprint {
+    parts: Vec<Part>,
+    workload: Arc<AssumedWorkload>,
+}
+
 /// What one binding is assumed to have, by cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Assumption {
-    clusters: BTreeMap<String, Arc<[Part]>>,
+    clusters: BTreeMap<String, Arc<Footprint>>,
     until: Option<Instant>,
 }
 
@@ -36,7 +43,7 @@ pub struct Ledger {
 /// What is assumed to be on one cluster.
 #[derive(Debug, Default)]
 struct Here {
-    by_binding: BTreeMap<String, Arc<[Part]>>,
+    by_binding: BTreeMap<String, Arc<Footprint>>,
     pods: i64,
     /// Each in its unit.
     amounts: Vec<(Resource, i64)>,
@@ -51,17 +58,17 @@ struct Simulated {
 }
 
 impl Here {
-    fn add(&mut self, binding: &str, parts: Arc<[Part]>) {
-        self.count(&parts, 1);
+    fn add(&mut self, binding: &str, footprint: Arc<Footprint>) {
+        self.count(&footprint.parts, 1);
         if let Some(simulated) = self.simulated.get_mut() {
-            Arc::make_mut(&mut simulated.after).place(&parts);
+            Arc::make_mut(&mut simulated.after).place(&footprint.parts);
         }
-        self.by_binding.insert(binding.to_owned(), parts);
+        self.by_binding.insert(binding.to_owned(), footprint);
     }
 
     fn remove(&mut self, binding: &str) {
-        if let Some(parts) = self.by_binding.remove(binding) {
-            self.count(&parts, -1);
+        if let Some(footprint) = self.by_binding.remove(binding) {
+            self.count(&footprint.parts, -1);
             *self.simulated.get_mut() = None;
         }
     }
@@ -74,8 +81,8 @@ impl Here {
             return Arc::clone(&known.after);
         }
         let mut after = nodes.clone();
-        for parts in self.by_binding.values() {
-            after.place(parts);
+        for footprint in self.by_binding.values() {
+            after.place(&footprint.parts);
         }
         let after = Arc::new(after);
         *simulated = Some(Simulated {
@@ -116,6 +123,13 @@ impl<'a> Assumed<'a> {
     /// is.
     pub(crate) fn nodes(self, cluster: &str, nodes: &Nodes) -> Option<Arc<Nodes>> {
         Some(self.here(cluster)?.on(nodes))
+    }
+
+    /// What each binding is assumed to have on a cluster.
+    pub(crate) fn workloads(self, cluster: &str) -> Vec<Arc<AssumedWorkload>> {
+        let here = self.here(cluster).into_iter();
+        let footprints = here.flat_map(|here| here.by_binding.values());
+        footprints.map(|f| Arc::clone(&f.workload)).collect()
     }
 
     pub(crate) fn pods(self, cluster: &str) -> i64 {
@@ -159,8 +173,13 @@ impl Ledger {
         };
         next.clusters.retain(|cluster, _| !given_up(cluster));
         for target in targets {
-            let parts = demand::footprint(spec, target.replicas);
-            next.clusters.insert(target.name.clone(), parts.into());
+            let workload = AssumedWorkload::of(spec, target.replicas);
+            let footprint = Footprint {
+                parts: demand::of_set(&workload.components),
+                workload: Arc::new(workload),
+            };
+            next.clusters
+                .insert(target.name.clone(), Arc::new(footprint));
         }
         let until = now + TTL;
         next.until = Some(until);
@@ -201,9 +220,9 @@ impl Ledger {
         if assumption.clusters.is_empty() {
             return;
         }
-        for (cluster, parts) in &assumption.clusters {
+        for (cluster, footprint) in &assumption.clusters {
             let here = self.by_cluster.entry(cluster.clone()).or_default();
-            here.add(binding, Arc::clone(parts));
+            here.add(binding, Arc::clone(footprint));
         }
         self.by_binding.insert(binding.to_owned(), assumption);
     }
@@ -234,7 +253,7 @@ mod tests {
         let pods = ledger.at(now).pods(cluster);
         let here = ledger.by_cluster.get(cluster);
         let parts = here.into_iter().flat_map(|here| here.by_binding.values());
-        let listed: i64 = parts.flat_map(|p| &**p).map(|p| p.replicas).sum();
+        let listed: i64 = parts.flat_map(|f| &f.parts).map(|p| p.replicas).sum();
         assert_eq!(listed, pods, "the sums are those of the list");
         pods
     }

@@ -7,6 +7,7 @@
 //!
 //! Source of the rules: Karmada's `pkg/scheduler/core` and `framework/plugins`.
 
+mod answers;
 mod demand;
 mod divide;
 mod estimate;
@@ -32,8 +33,11 @@ use ledger::Assumed;
 use peers::Peers;
 use select::Selection;
 
+pub use answers::{Answer, Answers};
+pub use demand::{AssumedWorkload, Demand, Resource};
 pub use divide::Mode;
 pub use estimate::Source;
+pub(crate) use estimate::is_estimated;
 pub use rules::{Plugin, Plugins, Rules, UnknownPlugin};
 pub(crate) use snapshot::ApiKey;
 pub use snapshot::{Member, Snapshot};
@@ -58,6 +62,8 @@ pub struct World<'a> {
     pub peers: &'a Peers,
     /// Room that was given and is not yet seen as taken.
     pub assumed: Assumed<'a>,
+    /// Where accurate estimators are asked: what they have answered so far.
+    pub answers: Option<&'a Answers>,
 }
 
 impl<'a> World<'a> {
@@ -68,6 +74,7 @@ impl<'a> World<'a> {
             rules: snapshot.rules(),
             peers: Peers::NONE,
             assumed: Assumed::NOTHING,
+            answers: None,
         }
     }
 }
@@ -209,13 +216,12 @@ fn unsupported(placement: &Placement) -> Failure {
 
 /// Whether the components of a workload are placed as a whole: they have to go to
 /// exactly one cluster.
-pub(crate) fn places_sets(request: &Request<'_>, rules: Rules) -> bool {
-    let one = request
-        .placement
+pub(crate) fn places_sets(spec: &BindingSpec, placement: &Placement, rules: Rules) -> bool {
+    let one = placement
         .spread_constraints
         .iter()
         .any(|c| c.spread_by_field == "cluster" && c.min_groups == 1 && c.max_groups == 1);
-    rules.component_sets && !request.spec.components.is_empty() && one
+    rules.component_sets && !spec.components.is_empty() && one
 }
 
 /// The steps of a decision, in their order.
@@ -232,6 +238,7 @@ pub struct Decision<'a> {
     request: Request<'a>,
     world: World<'a>,
     filtered: Filtered<'a>,
+    lacking: Vec<String>,
     /// Best first.
     candidates: Vec<Candidate<'a>>,
     selection: Selection<'a>,
@@ -248,6 +255,12 @@ impl Decision<'_> {
     /// Why there is no result.
     pub fn failure(&self) -> Option<&Failure> {
         self.failure.as_ref()
+    }
+
+    /// Clusters that accurate estimators have to be asked about before anything can be
+    /// decided.
+    pub fn lacking(&self) -> &[String] {
+        &self.lacking
     }
 }
 
@@ -271,6 +284,7 @@ pub fn decide<'a>(
         request: *request,
         world: *world,
         filtered: Filtered::default(),
+        lacking: Vec::new(),
         candidates: Vec::new(),
         selection: Selection::default(),
         division: Division::default(),
@@ -290,8 +304,22 @@ impl Decision<'_> {
         if !fits {
             return Err(self.filtered.failure());
         }
+        let feasible = || {
+            self.filtered
+                .passed
+                .iter()
+                .map(|passed| passed.member.name())
+        };
+        if let Some(answers) = world.answers
+            && is_estimated(request.spec)
+        {
+            self.lacking = answers.lacking(feasible());
+            if !self.lacking.is_empty() {
+                return Ok(());
+            }
+        }
         let strategy = Strategy::of(request.placement);
-        let sets = places_sets(&request, world.rules);
+        let sets = places_sets(request.spec, request.placement, world.rules);
         self.candidates = scored(&request, &world, sets, &targets, &self.filtered);
         ended(Step::Score, true);
         let selection = select::select(&request, strategy, sets, &self.candidates);
@@ -312,7 +340,9 @@ fn scored<'a>(
     targets: &Targets<'_>,
     filtered: &Filtered<'a>,
 ) -> Vec<Candidate<'a>> {
-    let estimator = estimate::Estimator::new(request.spec, sets, world);
+    let mut feasible = filtered.passed.iter().map(|passed| passed.member.name());
+    let accurate = world.answers.filter(|all| all.count(&mut feasible));
+    let estimator = estimate::Estimator::new(request.spec, sets, world, accurate);
     let locality = world.rules.plugins.has(Plugin::ClusterLocality);
     let candidate = |passed: &filter::Passed<'a>| {
         let target = targets.of_member(passed.member);

@@ -111,6 +111,8 @@ pub struct Rules {
     pub reserve: bool,
     /// Chosen clusters that get no replicas get the object all the same.
     pub empty_workloads: bool,
+    /// Accurate estimators are asked.
+    pub estimators: bool,
 }
 
 impl Default for Rules {
@@ -134,7 +136,14 @@ impl Rules {
             component_sets: gates.is_on(Gate::MultiplePodTemplatesScheduling),
             reserve: gates.is_on(Gate::SchedulingOvercommitProtection),
             empty_workloads,
+            estimators: false,
         }
+    }
+
+    /// The same, where accurate estimators are asked.
+    #[must_use]
+    pub fn asking(self, estimators: bool) -> Self {
+        Self { estimators, ..self }
     }
 
     /// Whether other bindings of a group matter.

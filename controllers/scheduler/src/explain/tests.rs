@@ -105,6 +105,7 @@ fn whatever_went_wrong_it_is_told_within_bounds() {
         ..ClusterTrace::default()
     });
     let mut outcome = Outcome {
+        lacking: Vec::new(),
         targets: Vec::new(),
         term: None,
         failure: Some(Failure::NoFit(text.clone())),

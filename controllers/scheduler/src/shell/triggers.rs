@@ -107,7 +107,7 @@ impl Scheduler {
     }
 
     fn note_in_book(&self, change: &Change<'_>) {
-        if !self.rules.reserve && !self.rules.looks_at_peers() {
+        if !self.is_bound() {
             return;
         }
         let key = change.key();
