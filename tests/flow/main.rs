@@ -41,6 +41,9 @@ mod namespaces;
 /// Where things may go, and what is said when they cannot.
 mod placing;
 
+/// Room by nodes, where that is asked for.
+mod estimates;
+
 /// Quotas over all members, workloads placed anew and workloads that members scale.
 mod quotas;
 

@@ -54,6 +54,7 @@ fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("runtime", &["client", "openapi"]),
         ("interpreter", controllers),
         ("scheduler", controllers),
+        ("estimator", &["members", "scheduler"]),
         ("kube", controllers),
         ("hollow", controllers),
         ("autoscale", controllers),

@@ -26,7 +26,7 @@ pub(crate) struct Cli {
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Start a control plane, with simulated members if asked, in the foreground.
-    Up(up::Arguments),
+    Up(Box<up::Arguments>),
     /// Show what Flotilla does: a Deployment in three simulated clusters.
     Demo(demo::Arguments),
     /// Run the API server and its controllers with production flags.
@@ -57,7 +57,7 @@ impl Command {
         match self {
             Self::Plan(arguments) => return Ok(Box::pin(plan::run(*arguments)).await),
             Self::Why(arguments) => Box::pin(why::run(arguments)).await,
-            Self::Up(arguments) => Box::pin(up::run(arguments)).await,
+            Self::Up(arguments) => Box::pin(up::run(*arguments)).await,
             Self::Demo(arguments) => Box::pin(demo::run(arguments)).await,
             Self::Serve(arguments) => Box::pin(serve::run(*arguments)).await,
             Self::Member(arguments) => Box::pin(member::run(arguments)).await,

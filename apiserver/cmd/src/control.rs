@@ -8,9 +8,10 @@ use std::sync::Arc;
 use auth::token::Signer;
 use client::Api;
 use clusters::Options as ClusterOptions;
+use estimator::Estimator;
 use interpreter::Interpreter;
 use machinery::time::Clock;
-use members::{Connector, Members, RemoteConnector};
+use members::{Connector, Detail, Members, RemoteConnector};
 use openapi::karmada::FeatureGates;
 use openapi::karmada::resources::CLUSTERS;
 use runtime::{Informers, Recorder, Select, Tasks};
@@ -103,12 +104,21 @@ pub(crate) async fn federation(on: &Base, settings: &Settings) -> anyhow::Result
     let recorder =
         |component| Recorder::new(Arc::clone(&on.api), component, Arc::clone(&on.clock), tasks);
     let connector = Arc::clone(&on.connector);
-    let members = Members::start(Arc::clone(&on.api), &on.informers, connector, tasks);
+    let Scheduling {
+        name,
+        rules,
+        estimators,
+    } = &settings.scheduling;
+    let detail = Detail {
+        nodes: estimators.is_some(),
+        quotas: estimators.as_ref().is_some_and(|e| e.quotas),
+    };
+    let host_api = Arc::clone(&on.api);
+    let members = Members::telling(detail, host_api, &on.informers, connector, tasks);
     // Works must not be told that a member cannot be reached, only because its
     // secret has not been looked at yet.
     members.wait_synced().await;
     let informer = on.informers.get(&on.api, &Select::all(&CLUSTERS));
-    let Scheduling { name, rules } = &settings.scheduling;
     let all = Clusters::under(informer, *rules);
     let manager = recorder(CONTROLLER_MANAGER);
     clusters::start(clusters::Deps {
@@ -132,6 +142,9 @@ pub(crate) async fn federation(on: &Base, settings: &Settings) -> anyhow::Result
             name: name.clone(),
             gates: settings.gates,
             decisions: on.decisions.clone(),
+            estimators: estimators
+                .clone()
+                .map(|options| Estimator::start(&on.api, &on.informers, &members, options, tasks)),
         },
         &on.informers,
         tasks,

@@ -16,6 +16,7 @@ mod controllers;
 mod decision;
 mod demo;
 mod engine;
+mod estimators;
 mod figures;
 mod fleet;
 mod gates;

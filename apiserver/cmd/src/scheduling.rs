@@ -1,6 +1,7 @@
 //! How bindings are scheduled: flags of Karmada's scheduler, by its names.
 
 use clap::Args;
+use estimator::Options as Estimators;
 use openapi::karmada::FeatureGates;
 use scheduler::core::{Plugins, Rules, UnknownPlugin};
 
@@ -30,6 +31,8 @@ pub(crate) struct Flags {
 pub(crate) struct Scheduling {
     pub(crate) name: String,
     pub(crate) rules: Rules,
+    /// How accurate estimators are asked, where they are.
+    pub(crate) estimators: Option<Estimators>,
 }
 
 impl Default for Scheduling {
@@ -44,6 +47,7 @@ impl Scheduling {
         Self {
             name: scheduler::Options::default().name,
             rules: Rules::new(gates, Plugins::default(), false),
+            estimators: None,
         }
     }
 }
@@ -54,6 +58,18 @@ impl Flags {
         Ok(Scheduling {
             name: self.scheduler_name.clone(),
             rules: Rules::new(gates, plugins, self.enable_empty_workload_propagation),
+            estimators: None,
         })
+    }
+}
+
+impl Scheduling {
+    /// The same, with accurate estimators.
+    pub(crate) fn asking(self, estimators: Option<Estimators>) -> Self {
+        Self {
+            rules: self.rules.asking(estimators.is_some()),
+            estimators,
+            ..self
+        }
     }
 }

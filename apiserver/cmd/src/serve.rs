@@ -20,7 +20,7 @@ use crate::plane::Plane;
 use crate::signals::Signals;
 use crate::standalone::{Setup, Standalone};
 use crate::templates::{self, Templates};
-use crate::{duration, fleet, member, output, scheduling};
+use crate::{duration, estimators, fleet, member, output, scheduling};
 
 /// Where the lease is when Flotilla serves alone.
 const LEASES: &str = "kube-system";
@@ -66,6 +66,8 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     scheduling: scheduling::Flags,
     #[command(flatten)]
+    estimators: estimators::Flags,
+    #[command(flatten)]
     controllers: controllers::Flags,
     #[command(flatten)]
     gates: gates::Flags,
@@ -73,10 +75,11 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     fn settings(&self, templates: Templates) -> anyhow::Result<Settings> {
+        let scheduling = self.scheduling.under(self.gates.feature_gates)?;
         Ok(Settings {
             clusters: self.fleet.options(),
             templates,
-            scheduling: self.scheduling.under(self.gates.feature_gates)?,
+            scheduling: scheduling.asking(self.estimators.under(self.gates.feature_gates)?),
             controllers: self.controllers.settle()?,
             gates: self.gates.feature_gates,
             allow_no_execute: self.fleet.allow_no_execute_taint_policy,

@@ -17,6 +17,7 @@ use runtime::{Informer, Select};
 use crate::control::{self, Base, Settings};
 use crate::controllers;
 use crate::engine::Choice;
+use crate::estimators;
 use crate::fleet;
 use crate::gates;
 use crate::member::{self, Size};
@@ -48,6 +49,8 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     controllers: controllers::Flags,
     #[command(flatten)]
+    estimators: estimators::Flags,
+    #[command(flatten)]
     gates: gates::Flags,
 }
 
@@ -63,11 +66,15 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         Some(dir) => dir,
         None => default_dir()?,
     };
+    let gates = arguments.gates.feature_gates;
+    let standard = Settings::with(gates);
+    let estimators = arguments.estimators.under(gates)?;
     let settings = Settings {
         clusters: arguments.fleet.options(),
         controllers: arguments.controllers.settle()?,
         allow_no_execute: arguments.fleet.allow_no_execute_taint_policy,
-        ..Settings::with(arguments.gates.feature_gates)
+        scheduling: standard.scheduling.asking(estimators),
+        ..standard
     };
     let (listen, members) = (arguments.listen, arguments.members);
     let starting = Fleet::start(&dir, listen, members, &arguments.size, &settings);

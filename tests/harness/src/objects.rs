@@ -34,6 +34,7 @@ resources! {
     ROLE_BINDINGS "rbac.authorization.k8s.io" "v1" "rolebindings" "RoleBinding";
     CLUSTER_ROLES "rbac.authorization.k8s.io" "v1" "clusterroles" "ClusterRole";
     PODS "" "v1" "pods" "Pod";
+    NODES "" "v1" "nodes" "Node";
     EVENTS "" "v1" "events" "Event";
     CLAIMS "" "v1" "persistentvolumeclaims" "PersistentVolumeClaim";
     VOLUMES "" "v1" "persistentvolumes" "PersistentVolume";

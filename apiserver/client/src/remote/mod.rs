@@ -50,6 +50,7 @@ pub use gate::Gate;
 use pool::Pool;
 pub use pool::Reply;
 use request::Ask;
+pub use tls::client as tls_client;
 
 /// All of a call but the stream of a watch.
 const PATIENCE: Duration = Duration::from_secs(30);

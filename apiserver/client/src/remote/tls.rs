@@ -17,7 +17,7 @@ pub(super) const HTTP1: &[&[u8]] = &[b"http/1.1"];
 
 /// The client's side of TLS, asking for one of `protocols`. The error says which
 /// part cannot be used.
-pub(super) fn client(
+pub fn client(
     config: &Config,
     identity: Option<&Identity>,
     protocols: &[&[u8]],

@@ -1,0 +1,163 @@
+//! How accurate estimators are asked: flags of Karmada's scheduler, by its names.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use estimator::{Files, Options};
+use openapi::karmada::{FeatureGates, Gate};
+
+use crate::duration;
+
+#[derive(Args, Clone)]
+#[group(id = "estimators")]
+pub(crate) struct Flags {
+    /// Whether room is estimated by nodes, and not by what clusters tell in sum alone: a
+    /// cluster that has an estimator of Karmada's is asked by gRPC, the nodes of every
+    /// other one in push mode are counted here.
+    #[arg(long, value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set,
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    enable_scheduler_estimator: bool,
+    /// Whether estimators of clusters in pull mode are left alone.
+    #[arg(long, value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set,
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    disable_scheduler_estimator_in_pull_mode: bool,
+    /// How long an estimator may take to answer.
+    #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = duration::parse)]
+    scheduler_estimator_timeout: Duration,
+    /// The namespace of the Services of estimators.
+    #[arg(long, value_name = "NAMESPACE", default_value = "karmada-system")]
+    scheduler_estimator_service_namespace: String,
+    /// What the names of these Services begin with; a dash and the cluster follow.
+    #[arg(
+        long,
+        value_name = "PREFIX",
+        default_value = "karmada-scheduler-estimator"
+    )]
+    scheduler_estimator_service_prefix: String,
+    /// The port of these Services.
+    #[arg(long, value_name = "PORT", default_value_t = 10352, value_parser = clap::value_parser!(u16).range(1..))]
+    scheduler_estimator_port: u16,
+    /// The certificate that is shown to estimators.
+    #[arg(long, value_name = "FILE", requires = "scheduler_estimator_key_file")]
+    scheduler_estimator_cert_file: Option<PathBuf>,
+    /// The key of that certificate.
+    #[arg(long, value_name = "FILE", requires = "scheduler_estimator_cert_file")]
+    scheduler_estimator_key_file: Option<PathBuf>,
+    /// The authority of the certificates of estimators; without it, and with verification,
+    /// connections to them are not encrypted.
+    #[arg(long, value_name = "FILE")]
+    scheduler_estimator_ca_file: Option<PathBuf>,
+    /// Encrypt, but do not verify the certificates of estimators.
+    #[arg(long, value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set,
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    insecure_skip_estimator_verify: bool,
+}
+
+impl Flags {
+    /// What they mean; `None` asks nobody.
+    pub(crate) fn under(&self, gates: FeatureGates) -> anyhow::Result<Option<Options>> {
+        if !self.enable_scheduler_estimator {
+            return Ok(None);
+        }
+        let tls = self.tls();
+        if let Some(files) = &tls {
+            let checked = files.check().map_err(anyhow::Error::msg);
+            checked.context("certificates for scheduler estimators")?;
+        }
+        Ok(Some(Options {
+            timeout: self.scheduler_estimator_timeout,
+            namespace: self.scheduler_estimator_service_namespace.clone(),
+            prefix: self.scheduler_estimator_service_prefix.clone(),
+            port: self.scheduler_estimator_port,
+            tls,
+            not_in_pull_mode: self.disable_scheduler_estimator_in_pull_mode,
+            quotas: gates.is_on(Gate::ResourceQuotaEstimate),
+        }))
+    }
+
+    fn tls(&self) -> Option<Files> {
+        let ca = self.scheduler_estimator_ca_file.clone();
+        let insecure = self.insecure_skip_estimator_verify;
+        let certificate = self.scheduler_estimator_cert_file.clone();
+        let key = self.scheduler_estimator_key_file.clone();
+        (ca.is_some() || insecure).then(|| Files {
+            ca,
+            certificate: certificate.zip(key),
+            insecure,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        flags: Flags,
+    }
+
+    fn read(arguments: &str) -> Result<Option<Options>, String> {
+        let arguments = arguments.split(' ').filter(|a| !a.is_empty());
+        let cli = Cli::try_parse_from(["flotilla"].into_iter().chain(arguments));
+        let cli = cli.map_err(|e| e.to_string())?;
+        let read = cli.flags.under(FeatureGates::default());
+        read.map_err(|e| format!("{e:#}"))
+    }
+
+    // proves: EST-flags
+    #[test]
+    fn nobody_is_asked_by_default_and_flags_are_karmadas() {
+        assert!(read("").unwrap().is_none());
+        assert!(read("--insecure-skip-estimator-verify").unwrap().is_none());
+        let plain = read("--enable-scheduler-estimator").unwrap().unwrap();
+        assert_eq!(format!("{plain:?}"), format!("{:?}", Options::default()));
+        let told = read(
+            "--enable-scheduler-estimator=true --disable-scheduler-estimator-in-pull-mode \
+             --scheduler-estimator-timeout=500ms --scheduler-estimator-service-namespace=n \
+             --scheduler-estimator-service-prefix=p --scheduler-estimator-port=7 \
+             --insecure-skip-estimator-verify",
+        );
+        let told = told.unwrap().unwrap();
+        assert_eq!(
+            (
+                told.timeout,
+                told.namespace.as_str(),
+                told.prefix.as_str(),
+                told.port
+            ),
+            (Duration::from_millis(500), "n", "p", 7)
+        );
+        let insecure = Files {
+            insecure: true,
+            ..Files::default()
+        };
+        assert!(told.not_in_pull_mode && told.tls == Some(insecure));
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_refused_at_the_start() {
+        for (arguments, part) in [
+            ("--scheduler-estimator-port=0", "scheduler-estimator-port"),
+            (
+                "--scheduler-estimator-timeout=soon",
+                "scheduler-estimator-timeout",
+            ),
+            (
+                "--scheduler-estimator-cert-file=c",
+                "--scheduler-estimator-key-file",
+            ),
+            (
+                "--enable-scheduler-estimator --scheduler-estimator-ca-file=/none/ca.crt",
+                "scheduler estimators: /none/ca.crt: ",
+            ),
+        ] {
+            let refused = read(arguments).unwrap_err();
+            assert!(refused.contains(part), "{arguments}: {refused}");
+        }
+    }
+}

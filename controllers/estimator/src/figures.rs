@@ -1,0 +1,100 @@
+//! What is told of estimates: those made here under the names of Karmada's estimator
+//! (`pkg/estimator/server/metrics`), and calls to estimators elsewhere.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use metrics::{Counter, Histogram, Outcomes, exponential};
+
+/// What is estimated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Point {
+    Replicas,
+    Components,
+}
+
+/// By what it is estimated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Plugin {
+    Nodes,
+    Quotas,
+}
+
+/// By point, and success or not.
+struct Figures {
+    requests: [[Counter; 2]; 2],
+    algorithm: [[Histogram; 2]; 2],
+    points: [Histogram; 2],
+    /// By plugin and point.
+    plugins: [[Histogram; 2]; 2],
+}
+
+const TYPES: [&str; 2] = ["MaxAvailableReplicas", "MaxAvailableComponentSets"];
+const POINTS: [&str; 2] = ["estimate_replicas", "estimate_components"];
+const PLUGINS: [&str; 2] = ["NodeResourceEstimator", "ResourceQuotaEstimator"];
+const RESULTS: [&str; 2] = ["success", "error"];
+
+static FIGURES: LazyLock<Figures> = LazyLock::new(|| {
+    let of = metrics::process();
+    let requests = of.counters(
+        "karmada_scheduler_estimator_estimating_request_total",
+        "Estimates made here.",
+        ["result", "type"],
+    );
+    let algorithm = of.histograms(
+        "karmada_scheduler_estimator_estimating_algorithm_duration_seconds",
+        "Time of an estimate made here.",
+        &exponential(0.001, 2.0, 10),
+        ["result", "type", "step"],
+    );
+    let points = of.histograms(
+        "karmada_scheduler_estimator_estimating_plugin_extension_point_duration_seconds",
+        "Time of all plugins of an estimate together.",
+        &exponential(0.0001, 2.0, 12),
+        ["estimating_plugin_extension_point"],
+    );
+    let plugins = of.histograms(
+        "karmada_scheduler_estimator_estimating_plugin_execution_duration_seconds",
+        "Time of one plugin of an estimate.",
+        &exponential(0.00001, 1.5, 20),
+        ["estimating_plugin", "estimating_plugin_extension_point"],
+    );
+    Figures {
+        requests: TYPES.map(|kind| RESULTS.map(|result| requests.with([result, kind]))),
+        algorithm: TYPES.map(|kind| RESULTS.map(|result| algorithm.with([result, kind, "Total"]))),
+        points: POINTS.map(|point| points.with([point])),
+        plugins: PLUGINS.map(|plugin| POINTS.map(|point| plugins.with([plugin, point]))),
+    }
+});
+
+static CALLS: LazyLock<Outcomes> = LazyLock::new(|| {
+    Outcomes::new(
+        metrics::process(),
+        "flotilla_scheduler_estimator_call_duration_seconds",
+        "Time of calls to the estimators of clusters.",
+        &exponential(0.001, 2.0, 13),
+    )
+});
+
+/// Tells of estimates from now on, those that are not made yet included.
+pub(crate) fn show() {
+    LazyLock::force(&FIGURES);
+    LazyLock::force(&CALLS);
+}
+
+/// An estimate was made here, or could not be.
+pub(crate) fn estimated(point: Point, took: Duration, success: bool) {
+    let (at, result) = (point as usize, usize::from(!success));
+    FIGURES.requests[at][result].inc();
+    FIGURES.algorithm[at][result].observe(took.as_secs_f64());
+    FIGURES.points[at].observe(took.as_secs_f64());
+}
+
+pub(crate) fn ran(plugin: Plugin, point: Point, took: Duration) {
+    FIGURES.plugins[plugin as usize][point as usize].observe(took.as_secs_f64());
+}
+
+/// The estimator of a cluster was asked.
+pub(crate) fn asked(took: Duration, success: bool) {
+    CALLS.observe(took, success);
+}

@@ -1,0 +1,279 @@
+use std::sync::Arc;
+
+use members::{Detail, Member};
+use openapi::karmada::binding::Component;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::tests::lab::{Lab, NODES, PODS, node, pod};
+
+const ONE_BY_ONE: Detail = Detail {
+    nodes: true,
+    quotas: false,
+};
+
+async fn member(nodes: &[&str], pods: Vec<Value>) -> (Lab, Arc<Member>) {
+    let lab = Lab::new(ONE_BY_ONE);
+    for told in nodes {
+        lab.member.seed(&NODES, node(told));
+    }
+    for pod in pods {
+        lab.member.seed(&PODS, pod);
+    }
+    lab.join("m", "Push", 100);
+    let member = lab.listed("m", false).await;
+    (lab, member)
+}
+
+fn count(member: &Member, asked: Asked<'_>, assumed: &[Arc<AssumedWorkload>]) -> i64 {
+    let estimate = Estimate::of(asked, assumed).unwrap();
+    estimate.count(member.nodes(|n| estimate.rooms(n)).unwrap())
+}
+
+fn component(replicas: i64, requirements: Value) -> Component {
+    Component {
+        name: "c".into(),
+        replicas,
+        replica_requirements: Some(requirements).filter(|r| !r.is_null()),
+    }
+}
+
+fn asking(cpu: &str) -> Value {
+    json!({"resourceRequest": {"cpu": cpu}})
+}
+
+fn claiming(claim: Value) -> Value {
+    json!({"resourceRequest": {"cpu": "1"}, "nodeClaim": claim})
+}
+
+// proves: EST-nodes, EST-node-claim, EST-node-taints
+#[tokio::test]
+async fn replicas_are_counted_node_by_node() {
+    // Free: a 3.5 cpu and 9 pods, b 8 and 3, c nothing, d 4 and 10, e 2 and 10.
+    let nodes = [
+        "a 4 10 zone=x disk=1",
+        "b 8 3 zone=y disk=10",
+        "c 2 1 zone=y",
+        "d 4 10 zone=z !only=me:NoSchedule !soft=x:PreferNoSchedule",
+        "e 2 10 zone=z cordoned",
+    ];
+    let pods = vec![pod("p", "a", "500m"), pod("q", "c", "1"), pod("w", "", "1")];
+    let (lab, member) = member(&nodes, pods).await;
+    let expressions = |key: &str, operator: &str, values: Value| json!({"hardNodeAffinity": {"nodeSelectorTerms": [{"matchExpressions": [{"key": key, "operator": operator, "values": values}]}]}});
+    let field = |operator: &str, values: Value| json!({"hardNodeAffinity": {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": operator, "values": values}]}]}});
+    let tolerating = |t: Value| claiming(json!({"tolerations": [t]}));
+    let table = [
+        (json!(null), 9 + 3),
+        (json!({}), 9 + 3),
+        (asking("1"), 3 + 3),
+        (asking("2"), 1 + 3),
+        (asking("4"), 2),
+        (asking("0"), 9 + 3),
+        (json!({"resourceRequest": {"gpu.x/y": "1"}}), 2 + 2),
+        (json!({"resourceRequest": {"other.x/y": "1"}}), 0),
+        // A plain name that is no resource of nodes counts for nothing.
+        (json!({"resourceRequest": {"widgets": "1"}}), 9 + 3),
+        (
+            json!({"resourceRequest": {"cpu": "1", "memory": "32Gi"}}),
+            2 + 2,
+        ),
+        (claiming(json!({"nodeSelector": {"zone": "x"}})), 3),
+        (
+            claiming(json!({"nodeSelector": {"zone": "x", "disk": "2"}})),
+            0,
+        ),
+        (claiming(expressions("zone", "In", json!(["y", "z"]))), 3),
+        (claiming(expressions("zone", "NotIn", json!(["y"]))), 3),
+        (claiming(expressions("none", "NotIn", json!(["y"]))), 6),
+        (claiming(expressions("disk", "Exists", json!([]))), 6),
+        (claiming(expressions("disk", "DoesNotExist", json!([]))), 0),
+        (claiming(expressions("disk", "Gt", json!(["5"]))), 3),
+        (claiming(expressions("disk", "Lt", json!(["5"]))), 3),
+        (claiming(expressions("zone", "Like", json!(["y"]))), 0),
+        (claiming(field("In", json!(["b"]))), 3),
+        (claiming(field("NotIn", json!(["b"]))), 3),
+        (claiming(field("In", json!(["a", "b"]))), 0),
+        (
+            claiming(json!({"hardNodeAffinity": {"nodeSelectorTerms": []}})),
+            0,
+        ),
+        (
+            claiming(json!({"hardNodeAffinity": {"nodeSelectorTerms": [{}]}})),
+            0,
+        ),
+        (
+            claiming(json!({"hardNodeAffinity": {"nodeSelectorTerms": [
+                {"matchExpressions": [{"key": "zone", "operator": "Bad"}]},
+                {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["x"]}]}]}})),
+            3,
+        ),
+        (
+            tolerating(json!({"key": "only", "operator": "Exists"})),
+            6 + 4,
+        ),
+        (
+            tolerating(json!({"key": "only", "value": "me", "effect": "NoSchedule"})),
+            6 + 4,
+        ),
+        (tolerating(json!({"key": "only", "value": "you"})), 6),
+        (
+            tolerating(json!({"key": "only", "value": "me", "effect": "NoExecute"})),
+            6,
+        ),
+        (
+            tolerating(
+                json!({"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"}),
+            ),
+            6 + 2,
+        ),
+        (tolerating(json!({"operator": "Exists"})), 6 + 4 + 2),
+    ];
+    for (requirements, expected) in table {
+        let asked = Asked::Replicas(Some(&requirements).filter(|r| !r.is_null()));
+        assert_eq!(count(&member, asked, &[]), expected, "{requirements}");
+    }
+    lab.tasks.stop().await;
+}
+
+// proves: EST-sets
+#[tokio::test]
+async fn sets_are_placed_first_fit() {
+    let (lab, member) = member(&["a 4 10 zone=x", "b 3 10", "c 3 4"], vec![]).await;
+    let on_x = claiming(json!({"nodeSelector": {"zone": "x"}}));
+    let table = [
+        (vec![component(1, asking("1"))], 10),
+        (vec![component(1, asking("2"))], 2 + 1 + 1),
+        // 2 and 3 go to a and b, then there is nothing for another 3.
+        (
+            vec![component(1, asking("2")), component(1, asking("3"))],
+            2,
+        ),
+        (
+            vec![component(1, asking("3")), component(1, asking("2"))],
+            1,
+        ),
+        (
+            vec![component(2, asking("2")), component(1, Value::Null)],
+            2,
+        ),
+        (vec![component(3, Value::Null)], (10 + 10 + 4) / 3),
+        // The second takes what is left where alone the first may go.
+        (vec![component(1, on_x), component(1, asking("3"))], 1),
+        (vec![component(9, asking("2"))], 0),
+        (vec![component(0, asking("2"))], UNBOUNDED),
+        (vec![], UNBOUNDED),
+    ];
+    for (components, expected) in table {
+        let asked = Asked::Sets {
+            namespace: "n",
+            components: &components,
+        };
+        assert_eq!(count(&member, asked, &[]), expected, "{components:?}");
+    }
+    lab.tasks.stop().await;
+}
+
+// proves: EST-assumed
+#[tokio::test]
+async fn what_is_assumed_takes_room_first() {
+    let (lab, member) = member(&["a 4 10", "b 4 10"], vec![]).await;
+    let assumed = |components| {
+        let namespace = "n".into();
+        Arc::new(AssumedWorkload {
+            namespace,
+            components,
+        })
+    };
+    let one = asking("1");
+    let asked = Asked::Replicas(Some(&one));
+    let three = assumed(vec![component(3, asking("1"))]);
+    let huge = assumed(vec![component(1, asking("9"))]);
+    let pods = assumed(vec![component(19, Value::Null)]);
+    for (workloads, expected) in [
+        (vec![], 8),
+        (vec![Arc::clone(&three)], 5),
+        (vec![Arc::clone(&three), Arc::clone(&three)], 2),
+        // What does not fit is there already, or takes nothing.
+        (vec![huge], 8),
+        (vec![pods], 1),
+    ] {
+        assert_eq!(count(&member, asked, &workloads), expected, "{workloads:?}");
+    }
+    let set = [component(2, asking("2"))];
+    let asked = Asked::Sets {
+        namespace: "n",
+        components: &set,
+    };
+    assert_eq!(count(&member, asked, &[three]), 1);
+    lab.tasks.stop().await;
+}
+
+#[test]
+fn what_cannot_be_read_says_where() {
+    let none: &[Arc<AssumedWorkload>] = &[];
+    let wrong = |requirements: Value| {
+        let asked = Asked::Replicas(Some(&requirements));
+        Estimate::of(asked, none).err().unwrap()
+    };
+    assert_eq!(wrong(asking("much")), "resourceRequest: not a quantity");
+    let why = wrong(claiming(json!({"nodeSelector": 1})));
+    assert!(why.starts_with("nodeClaim: "), "{why}");
+    let components = [component(1, asking("much"))];
+    let asked = Asked::Sets {
+        namespace: "n",
+        components: &components,
+    };
+    let why = Estimate::of(asked, none).err().unwrap();
+    assert_eq!(why, "component \"c\": resourceRequest: not a quantity");
+}
+
+/// The same, node by node and replica by replica.
+fn slowly(mut nodes: Vec<(i64, i64)>, set: &[(i64, i64)], bound: i64) -> i64 {
+    let mut sets = 0;
+    while sets < bound {
+        for (replicas, cpu) in set {
+            for _ in 0..*replicas {
+                let open = nodes
+                    .iter_mut()
+                    .find(|(free, pods)| free >= cpu && *pods > 0);
+                let Some((free, pods)) = open else {
+                    return sets;
+                };
+                *free -= cpu;
+                *pods -= 1;
+            }
+        }
+        sets += 1;
+    }
+    sets
+}
+
+proptest! {
+    #[test]
+    fn first_fit_in_leaps_is_first_fit(
+        nodes in prop::collection::vec((0_i64..20, 0_i64..12), 0..6),
+        set in prop::collection::vec((0_i64..4, 1_i64..6), 1..4),
+    ) {
+        let ready = set.iter().map(|(_, cpu)| Ready {
+            each: vec![(0, *cpu)],
+            open: vec![true; nodes.len()],
+            first: 0,
+        });
+        let rooms = Rooms {
+            width: 1,
+            ready: ready.collect(),
+            pods: nodes.iter().map(|(_, pods)| *pods).collect(),
+            free: nodes.iter().map(|(free, _)| *free).collect(),
+        };
+        let estimate = Estimate {
+            goal: Goal::Sets,
+            pods: Vec::new(),
+            assumed: Vec::new(),
+            asked: set.iter().enumerate().map(|(at, (replicas, _))| (at, *replicas)).collect(),
+        };
+        let takes_nothing = set.iter().all(|(replicas, _)| *replicas == 0);
+        let expected = if takes_nothing { UNBOUNDED } else { slowly(nodes, &set, UNBOUNDED) };
+        prop_assert_eq!(estimate.count(rooms), expected);
+    }
+}

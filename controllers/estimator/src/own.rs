@@ -1,0 +1,58 @@
+//! Estimates made here: by the nodes of a member as its sums keep them, and by its
+//! quotas.
+//!
+//! Enters: a member, a question. Leaves: an answer at once; what is not counted yet is
+//! not known. Source of the rules: Karmada's `pkg/estimator/server/estimate.go`: the least
+//! of what the plugins tell.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use members::Member;
+use scheduler::core::{Answer, AssumedWorkload, Source};
+use scheduler::{Asked, Question};
+
+use crate::figures::{self, Plugin, Point};
+use crate::nodes::Estimate;
+use crate::{UNBOUNDED, quota};
+
+pub(crate) fn answer(
+    member: &Member,
+    question: &Question<'_>,
+    assumed: &[Arc<AssumedWorkload>],
+    quotas: bool,
+) -> Answer {
+    let (began, asked) = (Instant::now(), question.asked);
+    let point = match asked {
+        Asked::Replicas(_) => Point::Replicas,
+        Asked::Sets { .. } => Point::Components,
+    };
+    let estimate = match Estimate::of(asked, assumed) {
+        Ok(estimate) => estimate,
+        Err(why) => {
+            let (cluster, object) = (member.name(), &question.object);
+            tracing::warn!(cluster, object, why, "what is asked for cannot be read");
+            figures::estimated(point, began.elapsed(), false);
+            return Answer::Failed;
+        }
+    };
+    let Some(rooms) = member.nodes(|nodes| estimate.rooms(nodes)) else {
+        return Answer::Unknown;
+    };
+    let is_empty = rooms.is_empty();
+    let mut least = (estimate.count(rooms), Source::Nodes);
+    figures::ran(Plugin::Nodes, point, began.elapsed());
+    let here = quota::namespace(&asked);
+    if quotas && !is_empty && !here.is_empty() {
+        let counting = Instant::now();
+        let all = member.quotas(here).unwrap_or_default();
+        let fits = quota::fits(all.iter().map(|quota| &**quota), &asked, assumed);
+        if fits < least.0 {
+            least = (fits, Source::ResourceQuota);
+        }
+        figures::ran(Plugin::Quotas, point, counting.elapsed());
+    }
+    figures::estimated(point, began.elapsed(), true);
+    let (room, source) = least;
+    Answer::Room(room.clamp(0, UNBOUNDED), source)
+}

@@ -1,0 +1,209 @@
+//! An estimator that was deployed for a cluster, over gRPC.
+//!
+//! Enters: an address, a question. Leaves: a number, or why there is none, within the
+//! time that is set. Source of the rules: Karmada's `pkg/estimator/client/accurate.go`.
+
+use std::future::Future;
+use std::time::Duration;
+
+use http::Uri;
+use http::uri::PathAndQuery;
+use hyper_util::rt::TokioIo;
+use prost::Message;
+use runtime::Tasks;
+use rustls_pki_types::ServerName;
+use scheduler::core::AssumedWorkload;
+use scheduler::{Asked, Question};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tonic::client::Grpc;
+use tonic::metadata::AsciiMetadataValue;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request};
+use tonic_prost::ProstCodec;
+
+use crate::address::Address;
+use crate::tls::Files;
+use crate::wire::{self, MaxAvailableComponentSetsResponse, MaxAvailableReplicasResponse};
+
+/// How long a connection may take.
+pub(crate) const DIAL: Duration = Duration::from_secs(5);
+/// A peer that does not answer a ping is gone after 15 + 15 seconds.
+const PING: Duration = Duration::from_secs(15);
+
+static REPLICAS: &str =
+    "/github.com.karmada_io.karmada.pkg.estimator.service.Estimator/MaxAvailableReplicas";
+static SETS: &str =
+    "/github.com.karmada_io.karmada.pkg.estimator.service.Estimator/MaxAvailableComponentSets";
+/// Names the template, for the other side's logs.
+const OBJECT: &str = "object";
+
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// Why there is no number.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+pub(crate) struct Silence {
+    pub(crate) text: String,
+    /// Nobody may be there any longer.
+    pub(crate) lost: bool,
+}
+
+/// A connection, which is made anew as long as somebody asks.
+#[derive(Clone, Debug)]
+pub(crate) struct Remote {
+    channel: Channel,
+    timeout: Duration,
+}
+
+/// What drives connections belongs to somebody.
+#[derive(Clone)]
+struct Owned(Tasks);
+
+impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Owned {
+    fn execute(&self, work: F) {
+        let shutdown = self.0.shutdown().clone();
+        self.0.spawn(async move {
+            shutdown.unless(work).await;
+        });
+    }
+}
+
+impl Remote {
+    /// Connects to the first of these that can be reached.
+    pub(crate) async fn connect(
+        addresses: &[Address],
+        tls: Option<&Files>,
+        timeout: Duration,
+        tasks: &Tasks,
+    ) -> Result<Self, String> {
+        let mut failures = Vec::new();
+        for address in addresses {
+            let dialled = tokio::time::timeout(DIAL, dial(address, tls, tasks)).await;
+            let dialled = dialled.unwrap_or_else(|_| Err("no connection in time".into()));
+            match dialled {
+                Ok(channel) => return Ok(Self { channel, timeout }),
+                Err(why) => failures.push(format!("dial {address} error: {why}")),
+            }
+        }
+        Err(failures.join(", "))
+    }
+
+    /// The number that the estimator tells; below 0 it does not know.
+    pub(crate) async fn ask(
+        &self,
+        cluster: &str,
+        question: &Question<'_>,
+        assumed: &[impl AsRef<AssumedWorkload>],
+    ) -> Result<i64, Silence> {
+        let unsaid = |text| Silence { text, lost: false };
+        let object = &question.object;
+        let told = match question.asked {
+            Asked::Replicas(requirements) => {
+                let request = wire::replicas(cluster, requirements, assumed).map_err(unsaid)?;
+                let told: MaxAvailableReplicasResponse =
+                    self.call(REPLICAS, request, object).await?;
+                told.max_replicas
+            }
+            Asked::Sets {
+                namespace,
+                components,
+            } => {
+                let request = wire::sets(cluster, namespace, components, assumed);
+                let request = request.map_err(unsaid)?;
+                let told: MaxAvailableComponentSetsResponse =
+                    self.call(SETS, request, object).await?;
+                told.max_sets
+            }
+        };
+        Ok(told.into())
+    }
+
+    async fn call<Q, A>(&self, path: &'static str, message: Q, object: &str) -> Result<A, Silence>
+    where
+        Q: Message + 'static,
+        A: Message + Default + 'static,
+    {
+        let mut request = Request::new(message);
+        request.set_timeout(self.timeout);
+        if let Ok(object) = AsciiMetadataValue::try_from(object) {
+            request.metadata_mut().insert(OBJECT, object);
+        }
+        let mut grpc = Grpc::new(self.channel.clone());
+        let codec = ProstCodec::<Q, A>::default();
+        let path = PathAndQuery::from_static(path);
+        let call = async {
+            if let Err(e) = grpc.ready().await {
+                return Err(tonic::Status::unavailable(e.to_string()));
+            }
+            grpc.unary(request, path, codec).await
+        };
+        match tokio::time::timeout(self.timeout, call).await {
+            Ok(Ok(response)) => Ok(response.into_inner()),
+            Ok(Err(status)) => Err(Silence {
+                lost: matches!(
+                    status.code(),
+                    Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled
+                ),
+                text: format!("{}: {}", status.code(), status.message()),
+            }),
+            Err(_) => Err(Silence {
+                text: format!("no answer within {:?}", self.timeout),
+                lost: true,
+            }),
+        }
+    }
+}
+
+async fn dial(address: &Address, tls: Option<&Files>, tasks: &Tasks) -> Result<Channel, String> {
+    let tls = match tls {
+        None => None,
+        Some(files) => Some((files.connector()?, server_name(&address.host)?)),
+    };
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let told = |e: http::uri::InvalidUri| e.to_string();
+    let origin: Uri = format!("{scheme}://{address}").parse().map_err(told)?;
+    // The connector knows what is encrypted; the library would insist on its own.
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|e| cause(&e))?;
+    let endpoint = endpoint
+        .origin(origin)
+        .connect_timeout(DIAL)
+        .http2_keep_alive_interval(PING)
+        .keep_alive_timeout(PING)
+        .executor(Owned(tasks.clone()));
+    let to = address.clone();
+    let connector = tower::service_fn(move |_: Uri| {
+        let (to, tls) = (to.clone(), tls.clone());
+        async move { open(&to, tls).await.map(TokioIo::new) }
+    });
+    let channel = endpoint.connect_with_connector(connector).await;
+    channel.map_err(|e| cause(&e))
+}
+
+async fn open(
+    to: &Address,
+    tls: Option<(TlsConnector, ServerName<'static>)>,
+) -> std::io::Result<Box<dyn Stream>> {
+    let stream = TcpStream::connect((to.host.as_str(), to.port)).await?;
+    stream.set_nodelay(true)?;
+    match tls {
+        None => Ok(Box::new(stream)),
+        Some((tls, name)) => Ok(Box::new(tls.connect(name, stream).await?)),
+    }
+}
+
+fn server_name(host: &str) -> Result<ServerName<'static>, String> {
+    let name = ServerName::try_from(host.to_owned());
+    name.map_err(|_| format!("{host:?} is no server name"))
+}
+
+/// The innermost reason: the outer ones only say that there is one.
+fn cause(error: &dyn std::error::Error) -> String {
+    let mut inner = error;
+    while let Some(source) = inner.source() {
+        inner = source;
+    }
+    inner.to_string()
+}

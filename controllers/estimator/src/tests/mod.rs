@@ -1,0 +1,6 @@
+//! Estimators over API servers in memory, and over gRPC.
+
+pub(crate) mod lab;
+mod peer;
+mod remote;
+mod scheduling;

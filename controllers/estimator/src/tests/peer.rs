@@ -1,0 +1,169 @@
+//! An estimator of one cluster, as Karmada's speaks.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use parking_lot::Mutex;
+use prost::Message;
+use runtime::Tasks;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::server::Grpc;
+use tonic_prost::ProstCodec;
+
+use crate::wire::{
+    MaxAvailableComponentSetsRequest, MaxAvailableComponentSetsResponse,
+    MaxAvailableReplicasRequest, MaxAvailableReplicasResponse,
+};
+
+const SERVICE: &str = "/github.com.karmada_io.karmada.pkg.estimator.service.Estimator/";
+
+/// What it says to everything.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Says {
+    Room(i32),
+    Error,
+    Nothing,
+}
+
+struct Shared {
+    cluster: String,
+    says: Mutex<Says>,
+    heard: Mutex<Vec<String>>,
+}
+
+#[derive(Clone)]
+pub(crate) struct Peer {
+    pub(crate) address: SocketAddr,
+    shared: Arc<Shared>,
+    tasks: Tasks,
+}
+
+impl Peer {
+    pub(crate) async fn start(cluster: &str, says: Says, tls: Option<TlsAcceptor>) -> Self {
+        Self::start_at(([127, 0, 0, 1], 0).into(), cluster, says, tls).await
+    }
+
+    pub(crate) async fn start_at(
+        address: SocketAddr,
+        cluster: &str,
+        says: Says,
+        tls: Option<TlsAcceptor>,
+    ) -> Self {
+        let listener = TcpListener::bind(address).await.unwrap();
+        let it = Self {
+            address: listener.local_addr().unwrap(),
+            shared: Arc::new(Shared {
+                cluster: cluster.to_owned(),
+                says: Mutex::new(says),
+                heard: Mutex::default(),
+            }),
+            tasks: Tasks::new(runtime::Shutdown::new()),
+        };
+        let (peer, shutdown) = (it.clone(), it.tasks.shutdown().clone());
+        it.tasks.spawn(async move {
+            while let Some(Ok((stream, _))) = shutdown.unless(listener.accept()).await {
+                let (it, ends) = (peer.clone(), shutdown.clone());
+                let serving = peer.clone().serve(stream, tls.clone());
+                it.tasks.spawn(async move {
+                    ends.unless(serving).await;
+                });
+            }
+        });
+        it
+    }
+
+    pub(crate) fn says(&self, says: Says) {
+        *self.shared.says.lock() = says;
+    }
+
+    /// Method, cluster and object of each call.
+    pub(crate) fn heard(&self) -> Vec<String> {
+        std::mem::take(&mut *self.shared.heard.lock())
+    }
+
+    pub(crate) async fn stop(&self) {
+        self.tasks.stop().await;
+    }
+
+    async fn serve(self, stream: TcpStream, tls: Option<TlsAcceptor>) {
+        let service = service_fn(move |request| {
+            let it = self.clone();
+            async move { Ok::<_, Infallible>(it.called(request).await) }
+        });
+        let http = http2::Builder::new(TokioExecutor::new());
+        // Who is gone needs no answer.
+        let _ = match tls {
+            None => http.serve_connection(TokioIo::new(stream), service).await,
+            Some(tls) => match tls.accept(stream).await {
+                Ok(stream) => http.serve_connection(TokioIo::new(stream), service).await,
+                Err(_) => return,
+            },
+        };
+    }
+
+    async fn called(&self, request: Request<Incoming>) -> Response<Body> {
+        let path = request.uri().path().to_owned();
+        match path.strip_prefix(SERVICE) {
+            Some(method @ "MaxAvailableReplicas") => {
+                let answer = |room| MaxAvailableReplicasResponse { max_replicas: room };
+                let cluster = |r: &MaxAvailableReplicasRequest| r.cluster.clone();
+                self.unary(method, request, cluster, answer).await
+            }
+            Some(method @ "MaxAvailableComponentSets") => {
+                let answer = |room| MaxAvailableComponentSetsResponse { max_sets: room };
+                let cluster = |r: &MaxAvailableComponentSetsRequest| r.cluster.clone();
+                self.unary(method, request, cluster, answer).await
+            }
+            _ => Status::unimplemented(path).into_http(),
+        }
+    }
+
+    async fn unary<Q, A>(
+        &self,
+        method: &str,
+        request: Request<Incoming>,
+        cluster: impl Fn(&Q) -> String,
+        answer: impl Fn(i32) -> A,
+    ) -> Response<Body>
+    where
+        Q: Message + Default + 'static,
+        A: Message + 'static,
+    {
+        let mut grpc = Grpc::new(ProstCodec::<A, Q>::default());
+        let told = tower::service_fn(|request: tonic::Request<Q>| {
+            let object = request
+                .metadata()
+                .get("object")
+                .map(|o| o.to_str().unwrap());
+            let asked = cluster(request.get_ref());
+            let heard = format!("{method} {asked} {}", object.unwrap_or_default());
+            self.shared.heard.lock().push(heard);
+            let (says, own) = (*self.shared.says.lock(), &self.shared.cluster);
+            let told = match says {
+                _ if asked != *own => Err(Status::unknown(format!(
+                    "cluster name does not match, got: {asked}, desire: {own}"
+                ))),
+                Says::Room(room) => Ok(tonic::Response::new(answer(room))),
+                Says::Error => Err(Status::internal("broken")),
+                Says::Nothing => Err(Status::cancelled("late")),
+            };
+            async move {
+                if matches!(says, Says::Nothing) {
+                    tokio::time::sleep(Duration::from_secs(3600)).await;
+                }
+                told
+            }
+        });
+        grpc.unary(told, request).await
+    }
+}

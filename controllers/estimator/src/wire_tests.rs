@@ -1,0 +1,138 @@
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::*;
+
+/// `field: content` of a message, as the protocol's text writes it; fields of bytes and
+/// of messages in braces.
+fn fields(mut bytes: &[u8]) -> Vec<(u32, Vec<u8>)> {
+    let mut fields = Vec::new();
+    while !bytes.is_empty() {
+        let (tag, kind) = prost::encoding::decode_key(&mut bytes).unwrap();
+        let content = if kind == prost::encoding::WireType::Varint {
+            let number = prost::encoding::decode_varint(&mut bytes).unwrap();
+            number.to_string().into_bytes()
+        } else {
+            let length = prost::encoding::decode_varint(&mut bytes).unwrap() as usize;
+            let (content, rest) = bytes.split_at(length);
+            bytes = rest;
+            content.to_vec()
+        };
+        fields.push((tag, content));
+    }
+    fields
+}
+
+/// The texts and numbers at a path of field numbers.
+fn at(bytes: &[u8], path: &[u32]) -> Vec<String> {
+    let Some((first, rest)) = path.split_first() else {
+        return vec![String::from_utf8(bytes.to_vec()).unwrap()];
+    };
+    let found = fields(bytes).into_iter().filter(|(tag, _)| tag == first);
+    found.flat_map(|(_, content)| at(&content, rest)).collect()
+}
+
+fn requirements() -> Value {
+    json!({
+        "namespace": "n", "priorityClassName": "high",
+        "resourceRequest": {"cpu": "500m", "memory": "1Gi"},
+        "nodeClaim": {
+            "nodeSelector": {"disk": "ssd"},
+            "hardNodeAffinity": {"nodeSelectorTerms": [{
+                "matchExpressions": [{"key": "zone", "operator": "In", "values": ["x", "y"]}],
+                "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]}]},
+            "tolerations": [{"key": "k", "operator": "Equal", "value": "v", "effect": "NoExecute", "tolerationSeconds": 30}],
+        },
+    })
+}
+
+fn component() -> Component {
+    Component {
+        name: "job".into(),
+        replicas: 3,
+        replica_requirements: Some(requirements()),
+    }
+}
+
+fn assumed() -> [Arc<AssumedWorkload>; 1] {
+    [Arc::new(AssumedWorkload {
+        namespace: "other".into(),
+        components: vec![component()],
+    })]
+}
+
+/// The request of an amount of resources and of a claim on nodes.
+fn has_requirements(bytes: &[u8], path: &[u32], amounts: u32) {
+    let told = |more: &[u32]| at(bytes, &[path, more].concat());
+    assert_eq!(told(&[amounts, 1]), ["cpu", "memory"]);
+    // A quantity is a message of its own.
+    assert_eq!(told(&[amounts, 2, 1]), ["500m", "1Gi"]);
+    assert_eq!(told(&[1, 2, 1]), ["disk"]);
+    assert_eq!(told(&[1, 2, 2]), ["ssd"]);
+    assert_eq!(told(&[1, 4, 1, 1, 1]), ["zone"]);
+    assert_eq!(told(&[1, 4, 1, 1, 2]), ["In"]);
+    assert_eq!(told(&[1, 4, 1, 1, 3]), ["x", "y"]);
+    assert_eq!(told(&[1, 4, 1, 2, 1]), ["metadata.name"]);
+    for (field, expected) in [
+        (1, "k"),
+        (2, "Equal"),
+        (3, "v"),
+        (4, "NoExecute"),
+        (5, "30"),
+    ] {
+        assert_eq!(told(&[1, 5, field]), [expected]);
+    }
+}
+
+fn has_component(bytes: &[u8], path: &[u32]) {
+    let told = |more: &[u32]| at(bytes, &[path, more].concat());
+    assert_eq!(
+        (told(&[1]), told(&[3])),
+        (vec!["job".into()], vec!["3".into()])
+    );
+    assert_eq!(told(&[2, 3]), ["high"]);
+    has_requirements(bytes, &[path, &[2]].concat(), 4);
+}
+
+// proves: EST-protocol
+#[test]
+fn requests_have_the_numbers_of_the_protocol() {
+    let requirements = requirements();
+    let request = replicas("m1", Some(&requirements), &assumed()).unwrap();
+    let bytes = request.encode_to_vec();
+    assert_eq!(at(&bytes, &[1]), ["m1"]);
+    assert_eq!(at(&bytes, &[2, 3]), ["n"]);
+    assert_eq!(at(&bytes, &[2, 4]), ["high"]);
+    has_requirements(&bytes, &[2], 5);
+    assert_eq!(at(&bytes, &[3, 1]), ["other"]);
+    has_component(&bytes, &[3, 2]);
+
+    let request = sets("m1", "n", &[component()], &assumed()).unwrap();
+    let bytes = request.encode_to_vec();
+    assert_eq!(
+        (at(&bytes, &[1]), at(&bytes, &[3])),
+        (vec!["m1".into()], vec!["n".into()])
+    );
+    has_component(&bytes, &[2]);
+    assert_eq!(at(&bytes, &[4, 1]), ["other"]);
+    has_component(&bytes, &[4, 2]);
+}
+
+#[test]
+fn what_is_not_said_is_not_sent() {
+    let nobody: &[Arc<AssumedWorkload>] = &[];
+    let sent = |requirements: Option<Value>| {
+        let request = replicas("m1", requirements.as_ref(), nobody).unwrap();
+        let fields = fields(&request.encode_to_vec());
+        fields
+            .into_iter()
+            .map(|(tag, content)| (tag, content.len()))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(sent(None), [(1, 2)]);
+    assert_eq!(sent(Some(json!({}))), [(1, 2), (2, 0)]);
+    let wrong = json!({"resourceRequest": {"cpu": "much"}});
+    let why = replicas("m1", Some(&wrong), nobody).unwrap_err();
+    assert!(why.starts_with("resourceRequest[cpu]: "), "{why}");
+}

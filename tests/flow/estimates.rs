@@ -1,0 +1,59 @@
+//! Replicas go where nodes have room for them, and not where sums say so.
+
+use std::cell::Cell;
+
+use serde_json::{Value, json};
+
+use crate::fleet::{Fleet, asked, condition, until};
+use crate::objects::{BINDINGS, NODES, deployment, policy};
+
+// proves: EST-own, EST-flags
+#[tokio::test]
+async fn nodes_that_a_workload_may_go_to_are_what_counts() {
+    let ns = "estimates";
+    let fleet = Fleet::with_flags(&["--enable-scheduler-estimator"], ns).await;
+    let control = &fleet.control;
+    for (cluster, nodes) in [("member1", 1), ("member2", 2)] {
+        let member = fleet.member(cluster);
+        for node in member.list(&NODES, "").await.iter().take(nodes) {
+            let name = node["metadata"]["name"].as_str().unwrap();
+            let label = json!({"metadata": {"labels": {"disk": "fast"}}});
+            member.merge(&NODES, "", name, label).await;
+        }
+    }
+    let mut by_room = policy(ns, "web", &deployment(ns, "", 3), &[]);
+    by_room["spec"]["resourceSelectors"] = json!([{"apiVersion": "apps/v1", "kind": "Deployment"}]);
+    by_room["spec"]["placement"] = json!({"replicaScheduling": {
+        "replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted",
+        "weightPreference": {"dynamicWeight": "AvailableReplicas"}}});
+    control.create(by_room).await;
+    // The control plane may learn of the labels a moment later.
+    let attempt = Cell::new(0);
+    let decided = async || {
+        attempt.set(attempt.get() + 1);
+        let name = format!("web-{}", attempt.get());
+        let mut web = deployment(ns, &name, 3);
+        let pod = &mut web["spec"]["template"]["spec"];
+        pod["nodeSelector"] = json!({"disk": "fast"});
+        pod["containers"][0]["resources"] = json!({"requests": {"cpu": "10m"}});
+        control.create(web).await;
+        let binding = format!("{name}-deployment");
+        let told = |b: &Value| condition(b, "Scheduled")["status"].is_string();
+        control
+            .until(&BINDINGS, ns, &binding, "decided", told)
+            .await
+    };
+    let by_nodes = json!([{"name": "member1", "replicas": 1}, {"name": "member2", "replicas": 2}]);
+    until("replicas by nodes", async || {
+        decided().await["spec"]["clusters"] == by_nodes
+    })
+    .await;
+    let name = format!("deploy/web-{}", attempt.get());
+    let (code, said) = asked(&fleet.kubeconfig(), &["why", &name, "-n", ns]).await;
+    assert_eq!(code, Some(0), "{said}");
+    let row = said
+        .lines()
+        .find(|line| line.starts_with("member3"))
+        .unwrap();
+    assert!(row.contains(" 0"), "{said}");
+}
