@@ -99,9 +99,9 @@ fn dependencies(annotation: &str, errors: &mut Vec<FieldError>) {
     };
     if !references.is_some_and(|list| list.iter().all(fits)) {
         errors.push(FieldError::invalid(
-            format!("metadata.annotations[{DEPENDENCIES}]"),
+            format!("metadata.annotations.{DEPENDENCIES}"),
             &annotation.into(),
-            "annotation value must be a JSON list of dependent object references",
+            "annotation value must be a valid JSON",
         ));
     }
 }
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(own["metadata"]["labels"][CLUSTER_BINDING_ID], "x");
     }
 
-    // proves: ADM-work-manifests
+    // proves: ADM-work-id, ADM-work-manifests, ADM-work-managed
     #[test]
     fn manifests_of_a_work_are_pruned_and_marked() {
         let mut work = json!({"metadata": {"name": "w"}, "spec": {"workload": {"manifests": [
@@ -161,7 +161,7 @@ mod tests {
         );
     }
 
-    // proves: ADM-binding-dependencies
+    // proves: ADM-binding-components
     #[test]
     fn components_have_names_of_their_own() {
         let parts = json!([{"name": "a"}, {"name": ""}, {"name": "b"}, {"name": "a"}]);
@@ -170,13 +170,17 @@ mod tests {
         assert!(validate(&binding, gates).is_empty());
         let gates = gates.with(Gate::MultiplePodTemplatesScheduling, true);
         let errors = validate(&binding, gates);
-        let fields: Vec<&str> = errors.iter().map(|e| e.field.as_str()).collect();
+        let said: Vec<String> = errors.iter().map(ToString::to_string).collect();
         assert_eq!(
-            fields,
-            ["spec.components[1].name", "spec.components[3].name"]
+            said,
+            [
+                r#"spec.components[1].name: Invalid value: "": component names must be non-empty"#,
+                r#"spec.components[3].name: Invalid value: "a": component names must be unique"#
+            ]
         );
     }
 
+    // proves: ADM-binding-dependencies
     #[test]
     fn dependencies_are_a_list_of_references() {
         let table = [
@@ -197,5 +201,10 @@ mod tests {
             let errors = validate(&binding, FeatureGates::default());
             assert_eq!(errors.is_empty(), fine, "{annotations}");
         }
+        let binding = json!({"metadata": {"annotations": {DEPENDENCIES: "{}"}}});
+        assert_eq!(
+            validate(&binding, FeatureGates::default())[0].to_string(),
+            r#"metadata.annotations.resourcebinding.karmada.io/dependencies: Invalid value: "{}": annotation value must be a valid JSON"#
+        );
     }
 }

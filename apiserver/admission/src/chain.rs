@@ -21,7 +21,8 @@ use crate::interpreter::{self, Compile};
 use crate::quota::enforce::{self, Charge};
 use crate::tree::text;
 use crate::{
-    binding, builtin, cluster, federated, overrides, policy, protection, quota, taint_policy,
+    binding, builtin, cluster, federated, overrides, policy, protection, quota, search,
+    taint_policy,
 };
 
 const PRIORITY_CLASSES: Gvr = Gvr::constant("scheduling.k8s.io", "v1", "priorityclasses");
@@ -104,7 +105,9 @@ impl Chain {
             }
             ("work.karmada.io", "Work") => binding::mutate_work(new),
             ("cluster.karmada.io", "Cluster") => {
-                cluster::mutate(at.operation, new, self.options.clock.now());
+                let gate = Gate::CustomizedClusterResourceModeling;
+                let graded = self.options.gates.is_on(gate);
+                cluster::mutate(at.operation, graded, new, self.options.clock.now());
             }
             ("autoscaling.karmada.io", "FederatedHPA") => federated::mutate_hpa(new),
             ("networking.karmada.io", "MultiClusterService") => federated::mutate_service(new),
@@ -136,6 +139,9 @@ impl Chain {
         match (&*at.gvk.group, &*at.gvk.kind) {
             ("cluster.karmada.io", "Cluster") => {
                 invalid(at, new, cluster::validate(new))?;
+            }
+            ("search.karmada.io", "ResourceRegistry") => {
+                invalid(at, new, search::validate(new))?;
             }
             (group, _) if group.ends_with(".karmada.io") => {
                 let errors = self.karmada(at, new, old).await?;
@@ -206,7 +212,10 @@ impl Chain {
             "ResourceInterpreterWebhookConfiguration" => interpreter::validate_webhooks(new),
             "ResourceInterpreterCustomization" => {
                 let others = self.others(name(at, new), &CUSTOMIZATIONS).await?;
-                interpreter::validate_customization(new, &others, self.options.compile.as_ref())
+                let compile = self.options.compile.as_ref();
+                interpreter::validate_customization(new, &others, compile)
+                    .map_err(|e| Status::denied(&webhook(at), e))?;
+                Vec::new()
             }
             "FederatedHPA" => federated::validate_hpa(new),
             "CronFederatedHPA" => federated::validate_cron(new),

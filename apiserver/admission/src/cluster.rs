@@ -11,15 +11,17 @@ use jiff::Timestamp;
 use machinery::FieldError;
 use machinery::names::{dns1123_label, label_value, qualified_name};
 use machinery::time::rfc3339_seconds;
+use openapi::karmada::cluster::Taint;
 use serde_json::Value;
 
 use crate::attributes::Operation;
-use crate::tree::{check, get, has, items, items_mut, nth, object_mut, text};
+use crate::tree::{check, get, has, items, items_mut, nth, object_mut, shown, text};
 use crate::url;
 
 const MAX_NAME: usize = 48;
 
-pub(crate) fn mutate(operation: Operation, cluster: &mut Value, now: Timestamp) {
+/// `graded`: clusters have grades of nodes (CustomizedClusterResourceModeling).
+pub(crate) fn mutate(operation: Operation, graded: bool, cluster: &mut Value, now: Timestamp) {
     for taint in items_mut(cluster, "/spec/taints") {
         if text(taint, "/effect") == "NoExecute"
             && !has(taint, "/timeAdded")
@@ -36,23 +38,24 @@ pub(crate) fn mutate(operation: Operation, cluster: &mut Value, now: Timestamp) 
         spec.remove("zone");
         spec.insert("zones".into(), vec![zone].into());
     }
-    if let Some(spec) = object_mut(cluster, &["spec"]) {
+    if graded && let Some(spec) = object_mut(cluster, &["spec"]) {
         models::mutate(operation, spec);
+    }
+}
+
+/// The name of a cluster, wherever it stands: with a prefix it is that of a namespace.
+pub(crate) fn name(name: &str) -> Result<(), String> {
+    match name.len() {
+        0 => Err("must be not empty".into()),
+        n if n > MAX_NAME => Err(format!("must be no more than {MAX_NAME} characters")),
+        _ => dns1123_label(name),
     }
 }
 
 pub(crate) fn validate(cluster: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    let name = text(cluster, "/metadata/name");
-    if name.len() > MAX_NAME {
-        errors.push(FieldError::invalid(
-            "metadata.name",
-            &name.into(),
-            format!("must be no more than {MAX_NAME} characters"),
-        ));
-    } else {
-        check("metadata.name", name, dns1123_label(name), &mut errors);
-    }
+    let own = text(cluster, "/metadata/name");
+    check("metadata.name", own, name(own), &mut errors);
     let spec = get(cluster, "/spec");
     connection(spec, &mut errors);
     places(spec, &mut errors);
@@ -62,68 +65,79 @@ pub(crate) fn validate(cluster: &Value) -> Vec<FieldError> {
 }
 
 fn connection(spec: &Value, errors: &mut Vec<FieldError>) {
-    let mode = get(spec, "/syncMode");
-    if !matches!(mode.as_str(), Some("Push" | "Pull")) {
+    let mode = text(spec, "/syncMode");
+    if mode.is_empty() {
+        errors.push(FieldError::required("spec.syncMode", ""));
+    }
+    if !matches!(mode, "Push" | "Pull") {
+        let known = ["Pull", "Push"];
         errors.push(FieldError::not_supported(
             "spec.syncMode",
-            mode,
-            &["Push", "Pull"],
+            &mode.into(),
+            &known,
         ));
     }
-    let endpoint = text(spec, "/apiEndpoint");
-    if !endpoint.is_empty() {
-        check(
-            "spec.apiEndpoint",
-            endpoint,
-            url::plain(endpoint).map(drop),
-            errors,
-        );
-    }
+    endpoint(text(spec, "/apiEndpoint"), errors);
     for reference in ["secretRef", "impersonatorSecretRef"] {
         if !has(spec, &format!("/{reference}")) {
             continue;
         }
         for part in ["namespace", "name"] {
             if text(spec, &format!("/{reference}/{part}")).is_empty() {
-                errors.push(FieldError::required(
-                    format!("spec.{reference}.{part}"),
-                    &format!("{part} of the secret must be specified"),
-                ));
+                errors.push(FieldError::required(format!("spec.{reference}.{part}"), ""));
             }
         }
     }
     let proxy = text(spec, "/proxyURL");
-    if !proxy.is_empty() {
-        let why = match url::parts(proxy) {
-            None => "must be an absolute URL, as in http://host:port",
-            Some(parts) if parts.host.is_empty() => "host must be specified",
-            Some(parts) if !matches!(parts.scheme, "http" | "https" | "socks5") => {
-                "unsupported scheme, must be http, https, or socks5"
-            }
-            Some(_) => "",
-        };
-        if !why.is_empty() {
-            errors.push(FieldError::invalid("spec.proxyURL", &proxy.into(), why));
-        }
+    let scheme = url::parts(proxy).map_or("", |parts| parts.scheme);
+    if !proxy.is_empty() && !matches!(scheme, "http" | "https" | "socks5") {
+        let why = format!("unsupported scheme {scheme:?}, must be http, https, or socks5");
+        errors.push(FieldError::invalid("spec.proxyURL", &proxy.into(), why));
     }
 }
 
+fn endpoint(endpoint: &str, errors: &mut Vec<FieldError>) {
+    const FORM: &str = "desired format: hostname, hostname:port, IP or IP:port";
+    if endpoint.is_empty() {
+        return;
+    }
+    let mut refuse = |value: &str, why: &str| {
+        errors.push(FieldError::invalid("spec.apiEndpoint", &value.into(), why))
+    };
+    let Some(parts) = url::parts(endpoint).filter(|parts| !parts.host.is_empty()) else {
+        refuse("", &format!("host must be provided; {FORM}"));
+        return;
+    };
+    if let Some(user) = parts.user {
+        refuse(user, "user information is not permitted in the URL");
+    }
+    if !parts.fragment.is_empty() {
+        refuse(parts.fragment, "fragments are not permitted in the URL");
+    }
+    if !parts.query.is_empty() {
+        refuse(parts.query, "query parameters are not permitted in the URL");
+    }
+}
+
+/// The paths are called as the fields of Karmada's internal type.
 fn places(spec: &Value, errors: &mut Vec<FieldError>) {
-    for field in ["provider", "region", "zone"] {
+    for field in ["provider", "region"] {
         let value = text(spec, &format!("/{field}"));
         check(format!("spec.{field}"), value, label_value(value), errors);
     }
-    let zones = items(spec, "/zones");
-    for (i, zone) in zones.iter().enumerate() {
-        let zone = zone.as_str().unwrap_or("");
-        check(nth("spec.zones", i), zone, label_value(zone), errors);
-    }
-    if !zones.is_empty() && !text(spec, "/zone").is_empty() {
-        errors.push(FieldError::invalid(
-            "spec.zone",
-            get(spec, "/zone"),
-            "zone and zones can't co-exist",
+    let (zone, zones) = (text(spec, "/zone"), items(spec, "/zones"));
+    if !zone.is_empty() && !zones.is_empty() {
+        errors.push(FieldError::type_invalid(
+            "spec.spec",
+            spec,
+            "Zone and Zones cannot co-exist",
         ));
+        return;
+    }
+    check("spec.Zone", zone, label_value(zone), errors);
+    for zone in zones {
+        let zone = zone.as_str().unwrap_or("");
+        check("spec.Zones", zone, label_value(zone), errors);
     }
 }
 
@@ -132,18 +146,22 @@ fn taints(taints: &[Value], errors: &mut Vec<FieldError>) {
     for (i, taint) in taints.iter().enumerate() {
         let field = nth("spec.taints", i);
         let (key, value) = (text(taint, "/key"), text(taint, "/value"));
-        let effect = text(taint, "/effect");
         check(format!("{field}.key"), key, qualified_name(key), errors);
         check(format!("{field}.value"), value, label_value(value), errors);
-        if !matches!(effect, "NoSchedule" | "NoExecute") {
-            errors.push(FieldError::not_supported(
+        let effect = text(taint, "/effect");
+        match effect {
+            "NoSchedule" | "NoExecute" => {}
+            "" => errors.push(FieldError::required(format!("{field}.effect"), "")),
+            other => errors.push(FieldError::not_supported(
                 format!("{field}.effect"),
-                &effect.into(),
+                &other.into(),
                 &["NoSchedule", "NoExecute"],
-            ));
+            )),
         }
         if !seen.insert((key, effect)) {
-            errors.push(FieldError::duplicate(&field, taint));
+            let taint = shown::<Taint>(taint);
+            let why = "taints must be unique by key and effect pair";
+            errors.push(FieldError::duplicate_shown(field, &taint, why));
         }
     }
 }

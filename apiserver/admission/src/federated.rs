@@ -13,7 +13,8 @@ use serde_json::Value;
 
 use crate::binding::{SERVICE_ID, permanent_id};
 use crate::builtin;
-use crate::tree::{check, get, immutable, int, items, nth, text, texts};
+use crate::cluster;
+use crate::tree::{check, get, int, items, nth, text, texts};
 
 const HPA: Gvk = Gvk::constant("autoscaling", "v2", "HorizontalPodAutoscaler");
 
@@ -33,6 +34,16 @@ pub(crate) fn validate_hpa(hpa: &Value) -> Vec<FieldError> {
         &mut errors,
     );
     builtin::behavior(get(spec, "/behavior"), &mut errors);
+    for count in ["currentReplicas", "desiredReplicas"] {
+        let replicas = int(hpa, &format!("/status/{count}")).unwrap_or(0);
+        if replicas < 0 {
+            errors.push(FieldError::invalid(
+                format!("status.{count}"),
+                &replicas.into(),
+                "must be greater than or equal to 0",
+            ));
+        }
+    }
     errors
 }
 
@@ -40,13 +51,13 @@ pub(crate) fn validate_cron(cron: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let target = get(cron, "/spec/scaleTargetRef");
     let federated = text(target, "/apiVersion") == "autoscaling.karmada.io/v1alpha1";
-    if federated && text(target, "/kind") != "FederatedHPA" {
-        errors.push(FieldError::invalid(
-            "spec.scaleTargetRef.kind",
-            get(target, "/kind"),
-            "invalid scaleTargetRef kind, only FederatedHPA is allowed in this group",
-        ));
+    let kind = text(target, "/kind");
+    if federated && kind != "FederatedHPA" {
+        let why = format!("invalid scaleTargetRef kind: {kind}, only support FederatedHPA");
+        let field = "spec.scaleTargetRef.kind";
+        return vec![FieldError::invalid(field, &kind.into(), why)];
     }
+    builtin::scale_target(get(cron, "/spec"), &mut errors);
     let mut names = HashSet::new();
     for (i, rule) in items(cron, "/spec/rules").iter().enumerate() {
         let field = nth("spec.rules", i);
@@ -55,21 +66,26 @@ pub(crate) fn validate_cron(cron: &Value) -> Vec<FieldError> {
             errors.push(FieldError::duplicate(format!("{field}.name"), &name.into()));
         }
         let schedule = text(rule, "/schedule");
-        check(
-            format!("{field}.schedule"),
-            schedule,
-            builtin::schedule(schedule),
-            &mut errors,
-        );
+        if builtin::schedule(schedule).is_err() {
+            errors.push(FieldError::invalid(
+                format!("{field}.schedule"),
+                &schedule.into(),
+                "invalid cron format",
+            ));
+        }
         let zone = text(rule, "/timeZone");
         if !zone.is_empty() && !known_zone(zone) {
             errors.push(FieldError::invalid(
                 format!("{field}.timeZone"),
                 &zone.into(),
-                "unknown time zone",
+                format!("unknown time zone {zone}"),
             ));
         }
-        targets(&field, rule, federated, &mut errors);
+        if federated {
+            bounds(&field, rule, &mut errors);
+        } else {
+            count(&field, rule, kind, &mut errors);
+        }
     }
     errors
 }
@@ -79,50 +95,48 @@ fn known_zone(name: &str) -> bool {
     tz::db().is_definitively_empty() || tz::db().get(name).is_ok()
 }
 
-fn targets(field: &str, rule: &Value, federated: bool, errors: &mut Vec<FieldError>) {
-    if !federated {
-        match int(rule, "/targetReplicas") {
-            None => errors.push(FieldError::required(
-                format!("{field}.targetReplicas"),
-                "targetReplicas cannot be empty if you scale the workload directly",
-            )),
-            Some(n) if n < 0 => errors.push(FieldError::invalid(
-                format!("{field}.targetReplicas"),
-                &n.into(),
-                "targetReplicas should be larger than or equal to 0",
-            )),
-            Some(_) => {}
-        }
-        return;
-    }
+/// How many replicas a workload of a kind is scaled to.
+fn count(field: &str, rule: &Value, kind: &str, errors: &mut Vec<FieldError>) {
+    let why = match int(rule, "/targetReplicas") {
+        None => format!("targetReplicas cannot be nil if you want to scale {kind}"),
+        Some(n) if n < 0 => "targetReplicas should be larger than or equal to 0".into(),
+        Some(_) => return,
+    };
+    let field = format!("{field}.targetReplicas");
+    errors.push(FieldError::invalid(field, &"".into(), why));
+}
+
+/// The bounds that a FederatedHPA gets.
+fn bounds(field: &str, rule: &Value, errors: &mut Vec<FieldError>) {
     let (min, max) = (
         int(rule, "/targetMinReplicas"),
         int(rule, "/targetMaxReplicas"),
     );
-    if min.is_none() && max.is_none() {
-        errors.push(FieldError::invalid(
-            format!("{field}.targetMinReplicas"),
-            &Value::Null,
-            "targetMinReplicas and targetMaxReplicas cannot be both empty if you scale a FederatedHPA",
-        ));
-    }
-    for (name, bound) in [("targetMinReplicas", min), ("targetMaxReplicas", max)] {
-        if let Some(n) = bound
-            && n <= 0
-        {
-            errors.push(FieldError::invalid(
-                format!("{field}.{name}"),
-                &n.into(),
-                format!("{name} should be larger than 0"),
-            ));
-        }
-    }
-    if min.zip(max).is_some_and(|(min, max)| min > max) {
-        errors.push(FieldError::invalid(
-            format!("{field}.targetMinReplicas"),
-            &min.into(),
+    let rules = [
+        (
+            min.is_none() && max.is_none(),
+            "targetMaxReplicas",
+            "targetMinReplicas and targetMaxReplicas cannot be nil at the same time if you want to scale FederatedHPA",
+        ),
+        (
+            min.is_some_and(|n| n <= 0),
+            "targetMinReplicas",
+            "targetMinReplicas should be larger than 0",
+        ),
+        (
+            max.is_some_and(|n| n <= 0),
+            "targetMaxReplicas",
+            "targetMaxReplicas should be larger than 0",
+        ),
+        (
+            min.unwrap_or(1) > max.unwrap_or(i64::from(i32::MAX)),
+            "targetMinReplicas",
             "targetMaxReplicas should be larger than or equal to targetMinReplicas",
-        ));
+        ),
+    ];
+    for (_, name, why) in rules.into_iter().filter(|(broken, ..)| *broken) {
+        let field = format!("{field}.{name}");
+        errors.push(FieldError::invalid(field, &"".into(), why));
     }
 }
 
@@ -134,16 +148,23 @@ pub(crate) fn validate_service(new: &Value, old: Option<&Value>) -> Vec<FieldErr
     let mut errors = Vec::new();
     let name = text(new, "/metadata/name");
     check("metadata.name", name, dns1035_label(name), &mut errors);
-    if let Some(old) = old {
-        immutable(new, old, "spec.types", &mut errors);
+    if let Some(before) = old.map(|old| get(old, "/spec/types"))
+        && before != get(new, "/spec/types")
+    {
+        errors.push(FieldError::invalid(
+            "spec.types",
+            before,
+            "MultiClusterService types are immutable",
+        ));
     }
+    exposed(items(new, "/spec/ports"), &mut errors);
     let types: Vec<&str> = texts(new, "/spec/types").collect();
     for (i, kind) in types.iter().enumerate() {
         if !matches!(*kind, "CrossCluster" | "LoadBalancer") {
-            errors.push(FieldError::not_supported(
+            errors.push(FieldError::invalid(
                 nth("spec.types", i),
                 &(*kind).into(),
-                &["CrossCluster", "LoadBalancer"],
+                "ExposureType Error",
             ));
         }
     }
@@ -154,12 +175,12 @@ pub(crate) fn validate_service(new: &Value, old: Option<&Value>) -> Vec<FieldErr
             "MultiClusterService types should not contain more than one type",
         ));
     }
-    exposed(items(new, "/spec/ports"), &mut errors);
     for side in ["providerClusters", "consumerClusters"] {
         for (i, cluster) in items(new, &format!("/spec/{side}")).iter().enumerate() {
             let name = text(cluster, "/name");
-            let field = format!("{}.name", nth(&format!("spec.{side}"), i));
-            check(field, name, dns1123_label(name), &mut errors);
+            // The path is that of a field of before.
+            let field = nth(&format!("spec.range.{side}"), i);
+            check(field, name, cluster::name(name), &mut errors);
         }
     }
     errors

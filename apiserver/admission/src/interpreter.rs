@@ -8,26 +8,40 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use machinery::FieldError;
-use machinery::names::{dns1035_label, dns1123_subdomain};
+use machinery::names::{dns1035_label, dns1123_label, dns1123_subdomain};
 use serde_json::Value;
 
-use crate::tree::{check, entries, get, has, int, items, nth, text, texts};
+use crate::tree::{check, get, has, int, items, nth, text, texts};
 use crate::url;
 
 /// Says why a script does not compile. The time it may take is its own business.
 pub type Compile = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
+/// In the order in which refusals list them.
 const OPERATIONS: [&str; 9] = [
     "*",
-    "InterpretReplica",
+    "AggregateStatus",
     "InterpretComponent",
-    "ReviseReplica",
+    "InterpretDependency",
+    "InterpretHealth",
+    "InterpretReplica",
     "InterpretStatus",
     "Retain",
-    "AggregateStatus",
-    "InterpretHealth",
-    "InterpretDependency",
+    "ReviseReplica",
 ];
+/// The rules of a customization, and the operations that they carry out.
+const RULES: [(&str, &str); 8] = [
+    ("retention", "Retain"),
+    ("replicaResource", "InterpretReplica"),
+    ("componentResource", "InterpretComponent"),
+    ("replicaRevision", "ReviseReplica"),
+    ("statusReflection", "InterpretStatus"),
+    ("statusAggregation", "AggregateStatus"),
+    ("healthInterpretation", "InterpretHealth"),
+    ("dependencyInterpretation", DEPENDENCIES),
+];
+/// The one that several customizations may define.
+const DEPENDENCIES: &str = "InterpretDependency";
 const CONTEXT_VERSION: &str = "v1alpha1";
 
 pub(crate) fn validate_webhooks(configuration: &Value) -> Vec<FieldError> {
@@ -66,78 +80,123 @@ pub(crate) fn validate_webhooks(configuration: &Value) -> Vec<FieldError> {
     errors
 }
 
+/// A domain of two segments at least, with or without its last dot.
 fn webhook_name(field: &str, name: &str, errors: &mut Vec<FieldError>) {
     if name.is_empty() {
         errors.push(FieldError::required(field, ""));
         return;
     }
-    check(field, name, dns1123_subdomain(name), errors);
-    if name.split('.').count() < 3 {
-        errors.push(FieldError::invalid(
-            field,
-            &name.into(),
-            "should be a domain with at least three segments separated by dots",
-        ));
+    let name = name.strip_suffix('.').unwrap_or(name);
+    let mut refuse = |value: &str, why: &str| {
+        errors.push(FieldError::invalid(field, &value.into(), why));
+    };
+    if let Err(why) = dns1123_subdomain(name) {
+        return refuse(name, &why);
+    }
+    if !name.contains('.') {
+        return refuse(
+            name,
+            "should be a domain with at least two segments separated by dots",
+        );
+    }
+    for label in name.split('.') {
+        if let Err(why) = dns1123_label(label) {
+            refuse(label, &why);
+        }
     }
 }
 
 fn client_config(field: &str, config: &Value, errors: &mut Vec<FieldError>) {
     let by_url = has(config, "/url");
     if by_url == has(config, "/service") {
-        errors.push(FieldError::required(
-            format!("{field}.url"),
-            "exactly one of url or service is required",
-        ));
-        return;
+        let why = "exactly one of url or service is required";
+        errors.push(FieldError::required(field, why));
+    } else if by_url {
+        address(&format!("{field}.url"), text(config, "/url"), errors);
+    } else {
+        service(&format!("{field}.service"), get(config, "/service"), errors);
     }
-    if by_url {
-        let address = text(config, "/url");
-        if let Err(why) = https_url(address) {
-            errors.push(FieldError::invalid(
-                format!("{field}.url"),
-                &address.into(),
-                why,
-            ));
+}
+
+fn address(field: &str, address: &str, errors: &mut Vec<FieldError>) {
+    const FORM: &str = "desired format: https://host[/path]";
+    let parts = url::parts(address).unwrap_or_default();
+    let mut refuse =
+        |value: &str, why: String| errors.push(FieldError::invalid(field, &value.into(), why));
+    if parts.scheme != "https" {
+        let why = format!("'https' is the only allowed URL scheme; {FORM}");
+        refuse(parts.scheme, why);
+    }
+    if parts.host.is_empty() {
+        refuse("", format!("host must be specified; {FORM}"));
+    }
+    let refused = [
+        (parts.user, "user information is not permitted in the URL"),
+        (
+            Some(parts.fragment).filter(|f| !f.is_empty()),
+            "fragments are not permitted in the URL",
+        ),
+        (
+            Some(parts.query).filter(|q| !q.is_empty()),
+            "query parameters are not permitted in the URL",
+        ),
+    ];
+    for (part, why) in refused {
+        if let Some(part) = part {
+            refuse(part, why.to_owned());
         }
-        return;
     }
+}
+
+fn service(field: &str, service: &Value, errors: &mut Vec<FieldError>) {
     for part in ["name", "namespace"] {
-        if text(config, &format!("/service/{part}")).is_empty() {
-            errors.push(FieldError::required(
-                format!("{field}.service.{part}"),
-                &format!("service {part} is required"),
-            ));
+        if text(service, &format!("/{part}")).is_empty() {
+            errors.push(FieldError::required(format!("{field}.{part}"), ""));
         }
     }
-    let path = text(config, "/service/path");
-    if !path.is_empty() && !path.starts_with('/') {
-        errors.push(FieldError::invalid(
-            format!("{field}.service.path"),
-            &path.into(),
-            "must start with a '/'",
-        ));
-    }
-    let port = int(config, "/service/port").unwrap_or(443);
+    let port = int(service, "/port").unwrap_or(443);
     if !(1..=65_535).contains(&port) {
         errors.push(FieldError::invalid(
-            format!("{field}.service.port"),
+            format!("{field}.port"),
             &port.into(),
             "port is not valid: must be between 1 and 65535, inclusive",
         ));
     }
+    service_path(&format!("{field}.path"), text(service, "/path"), errors);
 }
 
-fn https_url(address: &str) -> Result<(), String> {
-    if url::plain(address)?.scheme != "https" {
-        return Err(
-            "'https' is the only allowed URL scheme; desired format: https://host[/path]".into(),
-        );
+/// Segments are names; the last slash counts for nothing.
+fn service_path(field: &str, path: &str, errors: &mut Vec<FieldError>) {
+    if matches!(path, "" | "/") {
+        return;
     }
-    Ok(())
+    let mut refuse = |why: String| errors.push(FieldError::invalid(field, &path.into(), why));
+    if path == "//" {
+        return refuse("segment[0] may not be empty".into());
+    }
+    if !path.starts_with('/') {
+        refuse("must start with a '/'".into());
+    }
+    let mut steps = path.chars();
+    steps.next();
+    let steps = steps.as_str();
+    let steps = steps.strip_suffix('/').unwrap_or(steps);
+    for (i, step) in steps.split('/').enumerate() {
+        if step.is_empty() {
+            refuse(format!("segment[{i}] may not be empty"));
+        } else if let Err(why) = dns1123_subdomain(step) {
+            refuse(format!("segment[{i}]: {why}"));
+        }
+    }
 }
 
 fn rule_with_operations(field: &str, rule: &Value, errors: &mut Vec<FieldError>) {
-    for name in ["operations", "apiGroups", "apiVersions", "kinds"] {
+    for (name, others) in [
+        ("operations", "operations"),
+        ("apiGroups", "API groups"),
+        ("apiVersions", "API versions"),
+        ("kinds", "kinds"),
+    ] {
         let field = format!("{field}.{name}");
         let path = format!("/{name}");
         let values = items(rule, &path);
@@ -148,7 +207,7 @@ fn rule_with_operations(field: &str, rule: &Value, errors: &mut Vec<FieldError>)
             errors.push(FieldError::invalid(
                 &field,
                 get(rule, &path),
-                "if '*' is present, must not specify other values",
+                format!("if '*' is present, must not specify other {others}"),
             ));
         }
         for (i, value) in values.iter().enumerate() {
@@ -194,191 +253,55 @@ fn context_versions(field: &str, webhook: &Value, errors: &mut Vec<FieldError>) 
     }
 }
 
-/// `others`: every other customization.
+/// `others`: every other customization. What is refused first is what is told.
 pub(crate) fn validate_customization(
     customization: &Value,
     others: &[Value],
     compile: Option<&Compile>,
-) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    for (operation, rule) in entries(customization, "/spec/customizations") {
-        let field = format!("spec.customizations.{operation}");
-        let script = text(rule, "/luaScript");
-        if let Some(compile) = compile.filter(|_| !script.is_empty())
-            && let Err(why) = compile(script)
-        {
-            errors.push(FieldError::invalid(
-                format!("{field}.luaScript"),
-                &script.into(),
-                format!("Lua script error: {why}"),
-            ));
-        }
-        if operation == "dependencyInterpretation" || rule.is_null() {
-            continue;
-        }
-        let rival = others.iter().find(|other| {
-            get(other, "/spec/target") == get(customization, "/spec/target")
-                && has(other, &format!("/spec/customizations/{operation}"))
-        });
-        if let Some(rival) = rival {
-            let why = format!(
-                "conflicting with ResourceInterpreterCustomization {}: both define {operation} for {} {}",
-                text(rival, "/metadata/name"),
-                text(customization, "/spec/target/apiVersion"),
-                text(customization, "/spec/target/kind"),
-            );
-            errors.push(FieldError::forbidden(&field, &why));
+) -> Result<(), String> {
+    if let Some(why) = others
+        .iter()
+        .find_map(|other| overlap(customization, other))
+    {
+        return Err(why);
+    }
+    let Some(compile) = compile else {
+        return Ok(());
+    };
+    for (rule, operation) in RULES {
+        let script = script(customization, rule);
+        if !script.is_empty() {
+            compile(script).map_err(|why| {
+                format!("InterpreterOperation({operation}) Lua script error: {why}")
+            })?;
         }
     }
-    errors
+    Ok(())
+}
+
+fn script<'a>(customization: &'a Value, rule: &str) -> &'a str {
+    text(
+        customization,
+        &format!("/spec/customizations/{rule}/luaScript"),
+    )
+}
+
+/// The operation that two customizations define for one kind.
+fn overlap(new: &Value, other: &Value) -> Option<String> {
+    let target = |c, part: &str| text(c, &format!("/spec/target/{part}"));
+    let same = |part| target(new, part) == target(other, part);
+    if !same("apiVersion") || !same("kind") {
+        return None;
+    }
+    let both = |rule: &str| !script(new, rule).is_empty() && !script(other, rule).is_empty();
+    let (_, operation) = RULES
+        .into_iter()
+        .find(|(rule, operation)| *operation != DEPENDENCIES && both(rule))?;
+    let name = text(other, "/metadata/name");
+    Some(format!(
+        "conflicting with InterpreterOperation({operation}) of existing ResourceInterpreterCustomization({name})"
+    ))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    fn webhook(change: Value) -> Value {
-        let mut webhook = json!({"name": "a.b.c", "clientConfig": {"url": "https://x/y"},
-            "rules": [{"operations": ["Retain"], "apiGroups": ["apps"], "apiVersions": ["v1"], "kinds": ["*"]}],
-            "timeoutSeconds": 10, "interpreterContextVersions": ["v1alpha1"]});
-        for (k, v) in change.as_object().unwrap() {
-            webhook[k] = v.clone();
-        }
-        json!({"webhooks": [webhook]})
-    }
-
-    // proves: ADM-interpreter-webhooks
-    #[test]
-    fn webhooks_are_judged() {
-        let rule = |k: &str, v: Value| {
-            let mut rule = json!({"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "kinds": ["Pod"]});
-            rule[k] = v;
-            json!({"rules": [rule]})
-        };
-        let service = |s: Value| json!({"clientConfig": {"service": s}});
-        let table = [
-            (json!({}), vec![]),
-            (json!({"name": "a.b"}), vec!["webhooks[0].name"]),
-            (
-                json!({"timeoutSeconds": 0}),
-                vec!["webhooks[0].timeoutSeconds"],
-            ),
-            (
-                json!({"timeoutSeconds": 31}),
-                vec!["webhooks[0].timeoutSeconds"],
-            ),
-            (
-                json!({"clientConfig": {}}),
-                vec!["webhooks[0].clientConfig.url"],
-            ),
-            (
-                json!({"clientConfig": {"url": "https://x", "service": {}}}),
-                vec!["webhooks[0].clientConfig.url"],
-            ),
-            (
-                json!({"clientConfig": {"url": "http://x"}}),
-                vec!["webhooks[0].clientConfig.url"],
-            ),
-            (
-                json!({"clientConfig": {"url": "https://u@x"}}),
-                vec!["webhooks[0].clientConfig.url"],
-            ),
-            (service(json!({"name": "s", "namespace": "n"})), vec![]),
-            (
-                service(json!({"name": "s"})),
-                vec!["webhooks[0].clientConfig.service.namespace"],
-            ),
-            (
-                service(json!({"name": "s", "namespace": "n", "port": 0})),
-                vec!["webhooks[0].clientConfig.service.port"],
-            ),
-            (rule("kinds", json!([])), vec!["webhooks[0].rules[0].kinds"]),
-            (
-                rule("kinds", json!(["*", "Pod"])),
-                vec!["webhooks[0].rules[0].kinds"],
-            ),
-            (
-                rule("apiVersions", json!([""])),
-                vec!["webhooks[0].rules[0].apiVersions[0]"],
-            ),
-            (
-                rule("operations", json!(["Prune"])),
-                vec!["webhooks[0].rules[0].operations[0]"],
-            ),
-            (
-                rule("operations", json!(["*", "Retain"])),
-                vec!["webhooks[0].rules[0].operations"],
-            ),
-            (
-                json!({"interpreterContextVersions": []}),
-                vec!["webhooks[0].interpreterContextVersions"],
-            ),
-            (
-                json!({"interpreterContextVersions": ["v1alpha1", "v1alpha1"]}),
-                vec!["webhooks[0].interpreterContextVersions[1]"],
-            ),
-            (
-                json!({"interpreterContextVersions": ["v2"]}),
-                vec!["webhooks[0].interpreterContextVersions"],
-            ),
-            (
-                json!({"interpreterContextVersions": ["v1alpha1", "V2"]}),
-                vec!["webhooks[0].interpreterContextVersions[1]"],
-            ),
-        ];
-        for (change, expect) in table {
-            let errors = validate_webhooks(&webhook(change.clone()));
-            let fields: Vec<&str> = errors.iter().map(|e| e.field.as_str()).collect();
-            assert_eq!(fields, expect, "{change}");
-        }
-        let one = webhook(json!({}))["webhooks"][0].clone();
-        let twice = validate_webhooks(&json!({"webhooks": [one, one]}));
-        assert_eq!(
-            twice[0].to_string(),
-            "webhooks[1].name: Duplicate value: \"a.b.c\""
-        );
-    }
-
-    // proves: ADM-interpreter-overlap
-    #[test]
-    fn customizations_do_not_overlap() {
-        let make = |name: &str, kind: &str, operations: &[&str]| {
-            let mut rules = json!({});
-            for operation in operations {
-                rules[operation] = json!({"luaScript": "x"});
-            }
-            json!({"metadata": {"name": name}, "spec": {"target": {"apiVersion": "v1", "kind": kind}, "customizations": rules}})
-        };
-        let others = [make(
-            "other",
-            "Pod",
-            &["retention", "dependencyInterpretation"],
-        )];
-        let table = [
-            (
-                make(
-                    "a",
-                    "Pod",
-                    &["healthInterpretation", "dependencyInterpretation"],
-                ),
-                0,
-            ),
-            (make("a", "Node", &["retention"]), 0),
-            (make("a", "Pod", &["retention"]), 1),
-        ];
-        for (customization, count) in table {
-            assert_eq!(
-                validate_customization(&customization, &others, None).len(),
-                count
-            );
-        }
-        let compile: Compile = Arc::new(|script| match script {
-            "x" => Err("no".into()),
-            _ => Ok(()),
-        });
-        let errors =
-            validate_customization(&make("a", "Node", &["retention"]), &[], Some(&compile));
-        assert_eq!(errors[0].field, "spec.customizations.retention.luaScript");
-    }
-}
+mod tests;

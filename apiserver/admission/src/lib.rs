@@ -27,6 +27,7 @@ mod policy;
 pub mod protection;
 mod quota;
 mod resources;
+mod search;
 mod taint_policy;
 mod tree;
 mod url;

@@ -173,3 +173,6 @@ fn workload_affinity(workload: &Value, errors: &mut Vec<FieldError>) {
         ));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    // proves: ADM-protection
+    // proves: ADM-protection, ADM-protection-value
     #[test]
     fn only_always_protects() {
         for (labels, fine) in [
@@ -67,8 +67,9 @@ mod tests {
         }
         let status = check(&json!({"metadata": {"labels": {LABEL: "Always"}}})).unwrap_err();
         assert_eq!(status.code, 403);
-        assert!(status.message.starts_with(
-            "admission webhook \"resourcedeletionprotection.karmada.io\" denied the request: "
-        ));
+        assert_eq!(
+            status.message,
+            "admission webhook \"resourcedeletionprotection.karmada.io\" denied the request: This resource is protected, please make sure to remove the label: resourcetemplate.karmada.io/deletion-protected"
+        );
     }
 }

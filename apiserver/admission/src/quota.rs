@@ -9,9 +9,9 @@ use std::collections::HashSet;
 
 use machinery::FieldError;
 use machinery::Quantity;
-use machinery::names::dns1123_label;
 use serde_json::Value;
 
+use crate::cluster;
 use crate::resources::{self, Place};
 use crate::tree::{check, entries, get, items, nth, text};
 
@@ -65,27 +65,30 @@ fn assignments(quota: &Value, errors: &mut Vec<FieldError>) {
         }
         let hard = get(assignment, "/hard");
         resources::list(Place::Quota, &format!("{field}.hard"), hard, errors);
-        for (key, _) in entries(hard, "") {
-            if overall.get(key).is_none() {
-                errors.push(FieldError::invalid(
-                    format!("{field}.hard[{key}]"),
-                    &key.into(),
-                    "resource name does not exist in overall",
-                ));
-            }
-        }
     }
-    for (key, value) in entries(overall, "") {
+    for (key, _) in entries(overall, "") {
         let sum: Quantity = assigned
             .iter()
             .map(|a| resources::amount(get(a, "/hard"), key))
             .sum();
-        if resources::amount(overall, key) < sum {
+        let whole = resources::amount(overall, key);
+        if whole < sum {
             errors.push(FieldError::invalid(
                 format!("spec.overall[{key}]"),
-                value,
+                &whole.to_string().into(),
                 "overall is less than assignments",
             ));
+        }
+    }
+    for (i, assignment) in assigned.iter().enumerate() {
+        for (key, _) in entries(assignment, "/hard") {
+            if overall.get(key).is_none() {
+                errors.push(FieldError::invalid(
+                    format!("{}.hard[{key}]", nth("spec.staticAssignments", i)),
+                    &key.into(),
+                    "assignment resourceName is not exist in overall",
+                ));
+            }
         }
     }
 }
@@ -95,54 +98,10 @@ fn cluster_name(field: &str, entry: &Value, errors: &mut Vec<FieldError>) {
     check(
         format!("{field}.clusterName"),
         name,
-        dns1123_label(name),
+        cluster::name(name),
         errors,
     );
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    // proves: ADM-quota
-    #[test]
-    fn assignments_fit_into_the_whole() {
-        let with = |cluster: &str, hard: Value| {
-            json!({"metadata": {"name": "q"}, "spec": {"overall": {"cpu": "10", "pods": "5"},
-            "staticAssignments": [{"clusterName": "m1", "hard": {"cpu": "6"}}, {"clusterName": cluster, "hard": hard}]}})
-        };
-        let long = json!({"metadata": {"name": "q".repeat(64)}, "spec": {"overall": {"cpu": "1"}}});
-        let status = json!({"metadata": {"name": "q"}, "status": {"aggregatedStatus": [{"clusterName": "m", "used": {"cpu": "x"}}]}});
-        let table = [
-            (with("m2", json!({"cpu": "4"})), vec![]),
-            (
-                with("m2", json!({"cpu": "4500m"})),
-                vec!["spec.overall[cpu]"],
-            ),
-            (
-                with("m2", json!({"memory": "1Gi"})),
-                vec!["spec.staticAssignments[1].hard[memory]"],
-            ),
-            (
-                with("M2", json!({"cpu": "1"})),
-                vec!["spec.staticAssignments[1].clusterName"],
-            ),
-            (
-                with("m1", json!({})),
-                vec!["spec.staticAssignments[1].clusterName"],
-            ),
-            (
-                with("m2", json!({"pods": "1500m"})),
-                vec!["spec.staticAssignments[1].hard[pods]"],
-            ),
-            (long, vec!["metadata.name"]),
-            (status, vec!["status.aggregatedStatus[0].used[cpu]"]),
-        ];
-        for (quota, expect) in table {
-            let errors = validate(&quota);
-            let fields: Vec<&str> = errors.iter().map(|e| e.field.as_str()).collect();
-            assert_eq!(fields, expect, "{quota}");
-        }
-    }
-}
+mod tests;

@@ -35,33 +35,52 @@ pub(crate) fn validate(policy: &Value, allow_no_execute: bool) -> Vec<FieldError
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
+
+    fn check(taints: &[Value], allowed: bool, expected: &[&str]) {
+        let policy = json!({"spec": {"taints": taints}});
+        let errors = validate(&policy, allowed);
+        let said: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        assert_eq!(said, expected, "{policy}");
+    }
+
+    fn taint(key: &str, effect: &str) -> Value {
+        json!({"key": key, "effect": effect})
+    }
 
     // proves: ADM-taint-policy
     #[test]
-    fn taints_are_unique_and_do_not_evict() {
-        let taint = |key: &str, effect: &str| json!({"key": key, "effect": effect});
-        let table = [
-            (
-                vec![taint("a", "NoSchedule"), taint("b", "NoSchedule")],
-                false,
-                0,
-            ),
-            (
-                vec![taint("a", "NoSchedule"), taint("a", "NoSchedule")],
-                false,
-                1,
-            ),
-            (vec![taint("a", "NoExecute")], false, 1),
-            (
-                vec![taint("a", "NoExecute"), taint("a", "NoSchedule")],
-                true,
-                0,
-            ),
-        ];
-        for (taints, allowed, count) in table {
-            let policy = json!({"spec": {"taints": taints}});
-            assert_eq!(validate(&policy, allowed).len(), count, "{policy}");
-        }
+    fn a_policy_names_a_taint_once() {
+        check(
+            &[taint("a", "NoSchedule"), taint("b", "NoSchedule")],
+            false,
+            &[],
+        );
+        check(
+            &[taint("a", "NoExecute"), taint("a", "NoSchedule")],
+            true,
+            &[],
+        );
+        check(
+            &[taint("a", "NoSchedule"), taint("a", "NoSchedule")],
+            false,
+            &[
+                r#"spec.taints[0]: Duplicate value: "Duplicate taint with the same key(a) and effect(NoSchedule) is not allowed""#,
+            ],
+        );
+    }
+
+    // proves: ADM-taint-policy-evicts
+    #[test]
+    fn a_policy_evicts_where_that_is_allowed() {
+        let evicts = [taint("b", "NoSchedule"), taint("a", "NoExecute")];
+        check(&evicts, true, &[]);
+        check(
+            &evicts,
+            false,
+            &[
+                "spec.taints[1]: Forbidden: Configuring taint with NoExecute effect is not allowed, this capability must be explicitly enabled by administrators through command-line flags",
+            ],
+        );
     }
 }

@@ -86,6 +86,13 @@ impl FieldError {
         )
     }
 
+    /// As [`Self::duplicate`], of a value that is shown as it is given, and why it may
+    /// stand only once.
+    pub fn duplicate_shown(field: impl Into<String>, shown: &str, detail: &str) -> Self {
+        let text = with_detail(&format!("Duplicate value: {shown}"), detail);
+        Self::new(Reason::Duplicate, field, text)
+    }
+
     /// `path: Unsupported value: VALUE: supported values: "a", "b"`
     pub fn not_supported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
         let known: Vec<String> = supported.iter().map(|s| format!("{s:?}")).collect();

@@ -188,6 +188,7 @@ mod tests {
         }
     }
 
+    // proves: ADM-quota-when
     #[test]
     fn only_some_changes_concern_usage() {
         let old = json!({"replicas": 3, "replicaRequirements": {"resourceRequest": {"cpu": "1"}},

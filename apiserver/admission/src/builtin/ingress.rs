@@ -43,6 +43,11 @@ pub(crate) fn validate(ingress: &Value, errors: &mut Vec<FieldError>) {
             let field = nth(&format!("{}.hosts", nth("spec.tls", i)), j);
             host(&field, name.as_str().unwrap_or(""), errors);
         }
+        let secret = text(tls, "/secretName");
+        if !secret.is_empty() {
+            let field = format!("{}.secretName", nth("spec.tls", i));
+            check(field, secret, dns1123_subdomain(secret), errors);
+        }
     }
 }
 

@@ -56,6 +56,7 @@ async fn admit(
     Ok(new)
 }
 
+// proves: ADM-denied, ADM-cluster-invalid
 #[tokio::test]
 async fn refusals_have_the_form_of_their_origin() {
     let chain = chain();
@@ -77,14 +78,13 @@ async fn refusals_have_the_form_of_their_origin() {
         "ResourceInterpreterWebhookConfiguration",
         "resourceinterpreterwebhookconfigurations",
     );
-    let bad = json!({"webhooks": [{"name": "a"}]});
+    let bad = json!({"webhooks": [{"name": "a.b", "clientConfig": {}}]});
     let status = admit(&chain, &hooks.at("", Operation::Create), bad, None)
         .await
         .unwrap_err();
-    assert!(
-        status
-            .message
-            .starts_with("admission webhook \"config.karmada.io\" denied the request: [")
+    assert_eq!(
+        status.message,
+        "admission webhook \"config.karmada.io\" denied the request: [webhooks[0].clientConfig: Required value: exactly one of url or service is required, webhooks[0].interpreterContextVersions: Required value: must specify one of v1alpha1]"
     );
 
     let cluster = write("cluster.karmada.io/v1alpha1", "Cluster", "clusters");
@@ -95,7 +95,7 @@ async fn refusals_have_the_form_of_their_origin() {
     assert_eq!((status.code, &*status.reason), (422, "Invalid"));
     assert_eq!(
         status.message,
-        "Cluster.cluster.karmada.io \"x\" is invalid: spec.syncMode: Unsupported value: \"No\": supported values: \"Push\", \"Pull\""
+        "Cluster.cluster.karmada.io \"x\" is invalid: spec.syncMode: Unsupported value: \"No\": supported values: \"Pull\", \"Push\""
     );
 
     let at = Attributes {
@@ -107,6 +107,7 @@ async fn refusals_have_the_form_of_their_origin() {
     assert_eq!(status.details.unwrap().name, "y");
 }
 
+// proves: ADM-binding-id-created, ADM-binding-id-free, ADM-wide-binding-unjudged
 #[tokio::test]
 async fn objects_are_completed() {
     let chain = chain();
@@ -157,22 +158,57 @@ async fn objects_are_completed() {
     )
     .await;
     assert_eq!(update.unwrap(), new, "ids are given on creation only");
+    let with_id = |kind: &str, id: &str| {
+        json!({"metadata": {"name": "x", "labels": {format!("{kind}.karmada.io/permanent-id"): id},
+            "annotations": {"resourcebinding.karmada.io/dependencies": "?"}}})
+    };
+    let wide = write(
+        "work.karmada.io/v1alpha2",
+        "ClusterResourceBinding",
+        "clusterresourcebindings",
+    );
+    let (old, new) = (
+        with_id("clusterresourcebinding", "a"),
+        with_id("clusterresourcebinding", "b"),
+    );
+    let at = wide.at("", Operation::Update);
+    let changed = admit(&chain, &at, new.clone(), Some(&old)).await;
+    assert_eq!(
+        changed.unwrap(),
+        new,
+        "nobody protects the id, or looks at the dependencies"
+    );
+    let work = write("work.karmada.io/v1alpha1", "Work", "works");
+    let (old, new) = (with_id("work", "a"), with_id("work", "b"));
+    let at = work.at("n", Operation::Update);
+    let changed = admit(&chain, &at, new.clone(), Some(&old)).await;
+    assert_eq!(changed.unwrap(), new);
+    let unmarked = json!({"metadata": {"name": "x"}});
+    let marked = admit(&chain, &at, unmarked.clone(), Some(&unmarked)).await;
+    let id = &marked.unwrap()["metadata"]["labels"]["work.karmada.io/permanent-id"];
+    assert!(id.is_string(), "works get theirs whenever it is missing");
 }
 
+// proves: ADM-protection-any
 #[tokio::test]
 async fn deletion_is_judged_by_what_is_stored() {
     let chain = chain();
     let any = write("example.io/v1", "Thing", "things");
     let protected = json!({"metadata": {"labels": {"resourcetemplate.karmada.io/deletion-protected": "Always"}}});
     let at = any.at("n", Operation::Delete);
-    assert_eq!(
-        chain
-            .validate(&at, &Value::Null, Some(&protected))
-            .await
-            .unwrap_err()
-            .code,
-        403
+    let policy = write(
+        "policy.karmada.io/v1alpha1",
+        "ClusterPropagationPolicy",
+        "clusterpropagationpolicies",
     );
+    for at in [
+        at,
+        any.at("", Operation::Delete),
+        policy.at("", Operation::Delete),
+    ] {
+        let verdict = chain.validate(&at, &Value::Null, Some(&protected)).await;
+        assert_eq!(verdict.unwrap_err().code, 403);
+    }
     let free = json!({"metadata": {}});
     assert!(chain.validate(&at, &Value::Null, Some(&free)).await.is_ok());
     let of_a_member = Chain::new(Options {
@@ -183,6 +219,7 @@ async fn deletion_is_judged_by_what_is_stored() {
     assert!(copy.await.is_ok());
 }
 
+// proves: ADM-interpreter-overlap
 #[tokio::test]
 async fn rules_that_look_at_others_use_the_api() {
     let chain = chain();
@@ -208,12 +245,13 @@ async fn rules_that_look_at_others_use_the_api() {
         "itself is no rival"
     );
     api.seed(&CUSTOMIZATIONS, customization("other"));
+    let refused = admit(&chain, &at, customization("x"), None)
+        .await
+        .unwrap_err();
+    assert_eq!(refused.code, 403);
     assert_eq!(
-        admit(&chain, &at, customization("x"), None)
-            .await
-            .unwrap_err()
-            .code,
-        403
+        refused.message,
+        "admission webhook \"resourceinterpretercustomization.karmada.io\" denied the request: conflicting with InterpreterOperation(Retain) of existing ResourceInterpreterCustomization(other)"
     );
 
     let class = |name: &str| {
@@ -229,6 +267,36 @@ async fn rules_that_look_at_others_use_the_api() {
         status.message,
         "priorityclasses.scheduling.k8s.io \"x\" is forbidden: PriorityClass first is already marked as default. Only one default can exist"
     );
+}
+
+// proves: ADM-quota-gate, ADM-quota-deleted
+#[tokio::test]
+async fn quotas_are_charged_behind_their_gate_for_what_is_written() {
+    let binding = write(
+        "work.karmada.io/v1alpha2",
+        "ResourceBinding",
+        "resourcebindings",
+    );
+    let placed = json!({"metadata": {"name": "x"}, "spec": {"clusters": [{"name": "m", "replicas": 2}],
+        "replicaRequirements": {"resourceRequest": {"cpu": "1"}}}});
+    let quota =
+        json!({"metadata": {"name": "q", "namespace": "n"}, "spec": {"overall": {"cpu": "1"}}});
+    let quotas = Gvr::constant("policy.karmada.io", "v1alpha1", "federatedresourcequotas");
+    for on in [false, true] {
+        let chain = Chain::new(Options {
+            gates: FeatureGates::default().with(Gate::FederatedQuotaEnforcement, on),
+            ..Options::default()
+        });
+        let api = FakeApi::new();
+        api.seed(&quotas, quota.clone());
+        chain.connect(api.clone());
+        let at = binding.at("n", Operation::Create);
+        let verdict = chain.charge(&at, &placed, None).await;
+        assert_eq!(verdict.is_err(), on);
+        let at = binding.at("n", Operation::Delete);
+        assert!(chain.charge(&at, &Value::Null, Some(&placed)).await.is_ok());
+        assert_eq!(api.writes(), []);
+    }
 }
 
 #[tokio::test]

@@ -3,13 +3,12 @@
 //! Enters: `spec` of a cluster. Leaves: models as they are stored, or field
 //! errors. Pure.
 
-use std::collections::HashSet;
-
 use machinery::{FieldError, Quantity};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::attributes::Operation;
-use crate::tree::{get, int, items, items_mut, nth, text};
+use crate::tree::{get, int, items, items_mut, nth, shown};
 
 /// Lower bounds of the default grades: cores, GiB of memory.
 const GRADES: [(i64, i64); 9] = [
@@ -71,73 +70,98 @@ fn defaults() -> Value {
     Value::Array(GRADES.iter().enumerate().map(grade).collect())
 }
 
+/// A grade as errors show it: by the names of Karmada's internal type.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(rename_all(serialize = "PascalCase"))]
+struct Model {
+    grade: i64,
+    ranges: Vec<Range>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(rename_all(serialize = "PascalCase"))]
+struct Range {
+    name: String,
+    min: Quantity,
+    max: Quantity,
+}
+
+/// What cannot be read is told by its path; else the first rule that is broken.
 pub(super) fn validate(models: &[Value], errors: &mut Vec<FieldError>) {
-    let mut grades = HashSet::new();
-    let mut previous: Option<&Value> = None;
+    let before = errors.len();
     for (i, model) in models.iter().enumerate() {
-        let field = nth("spec.resourceModels", i);
-        if !grades.insert(int(model, "/grade")) {
-            errors.push(FieldError::duplicate(
-                format!("{field}.grade"),
-                get(model, "/grade"),
-            ));
-        }
-        let last = i + 1 == models.len();
-        ranges(&field, model, previous, last, errors);
-        previous = Some(model);
+        unreadable(&nth("spec.resourceModels", i), model, errors);
+    }
+    let read = Vec::<Model>::deserialize(&Value::from(models));
+    let Some(read) = read.ok().filter(|_| errors.len() == before) else {
+        return;
+    };
+    if let Some(why) = broken(&read) {
+        let shown = shown::<Vec<Model>>(&Value::from(models));
+        errors.push(FieldError::invalid_shown(
+            "spec.resourceModels",
+            &shown,
+            why,
+        ));
     }
 }
 
-fn ranges(
-    field: &str,
-    model: &Value,
-    previous: Option<&Value>,
-    last: bool,
-    errors: &mut Vec<FieldError>,
-) {
-    let ranges = items(model, "/ranges");
-    let before = previous.map(|p| items(p, "/ranges"));
-    let names = |list: &[Value]| -> Vec<String> {
-        list.iter().map(|r| text(r, "/name").to_owned()).collect()
-    };
-    if before.is_some_and(|b| names(b) != names(ranges)) {
-        errors.push(FieldError::invalid(
-            format!("{field}.ranges"),
-            &Value::from(ranges),
-            "the number, names and order of resources must be the same in every grade",
-        ));
-        return;
-    }
-    for (j, range) in ranges.iter().enumerate() {
+fn unreadable(field: &str, model: &Value, errors: &mut Vec<FieldError>) {
+    for (j, range) in items(model, "/ranges").iter().enumerate() {
         let field = nth(&format!("{field}.ranges"), j);
-        let mut side = |name: &str| {
-            let value = get(range, &format!("/{name}"));
-            Quantity::from_value(value)
-                .map_err(|e| {
-                    let field = format!("{field}.{name}");
-                    errors.push(FieldError::invalid(field, value, e.to_string()));
-                })
-                .ok()
-        };
-        let (Some(min), Some(max)) = (side("min"), side("max")) else {
-            continue;
-        };
-        let mut refuse = |side: &str, why: &str| {
+        for side in ["min", "max"] {
             let value = get(range, &format!("/{side}"));
-            errors.push(FieldError::invalid(format!("{field}.{side}"), value, why));
-        };
-        if max <= min {
-            refuse("max", "max must be greater than min");
+            if let Err(why) = Quantity::from_value(value) {
+                let field = format!("{field}.{side}");
+                errors.push(FieldError::invalid(field, value, why.to_string()));
+            }
         }
-        match before.and_then(|b| b.get(j)) {
-            None if !min.is_zero() => refuse("min", "the min of the first grade must be 0"),
-            Some(b) if Quantity::from_value(get(b, "/max")) != Ok(min) => {
-                refuse("min", "min must equal the max of the grade before");
+    }
+}
+
+fn broken(models: &[Model]) -> Option<&'static str> {
+    let mut previous: Option<&Model> = None;
+    for (i, model) in models.iter().enumerate() {
+        if previous.is_some_and(|p| p.grade == model.grade) {
+            return Some("The grade of each models should not be the same");
+        }
+        if previous.is_some_and(|p| p.ranges.len() != model.ranges.len()) {
+            return Some("The number of resource types should be the same");
+        }
+        for (j, range) in model.ranges.iter().enumerate() {
+            let below = previous.and_then(|p| p.ranges.get(j));
+            let why = range.broken(below, i + 1 == models.len());
+            if why.is_some() {
+                return why;
+            }
+        }
+        previous = Some(model);
+    }
+    None
+}
+
+impl Range {
+    /// `below`: the same resource in the grade before.
+    fn broken(&self, below: Option<&Self>, last: bool) -> Option<&'static str> {
+        if self.max <= self.min {
+            return Some("The max value of each resource must be greater than the min value");
+        }
+        match below {
+            None if !self.min.is_zero() => {
+                return Some("The min value of each resource in the first model should be 0");
+            }
+            Some(below) if below.name != self.name => {
+                return Some("The resource types of each models should be the same");
+            }
+            Some(below) if below.max != self.min => {
+                return Some(
+                    "Model intervals for resources must be contiguous and non-overlapping",
+                );
             }
             _ => {}
         }
-        if last && max != Quantity::from_units(i64::MAX) {
-            refuse("max", "the max of the last grade must be MaxInt64");
-        }
+        let unbounded = self.max.value() == i128::from(i64::MAX);
+        (last && !unbounded)
+            .then_some("The max value of each resource in the last model should be MaxInt64")
     }
 }

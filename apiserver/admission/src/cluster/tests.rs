@@ -2,6 +2,8 @@ use serde_json::json;
 
 use super::*;
 
+const MAX: &str = "9223372036854775807";
+
 fn cluster(change: Value) -> Value {
     let mut spec = json!({"syncMode": "Push"});
     for (k, v) in change.as_object().unwrap() {
@@ -10,143 +12,350 @@ fn cluster(change: Value) -> Value {
     json!({"metadata": {"name": "m1"}, "spec": spec})
 }
 
+/// The spec as it is stored at the beginning of time.
+fn stored(operation: Operation, change: Value) -> Value {
+    let mut new = cluster(change);
+    mutate(operation, true, &mut new, Timestamp::UNIX_EPOCH);
+    let once = new.clone();
+    mutate(Operation::Update, true, &mut new, Timestamp::MAX);
+    assert_eq!(new, once, "stored twice");
+    assert_eq!(validate(&new), []);
+    new["spec"].take()
+}
+
+fn said(cluster: &Value) -> Vec<String> {
+    validate(cluster).iter().map(ToString::to_string).collect()
+}
+
+fn check(change: Value, expected: &[&str]) {
+    assert_eq!(said(&cluster(change.clone())), expected, "{change}");
+}
+
+fn grade(grade: i64, ranges: &[(&str, &str, &str)]) -> Value {
+    let range =
+        |(name, min, max): &(&str, &str, &str)| json!({"name": name, "min": min, "max": max});
+    json!({"grade": grade, "ranges": ranges.iter().map(range).collect::<Value>()})
+}
+
 // proves: ADM-cluster-grades
 #[test]
 fn nine_grades_by_default() {
-    let mut new = cluster(json!({}));
-    mutate(Operation::Create, &mut new, Timestamp::UNIX_EPOCH);
-    let models = &new["spec"]["resourceModels"];
-    assert_eq!(models.as_array().unwrap().len(), 9);
-    assert_eq!(
-        models[1],
-        json!({"grade": 1, "ranges": [{"name": "cpu", "min": "1", "max": "2"}, {"name": "memory", "min": "4Gi", "max": "16Gi"}]})
-    );
-    assert_eq!(
-        models[8],
-        json!({"grade": 8, "ranges": [
-            {"name": "cpu", "min": "128", "max": "9223372036854775807"},
-            {"name": "memory", "min": "1Ti", "max": "9223372036854775807"}]})
-    );
-    assert_eq!(validate(&new), []);
-    let mut emptied = cluster(json!({}));
-    mutate(Operation::Update, &mut emptied, Timestamp::UNIX_EPOCH);
-    assert!(emptied["spec"].get("resourceModels").is_none());
-}
-
-// proves: ADM-cluster-canonical
-#[test]
-fn the_stored_form_is_canonical() {
-    let cpu = |min: &str, max: &str| json!([{"name": "cpu", "min": min, "max": max}]);
-    let mut new = cluster(json!({
-        "zone": "z1",
-        "taints": [{"key": "a", "effect": "NoExecute"}, {"key": "b", "effect": "NoSchedule"}],
-        "resourceModels": [{"grade": 2, "ranges": cpu("4", "8")}, {"grade": 1, "ranges": cpu("1", "4")}],
-    }));
-    mutate(Operation::Update, &mut new, Timestamp::UNIX_EPOCH);
-    assert_eq!(
-        new["spec"],
-        json!({"syncMode": "Push", "zones": ["z1"],
-            "taints": [{"key": "a", "effect": "NoExecute", "timeAdded": "1970-01-01T00:00:00Z"}, {"key": "b", "effect": "NoSchedule"}],
-            "resourceModels": [{"grade": 1, "ranges": cpu("0", "4")}, {"grade": 2, "ranges": cpu("4", "9223372036854775807")}]})
-    );
-    assert_eq!(validate(&new), []);
-}
-
-// proves: ADM-cluster-rules
-#[test]
-fn clusters_are_judged() {
-    const MAX: &str = "9223372036854775807";
-    let model = |grade: i64, name: &str, min: &str, max: &str| json!({"grade": grade, "ranges": [{"name": name, "min": min, "max": max}]});
-    let models = |list: Vec<Value>| json!({"resourceModels": list});
-    let taint = |key: &str, value: &str, effect: &str| json!({"key": key, "value": value, "effect": effect});
-    let table = [
-        (
-            json!({"apiEndpoint": "https://a:6443", "secretRef": {"namespace": "n", "name": "s"}, "proxyURL": "socks5://p:1"}),
-            vec![],
-        ),
-        (json!({"syncMode": "Pushy"}), vec!["spec.syncMode"]),
-        (json!({"apiEndpoint": "a:6443"}), vec!["spec.apiEndpoint"]),
-        (
-            json!({"apiEndpoint": "https://u@a"}),
-            vec!["spec.apiEndpoint"],
-        ),
-        (
-            json!({"secretRef": {"namespace": "n"}}),
-            vec!["spec.secretRef.name"],
-        ),
-        (
-            json!({"impersonatorSecretRef": {"name": "n"}}),
-            vec!["spec.impersonatorSecretRef.namespace"],
-        ),
-        (json!({"proxyURL": "ftp://p"}), vec!["spec.proxyURL"]),
-        (json!({"provider": "a b"}), vec!["spec.provider"]),
-        (json!({"region": "a b"}), vec!["spec.region"]),
-        (json!({"zones": ["a", "b c"]}), vec!["spec.zones[1]"]),
-        (json!({"zone": "a", "zones": ["b"]}), vec!["spec.zone"]),
-        (
-            json!({"taints": [taint("a", "b", "NoSchedule"), taint("a", "b", "NoExecute")]}),
-            vec![],
-        ),
-        (
-            json!({"taints": [taint("a", "b", "PreferNoSchedule")]}),
-            vec!["spec.taints[0].effect"],
-        ),
-        (
-            json!({"taints": [taint("a b", "b", "NoExecute")]}),
-            vec!["spec.taints[0].key"],
-        ),
-        (
-            json!({"taints": [taint("a", "b c", "NoExecute")]}),
-            vec!["spec.taints[0].value"],
-        ),
-        (
-            json!({"taints": [taint("a", "b", "NoExecute"), taint("a", "c", "NoExecute")]}),
-            vec!["spec.taints[1]"],
-        ),
-        (
-            models(vec![model(0, "cpu", "0", "1"), model(1, "cpu", "1", MAX)]),
-            vec![],
-        ),
-        (
-            models(vec![model(0, "cpu", "0", "1"), model(0, "cpu", "1", MAX)]),
-            vec!["spec.resourceModels[1].grade"],
-        ),
-        (
-            models(vec![
-                model(0, "cpu", "0", "1"),
-                model(1, "memory", "1", MAX),
-            ]),
-            vec!["spec.resourceModels[1].ranges"],
-        ),
-        (
-            models(vec![model(0, "cpu", "0", "1"), model(1, "cpu", "2", MAX)]),
-            vec!["spec.resourceModels[1].ranges[0].min"],
-        ),
-        (
-            models(vec![model(0, "cpu", "1", MAX)]),
-            vec!["spec.resourceModels[0].ranges[0].min"],
-        ),
-        (
-            models(vec![model(0, "cpu", "0", "5")]),
-            vec!["spec.resourceModels[0].ranges[0].max"],
-        ),
-        (
-            models(vec![model(0, "cpu", "0", "0"), model(1, "cpu", "0", MAX)]),
-            vec!["spec.resourceModels[0].ranges[0].max"],
-        ),
-        (
-            models(vec![model(0, "cpu", "x", MAX)]),
-            vec!["spec.resourceModels[0].ranges[0].min"],
-        ),
+    let new = stored(Operation::Create, json!({}));
+    let bounds = [
+        ("0", "1", "0", "4Gi"),
+        ("1", "2", "4Gi", "16Gi"),
+        ("2", "4", "16Gi", "32Gi"),
+        ("4", "8", "32Gi", "64Gi"),
+        ("8", "16", "64Gi", "128Gi"),
+        ("16", "32", "128Gi", "256Gi"),
+        ("32", "64", "256Gi", "512Gi"),
+        ("64", "128", "512Gi", "1Ti"),
+        ("128", MAX, "1Ti", MAX),
     ];
-    for (change, expect) in table {
-        let errors = validate(&cluster(change.clone()));
-        let fields: Vec<&str> = errors.iter().map(|e| e.field.as_str()).collect();
-        assert_eq!(fields, expect, "{change}");
+    let all = (0..).zip(bounds);
+    let all = all.map(|(n, (c, d, m, w))| grade(n, &[("cpu", c, d), ("memory", m, w)]));
+    assert_eq!(new["resourceModels"], all.collect::<Value>());
+}
+
+// proves: ADM-cluster-grades-emptied, ADM-cluster-grades-gate
+#[test]
+fn grades_are_given_at_first_and_behind_their_gate() {
+    let emptied = stored(Operation::Update, json!({}));
+    assert_eq!(emptied, json!({"syncMode": "Push"}));
+    for operation in [Operation::Create, Operation::Update] {
+        for given in [
+            json!({}),
+            json!({"resourceModels": [grade(3, &[("cpu", "1", "2")])]}),
+        ] {
+            let mut new = cluster(given);
+            let before = new.clone();
+            mutate(operation, false, &mut new, Timestamp::UNIX_EPOCH);
+            assert_eq!(new, before);
+        }
     }
-    for name in ["M", "a.b", &"a".repeat(49)] {
+}
+
+// proves: ADM-cluster-grades-order
+#[test]
+fn grades_are_in_order_and_begin_with_nothing_and_end_nowhere() {
+    let given =
+        json!({"resourceModels": [grade(2, &[("cpu", "4", "8")]), grade(1, &[("cpu", "1", "4")])]});
+    for operation in [Operation::Create, Operation::Update] {
+        assert_eq!(
+            stored(operation, given.clone())["resourceModels"],
+            json!([
+                grade(1, &[("cpu", "0", "4")]),
+                grade(2, &[("cpu", "4", MAX)])
+            ])
+        );
+    }
+}
+
+// proves: ADM-cluster-taint-time
+#[test]
+fn evicting_taints_have_a_time() {
+    let taint = |effect: &str, at: Option<&str>| {
+        let mut taint = json!({"key": "a", "effect": effect});
+        if let Some(at) = at {
+            taint["timeAdded"] = at.into();
+        }
+        taint
+    };
+    let own = Some("2026-01-01T00:00:00Z");
+    for (given, expected) in [
+        (
+            taint("NoExecute", None),
+            taint("NoExecute", Some("1970-01-01T00:00:00Z")),
+        ),
+        (taint("NoExecute", own), taint("NoExecute", own)),
+        (taint("NoSchedule", None), taint("NoSchedule", None)),
+    ] {
+        let new = stored(Operation::Update, json!({"taints": [given]}));
+        assert_eq!(new["taints"], json!([expected]));
+    }
+}
+
+// proves: ADM-cluster-zone
+#[test]
+fn a_zone_becomes_the_zones() {
+    assert_eq!(
+        stored(Operation::Update, json!({"zone": "z"})),
+        json!({"syncMode": "Push", "zones": ["z"]})
+    );
+    assert_eq!(
+        stored(Operation::Update, json!({"zones": ["y"]})),
+        json!({"syncMode": "Push", "zones": ["y"]})
+    );
+    let both = json!({"zone": "z", "zones": ["y"]});
+    let mut new = cluster(both.clone());
+    mutate(Operation::Update, true, &mut new, Timestamp::UNIX_EPOCH);
+    assert_eq!(new, cluster(both));
+    assert_eq!(
+        said(&new),
+        [
+            r#"spec.spec: Invalid value: {"syncMode":"Push","zone":"z","zones":["y"]}: Zone and Zones cannot co-exist"#
+        ]
+    );
+}
+
+// proves: ADM-cluster-name
+#[test]
+fn the_name_of_a_cluster_fits_into_that_of_its_namespace() {
+    let fits = "a".repeat(48);
+    let long = "a".repeat(49);
+    let shape = |name: &str| dns1123_label(name).unwrap_err();
+    for (name, why) in [
+        (fits.as_str(), None),
+        (&long, Some("must be no more than 48 characters".to_owned())),
+        ("", Some("must be not empty".into())),
+        ("M", Some(shape("M"))),
+        ("a.b", Some(shape("a.b"))),
+    ] {
         let mut named = cluster(json!({}));
         named["metadata"]["name"] = name.into();
-        assert_eq!(validate(&named)[0].field, "metadata.name");
+        let expected = why.map(|why| format!("metadata.name: Invalid value: {name:?}: {why}"));
+        assert_eq!(said(&named), expected.into_iter().collect::<Vec<_>>());
     }
+}
+
+// proves: ADM-cluster-mode
+#[test]
+fn a_cluster_is_pushed_to_or_pulls() {
+    let known = r#"supported values: "Pull", "Push""#;
+    check(json!({"syncMode": "Pull"}), &[]);
+    check(
+        json!({"syncMode": "Other"}),
+        &[&format!(
+            r#"spec.syncMode: Unsupported value: "Other": {known}"#
+        )],
+    );
+    check(
+        json!({"syncMode": ""}),
+        &[
+            "spec.syncMode: Required value",
+            &format!(r#"spec.syncMode: Unsupported value: "": {known}"#),
+        ],
+    );
+}
+
+// proves: ADM-cluster-endpoint
+#[test]
+fn the_address_of_a_cluster_is_a_url_with_a_host_alone() {
+    let at = |endpoint: &str| json!({ "apiEndpoint": endpoint });
+    let host = "spec.apiEndpoint: Invalid value: \"\": host must be provided; desired format: hostname, hostname:port, IP or IP:port";
+    check(at("https://a:6443"), &[]);
+    check(at(""), &[]);
+    check(at("a:6443"), &[host]);
+    check(at("https:///x"), &[host]);
+    check(
+        at("https://u@a/?q=1#f"),
+        &[
+            r#"spec.apiEndpoint: Invalid value: "u": user information is not permitted in the URL"#,
+            r#"spec.apiEndpoint: Invalid value: "f": fragments are not permitted in the URL"#,
+            r#"spec.apiEndpoint: Invalid value: "q=1": query parameters are not permitted in the URL"#,
+        ],
+    );
+}
+
+// proves: ADM-cluster-secrets
+#[test]
+fn secrets_of_a_cluster_are_named_whole() {
+    for reference in ["secretRef", "impersonatorSecretRef"] {
+        let of = |secret: Value| json!({ reference: secret });
+        check(of(json!({"namespace": "n", "name": "s"})), &[]);
+        check(of(Value::Null), &[]);
+        check(
+            of(json!({"name": "s"})),
+            &[&format!("spec.{reference}.namespace: Required value")],
+        );
+        check(
+            of(json!({"namespace": "n"})),
+            &[&format!("spec.{reference}.name: Required value")],
+        );
+    }
+}
+
+// proves: ADM-cluster-proxy
+#[test]
+fn proxies_speak_http_or_socks() {
+    for scheme in ["http", "https", "socks5"] {
+        check(json!({"proxyURL": format!("{scheme}://p:1")}), &[]);
+    }
+    check(
+        json!({"proxyURL": "ftp://p"}),
+        &[
+            r#"spec.proxyURL: Invalid value: "ftp://p": unsupported scheme "ftp", must be http, https, or socks5"#,
+        ],
+    );
+}
+
+// proves: ADM-cluster-places
+#[test]
+fn places_of_a_cluster_are_values_of_labels() {
+    let why = label_value("a b").unwrap_err();
+    check(
+        json!({"provider": "p", "region": "r", "zones": ["a", ""]}),
+        &[],
+    );
+    for (change, path) in [
+        (json!({"provider": "a b"}), "provider"),
+        (json!({"region": "a b"}), "region"),
+        (json!({"zone": "a b"}), "Zone"),
+        (json!({"zones": ["a", "a b"]}), "Zones"),
+    ] {
+        check(
+            change,
+            &[&format!(r#"spec.{path}: Invalid value: "a b": {why}"#)],
+        );
+    }
+}
+
+// proves: ADM-cluster-taints
+#[test]
+fn taints_of_a_cluster_are_judged() {
+    let taint = |key: &str, value: &str, effect: &str| json!({"key": key, "value": value, "effect": effect});
+    let of = |taints: &[Value]| json!({ "taints": taints });
+    check(
+        of(&[taint("a", "b", "NoSchedule"), taint("a", "b", "NoExecute")]),
+        &[],
+    );
+    let key = qualified_name("a b").unwrap_err();
+    check(
+        of(&[taint("a b", "b", "NoExecute")]),
+        &[&format!(
+            r#"spec.taints[0].key: Invalid value: "a b": {key}"#
+        )],
+    );
+    let value = label_value("b c").unwrap_err();
+    check(
+        of(&[taint("a", "b c", "NoExecute")]),
+        &[&format!(
+            r#"spec.taints[0].value: Invalid value: "b c": {value}"#
+        )],
+    );
+    check(
+        of(&[taint("a", "", "PreferNoSchedule")]),
+        &[
+            r#"spec.taints[0].effect: Unsupported value: "PreferNoSchedule": supported values: "NoSchedule", "NoExecute""#,
+        ],
+    );
+    check(
+        of(&[taint("a", "", "")]),
+        &["spec.taints[0].effect: Required value"],
+    );
+    check(
+        of(&[taint("a", "b", "NoExecute"), taint("a", "c", "NoExecute")]),
+        &[
+            r#"spec.taints[1]: Duplicate value: {"key":"a","value":"c","effect":"NoExecute"}: taints must be unique by key and effect pair"#,
+        ],
+    );
+}
+
+// proves: ADM-cluster-models
+#[test]
+fn grades_of_a_cluster_follow_each_other() {
+    let table = [
+        (
+            vec![
+                grade(0, &[("cpu", "0", "1")]),
+                grade(1, &[("cpu", "1", MAX)]),
+            ],
+            None,
+        ),
+        (
+            vec![
+                grade(0, &[("cpu", "0", "1")]),
+                grade(0, &[("cpu", "1", MAX)]),
+            ],
+            Some("The grade of each models should not be the same"),
+        ),
+        (
+            vec![grade(0, &[("cpu", "0", "1")]), grade(1, &[])],
+            Some("The number of resource types should be the same"),
+        ),
+        (
+            vec![
+                grade(0, &[("cpu", "0", "1")]),
+                grade(1, &[("memory", "1", MAX)]),
+            ],
+            Some("The resource types of each models should be the same"),
+        ),
+        (
+            vec![
+                grade(0, &[("cpu", "0", "1")]),
+                grade(1, &[("cpu", "2", MAX)]),
+            ],
+            Some("Model intervals for resources must be contiguous and non-overlapping"),
+        ),
+        (
+            vec![grade(0, &[("cpu", "1", MAX)])],
+            Some("The min value of each resource in the first model should be 0"),
+        ),
+        (
+            vec![grade(0, &[("cpu", "0", "5")])],
+            Some("The max value of each resource in the last model should be MaxInt64"),
+        ),
+        (
+            vec![grade(0, &[("cpu", "0", "0")])],
+            Some("The max value of each resource must be greater than the min value"),
+        ),
+    ];
+    for (models, why) in table {
+        let found = said(&cluster(json!({"resourceModels": models})));
+        let told: Vec<&str> = found.iter().filter_map(|s| s.rsplit(": ").next()).collect();
+        assert_eq!(told, why.into_iter().collect::<Vec<_>>(), "{models:?}");
+    }
+    check(
+        json!({"resourceModels": [grade(0, &[("cpu", "0", "5")])]}),
+        &[
+            r#"spec.resourceModels: Invalid value: [{"Grade":0,"Ranges":[{"Name":"cpu","Min":"0","Max":"5"}]}]: The max value of each resource in the last model should be MaxInt64"#,
+        ],
+    );
+    let unreadable = said(&cluster(
+        json!({"resourceModels": [grade(0, &[("cpu", "x", MAX)])]}),
+    ));
+    assert!(
+        unreadable[0].starts_with(r#"spec.resourceModels[0].ranges[0].min: Invalid value: "x": "#),
+        "{unreadable:?}"
+    );
 }

@@ -34,6 +34,12 @@ fn autoscalers_are_filled_and_judged() {
     let up = |rules: Value| json!({"behavior": {"scaleUp": rules}});
     let policy = |kind: &str, value: i64, period: i64| json!({"policies": [{"type": kind, "value": value, "periodSeconds": period}]});
     let at = "spec.behavior.scaleUp";
+    let mut reported = hpa(json!({}));
+    reported["status"] = json!({"currentReplicas": -1, "desiredReplicas": -1});
+    assert_eq!(
+        fields(&validate_hpa(&reported)),
+        ["status.currentReplicas", "status.desiredReplicas"]
+    );
     let table = [
         (json!({"minReplicas": 1}), vec![]),
         (json!({"minReplicas": 0}), vec!["spec.minReplicas"]),
@@ -162,13 +168,16 @@ fn schedules_are_judged() {
         own,
         "FederatedHPA",
         json!({}),
-        &["spec.rules[0].targetMinReplicas"],
+        &["spec.rules[0].targetMaxReplicas"],
     );
     check(
         own,
         "FederatedHPA",
         json!({"targetMaxReplicas": 0}),
-        &["spec.rules[0].targetMaxReplicas"],
+        &[
+            "spec.rules[0].targetMaxReplicas",
+            "spec.rules[0].targetMinReplicas",
+        ],
     );
     check(
         own,
@@ -177,8 +186,14 @@ fn schedules_are_judged() {
         &["spec.rules[0].targetMinReplicas"],
     );
     let rule = json!({"name": "r", "schedule": "@daily", "targetReplicas": 1});
-    let twice = json!({"spec": {"rules": [rule, rule]}});
+    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "x"});
+    let twice = json!({"spec": {"scaleTargetRef": target, "rules": [rule, rule]}});
     assert_eq!(fields(&validate_cron(&twice)), ["spec.rules[1].name"]);
+    let nameless = json!({"spec": {"scaleTargetRef": {"kind": "Deployment"}, "rules": [rule]}});
+    assert_eq!(
+        fields(&validate_cron(&nameless)),
+        ["spec.scaleTargetRef.name"]
+    );
 }
 
 // proves: ADM-services
@@ -213,7 +228,7 @@ fn services_are_judged() {
         ),
         (
             service(json!({"types": ["CrossCluster"], "providerClusters": [{"name": "M"}]})),
-            vec!["spec.providerClusters[0].name"],
+            vec!["spec.range.providerClusters[0]"],
         ),
     ];
     for (new, expect) in table {
@@ -228,5 +243,48 @@ fn services_are_judged() {
     assert_eq!(fields(&validate_service(&named, None)), ["metadata.name"]);
     mutate_service(&mut named);
     assert!(named["metadata"]["labels"][SERVICE_ID].is_string());
-    assert_eq!(fields(&validate_ingress(&json!({"spec": {}}))), ["spec"]);
+    let typed = |types: Value| service(json!({ "types": types }));
+    let changed = validate_service(&typed(json!(["LoadBalancer"])), Some(&cross()));
+    assert_eq!(
+        changed[0].to_string(),
+        r#"spec.types: Invalid value: ["CrossCluster"]: MultiClusterService types are immutable"#
+    );
+    let unknown = validate_service(&typed(json!(["Other"])), None);
+    assert_eq!(
+        unknown[0].to_string(),
+        r#"spec.types[0]: Invalid value: "Other": ExposureType Error"#
+    );
+}
+
+// proves: ADM-ingress
+#[test]
+fn ingresses_over_clusters_are_judged_as_ingresses() {
+    let backend = json!({"service": {"name": "s", "port": {"number": 80}}});
+    let path = |kind: &str| json!({"path": "/", "pathType": kind, "backend": backend});
+    let host = |host: &str| json!({"spec": {"rules": [{"host": host, "http": {"paths": [path("Prefix")]}}]}});
+    let tls = |secret: &str| {
+        let mut ingress = host("a.b");
+        ingress["spec"]["tls"] = json!([{"hosts": ["a.b"], "secretName": secret}]);
+        ingress
+    };
+    let table = [
+        (json!({"spec": {"defaultBackend": backend}}), vec![]),
+        (host("*.a.b"), vec![]),
+        (tls("s"), vec![]),
+        (json!({"spec": {}}), vec!["spec"]),
+        (host("a.*.b"), vec!["spec.rules[0].host"]),
+        (host("10.0.0.1"), vec!["spec.rules[0].host"]),
+        (tls("S"), vec!["spec.tls[0].secretName"]),
+        (
+            json!({"spec": {"rules": [{"http": {"paths": []}}]}}),
+            vec!["spec.rules[0].http.paths"],
+        ),
+        (
+            json!({"spec": {"rules": [{"http": {"paths": [path("Other")]}}]}}),
+            vec!["spec.rules[0].http.paths[0].pathType"],
+        ),
+    ];
+    for (ingress, expected) in table {
+        assert_eq!(fields(&validate_ingress(&ingress)), expected, "{ingress}");
+    }
 }

@@ -20,70 +20,138 @@ fn at<'a>(namespace: &'a str, user: &'a UserInfo) -> Attributes<'a> {
     }
 }
 
-fn check(spec: Value, expect: &[&str]) {
+/// What is said of a policy of a namespace, or of the cluster.
+fn check_in(namespace: &str, spec: Value, expected: &[&str]) {
     let user = UserInfo::default();
-    let mut policy = json!({"metadata": {"name": "o"}, "spec": spec});
-    mutate(&at("n", &user), &mut policy);
-    let errors = validate(&at("n", &user), &policy);
-    let fields: Vec<&str> = errors.iter().map(|e| e.field.as_str()).collect();
-    assert_eq!(fields, expect, "{spec}\n{errors:?}");
+    let policy = json!({"metadata": {"name": "o"}, "spec": spec});
+    let errors = validate(&at(namespace, &user), &policy);
+    let said: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    assert_eq!(said, expected, "{spec}");
 }
+
+fn check(spec: Value, expected: &[&str]) {
+    check_in("n", spec, expected);
+}
+
+const RULE: &str = "spec.overrideRules[0]";
 
 fn rule(overriders: Value) -> Value {
     json!({"overrideRules": [{ "overriders": overriders }]})
 }
 
-// proves: ADM-override-legacy, ADM-override-target
+// proves: ADM-override-selector-namespace
 #[test]
-fn targets_and_legacy_fields_are_judged() {
-    let bad = json!({"fieldSelector": {"matchExpressions": [{"key": "x", "operator": "In"}]}});
-    let key = "fieldSelector";
+fn selectors_without_a_namespace_get_that_of_the_policy() {
+    let selector = json!({"apiVersion": "v1", "kind": "Secret"});
+    let user = UserInfo::default();
+    let mut policy = json!({"spec": {"resourceSelectors": [selector]}});
+    mutate(&at("", &user), &mut policy);
+    assert_eq!(policy["spec"]["resourceSelectors"], json!([selector]));
+    mutate(&at("n", &user), &mut policy);
+    assert_eq!(policy["spec"]["resourceSelectors"][0]["namespace"], "n");
+    let mut none = json!({"spec": {}});
+    mutate(&at("n", &user), &mut none);
+    assert_eq!(none, json!({"spec": {}}));
+}
+
+// proves: ADM-override-namespace
+#[test]
+fn a_policy_of_a_namespace_overrides_there_alone() {
+    let elsewhere = json!({"resourceSelectors": [{"apiVersion": "v1", "kind": "Secret", "namespace": "other"}]});
+    check_in("", elsewhere.clone(), &[]);
     check(
-        json!({"resourceSelectors": [{"apiVersion": "v1", "kind": "Secret"}]}),
-        &[],
+        elsewhere,
+        &[
+            r#"spec.resourceSelectors[0].namespace: Invalid value: "other": namespace of resource selector must be the same as the namespace of the policy"#,
+        ],
     );
-    check(
-        json!({"resourceSelectors": [{"apiVersion": "v1", "kind": "Secret", "namespace": "other"}]}),
-        &["spec.resourceSelectors[0].namespace"],
-    );
-    check(
-        json!({ "targetCluster": bad }),
-        &[&format!("spec.targetCluster.{key}")],
-    );
+}
+
+// proves: ADM-override-target
+#[test]
+fn clusters_of_a_rule_are_selected_by_known_fields() {
+    let bad = json!({"fieldSelector": {"matchExpressions": [{"key": "x", "operator": "In", "values": ["y"]}]}});
+    let why = r#"targetCluster.fieldSelector: Invalid value: {"matchExpressions":[{"key":"x","operator":"In","values":["y"]}]}: unsupported key "x", must be provider, region, or zone"#;
+    check(json!({ "targetCluster": bad }), &[&format!("spec.{why}")]);
     check(
         json!({"overrideRules": [{"targetCluster": bad, "overriders": {}}]}),
-        &[&format!("spec.overrideRules[0].targetCluster.{key}")],
+        &[&format!("{RULE}.{why}")],
+    );
+}
+
+// proves: ADM-override-legacy, ADM-override-legacy-field
+#[test]
+fn the_old_form_does_not_stand_beside_rules() {
+    let beside = |more: Value| {
+        let mut spec = rule(json!({}));
+        spec.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        spec
+    };
+    check(
+        beside(json!({"targetCluster": {"clusterNames": ["m"]}})),
+        &[
+            r#"spec.targetCluster: Invalid value: {"clusterNames":["m"]}: overrideRules and targetCluster can't co-exist"#,
+        ],
     );
     check(
-        json!({"targetCluster": {}, "overrideRules": [{"overriders": {}}]}),
-        &["spec.targetCluster"],
+        beside(json!({"overriders": {"plaintext": [{"path": "/x", "operator": "remove"}]}})),
+        &[
+            r#"spec.overriders: Invalid value: {"plaintext":[{"path":"/x","operator":"remove","value":null}]}: overrideRules and overriders can't co-exist"#,
+        ],
     );
+    for list in [
+        "imageOverrider",
+        "commandOverrider",
+        "argsOverrider",
+        "labelsOverrider",
+        "annotationsOverrider",
+    ] {
+        let user = UserInfo::default();
+        let policy = json!({"spec": beside(json!({"overriders": {list: [{}]}}))});
+        let errors = validate(&at("n", &user), &policy);
+        assert_eq!(errors.len(), 1, "{list}");
+        assert_eq!(errors[0].field, "spec.overriders");
+    }
+    check(beside(json!({"overriders": {"plaintext": []}})), &[]);
+    let field = json!({"fieldPath": "/x", "json": [{"subPath": "/a", "operator": "remove"}]});
     check(
-        json!({"overriders": {"plaintext": [{"path": "/x", "operator": "remove"}]}, "overrideRules": [{"overriders": {}}]}),
-        &["spec.overriders"],
-    );
-    check(
-        json!({"overriders": {"plaintext": []}, "overrideRules": [{"overriders": {}}]}),
+        beside(json!({"overriders": {"fieldOverrider": [field]}})),
         &[],
     );
 }
 
-// proves: ADM-override-field-value, ADM-override-labels
+// proves: ADM-override-labels, ADM-override-annotations
 #[test]
-fn overriders_are_judged() {
-    let base = "spec.overrideRules[0].overriders";
+fn labels_and_annotations_that_an_override_brings_are_valid() {
+    let add = |list: &str, value: Value| rule(json!({list: [{"operator": "add", "value": value}]}));
+    let base = format!("{RULE}.overriders");
+    check(add("labelsOverrider", json!({"a": "b"})), &[]);
+    check(add("annotationsOverrider", json!({"a": "b c"})), &[]);
+    let value = machinery::names::label_value("b c").unwrap_err();
     check(
-        rule(json!({"labelsOverrider": [{"operator": "add", "value": {"a": "b"}}]})),
-        &[],
+        add("labelsOverrider", json!({"a": "b c"})),
+        &[&format!(
+            r#"{base}.labelsOverrider[0].value: Invalid value: "b c": {value}"#
+        )],
     );
-    check(
-        rule(json!({"labelsOverrider": [{"operator": "add", "value": {"a": "b c"}}]})),
-        &[&format!("{base}.labelsOverrider[0].value")],
-    );
-    check(
-        rule(json!({"annotationsOverrider": [{"operator": "add", "value": {"a b": "c"}}]})),
-        &[&format!("{base}.annotationsOverrider[0].value")],
-    );
+    let key = machinery::names::qualified_name("a b").unwrap_err();
+    for list in ["labelsOverrider", "annotationsOverrider"] {
+        check(
+            add(list, json!({"a b": "c"})),
+            &[&format!(
+                r#"{base}.{list}[0].value: Invalid value: "a b": {key}"#
+            )],
+        );
+    }
+}
+
+const POINTER: &str = "JSON pointer must be empty or start with a \"/\"\nJSON pointer error";
+
+// proves: ADM-override-image-path
+#[test]
+fn the_path_of_an_image_is_a_pointer() {
     let image = |path: &str| {
         rule(
             json!({"imageOverrider": [{"predicate": {"path": path}, "component": "Tag", "operator": "remove"}]}),
@@ -92,38 +160,87 @@ fn overriders_are_judged() {
     check(image("/spec/image"), &[]);
     check(
         image("spec"),
-        &[&format!("{base}.imageOverrider[0].predicate.path")],
+        &[&format!(
+            r#"{RULE}.overriders.imageOverrider[0].predicate.path: Invalid value: "spec": {POINTER}"#
+        )],
     );
+}
 
-    let field = |v: Value| rule(json!({ "fieldOverrider": [v] }));
-    let at = format!("{base}.fieldOverrider[0]");
-    let add = json!([{"subPath": "/a", "operator": "add", "value": 1}]);
-    check(field(json!({"fieldPath": "/data/x", "json": add})), &[]);
+fn field(overrider: Value) -> Value {
+    rule(json!({ "fieldOverrider": [overrider] }))
+}
+
+const FIELD: &str = "spec.overrideRules[0].overriders.fieldOverrider[0]";
+
+// proves: ADM-override-field-one
+#[test]
+fn a_text_holds_json_or_yaml() {
+    let remove = json!([{"subPath": "/a", "operator": "remove"}]);
+    check(field(json!({"fieldPath": "/d", "json": remove})), &[]);
+    check(field(json!({"fieldPath": "/d", "yaml": remove})), &[]);
     check(
-        field(json!({"fieldPath": "/data/x", "yaml": [{"subPath": "/a", "operator": "remove"}]})),
-        &[],
+        field(json!({"fieldPath": "/d"})),
+        &[&format!(
+            "{FIELD}: Required value: FieldOverrider must have either JSON or YAML set"
+        )],
     );
-    check(field(json!({"fieldPath": "/data/x"})), &[&at]);
+    let shown = r#"[{"subPath":"/a","operator":"remove","value":null}]"#;
     check(
-        field(json!({"fieldPath": "/data/x", "json": add, "yaml": add})),
-        &[&at],
+        field(json!({"fieldPath": "/d", "json": remove, "yaml": remove})),
+        &[&format!(
+            r#"{FIELD}: Invalid value: {{"fieldPath":"/d","json":{shown},"yaml":{shown}}}: FieldOverrider has both YAML and JSON set. Only one is allowed"#
+        )],
     );
-    check(
-        field(json!({"fieldPath": "data", "json": add})),
-        &[&format!("{at}.fieldPath")],
-    );
-    check(
-        field(json!({"fieldPath": "/d", "json": [{"subPath": "a", "operator": "remove"}]})),
-        &[&format!("{at}.json[0].subPath")],
-    );
-    check(
-        field(json!({"fieldPath": "/d", "json": [{"subPath": "/a", "operator": "replace"}]})),
-        &[&format!("{at}.json[0].value")],
-    );
-    check(
-        field(
-            json!({"fieldPath": "/d", "yaml": [{"subPath": "/a", "operator": "remove", "value": 1}]}),
-        ),
-        &[&format!("{at}.yaml[0].value")],
-    );
+}
+
+// proves: ADM-override-field-paths
+#[test]
+fn paths_of_a_text_and_in_it_are_pointers() {
+    for form in ["json", "yaml"] {
+        let at = |field_path: &str, sub: &str| {
+            field(json!({"fieldPath": field_path, form: [{"subPath": sub, "operator": "remove"}]}))
+        };
+        check(
+            at("d", "/a"),
+            &[&format!(
+                r#"{FIELD}.fieldPath: Invalid value: "d": {POINTER}"#
+            )],
+        );
+        check(
+            at("/d", "a"),
+            &[&format!(
+                r#"{FIELD}.{form}[0].subPath: Invalid value: "a": {POINTER}"#
+            )],
+        );
+    }
+}
+
+// proves: ADM-override-field-value
+#[test]
+fn values_inside_a_text_are_added_and_replaced_and_not_removed() {
+    for form in ["json", "yaml"] {
+        let with = |operator: &str, value: Value| {
+            let mut operation = json!({"subPath": "/a", "operator": operator});
+            if !value.is_null() {
+                operation["value"] = value;
+            }
+            field(json!({"fieldPath": "/d", form: [operation]}))
+        };
+        check(with("remove", Value::Null), &[]);
+        check(
+            with("remove", json!(1)),
+            &[&format!(
+                "{FIELD}.{form}[0].value: Invalid value: 1: value is not allowed for remove operation"
+            )],
+        );
+        for operator in ["add", "replace"] {
+            check(with(operator, json!(1)), &[]);
+            check(
+                with(operator, Value::Null),
+                &[&format!(
+                    "{FIELD}.{form}[0].value: Invalid value: null: value is required for add or replace operation"
+                )],
+            );
+        }
+    }
 }

@@ -53,6 +53,11 @@ fn defaults_are_filled() {
         json!({"spreadByField": "cluster", "minGroups": 1, "maxGroups": 2}),
     );
     check_mutation(
+        spread(json!({})),
+        constraint,
+        json!({"spreadByField": "cluster", "minGroups": 1}),
+    );
+    check_mutation(
         spread(json!({"spreadByLabel": "x", "minGroups": 3})),
         constraint,
         json!({"spreadByLabel": "x", "minGroups": 3}),
@@ -68,6 +73,11 @@ fn defaults_are_filled() {
         json!("Weighted"),
     );
     check_mutation(
+        json!({"placement": {"replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"}}}),
+        "/spec/placement/replicaScheduling/replicaDivisionPreference",
+        json!("Aggregated"),
+    );
+    check_mutation(
         json!({"placement": {"replicaScheduling": {"replicaSchedulingType": "Duplicated"}}}),
         "/spec/placement/replicaScheduling/replicaDivisionPreference",
         json!(null),
@@ -81,6 +91,23 @@ fn defaults_are_filled() {
         json!({"failover": {"application": {"purgeMode": "Never"}}}),
         "/spec/failover/application/gracePeriodSeconds",
         json!(null),
+    );
+    check_mutation(
+        json!({"failover": {"application": {"purgeMode": "Gracefully", "gracePeriodSeconds": 5}}}),
+        "/spec/failover/application/gracePeriodSeconds",
+        json!(5),
+    );
+}
+
+// proves: ADM-policy-selector-cluster
+#[test]
+fn selectors_of_a_cluster_policy_mean_every_namespace() {
+    let user = UserInfo::default();
+    let mut new = policy(json!({"resourceSelectors": [{"apiVersion": "v1", "kind": "Secret"}]}));
+    mutate(&at("", Operation::Update, &user), &mut new);
+    assert_eq!(
+        get(&new, "/spec/resourceSelectors/0"),
+        &json!({"apiVersion": "v1", "kind": "Secret"})
     );
 }
 
@@ -102,210 +129,143 @@ fn creation_marks_the_policy() {
     }
 }
 
-fn check_rules(change: Value, expect: &[&str]) {
+/// What is said of a policy of the namespace n.
+fn check(change: Value, expected: &[&str]) {
     let user = UserInfo::default();
     let errors = validate(&at("n", Operation::Create, &user), &policy(change.clone()));
-    let fields: Vec<&str> = errors.iter().map(|e| e.field.as_str()).collect();
-    assert_eq!(fields, expect, "{change}\n{errors:?}");
+    let said: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    assert_eq!(said, expected, "{change}");
 }
 
-// proves: ADM-policy-affinity-both, ADM-policy-affinity-names, ADM-policy-field-selector
-// proves: ADM-policy-overflow
+const APPLICATION: &str = "spec.failover.application";
+
+fn application(more: Value) -> Value {
+    json!({"propagateDeps": true, "failover": {"application": more}})
+}
+
+// proves: ADM-policy-failover-deps
 #[test]
-fn affinities_are_judged() {
-    let p = |v: Value| json!({ "placement": v });
-    let zone = |key: &str, op: &str| json!({"fieldSelector": {"matchExpressions": [{"key": key, "operator": op, "values": ["x"]}]}});
-    let term = |name: &str, extra: Value| {
-        let mut term = json!({"affinityName": name, "clusterNames": ["m1"]});
-        for (k, v) in extra.as_object().unwrap() {
-            term[k] = v.clone();
-        }
-        term
-    };
-    let one = "spec.placement.clusterAffinities[0]";
-    check_rules(p(json!({"clusterAffinity": zone("zone", "In")})), &[]);
-    check_rules(
-        p(json!({"clusterAffinity": zone("area", "In")})),
-        &["spec.placement.clusterAffinity.fieldSelector"],
-    );
-    check_rules(
-        p(json!({"clusterAffinity": zone("zone", "Exists")})),
-        &["spec.placement.clusterAffinity.fieldSelector"],
-    );
-    check_rules(
-        p(json!({"clusterAffinity": {}, "clusterAffinities": [term("a", json!({}))]})),
-        &["spec.placement"],
-    );
-    check_rules(
-        p(json!({"clusterAffinities": [term("a", json!({})), term("b", json!({}))]})),
-        &[],
-    );
-    check_rules(
-        p(json!({"clusterAffinities": [term("a", json!({})), term("a", json!({}))]})),
-        &["spec.placement.clusterAffinities"],
-    );
-    check_rules(
-        p(json!({"clusterAffinities": [term("a b", json!({}))]})),
-        &[one],
-    );
-    check_rules(
-        p(json!({"clusterAffinities": [term("a", zone("x", "In"))]})),
-        &[&format!("{one}.fieldSelector")],
-    );
-    let overflow = |strategy: Value, primary: Value, tiers: Value| {
-        let mut term = primary;
-        term["overflowAffinities"] = tiers;
-        p(json!({"clusterAffinities": [term], "replicaScheduling": strategy}))
-    };
-    let aggregated =
-        json!({"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"});
-    let dynamic = json!({"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted",
-        "weightPreference": {"dynamicWeight": "AvailableReplicas"}});
-    let fixed =
-        json!({"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted"});
-    let primary = term("a", json!({}));
-    let tiers = json!([{"affinityName": "b", "clusterNames": ["m2"]}]);
-    let field = format!("{one}.overflowAffinities");
-    check_rules(
-        overflow(aggregated.clone(), primary.clone(), tiers.clone()),
-        &[],
-    );
-    check_rules(overflow(dynamic, primary.clone(), tiers.clone()), &[]);
-    check_rules(overflow(fixed, primary.clone(), tiers.clone()), &[&field]);
-    check_rules(
-        overflow(aggregated.clone(), json!({"affinityName": "a"}), tiers),
-        &[&field],
-    );
-    check_rules(
-        overflow(
-            aggregated.clone(),
-            primary.clone(),
-            json!([{"affinityName": "a"}, {"affinityName": "b c"}]),
-        ),
+fn failover_of_applications_takes_dependencies_along() {
+    let never = json!({"purgeMode": "Never"});
+    check(application(never.clone()), &[]);
+    check(
+        json!({"failover": {"application": never}}),
         &[
-            &format!("{field}[0].affinityName"),
-            &format!("{field}[1].affinityName"),
+            "spec.propagateDeps: Invalid value: false: application failover is set, propagateDeps must be true",
         ],
     );
-    let mut tier = zone("x", "In");
-    tier["affinityName"] = "b".into();
-    check_rules(
-        overflow(aggregated, primary, json!([tier])),
-        &[&format!("{field}[0].fieldSelector")],
-    );
 }
 
-// proves: ADM-policy-spread-both, ADM-policy-spread-bounds, ADM-policy-spread-cluster
-// proves: ADM-policy-spread-twice, ADM-policy-tolerations, ADM-policy-workload-affinity
+// proves: ADM-policy-failover-tolerance
 #[test]
-fn spreading_and_the_rest_of_placement_is_judged() {
-    let spread = |c: Value| json!({"placement": {"spreadConstraints": c}});
-    let base = "spec.placement.spreadConstraints";
-    let cluster = json!({"spreadByField": "cluster", "minGroups": 1});
-    check_rules(
-        spread(json!([cluster, {"spreadByField": "region", "maxGroups": 2, "minGroups": 1}])),
-        &[],
+fn applications_are_tolerated_for_no_less_than_nothing() {
+    let tolerated = |seconds: i64| {
+        application(
+            json!({"purgeMode": "Never", "decisionConditions": {"tolerationSeconds": seconds}}),
+        )
+    };
+    check(tolerated(0), &[]);
+    check(
+        tolerated(-1),
+        &[&format!(
+            "{APPLICATION}.decisionConditions.tolerationSeconds: Invalid value: -1: must be greater than or equal to 0"
+        )],
     );
-    check_rules(spread(json!([{"spreadByLabel": "x"}])), &[]);
-    check_rules(
-        spread(json!([{"spreadByField": "cluster", "spreadByLabel": "x"}])),
-        &[&format!("{base}[0]")],
-    );
-    check_rules(
-        spread(json!([{"spreadByField": "cluster", "minGroups": -1}])),
-        &[&format!("{base}[0]")],
-    );
-    check_rules(
-        spread(json!([{"spreadByField": "cluster", "maxGroups": -1}])),
-        &[&format!("{base}[0]")],
-    );
-    check_rules(
-        spread(json!([{"spreadByField": "cluster", "maxGroups": 1, "minGroups": 2}])),
-        &[&format!("{base}[0]")],
-    );
-    check_rules(spread(json!([cluster, cluster, cluster])), &[base]);
-    check_rules(spread(json!([{"spreadByField": "region"}])), &[base]);
-    let toleration =
-        |op: &str| json!({"placement": {"clusterTolerations": [{"key": "a", "operator": op}]}});
-    check_rules(toleration("Exists"), &[]);
-    check_rules(
-        toleration("Gt"),
-        &["spec.placement.clusterTolerations[0].operator"],
-    );
-    let workload = |a: &str, b: &str| json!({"placement": {"workloadAffinity": {"affinity": {"groupByLabelKey": a}, "antiAffinity": {"groupByLabelKey": b}}}});
-    check_rules(workload("a", "b"), &[]);
-    check_rules(
-        workload("a b", "b"),
-        &["spec.placement.workloadAffinity.affinity.groupByLabelKey"],
-    );
-    check_rules(workload("a", "a"), &["spec.placement.workloadAffinity"]);
 }
 
-// proves: ADM-policy-failover-deps, ADM-policy-grace, ADM-policy-preserved-labels
-// proves: ADM-policy-preemption, ADM-policy-namespace, ADM-policy-suspension
+// proves: ADM-policy-grace
 #[test]
-fn failover_preemption_and_suspension_are_judged() {
-    let app = |deps: bool, v: Value| json!({"propagateDeps": deps, "failover": {"application": v}});
-    let base = "spec.failover.application";
-    let grace = format!("{base}.gracePeriodSeconds");
-    check_rules(
-        app(
-            true,
-            json!({"purgeMode": "Gracefully", "gracePeriodSeconds": 1, "decisionConditions": {"tolerationSeconds": 0}}),
-        ),
-        &[],
+fn grace_belongs_to_a_graceful_purge() {
+    let grace = |mode: &str, seconds: Option<i64>| {
+        application(json!({"purgeMode": mode, "gracePeriodSeconds": seconds}))
+    };
+    let told = |why: &str| format!("{APPLICATION}.gracePeriodSeconds: Invalid value: {why}");
+    check(grace("Gracefully", Some(1)), &[]);
+    check(grace("Directly", None), &[]);
+    for mode in ["Directly", "Never"] {
+        check(
+            grace(mode, Some(1)),
+            &[&told("1: only takes effect when purgeMode is gracefully")],
+        );
+    }
+    check(
+        grace("Gracefully", None),
+        &[&told(
+            "null: should not be empty when purgeMode is gracefully",
+        )],
     );
-    check_rules(app(true, json!({"purgeMode": "Never"})), &[]);
-    check_rules(
-        app(false, json!({"purgeMode": "Never"})),
-        &["spec.propagateDeps"],
-    );
-    check_rules(
-        app(
-            true,
-            json!({"purgeMode": "Never", "decisionConditions": {"tolerationSeconds": -1}}),
-        ),
-        &[&format!("{base}.decisionConditions.tolerationSeconds")],
-    );
-    check_rules(
-        app(true, json!({"purgeMode": "Never", "gracePeriodSeconds": 1})),
-        &[&grace],
-    );
-    check_rules(app(true, json!({"purgeMode": "Gracefully"})), &[&grace]);
-    check_rules(
-        app(
-            true,
-            json!({"purgeMode": "Gracefully", "gracePeriodSeconds": 0}),
-        ),
-        &[&grace],
-    );
-    let rules = |name: &str| json!({"failover": {"cluster": {"statePreservation": {"rules": [{"aliasLabelName": name, "jsonPath": "{.x}"}]}}}});
-    check_rules(rules("a"), &[]);
-    check_rules(
-        rules("a b"),
-        &["spec.failover.cluster.statePreservation.rules[0].aliasLabelName"],
-    );
-
-    let selector = |ns: &str, name: &str| json!([{"apiVersion": "v1", "kind": "Secret", "namespace": ns, "name": name}]);
-    check_rules(json!({"preemption": "Always"}), &[]);
-    check_rules(
-        json!({"preemption": "Always", "resourceSelectors": selector("n", "")}),
-        &["spec.resourceSelectors[0].name"],
-    );
-    check_rules(
-        json!({"resourceSelectors": selector("other", "x")}),
-        &["spec.resourceSelectors[0].namespace"],
-    );
-    let suspension = |all: bool, clusters: Value| json!({"suspension": {"dispatching": all, "dispatchingOnClusters": {"clusterNames": clusters}}});
-    check_rules(suspension(true, json!([])), &[]);
-    check_rules(suspension(false, json!(["m1"])), &[]);
-    check_rules(
-        suspension(true, json!(["m1"])),
-        &["spec.suspension.suspension"],
+    check(
+        grace("Gracefully", Some(0)),
+        &[&told("0: must be greater than 0")],
     );
 }
 
-// proves: ADM-policy-scheduler, ADM-policy-id
+// proves: ADM-policy-preserved-labels
+#[test]
+fn state_is_preserved_under_names_of_labels() {
+    let why = qualified_name("a b").unwrap_err();
+    for scope in ["application", "cluster"] {
+        let preserved = |name: &str| {
+            let rules = json!({"rules": [{"aliasLabelName": name, "jsonPath": "{.x}"}]});
+            json!({"propagateDeps": true, "failover": {scope: {"purgeMode": "Never", "statePreservation": rules}}})
+        };
+        check(preserved("a"), &[]);
+        check(
+            preserved("a b"),
+            &[&format!(
+                r#"spec.failover.{scope}.statePreservation.rules[0].aliasLabelName: Invalid value: "a b": {why}"#
+            )],
+        );
+    }
+}
+
+fn selecting(namespace: &str, name: &str) -> Value {
+    json!([{"apiVersion": "v1", "kind": "Secret", "namespace": namespace, "name": name}])
+}
+
+// proves: ADM-policy-namespace, ADM-policy-namespace-cluster
+#[test]
+fn a_policy_of_a_namespace_selects_there_alone() {
+    let elsewhere = json!({"resourceSelectors": selecting("other", "x")});
+    check(
+        elsewhere.clone(),
+        &[
+            r#"spec.resourceSelectors[0].namespace: Invalid value: "other": namespace of resource selector must be the same as the namespace of the policy"#,
+        ],
+    );
+    let user = UserInfo::default();
+    let of_cluster = at("", Operation::Create, &user);
+    assert_eq!(validate(&of_cluster, &policy(elsewhere)), []);
+}
+
+// proves: ADM-policy-preemption
+#[test]
+fn who_preempts_names_what_is_taken() {
+    let named = |preemption: &str, name: &str| json!({"preemption": preemption, "resourceSelectors": selecting("n", name)});
+    check(named("Always", "x"), &[]);
+    check(named("Never", ""), &[]);
+    check(
+        named("Always", ""),
+        &[
+            r#"spec.resourceSelectors[0].name: Invalid value: "": name cannot be empty if preemption is Always, the empty name may cause unexpected resources preemption"#,
+        ],
+    );
+}
+
+// proves: ADM-policy-suspension
+#[test]
+fn dispatching_is_suspended_everywhere_or_somewhere() {
+    let suspended = |everywhere: bool, clusters: &[&str]| json!({"suspension": {"dispatching": everywhere, "dispatchingOnClusters": {"clusterNames": clusters}}});
+    check(suspended(true, &[]), &[]);
+    check(suspended(false, &["m"]), &[]);
+    check(
+        suspended(true, &["m"]),
+        &[
+            r#"spec.suspension.suspension: Invalid value: {"dispatching":true,"dispatchingOnClusters":{"clusterNames":["m"]}}: suspension dispatching cannot co-exist with dispatchingOnClusters.clusterNames"#,
+        ],
+    );
+}
+
 #[test]
 fn annotations_of_the_automatic_failover_are_judged() {
     let check = |annotations: Value, fields: &[&str]| {
@@ -328,6 +288,7 @@ fn annotations_of_the_automatic_failover_are_judged() {
     );
 }
 
+// proves: ADM-policy-scheduler, ADM-policy-id, ADM-policy-id-required
 #[test]
 fn id_and_scheduler_stay() {
     let user = UserInfo::default();
@@ -359,54 +320,4 @@ fn id_and_scheduler_stay() {
         "label {label} is required, it should be set by the mutating admission webhook during creation"
     );
     assert_eq!(verdict, Err(required));
-}
-
-/// The texts clients see, as Karmada's webhook writes them.
-#[test]
-fn denials_are_in_the_words_of_karmada() {
-    let user = UserInfo::default();
-    let said = |change: Value| {
-        let errors = validate(&at("n", Operation::Create, &user), &policy(change));
-        machinery::fields::aggregate(&errors)
-    };
-    let placement = |v: Value| json!({ "placement": v });
-    let table = [
-        (
-            placement(
-                json!({"clusterAffinity": {"clusterNames": ["m"]}, "clusterAffinities": [{"affinityName": "a"}]}),
-            ),
-            r#"spec.placement: Invalid value: {"clusterAffinity":{"clusterNames":["m"]},"clusterAffinities":[{"affinityName":"a"}]}: clusterAffinities cannot co-exist with clusterAffinity"#,
-        ),
-        (
-            placement(
-                json!({"spreadConstraints": [{"spreadByField": "cluster", "maxGroups": 1, "minGroups": 2}]}),
-            ),
-            r#"spec.placement.spreadConstraints[0]: Invalid value: {"spreadByField":"cluster","maxGroups":1,"minGroups":2}: maxGroups lower than minGroups is not allowed"#,
-        ),
-        (
-            placement(
-                json!({"clusterAffinity": {"fieldSelector": {"matchExpressions": [{"key": "x", "operator": "In", "values": ["y"]}]}}}),
-            ),
-            r#"spec.placement.clusterAffinity.fieldSelector: Invalid value: {"matchExpressions":[{"key":"x","operator":"In","values":["y"]}]}: unsupported key "x", must be provider, region, or zone"#,
-        ),
-        (
-            placement(json!({"clusterTolerations": [{"operator": "Lt"}]})),
-            r#"spec.placement.clusterTolerations[0].operator: Unsupported value: "Lt": supported values: "", "Exists", "Equal""#,
-        ),
-        (
-            json!({"suspension": {"dispatching": true, "dispatchingOnClusters": {"clusterNames": ["m"]}}}),
-            r#"spec.suspension.suspension: Invalid value: {"dispatching":true,"dispatchingOnClusters":{"clusterNames":["m"]}}: suspension dispatching cannot co-exist with dispatchingOnClusters.clusterNames"#,
-        ),
-        (
-            json!({"resourceSelectors": [{"apiVersion": "v1", "kind": "Secret", "namespace": "o"}], "preemption": "Always"}),
-            r#"[spec.resourceSelectors[0].namespace: Invalid value: "o": namespace of resource selector must be the same as the namespace of the policy, spec.resourceSelectors[0].name: Invalid value: "": name cannot be empty if preemption is Always, the empty name may cause unexpected resources preemption]"#,
-        ),
-        (
-            json!({"propagateDeps": true, "failover": {"application": {"purgeMode": "Gracefully"}}}),
-            "spec.failover.application.gracePeriodSeconds: Invalid value: null: should not be empty when purgeMode is gracefully",
-        ),
-    ];
-    for (change, expect) in table {
-        assert_eq!(said(change), expect);
-    }
 }

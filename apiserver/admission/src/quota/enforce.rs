@@ -190,9 +190,12 @@ fn exceeded(at: &Attributes<'_>, why: &str) -> Status {
 
 fn failed(at: &Attributes<'_>, error: &Error) -> Status {
     let (namespace, name) = (at.namespace, at.name);
-    Status::internal(format!(
-        "permanent error updating FRQ statuses for RB {namespace}/{name}: {error}"
-    ))
+    let what = if error.is_conflict() {
+        "failed to apply FederatedResourceQuota updates after multiple retries"
+    } else {
+        "permanent error updating FRQ statuses"
+    };
+    Status::internal(format!("{what} for RB {namespace}/{name}: {error}"))
 }
 
 /// Writes what is used, unless the quota has changed since it was read.
@@ -234,139 +237,4 @@ async fn lower(api: &dyn Api, namespace: &str, name: &str, back: &Amounts) -> Re
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use client::fake::FakeApi;
-    use machinery::{Gvk, UserInfo};
-    use openapi::karmada::resources::BINDINGS;
-    use serde_json::json;
-
-    fn amounts(value: Value) -> Amounts {
-        serde_json::from_value(value).unwrap()
-    }
-
-    fn quota(overall: Value, used: Value) -> Value {
-        json!({"apiVersion": "policy.karmada.io/v1alpha1", "kind": "FederatedResourceQuota",
-            "metadata": {"name": "q", "namespace": "n"}, "spec": {"overall": overall}, "status": {"overallUsed": used}})
-    }
-
-    fn binding(replicas: &[i64]) -> Value {
-        let clusters = replicas.iter().enumerate();
-        let clusters = clusters.map(|(i, r)| json!({"name": format!("m{i}"), "replicas": r}));
-        json!({"metadata": {"name": "b"}, "spec": {"clusters": clusters.collect::<Vec<_>>(),
-            "replicaRequirements": {"resourceRequest": {"cpu": "500m", "memory": "1Gi"}}}})
-    }
-
-    #[test]
-    fn only_what_is_placed_is_demanded() {
-        let table = [
-            (binding(&[]), None, None),
-            (
-                binding(&[1, 1]),
-                None,
-                Some(json!({"cpu": "1", "memory": "2Gi"})),
-            ),
-            (
-                binding(&[3]),
-                Some(binding(&[1])),
-                Some(json!({"cpu": "1", "memory": "2Gi"})),
-            ),
-            (
-                binding(&[]),
-                Some(binding(&[1])),
-                Some(json!({"cpu": "-500m", "memory": "-1Gi"})),
-            ),
-            (binding(&[1, 2]), Some(binding(&[2, 1])), None),
-        ];
-        for (new, old, more) in table {
-            let operation = old
-                .as_ref()
-                .map_or(Operation::Create, |_| Operation::Update);
-            let found = demand(operation, &new, old.as_ref()).unwrap();
-            assert_eq!(found, more.map(amounts), "{new}");
-        }
-    }
-
-    // proves: QUO-charged
-    #[test]
-    fn limits_hold_and_less_is_always_welcome() {
-        let more = json!({"cpu": "1500m", "memory": "-1Gi", "pods": "3"});
-        let table = [
-            (json!({"x.io/y": "1"}), json!({}), Ok(None)),
-            (
-                json!({"cpu": "2"}),
-                json!({"cpu": "500m"}),
-                Ok(Some(json!({"cpu": "2"}))),
-            ),
-            (
-                json!({"cpu": "2"}),
-                json!({"cpu": "501m"}),
-                Err(
-                    "FederatedResourceQuota(n/q) exceeded for resource cpu: requested sum 2001m, limit 2.",
-                ),
-            ),
-            (
-                json!({"memory": "1Gi"}),
-                json!({"memory": "4Gi"}),
-                Ok(Some(json!({"memory": "3Gi"}))),
-            ),
-            (
-                json!({"cpu": "9", "memory": "1Gi"}),
-                json!({"memory": "1Gi"}),
-                Ok(Some(json!({"cpu": "1500m"}))),
-            ),
-        ];
-        for (overall, used, expected) in table {
-            let quota = serde_json::from_value(quota(overall.clone(), used.clone())).unwrap();
-            let found = raised(&quota, "n/q", &amounts(more.clone()));
-            let found = found.map(|used| used.map(|u| serde_json::to_value(u).unwrap()));
-            assert_eq!(found, expected.map_err(str::to_owned), "{overall} {used}");
-        }
-    }
-
-    // proves: QUO-charged
-    #[tokio::test]
-    async fn all_quotas_are_charged_or_none() {
-        let api = FakeApi::new();
-        let used = |name: &str| {
-            let quota = api.object(&QUOTAS, "n", name).unwrap();
-            quota["status"]["overallUsed"].clone()
-        };
-        let mut wide = quota(json!({"cpu": "9"}), json!({}));
-        wide["metadata"]["name"] = "a".into();
-        api.seed(&QUOTAS, wide);
-        api.seed(&QUOTAS, quota(json!({"cpu": "2"}), json!({"cpu": "1"})));
-        let gvk = Gvk::constant("work.karmada.io", "v1alpha2", "ResourceBinding");
-        let user = UserInfo::internal();
-        let mut at = Attributes {
-            gvk: &gvk,
-            gvr: &BINDINGS,
-            namespace: "n",
-            name: "b",
-            subresource: "",
-            operation: Operation::Update,
-            user: &user,
-            dry_run: false,
-        };
-        let one = amounts(json!({"cpu": "1"}));
-        let charged = charge(&*api, &at, &one).await.unwrap();
-        assert_eq!(
-            (used("a"), used("q")),
-            (json!({"cpu": "1"}), json!({"cpu": "2"}))
-        );
-        let refused = charge(&*api, &at, &one).await.unwrap_err();
-        assert_eq!((refused.code, &*refused.reason), (403, EXCEEDED));
-        assert_eq!(
-            refused.message,
-            "admission webhook \"resourcebinding.karmada.io\" denied the request: FederatedResourceQuota(n/q) exceeded for resource cpu: requested sum 3, limit 2."
-        );
-        assert_eq!(used("a"), json!({"cpu": "1"}));
-        refund(&*api, &charged).await;
-        assert_eq!((used("a"), used("q")), (json!({}), json!({"cpu": "1"})));
-        at.dry_run = true;
-        assert!(charge(&*api, &at, &one).await.unwrap().is_empty());
-        assert_eq!(used("q"), json!({"cpu": "1"}));
-        let two = amounts(json!({"cpu": "2"}));
-        assert!(charge(&*api, &at, &two).await.is_err());
-    }
-}
+mod tests;

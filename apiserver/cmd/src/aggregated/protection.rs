@@ -154,6 +154,7 @@ mod tests {
         });
     }
 
+    // proves: ADM-protection-host
     #[tokio::test]
     async fn the_form_follows_what_the_host_serves() {
         let fake = FakeApi::new();
@@ -172,6 +173,13 @@ mod tests {
         let client = &hook["webhooks"][0]["clientConfig"];
         assert_eq!(client["caBundle"], STANDARD.encode("new"));
         assert_eq!(client["service"]["path"], PATH);
+        let said = &hook["webhooks"][0];
+        let everything = json!({"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"],
+            "operations": ["DELETE"], "scope": "*"});
+        assert_eq!(said["rules"], json!([everything]));
+        let carrying = json!({"matchExpressions": [{"key": LABEL, "operator": "Exists"}]});
+        assert_eq!(said["objectSelector"], carrying);
+        assert_eq!(said["failurePolicy"], "Fail");
         assert_eq!(hook["metadata"]["ownerReferences"], owners);
         fake.clear_writes();
         ensure(&host, &service, "new", &owners).await.unwrap();
@@ -183,7 +191,9 @@ mod tests {
         assert_eq!(made(&WEBHOOKS), None, "one form is enough");
         let policy = made(&POLICIES).unwrap();
         let rule = &policy["spec"]["matchConstraints"]["resourceRules"][0];
-        assert_eq!(rule["operations"], json!(["DELETE"]));
+        assert_eq!(*rule, everything);
+        let constraints = &policy["spec"]["matchConstraints"];
+        assert_eq!(constraints["objectSelector"], carrying);
         assert_eq!(made(&BINDINGS).unwrap()["spec"]["policyName"], NAME);
     }
 }

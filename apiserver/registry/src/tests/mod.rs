@@ -4,6 +4,7 @@
 mod create;
 mod custom;
 mod delete;
+mod karmada;
 mod modify;
 mod quotas;
 mod read;

@@ -1,0 +1,270 @@
+use serde_json::json;
+
+use super::*;
+
+fn webhook(change: &Value) -> Value {
+    let mut webhook = json!({"name": "a.b", "clientConfig": {"url": "https://x/y"},
+        "rules": [{"operations": ["Retain"], "apiGroups": ["apps"], "apiVersions": ["v1"], "kinds": ["*"]}],
+        "timeoutSeconds": 10, "interpreterContextVersions": ["v1alpha1"]});
+    for (k, v) in change.as_object().unwrap() {
+        webhook[k] = v.clone();
+    }
+    webhook
+}
+
+/// What is said of the one webhook, after its path.
+fn check(change: Value, expected: &[&str]) {
+    let errors = validate_webhooks(&json!({"webhooks": [webhook(&change)]}));
+    let said: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    let expected: Vec<String> = expected
+        .iter()
+        .map(|e| format!("webhooks[0].{e}"))
+        .collect();
+    assert_eq!(said, expected, "{change}");
+}
+
+// proves: ADM-hooks-name, ADM-hooks-twice
+#[test]
+fn webhooks_have_names_of_their_own() {
+    const LABEL: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+    check(json!({}), &[]);
+    check(json!({"name": "a.b.c."}), &[]);
+    check(json!({"name": ""}), &["name: Required value"]);
+    check(
+        json!({"name": "a"}),
+        &[
+            r#"name: Invalid value: "a": should be a domain with at least two segments separated by dots"#,
+        ],
+    );
+    check(
+        json!({"name": "A.b"}),
+        &[&format!(r#"name: Invalid value: "A.b": {LABEL}"#)],
+    );
+    let one = webhook(&json!({}));
+    let twice =
+        validate_webhooks(&json!({"webhooks": [one, one, webhook(&json!({"name": "other.b"}))]}));
+    let said: Vec<String> = twice.iter().map(ToString::to_string).collect();
+    assert_eq!(said, [r#"webhooks[1].name: Duplicate value: "a.b""#]);
+}
+
+// proves: ADM-hooks-timeout
+#[test]
+fn webhooks_have_up_to_thirty_seconds() {
+    let why = "the timeout value must be between 1 and 30 seconds";
+    for (seconds, fine) in [(1, true), (30, true), (0, false), (31, false)] {
+        let said = format!("timeoutSeconds: Invalid value: {seconds}: {why}");
+        let expected: &[&str] = if fine { &[] } else { &[&said] };
+        check(json!({"timeoutSeconds": seconds}), expected);
+    }
+    check(json!({"timeoutSeconds": null}), &[]);
+}
+
+// proves: ADM-hooks-address
+#[test]
+fn webhooks_have_one_address() {
+    let config = |config: Value| json!({ "clientConfig": config });
+    let at = |url: &str| config(json!({ "url": url }));
+    const FORM: &str = "desired format: https://host[/path]";
+    let neither = "clientConfig: Required value: exactly one of url or service is required";
+    check(config(json!({})), &[neither]);
+    check(
+        config(json!({"url": "https://x", "service": {}})),
+        &[neither],
+    );
+    check(
+        at("http://x"),
+        &[&format!(
+            "clientConfig.url: Invalid value: \"http\": 'https' is the only allowed URL scheme; {FORM}"
+        )],
+    );
+    check(
+        at("https:///x"),
+        &[&format!(
+            "clientConfig.url: Invalid value: \"\": host must be specified; {FORM}"
+        )],
+    );
+    check(
+        at("https://u@x"),
+        &["clientConfig.url: Invalid value: \"u\": user information is not permitted in the URL"],
+    );
+    check(
+        at("https://x#f"),
+        &["clientConfig.url: Invalid value: \"f\": fragments are not permitted in the URL"],
+    );
+    check(
+        at("https://x?q=1"),
+        &[
+            "clientConfig.url: Invalid value: \"q=1\": query parameters are not permitted in the URL",
+        ],
+    );
+}
+
+// proves: ADM-hooks-service
+#[test]
+fn services_of_webhooks_are_named_and_have_a_port() {
+    let service = |more: Value| {
+        let mut service = json!({"name": "s", "namespace": "n"});
+        service
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        json!({"clientConfig": {"service": service}})
+    };
+    let base = "clientConfig.service";
+    check(service(json!({})), &[]);
+    check(service(json!({"port": 8443, "path": "/a/b/"})), &[]);
+    check(
+        service(json!({"name": ""})),
+        &[&format!("{base}.name: Required value")],
+    );
+    check(
+        service(json!({"namespace": ""})),
+        &[&format!("{base}.namespace: Required value")],
+    );
+    check(
+        service(json!({"port": 0})),
+        &[&format!(
+            "{base}.port: Invalid value: 0: port is not valid: must be between 1 and 65535, inclusive"
+        )],
+    );
+    check(
+        service(json!({"path": "ab"})),
+        &[&format!(
+            "{base}.path: Invalid value: \"ab\": must start with a '/'"
+        )],
+    );
+    check(
+        service(json!({"path": "//"})),
+        &[&format!(
+            "{base}.path: Invalid value: \"//\": segment[0] may not be empty"
+        )],
+    );
+    check(
+        service(json!({"path": "/a//b"})),
+        &[&format!(
+            "{base}.path: Invalid value: \"/a//b\": segment[1] may not be empty"
+        )],
+    );
+}
+
+// proves: ADM-hooks-rules, ADM-hooks-operations
+#[test]
+fn rules_of_webhooks_name_operations_and_kinds() {
+    let rule = |k: &str, v: Value| {
+        let mut rule = json!({"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "kinds": ["Pod"]});
+        rule[k] = v;
+        json!({"rules": [rule]})
+    };
+    check(rule("kinds", json!(["Pod", "Node"])), &[]);
+    for (list, others) in [
+        ("operations", "operations"),
+        ("apiGroups", "API groups"),
+        ("apiVersions", "API versions"),
+        ("kinds", "kinds"),
+    ] {
+        check(
+            rule(list, json!([])),
+            &[&format!("rules[0].{list}: Required value")],
+        );
+        check(
+            rule(list, json!(["*", "Retain"])),
+            &[&format!(
+                r#"rules[0].{list}: Invalid value: ["*","Retain"]: if '*' is present, must not specify other {others}"#
+            )],
+        );
+    }
+    check(
+        rule("apiVersions", json!([""])),
+        &["rules[0].apiVersions[0]: Required value"],
+    );
+    check(
+        rule("kinds", json!(["Pod", ""])),
+        &["rules[0].kinds[1]: Required value"],
+    );
+    check(
+        rule("operations", json!(["Prune"])),
+        &[
+            r#"rules[0].operations[0]: Unsupported value: "Prune": supported values: "*", "AggregateStatus", "InterpretComponent", "InterpretDependency", "InterpretHealth", "InterpretReplica", "InterpretStatus", "Retain", "ReviseReplica""#,
+        ],
+    );
+}
+
+// proves: ADM-hooks-versions
+#[test]
+fn webhooks_understand_the_version_that_is_spoken() {
+    let versions = |list: Value| json!({ "interpreterContextVersions": list });
+    let base = "interpreterContextVersions";
+    check(versions(json!(["v2", "v1alpha1"])), &[]);
+    check(
+        versions(json!([])),
+        &[&format!(
+            "{base}: Required value: must specify one of v1alpha1"
+        )],
+    );
+    check(
+        versions(json!(["v1alpha1", "v1alpha1"])),
+        &[&format!(
+            r#"{base}[1]: Invalid value: "v1alpha1": duplicate version"#
+        )],
+    );
+    check(
+        versions(json!(["v2"])),
+        &[&format!(
+            r#"{base}: Invalid value: ["v2"]: must include at least one of v1alpha1"#
+        )],
+    );
+    check(
+        versions(json!(["v1alpha1", "V2"])),
+        &[&format!(
+            r#"{base}[1]: Invalid value: "V2": {}"#,
+            dns1035_label("V2").unwrap_err()
+        )],
+    );
+}
+
+fn customization(name: &str, kind: &str, rules: &[&str]) -> Value {
+    let rules = rules
+        .iter()
+        .map(|rule| ((*rule).to_owned(), json!({"luaScript": "x"})));
+    json!({"metadata": {"name": name}, "spec": {"target": {"apiVersion": "v1", "kind": kind},
+        "customizations": Value::Object(rules.collect())}})
+}
+
+// proves: ADM-interpreter-overlap, ADM-interpreter-overlap-deps
+#[test]
+fn customizations_of_one_kind_do_not_overlap() {
+    let all = RULES.map(|(rule, _)| rule);
+    let others = [customization("other", "Pod", &all)];
+    for (rule, operation) in RULES {
+        let verdict =
+            |kind| validate_customization(&customization("a", kind, &[rule]), &others, None);
+        assert_eq!(verdict("Node"), Ok(()), "{rule}");
+        let expected = if rule == "dependencyInterpretation" {
+            Ok(())
+        } else {
+            Err(format!(
+                "conflicting with InterpreterOperation({operation}) of existing ResourceInterpreterCustomization(other)"
+            ))
+        };
+        assert_eq!(verdict("Pod"), expected, "{rule}");
+    }
+    let mut empty = customization("a", "Pod", &["retention"]);
+    empty["spec"]["customizations"]["retention"]["luaScript"] = "".into();
+    assert_eq!(validate_customization(&empty, &others, None), Ok(()));
+}
+
+#[test]
+fn scripts_that_do_not_compile_are_told_by_their_operation() {
+    let compile: Compile = Arc::new(|script| match script {
+        "x" => Err("no".into()),
+        _ => Ok(()),
+    });
+    let of = |rules: &[&str]| {
+        validate_customization(&customization("a", "Node", rules), &[], Some(&compile))
+    };
+    assert_eq!(of(&[]), Ok(()));
+    assert_eq!(
+        of(&["retention"]),
+        Err("InterpreterOperation(Retain) Lua script error: no".into())
+    );
+}

@@ -1,0 +1,306 @@
+use serde_json::json;
+
+use super::*;
+
+/// What is said of a placement, after `spec.placement`.
+fn check(placement: Value, expected: &[&str]) {
+    let mut errors = Vec::new();
+    validate(&placement, &mut errors);
+    let said: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    let expected: Vec<String> = expected.iter().map(|e| format!("{BASE}{e}")).collect();
+    assert_eq!(said, expected, "{placement}");
+}
+
+fn fields(key: &str, operator: &str) -> Value {
+    json!({"fieldSelector": {"matchExpressions": [{"key": key, "operator": operator, "values": ["x"]}]}})
+}
+
+fn term(name: &str, more: Value) -> Value {
+    let mut term = json!({"affinityName": name, "clusterNames": ["m"]});
+    term.as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
+    term
+}
+
+// proves: ADM-policy-affinity-both
+#[test]
+fn one_affinity_or_several() {
+    let why = "clusterAffinities cannot co-exist with clusterAffinity";
+    check(json!({"clusterAffinity": {}}), &[]);
+    check(json!({"clusterAffinities": [term("a", json!({}))]}), &[]);
+    check(
+        json!({"clusterAffinity": {"clusterNames": ["m"]}, "clusterAffinities": [term("a", json!({}))]}),
+        &[&format!(
+            r#": Invalid value: {{"clusterAffinity":{{"clusterNames":["m"]}},"clusterAffinities":[{{"affinityName":"a","clusterNames":["m"]}}]}}: {why}"#
+        )],
+    );
+    // A list that is there counts, though nothing is in it.
+    check(
+        json!({"clusterAffinity": {}, "clusterAffinities": []}),
+        &[&format!(
+            r#": Invalid value: {{"clusterAffinity":{{}}}}: {why}"#
+        )],
+    );
+}
+
+// proves: ADM-policy-field-selector
+#[test]
+fn clusters_are_selected_by_known_fields() {
+    let told = |key: &str, operator: &str, why: &str| {
+        format!(
+            r#".fieldSelector: Invalid value: {{"matchExpressions":[{{"key":"{key}","operator":"{operator}","values":["x"]}}]}}: {why}"#
+        )
+    };
+    let strategy =
+        json!({"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"});
+    let everywhere = |affinity: Value, expected: Option<String>| {
+        let expected = |at: &str| {
+            expected
+                .iter()
+                .map(|e| format!("{at}{e}"))
+                .collect::<Vec<_>>()
+        };
+        let cases = [
+            (json!({"clusterAffinity": affinity}), ".clusterAffinity"),
+            (
+                json!({"clusterAffinities": [term("a", affinity.clone())]}),
+                ".clusterAffinities[0]",
+            ),
+            (
+                json!({"replicaScheduling": strategy, "clusterAffinities": [
+                    term("a", json!({"overflowAffinities": [term("b", affinity)]}))]}),
+                ".clusterAffinities[0].overflowAffinities[0]",
+            ),
+        ];
+        for (placement, at) in cases {
+            let expected = expected(at);
+            let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+            check(placement, &expected);
+        }
+    };
+    for key in ["provider", "region", "zone"] {
+        for operator in ["In", "NotIn"] {
+            everywhere(fields(key, operator), None);
+        }
+    }
+    let key = r#"unsupported key "area", must be provider, region, or zone"#;
+    everywhere(fields("area", "In"), Some(told("area", "In", key)));
+    let operator = r#"unsupported operator "Exists", must be In or NotIn"#;
+    everywhere(
+        fields("zone", "Exists"),
+        Some(told("zone", "Exists", operator)),
+    );
+}
+
+// proves: ADM-policy-affinity-names
+#[test]
+fn terms_have_names_of_their_own() {
+    let named = |names: &[&str]| {
+        let terms = names.iter().map(|n| json!({"affinityName": n}));
+        json!({"clusterAffinities": terms.collect::<Value>()})
+    };
+    check(named(&["a", "b"]), &[]);
+    let why = qualified_name("a b").unwrap_err();
+    check(
+        named(&["a b"]),
+        &[&format!(
+            r#".clusterAffinities[0]: Invalid value: "a b": {why}"#
+        )],
+    );
+    check(
+        named(&["a", "a"]),
+        &[
+            r#".clusterAffinities: Invalid value: [{"affinityName":"a"},{"affinityName":"a"}]: each affinity term in a policy must have a unique name"#,
+        ],
+    );
+}
+
+fn overflowing(strategy: Value, primary: Value, tiers: &Value) -> Value {
+    let mut term = primary;
+    term["overflowAffinities"] = tiers.clone();
+    json!({"clusterAffinities": [term], "replicaScheduling": strategy})
+}
+
+fn aggregated() -> Value {
+    json!({"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"})
+}
+
+const OVERFLOW: &str = ".clusterAffinities[0].overflowAffinities";
+
+// proves: ADM-policy-overflow
+#[test]
+fn overflow_needs_a_dynamic_division() {
+    let tiers = json!([{"affinityName": "b"}]);
+    let refused = format!(
+        r#"{OVERFLOW}: Invalid value: [{{"affinityName":"b"}}]: overflowAffinities can only be used together with dynamic weight or aggregated scheduling"#
+    );
+    let weighted = |weights: Value| json!({"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted", "weightPreference": weights});
+    let duplicated =
+        json!({"replicaSchedulingType": "Duplicated", "replicaDivisionPreference": "Aggregated"});
+    for (strategy, fine) in [
+        (aggregated(), true),
+        (
+            weighted(json!({"dynamicWeight": "AvailableReplicas"})),
+            true,
+        ),
+        (weighted(json!({"staticWeightList": []})), false),
+        (weighted(Value::Null), false),
+        (duplicated, false),
+        (Value::Null, false),
+    ] {
+        let expected: &[&str] = if fine { &[] } else { &[&refused] };
+        check(
+            overflowing(strategy, term("a", json!({})), &tiers),
+            expected,
+        );
+    }
+}
+
+// proves: ADM-policy-overflow-primary
+#[test]
+fn overflow_needs_a_primary_affinity() {
+    let tiers = json!([{"affinityName": "b"}]);
+    check(
+        overflowing(aggregated(), json!({"affinityName": "a"}), &tiers),
+        &[&format!(
+            r#"{OVERFLOW}: Invalid value: [{{"affinityName":"b"}}]: overflowAffinities can only be used together with the inline ClusterAffinity"#
+        )],
+    );
+}
+
+// proves: ADM-policy-overflow-names
+#[test]
+fn tiers_of_an_overflow_have_names_of_their_own() {
+    let why = qualified_name("b c").unwrap_err();
+    let twice = "overflow affinity name must be unique and must not duplicate the primary group's affinityName";
+    let tiers = ["a", "b c", "d", "d"].map(|n| json!({"affinityName": n}));
+    check(
+        overflowing(aggregated(), term("a", json!({})), &json!(tiers)),
+        &[
+            &format!(r#"{OVERFLOW}[0].affinityName: Invalid value: "a": {twice}"#),
+            &format!(r#"{OVERFLOW}[1].affinityName: Invalid value: "b c": {why}"#),
+            &format!(r#"{OVERFLOW}[3].affinityName: Invalid value: "d": {twice}"#),
+        ],
+    );
+}
+
+/// Constraints, and what is said of the first one.
+fn spread(constraints: Value, expected: &[&str]) {
+    let expected: Vec<String> = expected
+        .iter()
+        .map(|e| format!(".spreadConstraints{e}"))
+        .collect();
+    let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+    check(json!({"spreadConstraints": constraints}), &expected);
+}
+
+// proves: ADM-policy-spread-both
+#[test]
+fn a_constraint_is_by_a_field_or_by_a_label() {
+    spread(json!([{"spreadByLabel": "x"}]), &[]);
+    spread(
+        json!([{"spreadByField": "cluster", "spreadByLabel": "x"}]),
+        &[
+            r#"[0]: Invalid value: {"spreadByField":"cluster","spreadByLabel":"x"}: spreadByLabel should not co-exist with spreadByField"#,
+        ],
+    );
+}
+
+// proves: ADM-policy-spread-bounds
+#[test]
+fn bounds_of_a_constraint_are_numbers_in_order() {
+    let bounds = |min: i64, max: i64, why: &str| {
+        let constraint = json!([{"spreadByField": "cluster", "minGroups": min, "maxGroups": max}]);
+        let mut shown = r#"{"spreadByField":"cluster""#.to_owned();
+        for (name, n) in [("maxGroups", max), ("minGroups", min)] {
+            if n != 0 {
+                shown += &format!(r#","{name}":{n}"#);
+            }
+        }
+        let told = format!("[0]: Invalid value: {shown}}}: {why}");
+        let expected: &[&str] = if why.is_empty() { &[] } else { &[&told] };
+        spread(constraint, expected);
+    };
+    bounds(1, 1, "");
+    bounds(2, 0, "");
+    bounds(-1, 0, "minGroups lower than 0 is not allowed");
+    bounds(0, -1, "maxGroups lower than 0 is not allowed");
+    bounds(2, 1, "maxGroups lower than minGroups is not allowed");
+}
+
+// proves: ADM-policy-spread-twice
+#[test]
+fn a_field_is_constrained_once() {
+    let cluster = json!({"spreadByField": "cluster", "minGroups": 1});
+    let shown = r#"{"spreadByField":"cluster","minGroups":1}"#;
+    spread(
+        json!([cluster, cluster, cluster]),
+        &[&format!(
+            ": Invalid value: [{shown},{shown},{shown}]: multiple cluster spread constraints are not allowed"
+        )],
+    );
+}
+
+// proves: ADM-policy-spread-cluster
+#[test]
+fn fields_are_spread_by_with_a_constraint_on_clusters() {
+    spread(
+        json!([{"spreadByField": "region"}, {"spreadByField": "cluster"}]),
+        &[],
+    );
+    spread(
+        json!([{"spreadByField": "region"}]),
+        &[
+            r#": Invalid value: [{"spreadByField":"region"}]: the cluster spread constraint must be enabled in one of the constraints in case of SpreadByField is enabled"#,
+        ],
+    );
+}
+
+// proves: ADM-policy-tolerations
+#[test]
+fn tolerations_compare_no_numbers() {
+    for operator in ["", "Exists", "Equal", "Lt", "Gt"] {
+        let placement = json!({"clusterTolerations": [{"key": "a", "operator": operator}]});
+        let told = format!(
+            r#".clusterTolerations[0].operator: Unsupported value: "{operator}": supported values: "", "Exists", "Equal""#
+        );
+        let refused = matches!(operator, "Lt" | "Gt");
+        let expected: &[&str] = if refused { &[&told] } else { &[] };
+        check(placement, expected);
+    }
+}
+
+fn grouped(affinity: &str, anti: &str) -> Value {
+    json!({"workloadAffinity": {"affinity": {"groupByLabelKey": affinity}, "antiAffinity": {"groupByLabelKey": anti}}})
+}
+
+// proves: ADM-policy-workload-affinity
+#[test]
+fn workloads_are_grouped_by_keys_of_labels() {
+    let why = qualified_name("a b").unwrap_err();
+    check(grouped("a", "x.io/b"), &[]);
+    check(
+        grouped("a b", "a"),
+        &[&format!(
+            r#".workloadAffinity.affinity.groupByLabelKey: Invalid value: "a b": {why}"#
+        )],
+    );
+    check(
+        grouped("a", "a b"),
+        &[&format!(
+            r#".workloadAffinity.antiAffinity.groupByLabelKey: Invalid value: "a b": {why}"#
+        )],
+    );
+}
+
+// proves: ADM-policy-workload-same
+#[test]
+fn workloads_are_not_kept_together_and_apart_by_one_key() {
+    check(
+        grouped("a", "a"),
+        &[
+            r#".workloadAffinity: Invalid value: {"affinity":{"groupByLabelKey":"a"},"antiAffinity":{"groupByLabelKey":"a"}}: affinity and antiAffinity must not use the same groupByLabelKey"#,
+        ],
+    );
+}

@@ -1,0 +1,136 @@
+use serde_json::json;
+
+use super::*;
+
+fn check(quota: Value, expected: &[&str]) {
+    let said: Vec<String> = validate(&quota).iter().map(ToString::to_string).collect();
+    assert_eq!(said, expected, "{quota}");
+}
+
+/// Ten cores and five pods, six cores of which a cluster has already.
+fn with(cluster: &str, hard: Value) -> Value {
+    json!({"metadata": {"name": "q"}, "spec": {"overall": {"cpu": "10", "pods": "5"},
+        "staticAssignments": [{"clusterName": "m1", "hard": {"cpu": "6"}}, {"clusterName": cluster, "hard": hard}]}})
+}
+
+// proves: ADM-frq-name
+#[test]
+fn the_name_of_a_quota_fits_into_a_label() {
+    let named =
+        |n: usize| json!({"metadata": {"name": "q".repeat(n)}, "spec": {"overall": {"cpu": "1"}}});
+    check(named(63), &[]);
+    let name = "q".repeat(64);
+    check(
+        named(64),
+        &[&format!(
+            "metadata.name: Invalid value: {name:?}: must be no more than 63 characters"
+        )],
+    );
+}
+
+// proves: ADM-frq-resources
+#[test]
+fn resources_of_a_quota_are_known_and_amounts_of_them_too() {
+    let overall = |overall: Value| json!({"metadata": {"name": "q"}, "spec": {"overall": overall}});
+    check(
+        overall(json!({"cpu": "1", "limits.memory": "1Gi", "count/x.io": 3, "x.io/gpu": "1"})),
+        &[],
+    );
+    check(
+        overall(json!({"disks": "1"})),
+        &[r#"spec.overall[disks]: Invalid value: "disks": must be a standard resource for quota"#],
+    );
+    check(
+        overall(json!({"cpu": "-1"})),
+        &[
+            r#"spec.overall[cpu]: Invalid value: "-1": must be greater than or equal to 0"#,
+            r#"spec.overall[cpu]: Invalid value: "-1": overall is less than assignments"#,
+        ],
+    );
+    check(
+        overall(json!({"pods": "1500m"})),
+        &[r#"spec.overall[pods]: Invalid value: "1500m": must be an integer"#],
+    );
+    check(
+        with("m2", json!({"pods": "1500m"})),
+        &[r#"spec.staticAssignments[1].hard[pods]: Invalid value: "1500m": must be an integer"#],
+    );
+}
+
+// proves: ADM-frq-cluster
+#[test]
+fn clusters_of_a_quota_have_names_of_clusters() {
+    let why = cluster::name("M2").unwrap_err();
+    check(
+        with("M2", json!({})),
+        &[&format!(
+            r#"spec.staticAssignments[1].clusterName: Invalid value: "M2": {why}"#
+        )],
+    );
+    let long = "m".repeat(49);
+    check(
+        with(&long, json!({})),
+        &[&format!(
+            "spec.staticAssignments[1].clusterName: Invalid value: {long:?}: must be no more than 48 characters"
+        )],
+    );
+}
+
+// proves: ADM-frq-cluster-once
+#[test]
+fn a_cluster_has_one_share() {
+    check(
+        with("m1", json!({})),
+        &[r#"spec.staticAssignments[1].clusterName: Duplicate value: "m1""#],
+    );
+}
+
+// proves: ADM-quota
+#[test]
+fn shares_fit_into_the_whole() {
+    check(with("m2", json!({"cpu": "4"})), &[]);
+    check(
+        with("m2", json!({"cpu": "4500m"})),
+        &[r#"spec.overall[cpu]: Invalid value: "10": overall is less than assignments"#],
+    );
+}
+
+// proves: ADM-frq-known
+#[test]
+fn shares_are_of_what_is_limited() {
+    check(
+        with("m2", json!({"memory": "1Gi"})),
+        &[
+            r#"spec.staticAssignments[1].hard[memory]: Invalid value: "memory": assignment resourceName is not exist in overall"#,
+        ],
+    );
+}
+
+// proves: ADM-frq-status
+#[test]
+fn what_a_quota_reports_is_judged_too() {
+    let status = |status: Value| json!({"metadata": {"name": "q"}, "status": status});
+    for list in ["overall", "overallUsed"] {
+        check(
+            status(json!({list: {"cpu": "-1"}})),
+            &[&format!(
+                r#"status.{list}[cpu]: Invalid value: "-1": must be greater than or equal to 0"#
+            )],
+        );
+    }
+    for list in ["hard", "used"] {
+        check(
+            status(json!({"aggregatedStatus": [{"clusterName": "m", list: {"cpu": "-1"}}]})),
+            &[&format!(
+                r#"status.aggregatedStatus[0].{list}[cpu]: Invalid value: "-1": must be greater than or equal to 0"#
+            )],
+        );
+    }
+    let why = cluster::name("").unwrap_err();
+    check(
+        status(json!({"aggregatedStatus": [{}]})),
+        &[&format!(
+            r#"status.aggregatedStatus[0].clusterName: Invalid value: "": {why}"#
+        )],
+    );
+}

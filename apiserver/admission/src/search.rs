@@ -1,0 +1,96 @@
+//! ResourceRegistry: what is searched in which clusters, and where it is kept.
+//!
+//! Enters: a registry. Leaves: field errors. Pure. Rules of Karmada's
+//! `apis/search/validation`.
+
+use machinery::FieldError;
+use machinery::names::dns1123_label;
+use serde_json::Value;
+
+use crate::tree::{check, get, items, nth, text};
+use crate::{affinity, url};
+
+pub(crate) fn validate(registry: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let target = get(registry, "/spec/targetCluster");
+    affinity::validate("spec.targetCluster", target, &mut errors);
+    let selectors = items(registry, "/spec/resourceSelectors");
+    for (i, selector) in selectors.iter().enumerate() {
+        let field = nth("spec.resourceSelectors", i);
+        let version = text(selector, "/apiVersion");
+        if version.matches('/').count() > 1 {
+            let why = format!("unexpected GroupVersion string: {version}");
+            let field = format!("{field}.apiVersion");
+            errors.push(FieldError::invalid(field, &version.into(), why));
+        }
+        let namespace = text(selector, "/namespace");
+        if !namespace.is_empty() {
+            let field = format!("{field}.namespace");
+            check(field, namespace, dns1123_label(namespace), &mut errors);
+        }
+    }
+    let addresses = items(registry, "/spec/backendStore/openSearch/addresses");
+    for (i, address) in addresses.iter().enumerate() {
+        let parts = url::parts(address.as_str().unwrap_or("")).unwrap_or_default();
+        if parts.host.is_empty() || !matches!(parts.scheme, "http" | "https") {
+            errors.push(FieldError::invalid(
+                nth("spec.backendStore.openSearch.addresses", i),
+                address,
+                "must be a valid http or https URL with non-empty scheme and host",
+            ));
+        }
+    }
+    errors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn check(spec: Value, expected: &[&str]) {
+        let errors = validate(&json!({ "spec": spec }));
+        let said: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        assert_eq!(said, expected, "{spec}");
+    }
+
+    // proves: ADM-registry
+    #[test]
+    fn registries_are_judged() {
+        let selects = |version: &str, namespace: &str| json!({"resourceSelectors": [{"apiVersion": version, "kind": "X", "namespace": namespace}]});
+        let kept =
+            |address: &str| json!({"backendStore": {"openSearch": {"addresses": [address]}}});
+        let fields = json!({"fieldSelector": {"matchExpressions": [{"key": "x", "operator": "In", "values": ["y"]}]}});
+        check(json!({"targetCluster": {}}), &[]);
+        check(
+            json!({ "targetCluster": fields }),
+            &[
+                r#"spec.targetCluster.fieldSelector: Invalid value: {"matchExpressions":[{"key":"x","operator":"In","values":["y"]}]}: unsupported key "x", must be provider, region, or zone"#,
+            ],
+        );
+        check(selects("apps/v1", "n"), &[]);
+        check(selects("v1", ""), &[]);
+        check(
+            selects("a/b/c", ""),
+            &[
+                r#"spec.resourceSelectors[0].apiVersion: Invalid value: "a/b/c": unexpected GroupVersion string: a/b/c"#,
+            ],
+        );
+        let why = dns1123_label("N").unwrap_err();
+        check(
+            selects("v1", "N"),
+            &[&format!(
+                r#"spec.resourceSelectors[0].namespace: Invalid value: "N": {why}"#
+            )],
+        );
+        check(kept("https://a:9200"), &[]);
+        for bad in ["ftp://a", "a:9200", "http://"] {
+            check(
+                kept(bad),
+                &[&format!(
+                    "spec.backendStore.openSearch.addresses[0]: Invalid value: {bad:?}: must be a valid http or https URL with non-empty scheme and host"
+                )],
+            );
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Karmada's kinds on the whole way of a write: schema, admission, versions.
+
+use super::*;
+
+static POLICIES: Gvr = Gvr::constant("policy.karmada.io", "v1alpha1", "propagationpolicies");
+static BINDINGS: Gvr = Gvr::constant("work.karmada.io", "v1alpha2", "resourcebindings");
+static OLD_BINDINGS: Gvr = Gvr::constant("work.karmada.io", "v1alpha1", "resourcebindings");
+static WIDE: Gvr = Gvr::constant("work.karmada.io", "v1alpha2", "clusterresourcebindings");
+static OLD_WIDE: Gvr = Gvr::constant("work.karmada.io", "v1alpha1", "clusterresourcebindings");
+
+fn policy(placement: Value) -> Value {
+    json!({"metadata": {"name": "p", "namespace": "default"},
+        "spec": {"resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment"}], "placement": placement}})
+}
+
+// proves: ADM-schema-first
+#[tokio::test]
+async fn the_schema_speaks_before_the_rules() {
+    let lab = lab().await;
+    let placement = json!({"replicaScheduling": {}, "spreadConstraints": [{}]});
+    let made = lab.create(&POLICIES, policy(placement)).await.unwrap();
+    assert_eq!(
+        made["spec"],
+        json!({"conflictResolution": "Abort", "preemption": "Never", "priority": 0, "schedulerName": "default-scheduler",
+            "resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "default"}],
+            "placement": {
+                // The preference depends on a type that is the schema's default.
+                "replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted"},
+                "spreadConstraints": [{"spreadByField": "cluster", "minGroups": 1}]}})
+    );
+    let both = json!({"spreadConstraints": [{"spreadByField": "rack"}], "clusterTolerations": [{"operator": "Gt"}]});
+    let refused = lab.create(&POLICIES, policy(both)).await;
+    assert_eq!(verdict(&refused), "422 Invalid");
+}
+
+// proves: ADM-undecodable
+#[tokio::test]
+async fn what_is_no_object_is_a_bad_request() {
+    let lab = lab().await;
+    let options = WriteOptions::default();
+    for body in [
+        json!([]),
+        json!("x"),
+        json!({"metadata": 1}),
+        json!({"kind": "Secret"}),
+    ] {
+        let at = At::all(&POLICIES, "default");
+        let body = Body::from(body);
+        let reply = lab.registry.create(&lab.ctx, at, body, &options).await;
+        assert_eq!(verdict(&reply), "400 BadRequest");
+    }
+}
+
+/// Writes and reads a binding in both versions.
+async fn check_versions(old: &Gvr, new: &Gvr, namespace: &str) {
+    let lab = lab().await;
+    let mut of = json!({"apiVersion": "v1", "kind": "X", "name": "a", "resourceVersion": "7",
+        "resourcePerReplicas": {"cpu": "1"}, "replicas": 2});
+    let clusters = json!([{"name": "m", "replicas": 2}]);
+    let written = json!({"metadata": {"name": "b", "namespace": namespace}, "spec": {"resource": of, "clusters": clusters}});
+    let made = lab.create(old, written).await.unwrap();
+    assert_eq!(made["apiVersion"], "work.karmada.io/v1alpha1");
+    let at = At::one(new, namespace, "b");
+    let stored = lab.get(at).await.unwrap();
+    assert_eq!(stored["apiVersion"], "work.karmada.io/v1alpha2");
+    assert_eq!(
+        stored["spec"],
+        json!({"conflictResolution": "Abort", "replicas": 2, "replicaRequirements": {"resourceRequest": {"cpu": "1"}},
+            "resource": {"apiVersion": "v1", "kind": "X", "name": "a", "resourceVersion": "7"}, "clusters": clusters})
+    );
+    let placed = json!({"spec": {"placement": {"clusterAffinity": {}}, "propagateDeps": true, "replicas": 3,
+        "resource": {"uid": "u"}}});
+    lab.merge(at, placed).await.unwrap();
+    let report = json!({"status": {"schedulerObservedGeneration": 1,
+        "conditions": [{"type": "Scheduled", "status": "True", "reason": "Success", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+        "aggregatedStatus": [{"clusterName": "m", "applied": true, "health": "Healthy"}]}});
+    lab.merge(at.sub("status"), report.clone()).await.unwrap();
+    let read = lab.get(At::one(old, namespace, "b")).await.unwrap();
+    of["replicas"] = 3.into();
+    assert_eq!(read["spec"], json!({"resource": of, "clusters": clusters}));
+    assert_eq!(
+        read["status"],
+        json!({"conditions": report["status"]["conditions"], "aggregatedStatus": [{"clusterName": "m", "applied": true}]})
+    );
+}
+
+// proves: ADM-convert
+#[tokio::test]
+async fn bindings_are_served_in_two_versions() {
+    check_versions(&OLD_BINDINGS, &BINDINGS, "default").await;
+    check_versions(&OLD_WIDE, &WIDE, "").await;
+}
