@@ -219,50 +219,124 @@ impl Scope {
 mod tests {
     use super::*;
 
-    // proves: DET-skipped-groups, DET-skipped-namespaces
+    /// Whether templates of a namespace are taken, under some patterns.
+    fn check_namespaces(patterns: &[&str], table: &[(&str, bool)]) {
+        let patterns: Vec<String> = patterns.iter().map(ToString::to_string).collect();
+        let scope = Scope::new(&patterns).unwrap();
+        for (namespace, taken) in table {
+            assert_eq!(scope.takes(namespace), *taken, "{patterns:?} {namespace}");
+        }
+    }
+
+    // proves: DET-reserved-namespaces
     #[test]
-    fn namespaces_and_kinds_are_left_out() {
-        let scope = Scope::new(&["kube-.*".into()]).unwrap();
+    fn reserved_namespaces_hold_no_templates() {
         let table = [
             ("", true),
             ("default", true),
-            ("kube-system", false),
-            ("my-kube-x", true),
             ("karmada-es-m1", false),
             ("karmada-system", false),
+            ("karmada-cluster", false),
         ];
-        for (namespace, taken) in table {
-            assert_eq!(scope.takes(namespace), taken, "{namespace}");
-        }
+        check_namespaces(&[], &table);
+    }
+
+    // proves: DET-skipped-namespaces
+    #[test]
+    fn skipped_namespaces_match_a_pattern_as_a_whole() {
+        let defaults = crate::Options::default().skipped_namespaces;
+        let defaults: Vec<&str> = defaults.iter().map(String::as_str).collect();
+        let system = [("kube-system", false), ("my-kube-x", true), ("kube", true)];
+        check_namespaces(&defaults, &system);
+        let own = [
+            ("a", false),
+            ("ab", true),
+            ("xb", false),
+            ("kube-system", true),
+        ];
+        check_namespaces(&["a", ".b|c"], &[own[0], own[2], own[3], ("cc", true)]);
+        check_namespaces(&["a|b"], &[own[0], own[1], ("b", false), ("cb", true)]);
         assert!(Scope::new(&["(".into()]).is_err());
-        let resource = |group: &str, kind: &str, verbs: &[&str]| ApiResource {
-            resource: Gvr::new(group, "v1", "things"),
+    }
+
+    fn resource(group: &str, version: &str, kind: &str, verbs: &[&str]) -> ApiResource {
+        ApiResource {
+            resource: Gvr::new(group.to_owned(), version.to_owned(), "things"),
             kind: kind.into(),
             namespaced: true,
             verbs: verbs.iter().map(|&v| v.into()).collect(),
             subresources: vec![],
             categories: vec![],
             short_names: vec![],
-        };
-        let all = ["list", "watch", "delete"];
+        }
+    }
+
+    const ALL: [&str; 3] = ["list", "watch", "delete"];
+
+    // proves: DET-verbs
+    #[test]
+    fn templates_can_be_listed_watched_and_deleted() {
+        let skips = Skips::default();
+        let takes = |verbs: &[&str]| skips.takes(&resource("apps", "v1", "X", verbs));
+        assert!(takes(&["get", "list", "watch", "delete"]));
+        for (at, missing) in ALL.iter().enumerate() {
+            let mut verbs = ALL.to_vec();
+            verbs.remove(at);
+            assert!(!takes(&verbs), "without {missing}");
+        }
+    }
+
+    // proves: DET-skipped-groups
+    #[test]
+    fn kinds_of_karmada_events_and_leases_are_no_templates() {
+        let skips = Skips::default();
+        for (group, version, kind, taken) in [
+            ("apps", "v1", "Deployment", true),
+            ("", "v1", "Event", false),
+            ("events.k8s.io", "v1", "Event", false),
+            ("coordination.k8s.io", "v1", "Lease", false),
+            ("coordination.k8s.io", "v1beta1", "Lease", true),
+            ("search.karmada.io", "v1alpha1", "ResourceRegistry", true),
+            ("operator.karmada.io", "v1alpha1", "Karmada", true),
+        ] {
+            let found = skips.takes(&resource(group, version, kind, &ALL));
+            assert_eq!(found, taken, "{group} {version} {kind}");
+        }
+        for group in [
+            "cluster",
+            "policy",
+            "work",
+            "config",
+            "networking",
+            "autoscaling",
+            "remedy",
+            "apps",
+        ] {
+            let group = format!("{group}.karmada.io");
+            assert!(
+                !skips.takes(&resource(&group, "v1alpha1", "X", &ALL)),
+                "{group}"
+            );
+        }
+    }
+
+    // proves: DET-skipped-flag
+    #[test]
+    fn further_apis_are_skipped_by_group_version_and_kind() {
         let skips = Skips::new(&["a.io; b.io/v1 ;c.io/v1/X,Y;v1/Secret".into()]).unwrap();
-        let table = [
-            ("apps", "Deployment", &all[..], true),
-            ("apps", "Deployment", &["list"], false),
-            ("", "Event", &all, false),
-            ("work.karmada.io", "Work", &all, false),
-            ("search.karmada.io", "X", &all, true),
-            ("coordination.k8s.io", "Lease", &all, false),
-            ("a.io", "X", &all, false),
-            ("b.io", "X", &all, false),
-            ("c.io", "Y", &all, false),
-            ("c.io", "Z", &all, true),
-            ("", "Secret", &all, false),
-            ("", "ConfigMap", &all, true),
-        ];
-        for (group, kind, verbs, taken) in table {
-            let taken_now = skips.takes(&resource(group, kind, verbs));
-            assert_eq!(taken_now, taken, "{group} {kind}");
+        for (group, version, kind, taken) in [
+            ("a.io", "v1", "X", false),
+            ("a.io", "v2", "Y", false),
+            ("b.io", "v1", "X", false),
+            ("b.io", "v2", "X", true),
+            ("c.io", "v1", "Y", false),
+            ("c.io", "v1", "Z", true),
+            ("c.io", "v2", "X", true),
+            ("", "v1", "Secret", false),
+            ("", "v1", "ConfigMap", true),
+        ] {
+            let found = skips.takes(&resource(group, version, kind, &ALL));
+            assert_eq!(found, taken, "{group} {version} {kind}");
         }
         assert!(Skips::new(&["a/b/c/d".into()]).is_err());
     }

@@ -70,3 +70,132 @@ pub fn is_reserved_namespace(namespace: &str) -> bool {
         || namespace == "karmada-cluster"
         || namespace.starts_with(super::names::EXECUTION_SPACE_PREFIX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // proves: NAM-reserved
+    #[test]
+    fn some_namespaces_are_reserved() {
+        for (namespace, reserved) in [
+            ("karmada-system", true),
+            ("karmada-cluster", true),
+            ("karmada-es-m1", true),
+            ("karmada-es", false),
+            ("karmada", false),
+            ("default", false),
+        ] {
+            assert_eq!(is_reserved_namespace(namespace), reserved, "{namespace}");
+        }
+    }
+
+    /// Clients look for them: a change of one breaks what was written before.
+    // proves: LAB-keys
+    #[test]
+    fn keys_are_those_of_karmada() {
+        let domains = [
+            (
+                "propagationpolicy",
+                &[POLICY_ID, POLICY_NAMESPACE, POLICY_NAME][..],
+                "permanent-id namespace name",
+            ),
+            (
+                "clusterpropagationpolicy",
+                &[CLUSTER_POLICY_ID, CLUSTER_POLICY_NAME],
+                "permanent-id name",
+            ),
+            (
+                "resourcebinding",
+                &[
+                    BINDING_ID,
+                    BINDING_NAMESPACE,
+                    BINDING_NAME,
+                    DEPENDENCIES,
+                    DEPENDED_BY_PREFIX,
+                ],
+                "permanent-id namespace name dependencies depended-by-",
+            ),
+            (
+                "clusterresourcebinding",
+                &[CLUSTER_BINDING_ID, CLUSTER_BINDING_NAME],
+                "permanent-id name",
+            ),
+            (
+                "work",
+                &[WORK_ID, WORK_NAMESPACE, WORK_NAME, CONFLICT_RESOLUTION],
+                "permanent-id namespace name conflict-resolution",
+            ),
+            ("binding", &[BINDING_MANAGED_BY], "managed-by"),
+            (
+                "policy",
+                &[
+                    APPLIED_PLACEMENT,
+                    APPLIED_OVERRIDES,
+                    APPLIED_CLUSTER_OVERRIDES,
+                ],
+                "applied-placement applied-overrides applied-cluster-overrides",
+            ),
+            (
+                "resourcetemplate",
+                &[
+                    CLAIMED_BY,
+                    RETAIN_REPLICAS,
+                    DELETION_PROTECTED,
+                    TEMPLATE_UID,
+                    TEMPLATE_GENERATION,
+                    MANAGED_LABELS,
+                    MANAGED_ANNOTATIONS,
+                ],
+                "claimed-by retain-replicas deletion-protected uid generation managed-labels managed-annotations",
+            ),
+            (
+                "federatedresourcequota",
+                &[QUOTA_NAMESPACE, QUOTA_NAME],
+                "namespace name",
+            ),
+            (
+                "namespace",
+                &[SKIP_AUTO_PROPAGATION],
+                "skip-auto-propagation",
+            ),
+        ];
+        for (domain, keys, names) in domains {
+            let expected: Vec<String> = names
+                .split(' ')
+                .map(|name| format!("{domain}.karmada.io/{name}"))
+                .collect();
+            assert_eq!(keys, expected);
+        }
+        assert_eq!(
+            [MANAGED, SYSTEM],
+            ["karmada.io/managed", "karmada.io/system"]
+        );
+        assert_eq!(
+            [MANAGED_VALUE, DELETION_PROTECTED_VALUE],
+            ["true", "Always"]
+        );
+        let finalizers = [
+            CLUSTER_FINALIZER,
+            BINDING_FINALIZER,
+            CLUSTER_BINDING_FINALIZER,
+            DEPENDENCIES_FINALIZER,
+            WORK_FINALIZER,
+            POLICY_FINALIZER,
+            CLUSTER_POLICY_FINALIZER,
+        ];
+        let expected = [
+            "cluster-controller",
+            "binding-controller",
+            "cluster-resource-binding-controller",
+            "binding-dependencies-distributor",
+            "execution-controller",
+            "propagation-policy-controller",
+            "cluster-propagation-policy-controller",
+        ];
+        assert_eq!(
+            finalizers,
+            expected.map(|name| format!("karmada.io/{name}"))
+        );
+    }
+}

@@ -81,20 +81,62 @@ pub fn reference_key(namespace: &str, name: &str) -> String {
 mod tests {
     use super::*;
 
-    // proves: NAM-binding, NAM-work, NAM-work-wide, NAM-reference
+    // proves: NAM-work, NAM-work-wide
     #[test]
-    fn names_are_karmadas_to_the_letter() {
-        assert_eq!(work("Deployment", "nginx", "default"), "nginx-687f7fb96f");
-        assert_eq!(work("Namespace", "test", ""), "test-69fd499b4c");
-        assert_eq!(
-            work("ClusterRole", "karmada-impersonator", ""),
-            "karmada-impersonator-7cbb6bd5c9"
-        );
-        assert_eq!(policy("ns-foo", "foo", "rand"), "foo-b4978784");
-        assert_eq!(impersonation_secret("m1"), "m1-impersonator");
-        assert_eq!(reference_key("default", "nginx-deployment"), "5bdc5c4dcf");
+    fn works_are_called_by_a_hash_of_what_they_hold() {
+        for (kind, name, namespace, expected) in [
+            ("Deployment", "nginx", "default", "nginx-687f7fb96f"),
+            ("Namespace", "test", "", "test-69fd499b4c"),
+            (
+                "ClusterRole",
+                "karmada-impersonator",
+                "",
+                "karmada-impersonator-7cbb6bd5c9",
+            ),
+        ] {
+            assert_eq!(work(kind, name, namespace), expected);
+        }
+        let dotted = work("ClusterRole", "System:X", "");
+        assert_eq!(dotted, work("ClusterRole", "system.x", ""));
+        assert!(dotted.starts_with("system.x-"), "{dotted}");
+    }
+
+    // proves: NAM-hash
+    #[test]
+    fn hashes_are_decimals_in_letters_that_form_no_words() {
+        // FNV-1a of nothing is 2166136261, and of "a" 3826002220.
+        assert_eq!(hash(""), "65bb57b6b5");
+        assert_eq!(hash("a"), "7d6b446664");
+    }
+
+    // proves: NAM-binding
+    #[test]
+    fn bindings_are_called_after_their_template_and_its_kind() {
+        assert_eq!(binding("Deployment", "nginx"), "nginx-deployment");
         assert_eq!(binding("ClusterRole", "System:X"), "system.x-clusterrole");
+    }
+
+    // proves: NAM-reference
+    #[test]
+    fn bindings_are_referred_to_by_a_hash() {
+        assert_eq!(reference_key("default", "nginx-deployment"), "5bdc5c4dcf");
+        assert_eq!(reference_key("", "x"), hash("x"));
+    }
+
+    // proves: NAM-policy
+    #[test]
+    fn policies_of_commands_are_called_by_a_hash_of_what_they_are_for() {
+        assert_eq!(policy("ns-foo", "foo", "rand"), "foo-b4978784");
+        assert_eq!(policy("n", "A:b", "x"), format!("a.b-{}", hash("nx")));
+    }
+
+    // proves: NAM-space, NAM-impersonation
+    #[test]
+    fn what_is_a_clusters_is_called_after_it() {
+        assert_eq!(execution_space("m1"), "karmada-es-m1");
+        assert_eq!(cluster_of_space("karmada-es-m1"), Some("m1"));
+        assert_eq!(cluster_of_space("default"), None);
+        assert_eq!(impersonation_secret("m1"), "m1-impersonator");
         assert_eq!(derived_service("web"), "derived-web");
-        assert_eq!(cluster_of_space(&execution_space("m1")), Some("m1"));
     }
 }

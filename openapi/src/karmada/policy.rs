@@ -286,6 +286,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    // proves: DET-match, DET-match-name
     #[test]
     fn a_name_is_closer_than_labels_than_the_kind() {
         let object = machinery::Object::from_value(
@@ -321,8 +322,34 @@ mod tests {
             json!({"labelSelector": {"matchLabels": {"x": "1"}}}),
             Closeness::Labels,
         );
+        check(json!({"namespace": "n"}), Closeness::All);
         check(json!({"kind": "Secret"}), Closeness::Mismatch);
+        check(json!({"apiVersion": "v2"}), Closeness::Mismatch);
         let bad = json!({"matchExpressions": [{"key": "x", "operator": "Near"}]});
         check(json!({"labelSelector": bad}), Closeness::Mismatch);
+    }
+
+    // proves: DET-match-closest
+    #[test]
+    fn the_closest_selector_counts() {
+        let object = machinery::Object::from_value(&json!({"metadata": {"name": "a"}})).unwrap();
+        let selectors = |all: Value| -> Vec<ResourceSelector> {
+            let mut all = all;
+            for one in all.as_array_mut().into_iter().flatten() {
+                one["apiVersion"] = "v1".into();
+                one["kind"] = "X".into();
+            }
+            serde_json::from_value(all).unwrap()
+        };
+        for (all, expected) in [
+            (json!([]), Closeness::Mismatch),
+            (json!([{"name": "b"}]), Closeness::Mismatch),
+            (json!([{}, {"name": "b"}]), Closeness::All),
+            (json!([{}, {"labelSelector": {}}]), Closeness::Labels),
+            (json!([{"name": "a"}, {}, {"name": "b"}]), Closeness::Name),
+        ] {
+            let found = closest(&selectors(all.clone()), "v1", "X", object.head());
+            assert_eq!(found, expected, "{all}");
+        }
     }
 }

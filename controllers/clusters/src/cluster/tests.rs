@@ -23,6 +23,7 @@ async fn delete(lab: &Lab, name: &str) {
         .unwrap();
 }
 
+// proves: FIN-cluster, NAM-space, LAB-system
 #[tokio::test(start_paused = true)]
 async fn a_cluster_gets_its_space_and_taints() {
     let lab = Lab::start();
@@ -60,6 +61,7 @@ async fn the_last_taint_takes_its_list_away() {
     lab.tasks.stop().await;
 }
 
+// proves: FIN-cluster
 #[tokio::test(start_paused = true)]
 async fn a_deletion_waits_for_the_space_and_the_bindings() {
     let lab = Lab::start();
@@ -93,6 +95,7 @@ async fn a_deletion_waits_for_the_space_and_the_bindings() {
     lab.tasks.stop().await;
 }
 
+// proves: FIN-work-silent
 #[tokio::test(start_paused = true)]
 async fn a_silent_agent_becomes_unknown_and_lets_go_of_its_works() {
     let lab = Lab::start();

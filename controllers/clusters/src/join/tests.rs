@@ -81,6 +81,7 @@ fn names(api: &FakeApi, resource: &Gvr) -> Vec<String> {
     api.objects(resource).iter().map(name).collect()
 }
 
+// proves: NAM-account, NAM-impersonation, LAB-system
 #[tokio::test(start_paused = true)]
 async fn joining_makes_both_sides() {
     fn may_be_spawned<F: Send>(work: F) -> F {

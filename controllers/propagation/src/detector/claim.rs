@@ -147,6 +147,22 @@ mod tests {
         }
     }
 
+    /// Claimed by the policy of the namespace with an id.
+    fn local(id: &str) -> Object {
+        object(
+            json!({ POLICY_ID: id }),
+            json!({POLICY_NAMESPACE: "n", POLICY_NAME: "p"}),
+        )
+    }
+
+    /// Claimed by the cluster policy with an id.
+    fn of_cluster(id: &str) -> Object {
+        object(
+            json!({ CLUSTER_POLICY_ID: id }),
+            json!({CLUSTER_POLICY_NAME: "c"}),
+        )
+    }
+
     // proves: DET-claim
     #[test]
     fn a_claim_needs_all_its_marks() {
@@ -164,7 +180,7 @@ mod tests {
 
     // proves: DET-claim-once
     #[test]
-    fn claims_are_made_once_and_released_by_their_owner_only() {
+    fn a_claim_is_made_once() {
         let fresh = object(json!({}), json!({}));
         let patch = claim("n").make(&fresh).unwrap();
         assert_eq!(
@@ -172,19 +188,52 @@ mod tests {
             json!({"metadata": {"resourceVersion": "7", "labels": {POLICY_ID: "1"},
                 "annotations": {POLICY_NAMESPACE: "n", POLICY_NAME: "p"}}})
         );
-        let mine = object(
-            json!({POLICY_ID: "1"}),
+        assert_eq!(claim("n").make(&local("1")), None);
+        assert_eq!(claim("").make(&of_cluster("1")), None);
+    }
+
+    // proves: DET-claim-replaces, DET-claim-cpp
+    #[test]
+    fn a_claim_of_a_namespace_takes_that_of_a_cluster_policy_away() {
+        let patch = claim("n").make(&of_cluster("2")).unwrap();
+        assert_eq!(
+            patch["metadata"]["labels"],
+            json!({POLICY_ID: "1", CLUSTER_POLICY_ID: null})
+        );
+        assert_eq!(
+            patch["metadata"]["annotations"],
+            json!({POLICY_NAMESPACE: "n", POLICY_NAME: "p", CLUSTER_POLICY_NAME: null})
+        );
+        let both = object(
+            json!({POLICY_ID: "1", CLUSTER_POLICY_ID: "2"}),
             json!({POLICY_NAMESPACE: "n", POLICY_NAME: "p"}),
         );
-        assert_eq!(claim("n").make(&mine), None);
-        let of_cluster = object(
-            json!({CLUSTER_POLICY_ID: "2"}),
-            json!({CLUSTER_POLICY_NAME: "c"}),
-        );
-        let patch = claim("n").make(&of_cluster).unwrap();
+        let patch = claim("n").make(&both).unwrap();
         assert_eq!(patch["metadata"]["labels"][CLUSTER_POLICY_ID], Value::Null);
-        assert_eq!(claim("").release(&of_cluster), None, "another one's claim");
-        let patch = claim("n").release(&mine).unwrap();
+
+        let patch = claim("").make(&local("1")).unwrap();
+        assert_eq!(
+            patch["metadata"]["labels"],
+            json!({CLUSTER_POLICY_ID: "1"}),
+            "that of the namespace stays"
+        );
+    }
+
+    // proves: DET-release-owner
+    #[test]
+    fn a_claim_is_released_by_its_owner_only() {
+        assert_eq!(claim("").release(&of_cluster("2")), None, "another one's");
+        assert_eq!(claim("n").release(&local("2")), None);
+        let patch = claim("n").release(&local("1")).unwrap();
         assert_eq!(patch["metadata"]["labels"], json!({POLICY_ID: null}));
+        assert_eq!(
+            patch["metadata"]["annotations"],
+            json!({POLICY_NAMESPACE: null, POLICY_NAME: null})
+        );
+        let patch = claim("").release(&of_cluster("1")).unwrap();
+        assert_eq!(
+            patch["metadata"]["annotations"],
+            json!({CLUSTER_POLICY_NAME: null})
+        );
     }
 }

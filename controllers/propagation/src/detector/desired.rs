@@ -317,6 +317,7 @@ mod tests {
         Desired::new(&served, &template, &policy, &claim, findings).unwrap()
     }
 
+    // proves: DET-made, DET-owner
     #[test]
     fn a_new_binding_has_the_fields_of_karmadas() {
         let policy = json!({"placement": {"clusterAffinity": {"clusterNames": ["m"]}}, "schedulerName": "default-scheduler",
@@ -342,7 +343,7 @@ mod tests {
         );
     }
 
-    // proves: DET-update-fields
+    // proves: DET-update-none
     #[test]
     fn an_update_touches_what_is_the_detectors() {
         let mut existing = desired(json!({"conflictResolution": "Abort"}), "7").create();
@@ -370,6 +371,54 @@ mod tests {
         assert_eq!(
             new["metadata"]["labels"],
             json!({"own": "x", POLICY_ID: "1"})
+        );
+    }
+
+    /// Everything that a binding may hold, and what is left of it.
+    // proves: DET-update-fields, DET-update-others, DET-update-merged
+    #[test]
+    fn an_update_replaces_what_the_policy_says_and_leaves_the_rest() {
+        let before = json!({
+            "metadata": {
+                "name": "web-deployment", "namespace": "n", "labels": {"own": "1", POLICY_ID: "0"},
+                "annotations": {"own": "1", POLICY_NAME: "old", CLUSTER_POLICY_NAME: "c"},
+                "finalizers": ["own"], "ownerReferences": [{"uid": "other"}],
+            },
+            "spec": {
+                "resource": {"uid": "before"}, "replicas": 9, "replicaRequirements": {"resourceRequest": {"cpu": "9"}},
+                "components": [{"name": "x"}], "propagateDeps": true, "schedulerName": "other", "placement": {"spreadConstraints": []},
+                "failover": {}, "conflictResolution": "Overwrite", "preserveResourcesOnDeletion": true,
+                "schedulePriority": {"priority": 9}, "workloadAffinityGroups": {"affinityGroup": "a=b"},
+                "suspension": {"dispatching": true, "scheduling": true},
+                "clusters": [{"name": "m"}], "gracefulEvictionTasks": [{"fromCluster": "x"}],
+                "requiredBy": [{"name": "r"}], "rescheduleTriggeredAt": "2026-01-01T00:00:00Z",
+            },
+            "status": {"schedulerObservedGeneration": 1},
+        });
+        let policy = json!({"schedulerName": "default-scheduler", "conflictResolution": "Abort"});
+        let Difference::Much(after) = desired(policy, "7").update(&before) else {
+            panic!("no difference")
+        };
+        assert_eq!(
+            after,
+            json!({
+                "metadata": {
+                    "name": "web-deployment", "namespace": "n", "labels": {"own": "1", POLICY_ID: "1"},
+                    "annotations": {"own": "1", POLICY_NAMESPACE: "n", POLICY_NAME: "p"},
+                    "finalizers": ["own", "karmada.io/binding-controller"],
+                    "ownerReferences": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "Web", "uid": "u",
+                                         "controller": true, "blockOwnerDeletion": true}],
+                },
+                "spec": {
+                    "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": "Web", "uid": "u", "resourceVersion": "7"},
+                    "replicas": 2, "replicaRequirements": {"resourceRequest": {"cpu": "1"}}, "placement": {},
+                    "schedulerName": "default-scheduler", "conflictResolution": "Abort",
+                    "suspension": {"scheduling": true},
+                    "clusters": [{"name": "m"}], "gracefulEvictionTasks": [{"fromCluster": "x"}],
+                    "requiredBy": [{"name": "r"}], "rescheduleTriggeredAt": "2026-01-01T00:00:00Z",
+                },
+                "status": {"schedulerObservedGeneration": 1},
+            })
         );
     }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use machinery::Object;
+use machinery::{Gvr, Object};
 use openapi::karmada::{Binding, Gate, PropagationPolicy};
 use runtime::{Change, Informer};
 
@@ -21,6 +21,7 @@ const BY_PRIORITY_CLASS: &str = "priority class";
 /// ConfigMaps that every cluster makes for itself.
 const EXTENSION_AUTH: &str = "kube-system/extension-apiserver-authentication";
 const ROOT_CA: &str = "/kube-root-ca.crt";
+static CONFIG_MAPS: Gvr = Gvr::constant("", "v1", "configmaps");
 
 impl Detector {
     pub(super) fn listen_to_policies(self: &Arc<Self>) {
@@ -89,8 +90,7 @@ impl Detector {
             self.look_at_refused();
             return;
         };
-        let seen = |o: &Object| (o.head().generation, o.head().deleting);
-        if change.old.is_some_and(|old| seen(old) == seen(new)) {
+        if change.old.is_some_and(|old| !says_otherwise(old, new)) {
             return;
         }
         self.policy_queue.add_lane(new.head().key(), change.initial);
@@ -148,26 +148,17 @@ impl Detector {
             gvr: served.gvr.clone(),
             name: change.key(),
         };
-        let own = key.name == EXTENSION_AUTH || key.name.ends_with(ROOT_CA);
-        if served.gvr.resource == "configmaps" && own {
+        if is_of_every_cluster(&key) {
             return;
         }
         if let (Some(old), None, false) = (change.old, change.new, change.initial) {
             let told = (served.kind().to_owned(), old.uid().to_owned());
             self.gone.lock().insert(key.clone(), told);
         }
-        let ours = match (change.old, change.new) {
-            (Some(old), Some(new)) if same_but_status(old, new) => return,
-            (Some(old), Some(new)) => {
-                self.policy_of(new).is_some_and(|p| p.is_lazy()) && changed_by_us(old, new)
-            }
-            _ => false,
-        };
-        let cause = Cause {
-            template: !change.initial,
-            ours,
-        };
-        self.enqueue(key, cause, change.initial);
+        let is_lazy = |template: &Object| self.policy_of(template).is_some_and(|p| p.is_lazy());
+        if let Some((cause, low)) = heard(change, is_lazy) {
+            self.enqueue(key, cause, low);
+        }
     }
 
     /// A binding that is gone is made again as long as its template is claimed.
@@ -210,4 +201,122 @@ fn priority_class_of(policy: &Object) -> Vec<String> {
     };
     let named = view.spec.schedule_priority.iter();
     named.map(|p| p.priority_class_name.clone()).collect()
+}
+
+/// Whether a policy that has changed says something else than before, or ends.
+fn says_otherwise(old: &Object, new: &Object) -> bool {
+    let seen = |o: &Object| (o.head().generation, o.head().deleting);
+    seen(old) != seen(new)
+}
+
+/// Whether every cluster makes the object for itself.
+fn is_of_every_cluster(template: &Key) -> bool {
+    let name = &template.name;
+    template.gvr == CONFIG_MAPS && (name == EXTENSION_AUTH || name.ends_with(ROOT_CA))
+}
+
+/// What a change of a template is looked at for, and whether users wait for it;
+/// `None`: it is not looked at. `is_lazy`: the policy that has claimed it is.
+fn heard(change: &Change<'_>, is_lazy: impl Fn(&Object) -> bool) -> Option<(Cause, bool)> {
+    let ours = match (change.old, change.new) {
+        (Some(old), Some(new)) if same_but_status(old, new) => return None,
+        (Some(old), Some(new)) => is_lazy(new) && changed_by_us(old, new),
+        _ => false,
+    };
+    let cause = Cause {
+        template: !change.initial,
+        ours,
+    };
+    Some((cause, change.initial))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn object(metadata: Value, spec: i64) -> Object {
+        let mut value = json!({"metadata": {"name": "a"}, "spec": spec});
+        value["metadata"]
+            .as_object_mut()
+            .unwrap()
+            .extend(metadata.as_object().unwrap().clone());
+        Object::from_value(&value).unwrap()
+    }
+
+    // proves: DET-lanes, DET-changes, DET-lazy-own
+    #[test]
+    fn what_is_heard_of_a_template() {
+        let first = object(json!({"generation": 1}), 1);
+        let status = object(json!({"generation": 1, "resourceVersion": "9"}), 1);
+        let edited = object(json!({"generation": 2}), 2);
+        let claimed = object(
+            json!({"generation": 1, "labels": {"x.karmada.io/y": "z"}}),
+            1,
+        );
+        let skipped = object(
+            json!({"generation": 1, "labels": {"namespace.karmada.io/skip-auto-propagation": "true"}}),
+            1,
+        );
+        let (user, start, own) = (
+            (true, false, false),
+            (false, false, true),
+            (true, true, false),
+        );
+        for (old, new, initial, lazy, expected) in [
+            (None, Some(&first), true, true, Some(start)),
+            (None, Some(&first), false, true, Some(user)),
+            (Some(&first), None, false, true, Some(user)),
+            (Some(&first), Some(&status), false, false, None),
+            (Some(&first), Some(&edited), false, true, Some(user)),
+            (Some(&first), Some(&claimed), false, true, Some(own)),
+            (Some(&first), Some(&claimed), false, false, Some(user)),
+            (Some(&claimed), Some(&first), false, true, Some(own)),
+            (Some(&first), Some(&skipped), false, true, Some(user)),
+        ] {
+            let change = Change { old, new, initial };
+            let found = heard(&change, |_| lazy);
+            let found = found.map(|(cause, low)| (cause.template, cause.ours, low));
+            assert_eq!(found, expected, "{old:?} {new:?} {initial} {lazy}");
+        }
+    }
+
+    // proves: DET-policy-generation
+    #[test]
+    fn a_policy_is_looked_at_when_it_says_something_else_or_ends() {
+        let old = object(json!({"generation": 1}), 1);
+        for (metadata, expected) in [
+            (json!({"generation": 1, "labels": {"a": "b"}}), false),
+            (json!({"generation": 2}), true),
+            (
+                json!({"generation": 1, "deletionTimestamp": "2026-01-01T00:00:00Z"}),
+                true,
+            ),
+        ] {
+            let new = object(metadata.clone(), 1);
+            assert_eq!(says_otherwise(&old, &new), expected, "{metadata}");
+        }
+    }
+
+    // proves: DET-of-every-cluster
+    #[test]
+    fn some_objects_are_made_by_every_cluster() {
+        for (resource, name, expected) in [
+            (
+                "configmaps",
+                "kube-system/extension-apiserver-authentication",
+                true,
+            ),
+            ("configmaps", "n/kube-root-ca.crt", true),
+            ("configmaps", "n/extension-apiserver-authentication", false),
+            ("configmaps", "n/own", false),
+            ("secrets", "n/kube-root-ca.crt", false),
+        ] {
+            let key = Key {
+                gvr: Gvr::new("", "v1", resource),
+                name: name.into(),
+            };
+            assert_eq!(is_of_every_cluster(&key), expected, "{resource} {name}");
+        }
+    }
 }

@@ -197,7 +197,7 @@ mod tests {
         );
     }
 
-    // proves: DET-priority, DET-implicit-priority, DET-name-order
+    // proves: DET-priority, DET-implicit-priority, DET-name-order, DET-ending-ignored
     #[test]
     fn priority_then_closeness_then_name() {
         let all = || policy("all", 0, json!({}));

@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(named, expected.map(|v| v.map(str::to_owned)), "{case}");
     }
 
-    // proves: DET-preempt-pp, DET-preempt-cpp, DET-preempt-strictly
+    // proves: DET-preempt-pp, DET-preempt-cpp, DET-preempt-strictly, DET-preempt-missing
     #[test]
     fn a_policy_takes_from_lower_ones_and_from_cluster_policies() {
         check("n", (None, None), Ok(None));
@@ -233,7 +233,7 @@ mod tests {
         check("n", (Some("own"), Some("9")), any);
     }
 
-    // proves: DET-preempt-by-cpp
+    // proves: DET-preempt-by-cpp, DET-preempt-missing
     #[test]
     fn a_cluster_policy_takes_from_lower_cluster_policies_only() {
         check("", (None, None), Ok(None));

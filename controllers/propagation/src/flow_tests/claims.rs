@@ -16,14 +16,14 @@ use super::{CLUSTER_ROLES, CONFIG_MAPS, DEPLOYMENTS, Plane, deployment, policy, 
 static PRIORITY_CLASSES: Gvr = Gvr::constant("scheduling.k8s.io", "v1", "priorityclasses");
 
 /// A policy with a name of its own, which is its id too.
-fn named(name: &str, spec: Value) -> Value {
+pub(super) fn named(name: &str, spec: Value) -> Value {
     let mut made = policy(spec);
     made["metadata"]["name"] = name.into();
     made["metadata"]["labels"][labels::POLICY_ID] = name.into();
     made
 }
 
-fn of_cluster(name: &str, spec: Value) -> Value {
+pub(super) fn of_cluster(name: &str, spec: Value) -> Value {
     let mut made = policy(spec);
     made["kind"] = "ClusterPropagationPolicy".into();
     made["metadata"] = json!({"name": name, "labels": {labels::CLUSTER_POLICY_ID: name},
@@ -32,7 +32,7 @@ fn of_cluster(name: &str, spec: Value) -> Value {
 }
 
 /// What a policy that preempts says of itself.
-fn preempting(priority: i64, clusters: &[&str]) -> Value {
+pub(super) fn preempting(priority: i64, clusters: &[&str]) -> Value {
     json!({"priority": priority, "preemption": "Always",
         "resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": "web"}],
         "placement": {"clusterAffinity": {"clusterNames": clusters}}})
@@ -40,7 +40,7 @@ fn preempting(priority: i64, clusters: &[&str]) -> Value {
 
 impl Plane {
     /// Who has claimed a Deployment, and whose its binding is.
-    fn owners(&self, name: &str) -> (Value, Value) {
+    pub(super) fn owners(&self, name: &str) -> (Value, Value) {
         let template = self.control.object(&DEPLOYMENTS, "n", name);
         let owner = |object: Option<Value>| {
             let labels = object.unwrap_or_default()["metadata"]["labels"].clone();
@@ -55,12 +55,13 @@ impl Plane {
         (owner(template), owner(binding))
     }
 
-    async fn belongs_to(&self, name: &str, policy: &str) {
+    pub(super) async fn belongs_to(&self, name: &str, policy: &str) {
         let both = (json!(policy), json!(policy));
         until(policy, || self.owners(name) == both).await;
     }
 }
 
+// proves: DET-of-every-cluster
 #[tokio::test]
 async fn what_every_cluster_makes_for_itself_is_no_template() {
     let plane = Plane::new();
@@ -81,6 +82,7 @@ async fn what_every_cluster_makes_for_itself_is_no_template() {
     plane.tasks.stop().await;
 }
 
+// proves: DET-deleted-leaves
 #[tokio::test]
 async fn a_policy_lets_go_when_it_is_deleted() {
     let plane = Plane::new();
@@ -109,6 +111,7 @@ async fn a_policy_lets_go_when_it_is_deleted() {
     plane.tasks.stop().await;
 }
 
+// proves: DET-waiting, DET-dependent-overrides
 #[tokio::test]
 async fn a_template_waits_for_its_policy() {
     let plane = Plane::new();
@@ -140,6 +143,7 @@ async fn a_template_waits_for_its_policy() {
     plane.tasks.stop().await;
 }
 
+// proves: DET-lazy-new
 #[tokio::test]
 async fn a_lazy_policy_waits_for_the_template_to_change() {
     let plane = Plane::new();
@@ -159,6 +163,7 @@ async fn a_lazy_policy_waits_for_the_template_to_change() {
     plane.tasks.stop().await;
 }
 
+// proves: DET-cpp-namespaced, DET-cluster-scoped, DET-pp-before-cpp, DET-binding-claim
 #[tokio::test]
 async fn a_cluster_policy_takes_what_no_policy_of_the_namespace_wants() {
     let plane = Plane::new();
@@ -215,6 +220,7 @@ async fn a_cluster_policy_takes_what_no_policy_of_the_namespace_wants() {
     plane.tasks.stop().await;
 }
 
+// proves: DET-sticky, DET-preempt-gate
 #[tokio::test]
 async fn what_is_claimed_stays_claimed() {
     let plane = Plane::new().started().await;
@@ -233,6 +239,7 @@ async fn what_is_claimed_stays_claimed() {
     plane.tasks.stop().await;
 }
 
+// proves: DET-preempt-pp, DET-preempt-cpp, DET-preempt-by-cpp, DET-preempt-strictly, DET-preempt-lowered, DET-preempt-told
 #[tokio::test]
 async fn policies_preempt_lower_ones_when_the_gate_is_open() {
     let plane = Plane::telling_events();
@@ -296,6 +303,7 @@ async fn policies_preempt_lower_ones_when_the_gate_is_open() {
     plane.tasks.stop().await;
 }
 
+// proves: DET-unmatched-unclaimed, DET-deleted-rematch
 #[tokio::test]
 async fn a_policy_that_selects_something_else_lets_go_and_another_takes_over() {
     let plane = Plane::new().started().await;
@@ -340,6 +348,7 @@ async fn a_policy_that_selects_something_else_lets_go_and_another_takes_over() {
     plane.tasks.stop().await;
 }
 
+// proves: DET-lazy-edit, DET-lazy-after
 #[tokio::test]
 async fn lazy_policies_are_edited_without_effect_until_the_template_changes() {
     let plane = Plane::new().started().await;
@@ -374,6 +383,7 @@ async fn lazy_policies_are_edited_without_effect_until_the_template_changes() {
 }
 
 /// Long after the last attempt, what is waited for has an effect at once.
+// proves: DET-dependent-overrides, DET-priority-class
 #[tokio::test(start_paused = true)]
 async fn what_policies_wait_for_is_noticed_when_it_comes() {
     let plane = Plane::new().started().await;
@@ -400,6 +410,7 @@ async fn what_policies_wait_for_is_noticed_when_it_comes() {
     plane.tasks.stop().await;
 }
 
+// proves: DET-priority-class-missing, DET-foreign-owner, DET-told-failed
 #[tokio::test]
 async fn templates_are_told_why_their_policy_cannot_be_applied() {
     let plane = Plane::telling_events().started().await;
@@ -432,6 +443,7 @@ async fn templates_are_told_why_their_policy_cannot_be_applied() {
     plane.tasks.stop().await;
 }
 
+// proves: DET-workload-gate, DET-quota-namespace
 #[tokio::test]
 async fn workloads_have_groups_when_the_gate_is_open() {
     let plane = Plane::new()
@@ -462,6 +474,7 @@ async fn workloads_have_groups_when_the_gate_is_open() {
     plane.tasks.stop().await;
 }
 
+// proves: DET-claimed-by
 #[tokio::test]
 async fn what_something_else_has_claimed_is_left_alone() {
     let plane = Plane::new();

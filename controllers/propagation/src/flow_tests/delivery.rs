@@ -233,6 +233,7 @@ async fn trouble_in_one_cluster_is_told_and_does_not_delay_the_other() {
     plane.tasks.stop().await;
 }
 
+// proves: MBR-bookkeeping
 #[tokio::test]
 async fn what_is_preserved_stays_without_marks() {
     let plane = Plane::new();

@@ -54,6 +54,7 @@ fn both(data: &str) -> [Value; 2] {
     [json!(data), json!(data)]
 }
 
+// proves: FIN-dependencies
 #[tokio::test]
 async fn they_come_change_and_go_with_what_is_referred_to() {
     let plane = Plane::telling_events();
@@ -129,6 +130,7 @@ async fn they_come_change_and_go_with_what_is_referred_to() {
     plane.tasks.stop().await;
 }
 
+// proves: FIN-dependencies
 #[tokio::test]
 async fn what_several_need_is_shared_and_the_stronger_wish_prevails() {
     let plane = Plane::telling_events().started().await;

@@ -8,12 +8,18 @@ mod delivery;
 mod dependents;
 /// Copies that are taken from a cluster, and those that replace them.
 mod evictions;
+/// Policies that wait for their templates to change.
+mod lazy;
 /// Shares and use of quotas.
 mod quotas;
 /// Workloads placed anew.
 mod rebalancers;
+/// Claims that end, and templates that come again.
+mod released;
 /// Namespaces in every cluster.
 mod spaces;
+/// What the detector tells in events, and counts.
+mod told;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -171,7 +171,7 @@ fn draft(quota: &Object, spec: &QuotaSpec, cluster: &str) -> Option<Draft> {
 mod tests {
     use super::*;
 
-    // proves: QUO-share
+    // proves: QUO-share, LAB-quota
     #[test]
     fn a_share_goes_to_the_cluster_that_it_is_assigned_to() {
         let value = json!({"metadata": {"name": "q", "namespace": "n"}, "spec": {"overall": {"cpu": "9"},
