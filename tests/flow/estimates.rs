@@ -49,11 +49,10 @@ async fn nodes_that_a_workload_may_go_to_are_what_counts() {
     })
     .await;
     let name = format!("deploy/web-{}", attempt.get());
-    let (code, said) = asked(&fleet.kubeconfig(), &["why", &name, "-n", ns]).await;
+    let arguments = ["why", &name, "-n", ns, "-o", "wide"];
+    let (code, said) = asked(&fleet.kubeconfig(), &arguments).await;
     assert_eq!(code, Some(0), "{said}");
-    let row = said
-        .lines()
-        .find(|line| line.starts_with("member3"))
-        .unwrap();
-    assert!(row.contains(" 0"), "{said}");
+    let row = said.lines().find(|line| line.starts_with("member3"));
+    let words: Vec<&str> = row.unwrap().split_whitespace().collect();
+    assert!(words.contains(&"Nodes") && words[4] == "0", "{said}");
 }

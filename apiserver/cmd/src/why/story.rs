@@ -67,6 +67,8 @@ pub(crate) struct Decision {
     pub(crate) chosen_clusters: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) failure: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) failed_estimators: Vec<String>,
     pub(crate) omitted_clusters: usize,
     #[serde(skip_serializing)]
     clusters: Vec<Told>,

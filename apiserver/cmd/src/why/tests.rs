@@ -73,6 +73,7 @@ fn a_template_that_is_somewhere() {
     let decision = json!({
         "generation": 3, "fresh": false, "strategy": "DynamicWeight", "rule": "ScaleUp", "replicas": 5,
         "totalClusters": 4, "feasibleClusters": 3, "chosenClusters": 2, "omittedClusters": 0,
+        "failedEstimators": ["b", "c"],
         "clusters": [
             {"name": "a", "score": 100, "currentReplicas": 1, "availableReplicas": 10, "estimate": "Summary", "chosen": true, "replicas": 3, "weight": 10},
             {"name": "b", "score": 0, "availableReplicas": 7, "estimate": "Summary", "chosen": true, "replicas": 2, "weight": 7},
@@ -100,6 +101,7 @@ Policy:     PropagationPolicy n/p: it alone selects the template (by its name)
 Binding:    web-deployment, generation 3, scheduled: yes
 Decision:   of generation 3
             strategy DynamicWeight, rule ScaleUp (what is there stays, and the rest is divided by room); of 4 clusters 3 fit and 2 are chosen
+            no accurate estimate counted: the estimator failed of b, c
 
 CLUSTER   MEMBER                FITS   SCORE   ROOM   REPLICAS   WORK         HEALTH    WHY
 a         Ready                 yes    100     10     3          Applied      Healthy   chosen, weight 10

@@ -85,6 +85,12 @@ fn decided(decision: &Decision) -> Vec<String> {
         how.push_str("; a reschedule was asked for");
     }
     told.push(how);
+    if !decision.failed_estimators.is_empty() {
+        told.push(format!(
+            "            no accurate estimate counted: the estimator failed of {}",
+            decision.failed_estimators.join(", ")
+        ));
+    }
     let failed = decision.failed_terms.iter();
     told.extend(failed.map(|term| {
         format!(

@@ -136,6 +136,8 @@ async fn replicas_follow_the_least_estimate() {
     lab.host.seed(&BINDINGS, binding("skipped", 12, &by_room()));
     let expected = json!([{"name": "m1", "replicas": 4}, {"name": "m2", "replicas": 4}, {"name": "m3", "replicas": 4}]);
     assert_eq!(clusters(&lab, "skipped").await, expected);
+    let told = decisions.get("n/skipped").unwrap();
+    assert_eq!(told.trace.failed_estimators, ["m1"]);
     let mut elsewhere = by_room();
     elsewhere["clusterAffinity"] = json!({"clusterNames": ["m2", "m3"]});
     lab.host

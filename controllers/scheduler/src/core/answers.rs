@@ -35,9 +35,12 @@ impl Answers {
         lacking.map(str::to_owned).collect()
     }
 
-    /// Whether none of these failed.
-    pub(crate) fn count<'a>(&self, mut clusters: impl Iterator<Item = &'a str>) -> bool {
-        clusters.all(|cluster| self.0.get(cluster) != Some(&Answer::Failed))
+    /// Those whose estimator failed: with one, none of the answers counts.
+    pub(crate) fn failed<'a>(
+        &self,
+        clusters: impl Iterator<Item = &'a str>,
+    ) -> impl Iterator<Item = &'a str> {
+        clusters.filter(|cluster| self.0.get(*cluster) == Some(&Answer::Failed))
     }
 
     pub(crate) fn room(&self, cluster: &str) -> Option<(i64, Source)> {

@@ -81,7 +81,12 @@ pub(crate) struct Filtered<'a> {
     pub(crate) total: usize,
 }
 
-impl Filtered<'_> {
+impl<'a> Filtered<'a> {
+    /// Of those that passed.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &'a str> {
+        self.passed.iter().map(|passed| passed.member.name())
+    }
+
     /// What users are told when no cluster passes.
     pub(crate) fn failure(&self) -> Failure {
         let mut reasons: BTreeMap<Cow<'static, str>, usize> = BTreeMap::new();

@@ -304,16 +304,10 @@ impl Decision<'_> {
         if !fits {
             return Err(self.filtered.failure());
         }
-        let feasible = || {
-            self.filtered
-                .passed
-                .iter()
-                .map(|passed| passed.member.name())
-        };
         if let Some(answers) = world.answers
             && is_estimated(request.spec)
         {
-            self.lacking = answers.lacking(feasible());
+            self.lacking = answers.lacking(self.filtered.names());
             if !self.lacking.is_empty() {
                 return Ok(());
             }
@@ -340,8 +334,9 @@ fn scored<'a>(
     targets: &Targets<'_>,
     filtered: &Filtered<'a>,
 ) -> Vec<Candidate<'a>> {
-    let mut feasible = filtered.passed.iter().map(|passed| passed.member.name());
-    let accurate = world.answers.filter(|all| all.count(&mut feasible));
+    let accurate = world
+        .answers
+        .filter(|all| all.failed(filtered.names()).next().is_none());
     let estimator = estimate::Estimator::new(request.spec, sets, world, accurate);
     let locality = world.rules.plugins.has(Plugin::ClusterLocality);
     let candidate = |passed: &filter::Passed<'a>| {

@@ -19,6 +19,7 @@ const BUDGET: usize = 14 * 1024;
 const ROW: usize = 180;
 const REGIONS: usize = 40;
 const REASONS: usize = 20;
+const FAILED: usize = 8;
 
 /// The story of one decision.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -41,6 +42,9 @@ pub struct Trace {
     /// First reason against a cluster → number of clusters.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub refusals: BTreeMap<String, usize>,
+    /// Clusters whose estimators failed, so that no accurate estimate counted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failed_estimators: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub regions: Vec<RegionTrace>,
     /// Those with replicas first, then the feasible ones in order, then the refused.
@@ -143,6 +147,7 @@ impl<'a> Decision<'a> {
             chosen_clusters: selection.chosen.len(),
             failure: self.failure.as_ref().map(ToString::to_string),
             refusals: self.reasons(),
+            failed_estimators: self.failed_estimators(),
             regions: regions
                 .map(|region| RegionTrace {
                     name: region.name.to_owned(),
@@ -155,11 +160,18 @@ impl<'a> Decision<'a> {
         };
         let texts = trace.refusals.keys().map(|reason| reason.len() + 8);
         let regions = trace.regions.iter().map(|region| region.name.len() + 64);
-        let spent: usize = texts.chain(regions).sum();
+        let failed = trace.failed_estimators.iter().map(|name| name.len() + 4);
+        let spent: usize = texts.chain(regions).chain(failed).sum();
         let rows = self.rows(BUDGET.saturating_sub(spent));
         trace.clusters = rows.rows;
         trace.omitted_clusters = rows.omitted;
         trace
+    }
+
+    fn failed_estimators(&self) -> Vec<String> {
+        let answers = self.world.answers.into_iter();
+        let failed = answers.flat_map(|all| all.failed(self.filtered.names()));
+        failed.take(FAILED).map(str::to_owned).collect()
     }
 
     fn reasons(&self) -> BTreeMap<String, usize> {
