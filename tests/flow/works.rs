@@ -288,6 +288,7 @@ async fn the_template_may_say_that_conflicts_are_overwritten() {
     one.until_gone(&CONFIG_MAPS, ns, "c").await;
 }
 
+// proves: MBR-managed
 #[tokio::test]
 async fn an_object_that_is_not_managed_outlives_its_work() {
     let ns = "unmanaged";

@@ -312,6 +312,23 @@ mod tests {
         Arc::new(serde_json::from_value(binding).unwrap())
     }
 
+    // proves: LAB-system, NAM-account
+    #[test]
+    fn role_and_binding_are_the_systems_and_bound_to_its_account() {
+        let [role, binding] = manifests(Vec::new(), "karmada-cluster");
+        let metadata =
+            json!({"name": "karmada-impersonator", "labels": {"karmada.io/system": "true"}});
+        assert_eq!(
+            (&role["metadata"], &binding["metadata"]),
+            (&metadata, &metadata)
+        );
+        assert_eq!(
+            binding["subjects"],
+            json!([{"kind": "ServiceAccount", "name": "karmada-impersonator", "namespace": "karmada-cluster"}])
+        );
+        assert_eq!(binding["roleRef"]["name"], "karmada-impersonator");
+    }
+
     #[test]
     fn those_are_impersonated_who_have_the_proxy() {
         let proxy = |names: Value| {

@@ -341,6 +341,7 @@ mod tests {
         assert!(Skips::new(&["a/b/c/d".into()]).is_err());
     }
 
+    // proves: DET-kinds-unreadable
     #[test]
     fn a_group_that_cannot_be_read_keeps_its_kinds() {
         let served = |group: &str| ApiResource {

@@ -111,7 +111,7 @@ fn selectors_of_a_cluster_policy_mean_every_namespace() {
     );
 }
 
-// proves: ADM-policy-created
+// proves: ADM-policy-created, ADM-policy-released
 #[test]
 fn creation_marks_the_policy() {
     let user = UserInfo::default();
@@ -124,8 +124,10 @@ fn creation_marks_the_policy() {
             .to_owned();
         assert_eq!(id.len(), 36, "{id}");
         assert_eq!(new["metadata"]["finalizers"], json!([variant.finalizer]));
+        new["metadata"]["finalizers"] = json!([]);
         mutate(&at(namespace, Operation::Update, &user), &mut new);
         assert_eq!(new["metadata"]["labels"][variant.label], id.as_str());
+        assert_eq!(new["metadata"]["finalizers"], json!([]));
     }
 }
 

@@ -500,7 +500,7 @@ mod tests {
         );
     }
 
-    // proves: DET-keeps-scheduling-suspension
+    // proves: DET-keeps-scheduling-suspension, DET-suspension
     #[test]
     fn suspended_scheduling_outlives_the_policys_suspension() {
         for (policy, existing, expected) in [

@@ -1,13 +1,17 @@
 //! Claims that end or cannot be carried out, and templates that come again.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use client::{Api, At, DeleteOptions};
+use machinery::{Gvr, Status};
+use openapi::karmada::Gate;
 use openapi::karmada::labels;
 use openapi::karmada::resources::{
     BINDINGS, CLUSTER_BINDINGS, CLUSTER_POLICIES, OVERRIDES, POLICIES, WORKS,
 };
 use serde_json::{Value, json};
 
-use super::claims::{named, of_cluster};
+use super::claims::{named, of_cluster, preempting};
 use super::{CLUSTER_ROLES, DEPLOYMENTS, Plane, deployment, policy, until};
 
 /// Marks of a claim, as a policy that is called as its id makes them.
@@ -237,5 +241,68 @@ async fn a_policy_ends_when_nothing_carries_its_claim() {
     })
     .await;
     assert_eq!(plane.owners("web"), (Value::Null, Value::Null));
+    plane.tasks.stop().await;
+}
+
+/// Refuses the first of some calls, as if somebody else had been faster.
+fn conflicts(plane: &Plane, verb: &'static str, resource: &'static Gvr, times: usize) {
+    let done = AtomicUsize::new(0);
+    plane.control.on_call(move |call| {
+        let asked = call.verb == verb && call.resource == Some(resource);
+        let early = asked && done.fetch_add(1, Ordering::Relaxed) < times;
+        early.then(|| Status::stale(resource, call.name).into())
+    });
+}
+
+// proves: DET-conflict
+#[tokio::test]
+async fn what_somebody_else_wrote_meanwhile_is_tried_again() {
+    let plane = Plane::new().started().await;
+    plane.control.seed(&POLICIES, policy(json!({})));
+    conflicts(&plane, "patch", &DEPLOYMENTS, 2);
+    plane.control.seed(&DEPLOYMENTS, deployment("web"));
+    plane.belongs_to("web", "policy-id").await;
+    conflicts(&plane, "update", &BINDINGS, 2);
+    plane.change(&DEPLOYMENTS, "web", |d| d["spec"]["replicas"] = 7.into());
+    until("the change", || {
+        plane.binding("web-deployment").unwrap()["spec"]["replicas"] == 7
+    })
+    .await;
+    conflicts(&plane, "patch", &DEPLOYMENTS, 2);
+    let at = At::one(&POLICIES, "n", "p");
+    let options = DeleteOptions::default();
+    plane.control.delete(at, &options).await.unwrap();
+    until("the policy's end", || {
+        plane.control.objects(&POLICIES).is_empty()
+    })
+    .await;
+    assert_eq!(plane.owners("web"), (Value::Null, Value::Null));
+    plane.tasks.stop().await;
+}
+
+// proves: DET-preempt-skips
+#[tokio::test]
+async fn templates_that_end_or_are_not_there_are_not_preempted() {
+    let plane = Plane::new();
+    let plane = plane
+        .started_with(&[Gate::PropagationPolicyPreemption])
+        .await;
+    plane.control.seed(&POLICIES, named("low", json!({})));
+    for name in ["web", "other"] {
+        plane.control.seed(&DEPLOYMENTS, deployment(name));
+        plane.belongs_to(name, "low").await;
+    }
+    plane.change(&DEPLOYMENTS, "web", |d| {
+        d["metadata"]["finalizers"] = json!(["own"]);
+        d["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+    });
+    let mut high = preempting(2, &["m2"]);
+    let all = ["web", "missing", "other"].map(|name| {
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": name})
+    });
+    high["resourceSelectors"] = json!(all);
+    plane.control.seed(&POLICIES, named("high", high));
+    plane.belongs_to("other", "high").await;
+    assert_eq!(plane.owners("web").0, "low");
     plane.tasks.stop().await;
 }
