@@ -35,6 +35,9 @@ mod drift;
 /// Kinds other than Deployments.
 mod kinds;
 
+/// Kinds of users whose meaning scripts tell.
+mod customizations;
+
 /// Namespaces in all members.
 mod namespaces;
 

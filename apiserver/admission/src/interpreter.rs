@@ -14,8 +14,9 @@ use serde_json::Value;
 use crate::tree::{check, get, has, int, items, nth, text, texts};
 use crate::url;
 
-/// Says why a script does not compile. The time it may take is its own business.
-pub type Compile = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
+/// Says why the script in a field of `spec.customizations` does not compile, or what it
+/// lacks. The time it may take is its own business.
+pub type Compile = Arc<dyn Fn(&str, &str) -> Result<(), String> + Send + Sync>;
 
 /// In the order in which refusals list them.
 const OPERATIONS: [&str; 9] = [
@@ -271,7 +272,7 @@ pub(crate) fn validate_customization(
     for (rule, operation) in RULES {
         let script = script(customization, rule);
         if !script.is_empty() {
-            compile(script).map_err(|why| {
+            compile(rule, script).map_err(|why| {
                 format!("InterpreterOperation({operation}) Lua script error: {why}")
             })?;
         }

@@ -9,7 +9,7 @@ use auth::token::Signer;
 use client::Api;
 use clusters::Options as ClusterOptions;
 use estimator::Estimator;
-use interpreter::Interpreter;
+use interpreter::{Interpreter, Limits};
 use machinery::time::Clock;
 use members::{Connector, Detail, Members, RemoteConnector};
 use openapi::karmada::FeatureGates;
@@ -80,6 +80,7 @@ pub(crate) struct Settings {
     pub(crate) templates: Templates,
     pub(crate) scheduling: Scheduling,
     pub(crate) controllers: Controllers,
+    pub(crate) scripts: Limits,
     /// Which optional behaviour is on.
     pub(crate) gates: FeatureGates,
     /// Whether taint policies may evict.
@@ -149,7 +150,7 @@ pub(crate) async fn federation(on: &Base, settings: &Settings) -> anyhow::Result
         &on.informers,
         tasks,
     );
-    let interpreter = Interpreter::default();
+    let interpreter = Interpreter::follow(&on.informers, &on.api, settings.scripts);
     status::start(status::Deps {
         control: Arc::clone(&on.api),
         members: Arc::new(members.clone()),

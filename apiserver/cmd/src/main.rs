@@ -33,6 +33,7 @@ mod output;
 mod plan;
 mod plane;
 mod scheduling;
+mod scripts;
 mod serve;
 mod signals;
 mod standalone;

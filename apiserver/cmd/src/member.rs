@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use hollow::Hollow;
+use interpreter::Limits;
 use openapi::karmada::FeatureGates;
 use scheduler::core::Rules;
 
@@ -87,6 +88,7 @@ pub(crate) async fn start(
         names: &[],
         shutdown_delay: Duration::ZERO,
         allow_no_execute: false,
+        scripts: Limits::default(),
         gates: FeatureGates::default(),
     })
     .await

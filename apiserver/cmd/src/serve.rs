@@ -20,7 +20,7 @@ use crate::plane::Plane;
 use crate::signals::Signals;
 use crate::standalone::{Setup, Standalone};
 use crate::templates::{self, Templates};
-use crate::{duration, estimators, fleet, member, output, scheduling};
+use crate::{duration, estimators, fleet, member, output, scheduling, scripts};
 
 /// Where the lease is when Flotilla serves alone.
 const LEASES: &str = "kube-system";
@@ -70,6 +70,8 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     controllers: controllers::Flags,
     #[command(flatten)]
+    scripts: scripts::Flags,
+    #[command(flatten)]
     gates: gates::Flags,
 }
 
@@ -81,6 +83,7 @@ impl Arguments {
             templates,
             scheduling: scheduling.asking(self.estimators.under(self.gates.feature_gates)?),
             controllers: self.controllers.settle()?,
+            scripts: self.scripts.limits(),
             gates: self.gates.feature_gates,
             allow_no_execute: self.fleet.allow_no_execute_taint_policy,
         })
@@ -173,6 +176,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
                 rules: settings.scheduling.rules,
                 shutdown_delay: arguments.shutdown_delay_duration,
                 allow_no_execute: settings.allow_no_execute,
+                scripts: settings.scripts,
                 gates: arguments.gates.feature_gates,
             };
             Box::pin(behind(setup, &arguments.leadership, settings)).await
@@ -203,6 +207,7 @@ async fn start(arguments: &Arguments) -> anyhow::Result<Standalone> {
         keep_port: false,
         federation: true,
         rules: settings.scheduling.rules,
+        scripts: settings.scripts,
         names: &arguments.tls_san,
         shutdown_delay: arguments.shutdown_delay_duration,
         allow_no_execute: settings.allow_no_execute,

@@ -17,6 +17,7 @@ use auth::tls::Certificate;
 use auth::token::Signer;
 use client::Api;
 use flotilla_http::Server;
+use interpreter::Limits;
 use machinery::UserInfo;
 use machinery::time::{Clock, SystemClock};
 use openapi::karmada::FeatureGates;
@@ -29,7 +30,7 @@ use watchcache::Hub;
 use crate::control::Identity;
 use crate::engine::{Choice, Engine};
 use crate::plane::{self, Plane};
-use crate::{decision, keys, links, listen};
+use crate::{decision, keys, links, listen, scripts};
 
 const STORE: &str = "store";
 const KEYS: &str = "pki";
@@ -52,6 +53,7 @@ pub(crate) struct Setup<'a> {
     pub(crate) shutdown_delay: Duration,
     /// Whether ClusterTaintPolicies may use the effect NoExecute.
     pub(crate) allow_no_execute: bool,
+    pub(crate) scripts: Limits,
     /// Which optional behaviour is on.
     pub(crate) gates: FeatureGates,
 }
@@ -105,9 +107,9 @@ impl Standalone {
         let chain = Arc::new(Chain::new(admission::Options {
             clock: Arc::clone(&clock),
             allow_no_execute: setup.allow_no_execute,
+            compile: Some(scripts::compile(setup.scripts)),
             gates: setup.gates,
             protects: setup.federation,
-            ..admission::Options::default()
         }));
         let hub = Hub::new(engine.store(), watchcache::Config::default());
         let options = registry::Options {

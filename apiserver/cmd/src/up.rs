@@ -22,6 +22,7 @@ use crate::fleet;
 use crate::gates;
 use crate::member::{self, Size};
 use crate::output;
+use crate::scripts;
 use crate::signals::Signals;
 use crate::standalone::{Setup, Standalone};
 
@@ -51,6 +52,8 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     estimators: estimators::Flags,
     #[command(flatten)]
+    scripts: scripts::Flags,
+    #[command(flatten)]
     gates: gates::Flags,
 }
 
@@ -73,6 +76,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         clusters: arguments.fleet.options(),
         controllers: arguments.controllers.settle()?,
         allow_no_execute: arguments.fleet.allow_no_execute_taint_policy,
+        scripts: arguments.scripts.limits(),
         scheduling: standard.scheduling.asking(estimators),
         ..standard
     };
@@ -119,6 +123,7 @@ impl Fleet {
             names: &[],
             shutdown_delay: Duration::ZERO,
             allow_no_execute: settings.allow_no_execute,
+            scripts: settings.scripts,
             gates: settings.gates,
         };
         let control = async {

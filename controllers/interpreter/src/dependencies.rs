@@ -57,9 +57,22 @@ pub(crate) fn dependencies(
     Ok(Some(found))
 }
 
+/// Of a pod template anywhere.
+pub(crate) fn of_template(template: &Value, namespace: &str) -> Vec<Dependency> {
+    let pod = template.get("spec").unwrap_or(&Value::Null);
+    of_pod(pod, namespace, &BTreeSet::new())
+}
+
 /// Each one says what it means.
-fn verify(found: &[Dependency]) -> Result<(), Error> {
+pub(crate) fn verify(found: &[Dependency]) -> Result<(), Error> {
     for (at, one) in found.iter().enumerate() {
+        for (field, text) in [("apiVersion", &one.api_version), ("kind", &one.kind)] {
+            if text.is_empty() {
+                return Err(Error::Dependency(format!(
+                    "dependencies[{at}].{field}: Required value: missing required {field}"
+                )));
+            }
+        }
         if one.name.is_empty() && one.label_selector.is_none() {
             return Err(Error::Dependency(format!(
                 "dependencies[{at}]: Invalid value: {} of kind {}: dependency can not leave name and labelSelector all empty",

@@ -5,33 +5,101 @@
 //! order of Karmada's `pkg/resourceinterpreter/interpreter.go`; the first that has a
 //! rule for the operation answers, and its failure is the answer too.
 
+use std::sync::Arc;
+
+use client::Api;
 use jiff::Timestamp;
 use machinery::{Gvk, Object};
 use openapi::karmada::Dependency;
 use openapi::karmada::binding::{AggregatedItem, Component};
-use serde_json::Value;
+use runtime::Informers;
+use serde_json::{Value, json};
 
+use crate::customized::Customized;
+use crate::lua::{Arg, Limits};
 use crate::native::{ClusterStatus, Error, Native, Replicas};
+use crate::operation::Operation;
+use crate::returned::{Returned, union};
 
-/// Answers what a resource means. Cheap to clone.
+/// Answers what a resource means. Cheap to clone; the default has the native rules alone.
 #[derive(Clone, Debug, Default)]
 pub struct Interpreter {
+    customized: Option<Arc<Customized>>,
     native: Native,
 }
 
 impl Interpreter {
+    /// Under the customizations of a control plane, as they come and go.
+    pub fn follow(informers: &Informers, api: &Arc<dyn Api>, limits: Limits) -> Self {
+        Self {
+            customized: Some(Customized::follow(informers, api, limits)),
+            native: Native,
+        }
+    }
+
+    /// Under the customizations that are given.
+    pub fn under(customizations: &[Object], limits: Limits) -> Self {
+        Self {
+            customized: Some(Arc::new(Customized::fixed(customizations, limits))),
+            native: Native,
+        }
+    }
+
+    /// Waits until all customizations are known: before that it would be answered as if
+    /// there were none.
+    pub async fn wait_synced(&self) {
+        if let Some(customized) = &self.customized {
+            customized.wait_synced().await;
+        }
+    }
+
+    /// Tells for which kind other rules answer now than before, and to what. Called on the
+    /// task that hears of customizations: it has to be quick.
+    pub fn on_change(&self, listener: impl Fn(&Gvk, &[Operation]) + Send + Sync + 'static) {
+        if let Some(customized) = &self.customized {
+            customized.on_change(Box::new(listener));
+        }
+    }
+
+    /// What scripts return; `None` where no customization has any for the operation.
+    async fn scripts(
+        &self,
+        operation: Operation,
+        kind: &Gvk,
+        args: impl FnOnce() -> Vec<Arg>,
+    ) -> Option<Result<Vec<Returned>, Error>> {
+        self.customized.as_ref()?.ask(operation, kind, args).await
+    }
+
+    /// Of an operation that one script answers.
+    async fn script(
+        &self,
+        operation: Operation,
+        kind: &Gvk,
+        args: impl FnOnce() -> Vec<Arg>,
+    ) -> Option<Result<Returned, Error>> {
+        let all = self.scripts(operation, kind, args).await?;
+        all.map(|all| all.into_iter().next()).transpose()
+    }
+
     /// The replicas a template asks for.
     pub async fn replicas(&self, kind: &Gvk, template: &Object) -> Result<Option<Replicas>, Error> {
-        self.native.replicas(kind, template)
+        let args = || vec![Arg::Object(template.clone(), kind.clone())];
+        match self.script(Operation::InterpretReplica, kind, args).await {
+            Some(returned) => returned?.replicas().map(Some),
+            None => self.native.replicas(kind, template),
+        }
     }
 
     /// The parts of a template that have a pod template each. No native kind has any.
     pub async fn components(
         &self,
-        _kind: &Gvk,
-        _template: &Object,
+        kind: &Gvk,
+        template: &Object,
     ) -> Result<Option<Vec<Component>>, Error> {
-        Ok(None)
+        let args = || vec![Arg::Object(template.clone(), kind.clone())];
+        let returned = self.script(Operation::InterpretComponent, kind, args).await;
+        returned.transpose()?.map(Returned::components).transpose()
     }
 
     /// What a template refers to.
@@ -40,7 +108,12 @@ impl Interpreter {
         kind: &Gvk,
         template: &Object,
     ) -> Result<Option<Vec<Dependency>>, Error> {
-        self.native.dependencies(kind, template)
+        let args = || vec![Arg::Object(template.clone(), kind.clone())];
+        let operation = Operation::InterpretDependency;
+        match self.scripts(operation, kind, args).await {
+            Some(returned) => union(returned?).map(Some),
+            None => self.native.dependencies(kind, template),
+        }
     }
 
     /// The PriorityClass that the pods of a template ask for.
@@ -51,8 +124,14 @@ impl Interpreter {
     /// The copy with the replicas of one cluster written into it; as it was where no
     /// rule says how.
     pub async fn revise(&self, kind: &Gvk, mut copy: Value, replicas: i64) -> Result<Value, Error> {
-        self.native.revise(kind, &mut copy, replicas);
-        Ok(copy)
+        let args = || vec![Arg::Tree(copy.take()), Arg::Count(replicas)];
+        match self.script(Operation::ReviseReplica, kind, args).await {
+            Some(returned) => returned?.object(),
+            None => {
+                self.native.revise(kind, &mut copy, replicas);
+                Ok(copy)
+            }
+        }
     }
 
     /// What is desired, with what the member decides by itself.
@@ -62,18 +141,32 @@ impl Interpreter {
         mut desired: Value,
         observed: &Value,
     ) -> Result<Value, Error> {
-        self.native.retain(kind, &mut desired, observed)?;
-        Ok(desired)
+        let args = || vec![Arg::Tree(desired.take()), Arg::Tree(observed.clone())];
+        match self.script(Operation::Retain, kind, args).await {
+            Some(returned) => returned?.object(),
+            None => {
+                self.native.retain(kind, &mut desired, observed)?;
+                Ok(desired)
+            }
+        }
     }
 
     /// Whether the copy in a member is healthy.
     pub async fn healthy(&self, kind: &Gvk, observed: &Object) -> Result<Option<bool>, Error> {
-        self.native.healthy(kind, observed)
+        let args = || vec![Arg::Object(observed.clone(), kind.clone())];
+        match self.script(Operation::InterpretHealth, kind, args).await {
+            Some(returned) => returned?.verdict().map(Some),
+            None => self.native.healthy(kind, observed),
+        }
     }
 
     /// The part of a copy's status that is collected; `None` when there is none.
     pub async fn reflect(&self, kind: &Gvk, observed: &Object) -> Result<Option<Value>, Error> {
-        self.native.reflect(kind, observed)
+        let args = || vec![Arg::Object(observed.clone(), kind.clone())];
+        match self.script(Operation::InterpretStatus, kind, args).await {
+            Some(returned) => returned?.status().map(Some),
+            None => self.native.reflect(kind, observed),
+        }
     }
 
     /// The status of the template from those of its copies; `None` also when nothing
@@ -85,6 +178,14 @@ impl Interpreter {
         items: &[AggregatedItem],
         now: Timestamp,
     ) -> Result<Option<Value>, Error> {
+        let args = || {
+            let template = Arg::Object(template.clone(), kind.clone());
+            vec![template, Arg::Tree(json!(items))]
+        };
+        if let Some(returned) = self.script(Operation::AggregateStatus, kind, args).await {
+            let status = returned?.object()?.get_mut("status").map(Value::take);
+            return Ok(Some(status.unwrap_or_else(|| json!({}))));
+        }
         let items: Vec<_> = items
             .iter()
             .map(|item| ClusterStatus {

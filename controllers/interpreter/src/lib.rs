@@ -2,7 +2,7 @@
 //! it is healthy, what it refers to, which part of its status travels home, and what
 //! its owner in the control plane shows for all clusters together.
 //!
-//! object ──► [`Interpreter`] ──► decision (a number, a verdict, a status)
+//! object ──► [`Interpreter`] ──► script of a customization ([`lua`]), else native rule ──► decision
 //!
 //! Invariants: rules are pure and synchronous, no I/O, no clock (time is an argument);
 //! only the interface is asynchronous, since a level may decide elsewhere. Kinds are
@@ -13,18 +13,27 @@
 mod accounts;
 mod bare_pods;
 mod cron;
+mod customizations;
+mod customized;
 mod dependencies;
 mod interpreter;
 mod jobs;
+mod lua;
 mod native;
 mod networking;
+mod operation;
 mod pods;
 mod requirements;
+mod returned;
 #[cfg(test)]
 mod rows;
 mod scaling;
+#[cfg(test)]
+mod tests;
 mod volumes;
 mod workloads;
 
 pub use interpreter::Interpreter;
+pub use lua::{Limits, check};
 pub use native::{Error, Replicas};
+pub use operation::Operation;

@@ -45,6 +45,13 @@ pub enum Error {
     /// A reference that does not say to what.
     #[error("{0}")]
     Dependency(String),
+    /// A script of a customization fails, or returns what has no meaning.
+    #[error("ResourceInterpreterCustomization {customization}: {function}: {why}")]
+    Script {
+        customization: String,
+        function: &'static str,
+        why: String,
+    },
 }
 
 /// How many replicas a template asks for, and what each of them needs.

@@ -101,6 +101,7 @@ impl Default for Options {
 /// Starts the controllers; they end with `tasks`. Returns when they have seen
 /// everything once. The error is an option that cannot be used.
 pub async fn start(deps: Deps, tasks: &Tasks) -> Result<(), String> {
+    deps.interpreter.wait_synced().await;
     let scope = Scope::new(&deps.options.skipped_namespaces)?;
     let kinds = Arc::new(Kinds::new(Skips::new(&deps.options.skipped_apis)?));
     let informer = |resource: &Gvr| deps.informers.get(&deps.control, &Select::all(resource));

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use machinery::Gvk;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -111,6 +112,12 @@ pub struct ObjectReference {
     pub uid: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub resource_version: String,
+}
+
+impl ObjectReference {
+    pub fn gvk(&self) -> Gvk {
+        Gvk::from_api_version(&self.api_version, &self.kind)
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

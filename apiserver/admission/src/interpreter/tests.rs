@@ -255,7 +255,7 @@ fn customizations_of_one_kind_do_not_overlap() {
 
 #[test]
 fn scripts_that_do_not_compile_are_told_by_their_operation() {
-    let compile: Compile = Arc::new(|script| match script {
+    let compile: Compile = Arc::new(|_, script| match script {
         "x" => Err("no".into()),
         _ => Ok(()),
     });

@@ -25,6 +25,7 @@ use auth::delegated;
 use client::remote::Config;
 use client::{Api, Remote, Split};
 use flotilla_http::{Check, Probe, Server, Webhooks};
+use interpreter::Limits;
 use machinery::UserInfo;
 use machinery::time::{Clock, SystemClock};
 use openapi::karmada::{FeatureGates, is_own_group};
@@ -36,7 +37,7 @@ use watchcache::Hub;
 
 use crate::engine::{Choice, Engine};
 use crate::plane::{self, Plane};
-use crate::{decision, links, listen};
+use crate::{decision, links, listen, scripts};
 use certificate::Serving;
 use namespaces::HostNamespaces;
 use registration::Registration;
@@ -68,6 +69,7 @@ pub(crate) struct Setup<'a> {
     pub(crate) shutdown_delay: Duration,
     /// Whether ClusterTaintPolicies may use the effect NoExecute.
     pub(crate) allow_no_execute: bool,
+    pub(crate) scripts: Limits,
     /// Which optional behaviour is on.
     pub(crate) gates: FeatureGates,
 }
@@ -115,6 +117,7 @@ impl Aggregated {
         let chain = Arc::new(Chain::new(admission::Options {
             clock: Arc::clone(&clock),
             allow_no_execute: setup.allow_no_execute,
+            compile: Some(scripts::compile(setup.scripts)),
             gates: setup.gates,
             ..admission::Options::default()
         }));

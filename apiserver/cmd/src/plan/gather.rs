@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context;
 use client::{Api, ApiResource, At, WriteOptions};
-use interpreter::Interpreter;
+use interpreter::{Interpreter, Limits};
 use machinery::{Gvr, Object};
 use openapi::karmada::policy::ResourceSelector;
 use openapi::karmada::resources::{
-    BINDINGS, CLUSTER_BINDINGS, CLUSTER_POLICIES, CLUSTERS, POLICIES,
+    BINDINGS, CLUSTER_BINDINGS, CLUSTER_POLICIES, CLUSTERS, CUSTOMIZATIONS, POLICIES,
 };
 use openapi::karmada::{FeatureGates, PropagationPolicy, names};
 use propagation::plan;
@@ -49,7 +49,6 @@ pub(crate) async fn facts(
     api: &dyn Api,
     documents: Vec<Value>,
     namespace: Namespace<'_>,
-    interpreter: &Interpreter,
     gates: FeatureGates,
 ) -> anyhow::Result<Facts> {
     let mut changes = Vec::new();
@@ -65,9 +64,11 @@ pub(crate) async fn facts(
     let (cases, unknown) = cases(api, &changes).await?;
     let bindings = bindings(api, near, &cases).await?;
     let by_key: BTreeMap<String, &Object> = bindings.iter().map(|b| (b.head().key(), b)).collect();
+    let customizations = all(api, &CUSTOMIZATIONS, "").await?;
+    let interpreter = Interpreter::under(&customizations, Limits::default());
     let mut known = Vec::with_capacity(cases.len());
     for (kind, template) in cases {
-        let wants = plan::wants(interpreter, gates, &kind, &template).await;
+        let wants = plan::wants(&interpreter, gates, &kind, &template).await;
         let name = names::binding(&kind.kind, template.name());
         let key = match template.namespace() {
             "" => name,

@@ -10,7 +10,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use interpreter::Interpreter;
 use runtime::{Shutdown, Tasks};
 
 use crate::columns::{self, Output};
@@ -74,9 +73,8 @@ async fn plan(arguments: &Arguments) -> anyhow::Result<usize> {
         asked: arguments.namespace.as_deref(),
         default: &namespace,
     };
-    let interpreter = Interpreter::default();
     let gates = arguments.gates.feature_gates;
-    let facts = gather::facts(&*api, documents, namespace, &interpreter, gates);
+    let facts = gather::facts(&*api, documents, namespace, gates);
     let facts = Box::pin(facts).await;
     tasks.stop().await;
     let plan = moves::plan(&facts?, &scheduling, gates);

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use client::{Api, At, Patch, WriteOptions};
 use futures_util::StreamExt;
-use interpreter::Interpreter;
-use machinery::{Gvr, Object};
+use interpreter::{Interpreter, Operation};
+use machinery::{Gvk, Gvr, Object};
 use openapi::karmada::labels::{
     APPLIED_CLUSTER_OVERRIDES, APPLIED_OVERRIDES, BINDING_FINALIZER, BINDING_ID, BINDING_NAME,
     BINDING_NAMESPACE, CLUSTER_BINDING_FINALIZER, CLUSTER_BINDING_ID, CLUSTER_BINDING_NAME,
@@ -146,6 +146,14 @@ impl BindingController {
             }
         });
         let it = Arc::downgrade(self);
+        self.interpreter.on_change(move |kind, operations| {
+            if let Some(it) = it.upgrade()
+                && operations.contains(&Operation::ReviseReplica)
+            {
+                it.revised_otherwise(kind);
+            }
+        });
+        let it = Arc::downgrade(self);
         self.overrides.on_change(move |change| {
             if let Some(it) = it.upgrade() {
                 it.overrides_changed(change);
@@ -185,6 +193,17 @@ impl BindingController {
             && self.removed.lock().ids.contains_key(&key)
         {
             self.queue.add(key);
+        }
+    }
+
+    /// Other rules say how copies of a kind get their replicas.
+    fn revised_otherwise(&self, kind: &Gvk) {
+        let all = [self.bindings.list(), self.cluster_bindings.list()];
+        for binding in all.into_iter().flatten() {
+            let of_kind = |view: Arc<Binding>| view.spec.resource.gvk() == *kind;
+            if binding.view::<Binding>().is_ok_and(of_kind) {
+                self.queue.add_low(binding.head().key());
+            }
         }
     }
 

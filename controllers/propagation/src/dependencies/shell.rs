@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use client::{Api, At, Patch, WriteOptions};
-use interpreter::Interpreter;
+use interpreter::{Interpreter, Operation};
 use machinery::Object;
 use openapi::karmada::dependency::{Listed, annotation};
 use openapi::karmada::labels::{DEPENDENCIES, DEPENDENCIES_FINALIZER};
@@ -82,6 +82,20 @@ impl Dependencies {
             }
         });
         let it = Arc::downgrade(self);
+        self.interpreter.on_change(move |kind, operations| {
+            let Some(it) = it.upgrade() else { return };
+            if !operations.contains(&Operation::InterpretDependency) {
+                return;
+            }
+            for binding in it.bindings.list() {
+                let concerned =
+                    |b: Arc<Binding>| b.spec.propagate_deps && b.spec.resource.gvk() == *kind;
+                if binding.view::<Binding>().is_ok_and(concerned) {
+                    it.queue.add_low(binding.head().key());
+                }
+            }
+        });
+        let it = Arc::downgrade(self);
         self.templates.on_any_change(move |served, change| {
             let Some(it) = it.upgrade() else { return };
             let at = |place: &str| it.bindings.by_index(BY_DEPENDENCY, place);
@@ -134,6 +148,8 @@ impl Dependencies {
         let about = ObjectRef::new(&served.api_version, served.kind(), &template);
         let dependencies = match self.interpreter.dependencies(&served.gvk, &template).await {
             Ok(Some(found)) => found,
+            // A rule that is no more leaves what it has found to nobody.
+            Ok(None) if view.metadata.annotations.contains_key(DEPENDENCIES) => Vec::new(),
             Ok(None) => return Ok(Action::Done),
             Err(error) => {
                 let text = error.to_string();

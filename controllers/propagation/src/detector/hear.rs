@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use machinery::{Gvr, Object};
+use interpreter::Operation;
+use machinery::{Gvk, Gvr, Object};
 use openapi::karmada::{Binding, Gate, PropagationPolicy};
 use runtime::{Change, Informer};
 
@@ -74,6 +75,15 @@ impl Detector {
         }
     }
 
+    pub(super) fn listen_to_rules(self: &Arc<Self>) {
+        let it = Arc::downgrade(self);
+        self.interpreter.on_change(move |kind, operations| {
+            if let Some(it) = it.upgrade() {
+                it.rules_changed(kind, operations);
+            }
+        });
+    }
+
     pub(super) fn listen_to_templates(self: &Arc<Self>) {
         let it = Arc::downgrade(self);
         self.templates.on_change(move |served, change| {
@@ -81,6 +91,23 @@ impl Detector {
                 it.template_changed(served, change);
             }
         });
+    }
+
+    /// What templates of a kind ask for may be something else by other rules.
+    fn rules_changed(&self, kind: &Gvk, operations: &[Operation]) {
+        let asked = [Operation::InterpretReplica, Operation::InterpretComponent];
+        if !operations.iter().any(|o| asked.contains(o)) {
+            return;
+        }
+        let cause = Cause {
+            template: false,
+            // To a Lazy policy this is no change of the template.
+            ours: true,
+        };
+        for key in self.templates.keys_of(|k| k == kind) {
+            self.carried.lock().remove(&key);
+            self.enqueue(key, cause, true);
+        }
     }
 
     fn policy_changed(&self, change: &Change<'_>) {

@@ -115,6 +115,7 @@ impl Detector {
         it.listen_to_policies();
         it.listen_to_needed();
         it.listen_to_bindings();
+        it.listen_to_rules();
         it.listen_to_templates();
         for informer in [
             &it.policies,

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::{Api, At, Patch, WriteOptions};
-use interpreter::Interpreter;
+use interpreter::{Interpreter, Operation};
 use machinery::time::{Clock, rfc3339_seconds};
-use machinery::{Gvr, Object};
+use machinery::{Gvk, Gvr, Object};
 use openapi::karmada::labels::{WORK_NAME, WORK_NAMESPACE};
 use openapi::karmada::resources::WORKS;
 use openapi::karmada::{Work, names};
 use parking_lot::Mutex;
 use runtime::{Action, Change, Informer, Name, ObjectRef, Queue, Recorder, Tasks, run_workers};
+use serde::Deserialize;
 use serde_json::json;
 
 use super::conditions::{self, Said};
@@ -106,6 +107,14 @@ impl Execution {
             }
         });
         let it = Arc::downgrade(self);
+        self.interpreter.on_change(move |kind, operations| {
+            if let Some(it) = it.upgrade()
+                && operations.contains(&Operation::Retain)
+            {
+                it.retained_otherwise(kind);
+            }
+        });
+        let it = Arc::downgrade(self);
         self.clusters.informer().on_change(move |change| {
             if let Some(it) = it.upgrade() {
                 it.cluster_changed(change);
@@ -137,6 +146,15 @@ impl Execution {
             }
             (Some(old), Some(new)) if seen(old) == seen(new) => {}
             _ => self.enqueue(change.object().head().key(), change.initial),
+        }
+    }
+
+    /// Other rules say what a member decides by itself of objects of a kind.
+    fn retained_otherwise(self: &Arc<Self>, kind: &Gvk) {
+        for work in self.works.list_where(|work| carries(work, kind)) {
+            let key = work.head().key();
+            self.in_order.lock().remove(&key);
+            self.enqueue(key, true);
         }
     }
 
@@ -302,4 +320,33 @@ impl Execution {
     pub(super) fn about(object: &Object) -> ObjectRef {
         ObjectRef::new("work.karmada.io/v1alpha1", "Work", object)
     }
+}
+
+/// The kinds of a work's manifests.
+#[derive(Deserialize)]
+struct Carried {
+    spec: CarriedSpec,
+}
+
+#[derive(Deserialize)]
+struct CarriedSpec {
+    workload: CarriedWorkload,
+}
+
+#[derive(Deserialize)]
+struct CarriedWorkload {
+    manifests: Vec<CarriedKind>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct CarriedKind {
+    api_version: String,
+    kind: String,
+}
+
+fn carries(work: &Object, kind: &Gvk) -> bool {
+    let of_kind = |m: &CarriedKind| Gvk::from_api_version(&m.api_version, &m.kind) == *kind;
+    let read = serde_json::from_slice::<Carried>(work.bytes());
+    read.is_ok_and(|work| work.spec.workload.manifests.iter().any(of_kind))
 }

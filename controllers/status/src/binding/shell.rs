@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::{Api, At, Error, Patch, WriteOptions};
-use interpreter::Interpreter;
+use interpreter::{Interpreter, Operation};
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{Gvk, Gvr, Object};
 use openapi::karmada::binding::{AggregatedItem, ObjectReference};
@@ -114,6 +114,7 @@ pub(crate) fn start(deps: &Deps, mapper: &Arc<Mapper>) {
     deps.tasks.spawn(async move {
         let synced = async {
             shell.works.wait_synced().await;
+            shell.interpreter.wait_synced().await;
             shell.bindings.wait_synced().await;
             shell.cluster_bindings.wait_synced().await;
             shell.host.wait_synced().await;
@@ -189,6 +190,14 @@ impl Shell {
             });
         }
         let it = Arc::downgrade(self);
+        self.interpreter.on_change(move |kind, operations| {
+            if let Some(it) = it.upgrade()
+                && operations.contains(&Operation::AggregateStatus)
+            {
+                it.added_up_otherwise(kind);
+            }
+        });
+        let it = Arc::downgrade(self);
         self.works.on_change(move |change| {
             // A Work that is just being made has nothing to report.
             if (change.old.is_some() || change.initial)
@@ -197,6 +206,22 @@ impl Shell {
                 it.work_changed(change);
             }
         });
+    }
+
+    /// Other rules say what the copies of a kind report together.
+    fn added_up_otherwise(&self, kind: &Gvk) {
+        for cluster_scoped in [false, true] {
+            for binding in self.informer(cluster_scoped).list() {
+                let of_kind = |view: Arc<Binding>| view.spec.resource.gvk() == *kind;
+                if binding.view::<Binding>().is_ok_and(of_kind) {
+                    let name = binding.head().key();
+                    self.queue.add_low(Key {
+                        cluster_scoped,
+                        name,
+                    });
+                }
+            }
+        }
     }
 
     fn work_changed(&self, change: &Change<'_>) {

@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use client::{Api, At, Error, Patch, WriteOptions};
-use interpreter::Interpreter;
-use machinery::Object;
+use interpreter::{Interpreter, Operation};
 use machinery::time::Clock;
+use machinery::{Gvk, Object};
 use openapi::karmada::names::{cluster_of_space, execution_space};
 use openapi::karmada::resources::WORKS;
 use runtime::{Action, Change, Informer, Name, ObjectRef, Queue, Recorder, Select, run_workers};
@@ -70,6 +70,7 @@ pub(crate) fn start(deps: &Deps, mapper: &Arc<Mapper>) {
         let ready = async {
             shell.clusters.informer().wait_synced().await;
             shell.works.wait_synced().await;
+            shell.interpreter.wait_synced().await;
         };
         if tasks.shutdown().unless(ready).await.is_none() {
             return;
@@ -107,6 +108,15 @@ impl Shell {
                 it.queue.add_low(Key::Cluster(name));
             }
         });
+        let it = Arc::downgrade(self);
+        self.interpreter.on_change(move |kind, operations| {
+            let told = [Operation::InterpretStatus, Operation::InterpretHealth];
+            if let Some(it) = it.upgrade()
+                && operations.iter().any(|o| told.contains(o))
+            {
+                it.read_otherwise(kind);
+            }
+        });
         let queue = self.queue.clone();
         self.members.on_connect(Box::new(move |cluster, connected| {
             if connected {
@@ -120,6 +130,17 @@ impl Shell {
                 queue.add_lane(Key::Work(work), change.initial);
             }
         }));
+    }
+
+    /// Other rules say what objects of a kind report.
+    fn read_otherwise(&self, kind: &Gvk) {
+        let carries = |work: &Object| {
+            let facts = Facts::of(work);
+            facts.is_ok_and(|facts| facts.manifests().iter().any(|m| m.gvk() == *kind))
+        };
+        for work in self.works.list_where(carries) {
+            self.queue.add_low(Key::Work(work.head().key()));
+        }
     }
 
     fn work_changed(&self, change: &Change<'_>) {

@@ -1,0 +1,226 @@
+//! The rules of ResourceInterpreterCustomizations.
+//!
+//! Enters: the customizations there are. Leaves: which scripts answer for a kind, and
+//! for which kinds and operations that has changed. Pure. Source: Karmada's
+//! `configmanager/{manager,accessor}.go`.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use machinery::{Gvk, Object};
+use serde::Deserialize;
+
+use crate::lua::{Hash, Script};
+use crate::operation::Operation;
+
+/// A script, and whose it is.
+#[derive(Clone, Debug)]
+pub(crate) struct Rule {
+    pub(crate) customization: Arc<str>,
+    pub(crate) script: Arc<Script>,
+}
+
+/// The scripts of a kind, by operation: one each, but of dependencies all.
+type Rules = BTreeMap<Operation, Vec<Rule>>;
+
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    kinds: HashMap<Gvk, Rules>,
+}
+
+/// The part of a customization that is read.
+#[derive(Deserialize)]
+struct Customization {
+    spec: Spec,
+}
+
+#[derive(Deserialize)]
+struct Spec {
+    target: Target,
+    #[serde(default)]
+    customizations: BTreeMap<String, Option<Customized>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Target {
+    api_version: String,
+    kind: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Customized {
+    #[serde(default)]
+    lua_script: String,
+}
+
+impl Table {
+    /// Of customizations in any order: where two have a script for the same, the first
+    /// by name counts. Scripts that `before` has too stay what was made of them.
+    pub(crate) fn new<'a>(all: impl IntoIterator<Item = &'a Object>, before: &Self) -> Self {
+        let mut made: HashMap<Hash, Arc<Script>> = before
+            .rules()
+            .map(|(_, _, rule)| (*rule.script.hash(), Arc::clone(&rule.script)))
+            .collect();
+        let mut all: Vec<&Object> = all.into_iter().collect();
+        all.sort_by_key(|object| object.name());
+        let mut table = Self::default();
+        for object in all {
+            let name: Arc<str> = object.name().into();
+            let found = match serde_json::from_slice::<Customization>(object.bytes()) {
+                Ok(found) => found.spec,
+                Err(error) => {
+                    tracing::warn!(customization = &*name, %error, "a customization cannot be read");
+                    continue;
+                }
+            };
+            let kind = Gvk::from_api_version(&found.target.api_version, &found.target.kind);
+            let rules = table.kinds.entry(kind).or_default();
+            for operation in Operation::ALL {
+                let customized = found.customizations.get(operation.field());
+                let source = customized.and_then(Option::as_ref).map(|c| &*c.lua_script);
+                let Some(source) = source.filter(|source| !source.is_empty()) else {
+                    continue;
+                };
+                let of_operation = rules.entry(operation).or_default();
+                if of_operation.is_empty() || operation == Operation::InterpretDependency {
+                    let script = Arc::new(Script::new(source));
+                    let script = made.entry(*script.hash()).or_insert(script);
+                    of_operation.push(Rule {
+                        customization: Arc::clone(&name),
+                        script: Arc::clone(script),
+                    });
+                }
+            }
+        }
+        table
+    }
+
+    fn rules(&self) -> impl Iterator<Item = (&Gvk, Operation, &Rule)> {
+        self.kinds.iter().flat_map(|(kind, rules)| {
+            let each = rules.iter();
+            each.flat_map(move |(operation, rules)| {
+                rules.iter().map(move |rule| (kind, *operation, rule))
+            })
+        })
+    }
+
+    /// The scripts that answer; none where this level has no rule.
+    pub(crate) fn find(&self, kind: &Gvk, operation: Operation) -> &[Rule] {
+        let rules = self.kinds.get(kind).and_then(|rules| rules.get(&operation));
+        rules.map_or(&[], Vec::as_slice)
+    }
+
+    /// For which kinds other scripts answer than before, and to what.
+    pub(crate) fn changes(&self, before: &Self) -> BTreeMap<Gvk, Vec<Operation>> {
+        let hashes = |table: &Self, kind: &Gvk, operation| {
+            let rules = table.find(kind, operation).iter();
+            rules.map(|rule| *rule.script.hash()).collect::<Vec<_>>()
+        };
+        let mut changed = BTreeMap::new();
+        for kind in self.kinds.keys().chain(before.kinds.keys()) {
+            let other = |operation: &Operation| {
+                hashes(self, kind, *operation) != hashes(before, kind, *operation)
+            };
+            let operations: Vec<_> = Operation::ALL.into_iter().filter(other).collect();
+            if !operations.is_empty() {
+                changed.insert(kind.clone(), operations);
+            }
+        }
+        changed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::native::tests::object;
+    use serde_json::{Value, json};
+
+    fn customization(name: &str, kind: &str, scripts: &[(&str, &str)]) -> Object {
+        let scripts = scripts.iter().map(|(operation, script)| {
+            let script = json!({"luaScript": script});
+            ((*operation).to_owned(), script)
+        });
+        object(json!({"metadata": {"name": name},
+            "spec": {"target": {"apiVersion": "example.io/v1", "kind": kind},
+                     "customizations": Value::Object(scripts.collect())}}))
+    }
+
+    fn names(table: &Table, kind: &str, operation: Operation) -> Vec<String> {
+        let kind = Gvk::new("example.io", "v1", kind);
+        let rules = table.find(&kind, operation).iter();
+        rules.map(|rule| rule.customization.to_string()).collect()
+    }
+
+    // proves: INT-first-by-name, INT-dependencies-of-all
+    #[test]
+    fn the_first_by_name_answers_and_dependencies_are_everybodys() {
+        let all = [
+            customization(
+                "c",
+                "Thing",
+                &[("retention", "c"), ("dependencyInterpretation", "c")],
+            ),
+            customization(
+                "a",
+                "Thing",
+                &[("retention", ""), ("dependencyInterpretation", "a")],
+            ),
+            customization("b", "Thing", &[("retention", "b")]),
+            customization("d", "Other", &[("retention", "d")]),
+            object(json!({"metadata": {"name": "broken"}, "spec": {}})),
+        ];
+        let table = Table::new(&all, &Table::default());
+        let dependencies = Operation::InterpretDependency;
+        assert_eq!(names(&table, "Thing", Operation::Retain), ["b"]);
+        assert_eq!(names(&table, "Thing", dependencies), ["a", "c"]);
+        assert_eq!(names(&table, "Other", Operation::Retain), ["d"]);
+        assert!(names(&table, "Thing", Operation::InterpretHealth).is_empty());
+        assert!(names(&table, "None", Operation::Retain).is_empty());
+    }
+
+    #[test]
+    fn only_what_other_scripts_answer_is_told_of() {
+        let first = [customization(
+            "a",
+            "Thing",
+            &[("retention", "x"), ("healthInterpretation", "h")],
+        )];
+        let before = Table::new(&first, &Table::default());
+        let changed = |all: &[Object]| {
+            let table = Table::new(all, &before);
+            let kept = table.rules().zip(before.rules());
+            for ((_, _, now), (_, _, then)) in kept {
+                if now.script.hash() == then.script.hash() {
+                    assert!(Arc::ptr_eq(&now.script, &then.script), "made once");
+                }
+            }
+            let changes = table.changes(&before).into_iter();
+            let told = changes.map(|(kind, operations)| (kind.kind.to_string(), operations));
+            told.collect::<Vec<_>>()
+        };
+        let thing = |operations: &[Operation]| vec![("Thing".to_owned(), operations.to_vec())];
+        let with = |scripts: &[(&str, &str)]| vec![customization("b", "Thing", scripts)];
+        // By another name, the same.
+        assert_eq!(
+            changed(&with(&[("retention", "x"), ("healthInterpretation", "h")])),
+            vec![]
+        );
+        assert_eq!(
+            changed(&with(&[("retention", "y"), ("healthInterpretation", "h")])),
+            thing(&[Operation::Retain])
+        );
+        assert_eq!(
+            changed(&[]),
+            thing(&[Operation::Retain, Operation::InterpretHealth])
+        );
+        let mut other = first.to_vec();
+        other.push(customization("c", "Other", &[("replicaResource", "r")]));
+        assert_eq!(
+            changed(&other),
+            vec![("Other".to_owned(), vec![Operation::InterpretReplica])]
+        );
+    }
+}

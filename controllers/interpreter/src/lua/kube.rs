@@ -1,0 +1,128 @@
+//! The library `kube`, by which scripts reach what native rules know of pods.
+//!
+//! Source: Karmada's `luavm/kube.go`.
+
+use machinery::Quantity;
+use mlua::{Error, Function, Lua, MultiValue, Result, Value as Item, Variadic};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::convert::{of_tree, to_json};
+use super::empties::mended;
+use crate::dependencies::of_template;
+use crate::requirements::{PodTemplate, requirements};
+
+/// How a function of the library is called.
+type Entry = fn(&Lua, MultiValue) -> Result<Item>;
+
+/// `require`, which knows this library alone.
+pub(super) fn require(lua: &Lua) -> Result<Function> {
+    let library = lua.create_table()?;
+    let functions: [(&str, Entry); 4] = [
+        ("resourceAdd", add),
+        ("accuratePodRequirements", pod_requirements),
+        ("getPodDependencies", pod_dependencies),
+        ("getResourceQuantity", quantity_of),
+    ];
+    for (name, function) in functions {
+        library.raw_set(name, lua.create_function(function)?)?;
+    }
+    library.set_readonly(true);
+    lua.create_function(move |_, name: String| match name.as_str() {
+        "kube" => Ok(library.clone()),
+        other => Err(Error::runtime(format!("module {other} not found"))),
+    })
+}
+
+/// A sum of quantities, as text; nil counts as zero.
+fn add(lua: &Lua, args: MultiValue) -> Result<Item> {
+    let mut sum: Option<Quantity> = None;
+    for (at, arg) in (1..).zip(args) {
+        let Some(more) = quantity(at, "resourceAdd", arg)? else {
+            continue;
+        };
+        sum = Some(sum.map_or(more, |sum| sum + more));
+    }
+    let text = sum.map_or_else(|| "0".to_owned(), |sum| sum.to_string());
+    lua.create_string(text).map(Item::String)
+}
+
+/// A quantity as a number.
+fn quantity_of(_: &Lua, args: MultiValue) -> Result<Item> {
+    let arg = one("getResourceQuantity", args)?;
+    let amount = quantity(1, "getResourceQuantity", arg)?;
+    let amount = amount.unwrap_or_else(|| Quantity::from_units(0));
+    if amount.is_negative() {
+        return Err(Error::runtime(format!(
+            "the resource quantity is negative: {amount}"
+        )));
+    }
+    Ok(Item::Number(amount.milli() as f64 / 1000.0))
+}
+
+/// What a replica of a pod template needs; nil when that is nothing.
+fn pod_requirements(lua: &Lua, args: MultiValue) -> Result<Item> {
+    let template = table(1, one("accuratePodRequirements", args)?)?;
+    let template = PodTemplate::deserialize(&template).map_err(Error::runtime)?;
+    match requirements(&template.spec).map_err(Error::runtime)? {
+        Some(found) => of_tree(lua, &found),
+        None => Ok(Item::Nil),
+    }
+}
+
+/// What a pod template refers to, in a namespace.
+fn pod_dependencies(lua: &Lua, args: MultiValue) -> Result<Item> {
+    let args = Variadic::from_iter(args);
+    let [template, namespace] = <[Item; 2]>::try_from(Vec::from(args))
+        .map_err(|_| Error::runtime("getPodDependencies only accepts two argument"))?;
+    let template = table(1, template)?;
+    let namespace = match namespace {
+        Item::Nil => "default".to_owned(),
+        Item::String(text) => text.to_string_lossy(),
+        Item::Integer(number) => number.to_string(),
+        Item::Number(number) => number.to_string(),
+        other => return Err(bad(2, "string", &other)),
+    };
+    let found = of_template(&template, &namespace);
+    let found = serde_json::to_value(found).map_err(Error::runtime)?;
+    of_tree(lua, &found)
+}
+
+fn one(function: &str, args: MultiValue) -> Result<Item> {
+    let mut args = args.into_iter();
+    match (args.next(), args.next()) {
+        (Some(arg), None) => Ok(arg),
+        _ => Err(Error::runtime(format!(
+            "{function} only accepts one argument"
+        ))),
+    }
+}
+
+fn table(at: usize, item: Item) -> Result<Value> {
+    if !item.is_table() {
+        return Err(bad(at, "table", &item));
+    }
+    let json = to_json(item).map_err(Error::runtime)?;
+    Ok(mended(json.unwrap_or_default(), &[]))
+}
+
+fn quantity(at: usize, function: &str, item: Item) -> Result<Option<Quantity>> {
+    match item {
+        Item::Nil => Ok(None),
+        Item::String(text) => {
+            let text = text.to_string_lossy();
+            let amount = Quantity::parse(&text);
+            let amount =
+                amount.map_err(|e| Error::runtime(format!("{function}: {text:?}: {e}")))?;
+            Ok(Some(amount))
+        }
+        other => Err(bad(at, "string", &other)),
+    }
+}
+
+fn bad(at: usize, expected: &str, got: &Item) -> Error {
+    let got = got.type_name();
+    Error::runtime(format!(
+        "bad argument #{at} ({expected} expected, got {got})"
+    ))
+}

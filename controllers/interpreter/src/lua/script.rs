@@ -1,0 +1,63 @@
+//! A script and what is made of it once.
+
+use std::sync::OnceLock;
+
+use mlua::Error;
+use mlua::chunk::Compiler;
+use sha2::{Digest, Sha256};
+
+/// By which a script is known: equal text, equal script.
+pub(crate) type Hash = [u8; 32];
+
+/// The text of a script; its bytecode is made when it is first run, by the thread that
+/// runs it.
+#[derive(Debug)]
+pub(crate) struct Script {
+    source: Box<str>,
+    hash: Hash,
+    bytecode: OnceLock<Result<Vec<u8>, String>>,
+}
+
+impl Script {
+    pub(crate) fn new(source: &str) -> Self {
+        Self {
+            source: source.into(),
+            hash: Sha256::digest(source.as_bytes()).into(),
+            bytecode: OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn hash(&self) -> &Hash {
+        &self.hash
+    }
+
+    /// The error says why it does not compile.
+    pub(crate) fn bytecode(&self) -> Result<&[u8], String> {
+        let made = self.bytecode.get_or_init(|| compile(&self.source));
+        made.as_deref().map_err(Clone::clone)
+    }
+}
+
+/// Recurses as deep as the text is nested, up to a limit of the compiler's own: the
+/// thread needs the stack of [`super::STACK`].
+fn compile(source: &str) -> Result<Vec<u8>, String> {
+    // Lines are named in errors; nothing is left out that a debugger would want.
+    let compiler = Compiler::new().set_optimization_level(1).set_debug_level(1);
+    compiler.compile(source).map_err(|error| {
+        let why = match error {
+            Error::SyntaxError { message, .. } => format!("line {message}"),
+            other => other.to_string(),
+        };
+        if jumps(source) {
+            format!("{why} (goto is not supported)")
+        } else {
+            why
+        }
+    })
+}
+
+/// Whether a line begins with a goto, which other dialects of Lua know.
+fn jumps(source: &str) -> bool {
+    let mut words = source.split(|c: char| !c.is_alphanumeric() && c != '_');
+    words.any(|word| word == "goto")
+}

@@ -1,0 +1,356 @@
+//! Scripts as they are run: what they find, what they may not, and what stops them.
+
+use machinery::Gvk;
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::*;
+use crate::native::tests::object;
+
+fn engine() -> Engine {
+    Engine::new(Limits {
+        deadline: Duration::from_millis(300),
+        ..Limits::default()
+    })
+}
+
+async fn ask(
+    engine: &Engine,
+    operation: Operation,
+    script: &str,
+    args: Vec<Arg>,
+) -> Result<[Option<Value>; 2], String> {
+    let script = Arc::new(Script::new(script));
+    engine.call(&script, operation, args).await
+}
+
+/// What a status script makes of nothing.
+async fn status(engine: &Engine, body: &str) -> Result<Option<Value>, String> {
+    let script = format!("function ReflectStatus(obj)\n{body}\nend");
+    let args = vec![Arg::Tree(json!({}))];
+    let all = ask(engine, Operation::InterpretStatus, &script, args).await;
+    all.map(|[first, _]| first)
+}
+
+fn thing() -> Gvk {
+    Gvk::constant("example.io", "v1", "Thing")
+}
+
+// proves: LUA-conversion
+#[tokio::test]
+async fn json_becomes_lua_and_comes_back() {
+    let engine = engine();
+    for (given, expected) in [
+        (json!({"a": null, "b": [1, null, 2]}), json!({"b": [1, 2]})),
+        (
+            json!({"n": 1.5, "m": 3.0, "i": -7}),
+            json!({"n": 1.5, "m": 3, "i": -7}),
+        ),
+        (
+            json!({"big": 9_007_199_254_740_992_i64, "huge": 1e300}),
+            json!({"big": 9_007_199_254_740_992_i64, "huge": 1e300}),
+        ),
+        (
+            json!({"t": "ü\n", "b": [true, false]}),
+            json!({"t": "ü\n", "b": [true, false]}),
+        ),
+        (json!({"e": {}, "l": [], "x": 1}), json!({"x": 1})),
+        (json!({}), json!({})),
+    ] {
+        let script = "function ReflectStatus(obj) return obj end";
+        let args = vec![Arg::Tree(given.clone())];
+        let all = ask(&engine, Operation::InterpretStatus, script, args).await;
+        assert_eq!(all.unwrap()[0], Some(expected), "{given}");
+    }
+    for (body, why) in [
+        ("return {1, 2, [4] = 3}", "sparse"),
+        ("return {1, a = 2}", "mixed"),
+        ("return {[true] = 1}", "invalid key"),
+        ("local t = {} t.t = t return t", "recursively nested"),
+        ("return {f = print}", "function"),
+        ("return {n = 0/0}", "number"),
+        (
+            "local t = {1,2,3,4,5,6,7,8} for i = 1, 30 do t = {t, t, t, t} end return t",
+            "too large",
+        ),
+    ] {
+        let told = status(&engine, body).await.unwrap_err();
+        assert!(told.contains(why), "{body}: {told}");
+    }
+    // One table in two places is no loop.
+    let shared = status(&engine, "local t = {1} return {a = t, b = t}").await;
+    assert_eq!(shared.unwrap(), Some(json!({"a": [1], "b": [1]})));
+}
+
+// proves: LUA-two-results
+#[tokio::test]
+async fn replicas_come_with_their_requirements_and_objects_say_their_kind() {
+    let engine = engine();
+    let script = "function GetReplicas(obj)
+        return obj.spec.replicas, {kind = obj.apiVersion .. '/' .. obj.kind}
+    end";
+    let bare = object(json!({"metadata": {"name": "a"}, "spec": {"replicas": 3}}));
+    let args = vec![Arg::Object(bare, thing())];
+    let all = ask(&engine, Operation::InterpretReplica, script, args).await;
+    let kind = json!({"kind": "example.io/v1/Thing"});
+    assert_eq!(all.unwrap(), [Some(json!(3)), Some(kind)]);
+}
+
+// proves: LUA-libraries, LUA-forbidden
+#[tokio::test]
+async fn scripts_find_the_libraries_of_karmada_and_nothing_else() {
+    let engine = engine();
+    for (body, expected) in [
+        (
+            "return {math.mod(7, 4), math.fmod(7, 4), math.floor(2.7), math.max(1, 9)}",
+            json!([3, 3, 2, 9]),
+        ),
+        (
+            "return {string.format('%d-%s', 3, 'x'), ('abc'):upper(), #'abc', ('a-b'):gsub('-', '+')}",
+            json!(["3-x", "ABC", 3, "a+b", 1]),
+        ),
+        (
+            "local t = {3, 1, 2} table.sort(t) table.insert(t, 4) return {table.concat(t, ','), table.getn(t), unpack(t)}",
+            json!(["1,2,3,4", 4, 1, 2, 3, 4]),
+        ),
+        (
+            "return {type(os.time()), type(os.date()), _VERSION}",
+            json!(["number", "string", "Lua 5.1"]),
+        ),
+        (
+            "print('x') return {tostring(1e15), tostring(2^53), tostring(12), tonumber('0x10')}",
+            json!(["1000000000000000", "9007199254740992", "12", 16]),
+        ),
+        ("return {pcall(error, 'x')}", json!([false, "x"])),
+        (
+            "local n = 0 for _, v in ipairs({1, 2}) do n = n + v end return {n, select('#', 1, 2), next({5})}",
+            json!([3, 2, 1, 5]),
+        ),
+        (
+            "return {_G.type == type, string.gmatch == nil, os.getenv == nil, io == nil, coroutine == nil, debug == nil, package == nil, bit32 == nil}",
+            json!([true, true, true, true, true, true, true, true]),
+        ),
+        (
+            "return {random = math.random(1, 1000000) == nil}",
+            json!({"random": false}),
+        ),
+    ] {
+        let found = status(&engine, body).await;
+        assert_eq!(found, Ok(Some(expected)), "{body}");
+    }
+    for name in [
+        "collectgarbage",
+        "dofile",
+        "getfenv",
+        "getmetatable",
+        "load",
+        "loadfile",
+        "loadstring",
+        "rawequal",
+        "rawget",
+        "rawset",
+        "setfenv",
+        "setmetatable",
+        "module",
+        "newproxy",
+    ] {
+        let told = status(&engine, &format!("return {name}()"))
+            .await
+            .unwrap_err();
+        let text = format!(
+            "call function {name} is not supported in karmada customized resourceinterpreter."
+        );
+        assert!(told.contains(&text), "{told}");
+    }
+    for (body, why) in [
+        ("return require('os')", "module os not found"),
+        ("string.x = 1", "readonly"),
+        ("_G.string.rep = nil", "readonly"),
+        ("return ('x'):gmatch('.')", "gmatch"),
+        ("return string.dump(print)", "string.dump is not supported"),
+        ("\n\nreturn obj.a.b", "script:4:"),
+        ("error('on purpose')", "script:2: on purpose"),
+        ("error({code = 1})", ""),
+        ("error()", ""),
+    ] {
+        let told = status(&engine, body).await.unwrap_err();
+        assert!(
+            told.contains(why) && !told.contains("traceback"),
+            "{body}: {told}"
+        );
+    }
+}
+
+// proves: LUA-nothing-stays
+#[tokio::test]
+async fn nothing_that_a_script_does_is_seen_by_another_call() {
+    let engine = Engine::default();
+    let script = "calls = (calls or 0) + 1
+        local own = 0
+        function GetReplicas() own = own + 1 _G.seen = (seen or 0) + 1
+            return calls * 100 + own * 10 + seen, {r = math.random(1, 1000000)} end";
+    let mut results = Vec::new();
+    for _ in 0..6 {
+        results.push(
+            ask(&engine, Operation::InterpretReplica, script, vec![])
+                .await
+                .unwrap(),
+        );
+    }
+    assert_eq!(results[0][0], Some(json!(111)));
+    assert!(
+        results.iter().all(|result| *result == results[0]),
+        "{results:?}"
+    );
+    let other = "function GetReplicas() return calls == nil and seen == nil and 1 or 0 end";
+    let alone = ask(&engine, Operation::InterpretReplica, other, vec![]).await;
+    assert_eq!(alone.unwrap()[0], Some(json!(1)));
+}
+
+// proves: LUA-deadline, LUA-memory
+#[tokio::test]
+async fn a_hostile_script_is_stopped_and_the_next_call_works() {
+    let engine = engine();
+    let memory = "more memory";
+    let time = "did not end within";
+    for (body, why) in [
+        ("while true do end", time),
+        (
+            "while true do pcall(function() while true do end end) end",
+            time,
+        ),
+        (
+            "local function f() return pcall(f) or f() end return f()",
+            "",
+        ),
+        (
+            "pcall(function() while true do end end) while true do end",
+            time,
+        ),
+        ("local s = 'x' while true do s = s .. s end", memory),
+        ("return string.rep('x', 1e9)", memory),
+        ("local t = {} while true do t[#t + 1] = {t} end", memory),
+        (
+            "local t = {} while true do pcall(function() t[#t + 1] = ('x'):rep(100000) .. #t end) end",
+            "",
+        ),
+        (
+            "local function f(n) return 1 + f(n + 1) end return f(1)",
+            "stack overflow",
+        ),
+        ("return ('a'):rep(30000):find(('.-'):rep(20) .. 'b')", time),
+        (
+            "return ('x'):rep(300000):gsub('.', function() while true do end end)",
+            time,
+        ),
+        (
+            "local t = {} for i = 1, 2000 do t[i] = i end table.sort(t, function() while true do end end)",
+            time,
+        ),
+        ("return ('%s'):rep(1e6):format(1)", ""),
+    ] {
+        let began = Instant::now();
+        let told = status(&engine, body).await.unwrap_err();
+        assert!(told.contains(why), "{body}: {told}");
+        // Generous, since other tests run beside this one.
+        assert!(began.elapsed() < Duration::from_secs(20), "{body}");
+        assert_eq!(
+            status(&engine, "return {1}").await,
+            Ok(Some(json!([1]))),
+            "{body}"
+        );
+    }
+    let top = "while true do end function ReflectStatus() return {} end";
+    let told = ask(&engine, Operation::InterpretStatus, top, vec![])
+        .await
+        .unwrap_err();
+    assert!(told.contains(time), "{told}");
+}
+
+// proves: LUA-kube
+#[tokio::test]
+async fn the_kube_library_knows_pods_and_quantities() {
+    let engine = engine();
+    let pod = "{spec = {nodeSelector = {a = 'b'}, tolerations = {}, serviceAccountName = 'robot',
+        containers = {{name = 'c', resources = {requests = {cpu = '100m'}, limits = {cpu = '1', memory = '64Mi'}},
+                       envFrom = {{configMapRef = {name = 'env'}}}}},
+        volumes = {{name = 's', secret = {secretName = 'tls'}}}}}";
+    let kube = "local kube = require('kube') ";
+    for (body, expected) in [
+        ("return {kube.resourceAdd('100m', nil, '1'), kube.resourceAdd('1Gi', '512Mi'), kube.resourceAdd(), kube.resourceAdd(nil)}".to_owned(),
+         json!(["1100m", "1536Mi", "0", "0"])),
+        ("return {kube.getResourceQuantity('250m'), kube.getResourceQuantity('1Ki'), kube.getResourceQuantity('0')}".to_owned(),
+         json!([0.25, 1024, 0])),
+        (format!("return kube.accuratePodRequirements({pod})"),
+         json!({"nodeClaim": {"nodeSelector": {"a": "b"}}, "resourceRequest": {"cpu": "100m", "memory": "64Mi"}})),
+        ("return {nothing = kube.accuratePodRequirements({}) == nil}".to_owned(), json!({"nothing": true})),
+        (format!("return kube.getPodDependencies({pod}, 'n')"),
+         json!([{"apiVersion": "v1", "kind": "ConfigMap", "namespace": "n", "name": "env"},
+                {"apiVersion": "v1", "kind": "Secret", "namespace": "n", "name": "tls"},
+                {"apiVersion": "v1", "kind": "ServiceAccount", "namespace": "n", "name": "robot"}])),
+        (format!("return {{ns = kube.getPodDependencies({pod}, nil)[1].namespace}}"), json!({"ns": "default"})),
+    ] {
+        let found = status(&engine, &format!("{kube}{body}")).await;
+        assert_eq!(found, Ok(Some(expected)), "{body}");
+    }
+    for (body, why) in [
+        ("kube.resourceAdd('many')", "many"),
+        (
+            "kube.resourceAdd(1)",
+            "bad argument #1 (string expected, got integer",
+        ),
+        ("kube.getResourceQuantity('-1')", "negative"),
+        (
+            "kube.accuratePodRequirements()",
+            "only accepts one argument",
+        ),
+        (
+            "kube.accuratePodRequirements({spec = {containers = {{resources = {requests = {cpu = 'x'}}}}}})",
+            "\"x\"",
+        ),
+        ("kube.getPodDependencies({})", "only accepts two argument"),
+        ("kube.getPodDependencies('x', 'n')", "table expected"),
+        ("kube.resourceAdd = nil", "readonly"),
+    ] {
+        let told = status(&engine, &format!("{kube}{body}")).await.unwrap_err();
+        assert!(told.contains(why), "{body}: {told}");
+    }
+}
+
+#[test]
+fn scripts_are_checked_before_they_are_taken() {
+    let replicas = |source: &str| check(Operation::InterpretReplica, source, Limits::default());
+    for (source, why) in [
+        ("function GetReplicas(obj) return 1 end", ""),
+        (
+            "local kube = require('kube')\nGetReplicas = function() return 1 end",
+            "",
+        ),
+        ("function GetReplicas(obj)\nreturn 1", "line 2"),
+        (
+            "function GetReplica(obj) return 1 end",
+            "not found function GetReplicas",
+        ),
+        ("GetReplicas = 1", "GetReplicas is not a function"),
+        (
+            "function GetReplicas() goto out ::out:: end",
+            "goto is not supported",
+        ),
+        ("x = nil + 1 function GetReplicas() end", "script:1:"),
+        (&format!("return {}1", "(".repeat(100_000)), "line 1"),
+    ] {
+        let told = replicas(source);
+        match why {
+            "" => assert_eq!(told, Ok(()), "{source}"),
+            why => {
+                let told = told.unwrap_err();
+                assert!(told.contains(why), "{told}");
+            }
+        }
+    }
+    let endless = Limits {
+        deadline: Duration::from_millis(50),
+        ..Limits::default()
+    };
+    assert!(check(Operation::Retain, "while true do end", endless).is_err());
+}

@@ -1,0 +1,379 @@
+//! One virtual machine: what scripts find in it, and how one is run.
+//!
+//! Enters: a script, the name of its function, arguments. Leaves: what it returned.
+//! A script runs as a whole each time, in globals of its own, and sees the libraries as
+//! Karmada's `luavm/lua.go` opens them; so that nothing stays behind for the next.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use machinery::{Gvk, Object};
+use mlua::chunk::ChunkMode;
+use mlua::{
+    Function, Lua, LuaOptions, MultiValue, StdLib, Table, Value as Item, Variadic, VmState,
+};
+use serde_json::Value;
+
+use super::convert::{of_object, of_tree, to_json, weight};
+use super::script::{Hash, Script};
+use super::{Limits, kube};
+
+/// What remains of the base library.
+const BASE: [&str; 13] = [
+    "assert", "error", "ipairs", "next", "pairs", "pcall", "select", "tonumber", "tostring",
+    "type", "unpack", "xpcall", "_VERSION",
+];
+/// What is there to say that it may not be called.
+const FORBIDDEN: [&str; 14] = [
+    "collectgarbage",
+    "dofile",
+    "getfenv",
+    "getmetatable",
+    "load",
+    "loadfile",
+    "loadstring",
+    "rawequal",
+    "rawget",
+    "rawset",
+    "setfenv",
+    "setmetatable",
+    "module",
+    "newproxy",
+];
+const LIBRARIES: [(&str, &[&str]); 4] = [
+    (
+        "table",
+        &["concat", "getn", "insert", "maxn", "remove", "sort"],
+    ),
+    (
+        "string",
+        &[
+            "byte", "char", "find", "format", "gsub", "len", "lower", "match", "rep", "reverse",
+            "sub", "upper",
+        ],
+    ),
+    (
+        "math",
+        &[
+            "abs",
+            "acos",
+            "asin",
+            "atan",
+            "atan2",
+            "ceil",
+            "cos",
+            "cosh",
+            "deg",
+            "exp",
+            "floor",
+            "fmod",
+            "frexp",
+            "huge",
+            "ldexp",
+            "log",
+            "log10",
+            "max",
+            "min",
+            "modf",
+            "pi",
+            "pow",
+            "rad",
+            "random",
+            "randomseed",
+            "sin",
+            "sinh",
+            "sqrt",
+            "tan",
+            "tanh",
+        ],
+    ),
+    ("os", &["date", "time"]),
+];
+
+/// How many instructions at which a script may be stopped pass between two looks at
+/// the clock.
+const STRIDE: u32 = 16;
+
+/// Why a script has no result.
+#[derive(Debug, PartialEq)]
+pub(super) enum Failure {
+    /// It failed by itself.
+    Script(String),
+    Deadline,
+    Memory,
+}
+
+impl From<String> for Failure {
+    fn from(why: String) -> Self {
+        Self::Script(why)
+    }
+}
+
+/// What a function is called with.
+#[derive(Clone, Debug)]
+pub(crate) enum Arg {
+    /// Objects from a list do not always say of which kind they are.
+    Object(Object, Gvk),
+    Tree(Value),
+    Count(i64),
+}
+
+impl Arg {
+    fn item(&self, lua: &Lua) -> mlua::Result<Item> {
+        match self {
+            Self::Object(object, kind) => {
+                let item = of_object(lua, object)?;
+                if let Item::Table(table) = &item {
+                    table.raw_set("apiVersion", kind.api_version())?;
+                    table.raw_set("kind", &*kind.kind)?;
+                }
+                Ok(item)
+            }
+            Self::Tree(tree) => of_tree(lua, tree),
+            Self::Count(count) => Ok(Item::Number(*count as f64)),
+        }
+    }
+
+    fn weight(&self) -> usize {
+        match self {
+            Self::Object(object, _) => object.bytes().len(),
+            Self::Tree(tree) => weight(tree),
+            Self::Count(_) => 0,
+        }
+    }
+}
+
+/// Until when a script may run.
+#[derive(Default)]
+struct Watch {
+    until: Cell<Option<Instant>>,
+    ticks: Cell<u32>,
+    expired: Cell<bool>,
+}
+
+impl Watch {
+    fn begin(&self, limit: Duration) {
+        self.until.set(Instant::now().checked_add(limit));
+        self.ticks.set(0);
+        self.expired.set(false);
+    }
+
+    /// Tells whether the time was up before.
+    fn end(&self) -> bool {
+        self.until.set(None);
+        self.expired.get()
+    }
+
+    /// Once the time is up every further step fails, so that no script goes on by
+    /// catching the error.
+    fn tick(&self) -> mlua::Result<VmState> {
+        let ticks = self.ticks.get().wrapping_add(1);
+        self.ticks.set(ticks);
+        if !self.expired.get() {
+            if !ticks.is_multiple_of(STRIDE) {
+                return Ok(VmState::Continue);
+            }
+            let up = self
+                .until
+                .get()
+                .is_some_and(|until| Instant::now() >= until);
+            self.expired.set(up);
+        }
+        if self.expired.get() {
+            return Err(mlua::Error::runtime("the time is up"));
+        }
+        Ok(VmState::Continue)
+    }
+}
+
+pub(super) struct Vm {
+    lua: Lua,
+    /// The metatable of the globals of every script.
+    outlook: Table,
+    reseed: Function,
+    watch: Rc<Watch>,
+    functions: HashMap<Hash, Function>,
+}
+
+impl Vm {
+    pub(super) fn new() -> mlua::Result<Self> {
+        let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH | StdLib::OS;
+        let lua = Lua::new_with(libraries, LuaOptions::default())?;
+        let globals = lua.globals();
+        let base = lua.create_table()?;
+        for name in BASE {
+            base.raw_set(name, globals.raw_get::<Item>(name)?)?;
+        }
+        base.raw_set("_VERSION", "Lua 5.1")?;
+        for name in FORBIDDEN {
+            base.raw_set(name, forbidden(&lua, name)?)?;
+        }
+        // There is nowhere to print to.
+        base.raw_set("print", lua.create_function(|_, _: Variadic<Item>| Ok(()))?)?;
+        let mut reseed = None;
+        for (name, kept) in LIBRARIES {
+            let library: Table = globals.raw_get(name)?;
+            reduce(&library, kept)?;
+            match name {
+                "math" => {
+                    let modulo = lua.load("local a, b = ... return a % b").into_function()?;
+                    library.raw_set("mod", modulo)?;
+                    reseed = Some(library.raw_get::<Function>("randomseed")?);
+                }
+                "string" => library.raw_set("dump", unable(&lua, "string.dump")?)?,
+                _ => {}
+            }
+            library.set_readonly(true);
+            base.raw_set(name, library)?;
+        }
+        base.raw_set("require", kube::require(&lua)?)?;
+        base.set_readonly(true);
+        let outlook = lua.create_table()?;
+        outlook.raw_set("__index", base)?;
+        outlook.raw_set("__metatable", false)?;
+        let watch = Rc::new(Watch::default());
+        let ticking = Rc::clone(&watch);
+        lua.set_interrupt(move |_| ticking.tick());
+        Ok(Self {
+            reseed: reseed.ok_or_else(|| mlua::Error::runtime("there is no math library"))?,
+            lua,
+            outlook,
+            watch,
+            functions: HashMap::new(),
+        })
+    }
+
+    /// Calls a function of a script; its first two results, `None` for nil.
+    pub(super) fn run(
+        &mut self,
+        script: &Script,
+        function: &str,
+        args: &[Arg],
+        limits: &Limits,
+    ) -> Result<[Option<Value>; 2], Failure> {
+        let main = self.load(script)?;
+        let mut given = MultiValue::with_capacity(args.len());
+        for arg in args {
+            given.push_back(arg.item(&self.lua).map_err(failure)?);
+        }
+        let weight: usize = args.iter().map(Arg::weight).sum();
+        let memory = limits.memory + limits.per_byte * weight;
+        let returned: MultiValue = self.within(memory, limits.deadline, || {
+            self.find(&main, function)?.call(given)
+        })?;
+        let mut returned = returned.into_iter();
+        let mut next = || to_json(returned.next().unwrap_or(Item::Nil));
+        Ok([next()?, next()?])
+    }
+
+    /// Whether a script has a function; the error says why not.
+    pub(super) fn defines(
+        &mut self,
+        script: &Script,
+        function: &str,
+        limits: &Limits,
+    ) -> Result<(), Failure> {
+        let main = self.load(script)?;
+        self.within(limits.memory, limits.deadline, || {
+            self.find(&main, function).map(drop)
+        })
+    }
+
+    fn load(&mut self, script: &Script) -> Result<Function, Failure> {
+        if let Some(main) = self.functions.get(script.hash()) {
+            return Ok(main.clone());
+        }
+        let chunk = self.lua.load(script.bytecode()?);
+        let chunk = chunk.set_name("=script").set_mode(ChunkMode::Binary);
+        let main = chunk.into_function().map_err(failure)?;
+        self.functions.insert(*script.hash(), main.clone());
+        Ok(main)
+    }
+
+    /// Only what a script does is limited: what it is given, and what it gives back,
+    /// is limited otherwise.
+    fn within<T>(
+        &self,
+        memory: usize,
+        deadline: Duration,
+        run: impl FnOnce() -> mlua::Result<T>,
+    ) -> Result<T, Failure> {
+        let limit = |bytes| self.lua.set_memory_limit(bytes).map_err(failure);
+        limit(self.lua.used_memory() + memory)?;
+        self.watch.begin(deadline);
+        let outcome = run();
+        let expired = self.watch.end();
+        limit(0)?;
+        outcome.map_err(|error| {
+            if expired {
+                Failure::Deadline
+            } else {
+                failure(error)
+            }
+        })
+    }
+
+    /// Runs the script itself, which defines the function.
+    fn find(&self, main: &Function, function: &str) -> mlua::Result<Function> {
+        let globals = self.lua.create_table()?;
+        globals.raw_set("_G", &globals)?;
+        globals.set_metatable(Some(self.outlook.clone()))?;
+        main.set_environment(globals.clone())?;
+        self.reseed.call::<()>(0)?;
+        main.call::<()>(())?;
+        match globals.raw_get(function)? {
+            Item::Function(found) => Ok(found),
+            Item::Nil => Err(mlua::Error::runtime(format!(
+                "not found function {function}"
+            ))),
+            other => Err(mlua::Error::runtime(format!(
+                "{function} is not a function: {}",
+                other.type_name()
+            ))),
+        }
+    }
+}
+
+fn forbidden(lua: &Lua, name: &'static str) -> mlua::Result<Function> {
+    lua.create_function(move |_, _: Variadic<Item>| -> mlua::Result<()> {
+        Err(mlua::Error::runtime(format!(
+            "call function {name} is not supported in karmada customized resourceinterpreter."
+        )))
+    })
+}
+
+fn unable(lua: &Lua, name: &'static str) -> mlua::Result<Function> {
+    lua.create_function(move |_, _: Variadic<Item>| -> mlua::Result<()> {
+        Err(mlua::Error::runtime(format!("{name} is not supported")))
+    })
+}
+
+/// Takes everything else out of a library.
+fn reduce(library: &Table, kept: &[&str]) -> mlua::Result<()> {
+    let mut others = Vec::new();
+    for entry in library.pairs::<String, Item>() {
+        let (name, _) = entry?;
+        if !kept.contains(&name.as_str()) {
+            others.push(name);
+        }
+    }
+    for name in others {
+        library.raw_set(name, Item::Nil)?;
+    }
+    Ok(())
+}
+
+/// An error without the trace of the virtual machine.
+fn failure(error: mlua::Error) -> Failure {
+    match error {
+        mlua::Error::MemoryError(_) => Failure::Memory,
+        mlua::Error::CallbackError { cause, .. } => failure((*cause).clone()),
+        mlua::Error::RuntimeError(text) => {
+            let text = text.split("\nstack traceback:").next().unwrap_or_default();
+            Failure::Script(text.to_owned())
+        }
+        other => Failure::Script(other.to_string()),
+    }
+}

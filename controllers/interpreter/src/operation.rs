@@ -1,0 +1,60 @@
+//! What an interpreter can be asked, and what that is called where it is asked.
+
+/// An operation of the interpreter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Operation {
+    InterpretReplica,
+    InterpretComponent,
+    ReviseReplica,
+    Retain,
+    AggregateStatus,
+    InterpretStatus,
+    InterpretHealth,
+    InterpretDependency,
+}
+
+impl Operation {
+    pub const ALL: [Self; 8] = [
+        Self::InterpretReplica,
+        Self::InterpretComponent,
+        Self::ReviseReplica,
+        Self::Retain,
+        Self::AggregateStatus,
+        Self::InterpretStatus,
+        Self::InterpretHealth,
+        Self::InterpretDependency,
+    ];
+
+    /// Its name in a script.
+    pub fn function(self) -> &'static str {
+        match self {
+            Self::InterpretReplica => "GetReplicas",
+            Self::InterpretComponent => "GetComponents",
+            Self::ReviseReplica => "ReviseReplica",
+            Self::Retain => "Retain",
+            Self::AggregateStatus => "AggregateStatus",
+            Self::InterpretStatus => "ReflectStatus",
+            Self::InterpretHealth => "InterpretHealth",
+            Self::InterpretDependency => "GetDependencies",
+        }
+    }
+
+    /// Its field in `spec.customizations` of a ResourceInterpreterCustomization.
+    pub fn field(self) -> &'static str {
+        match self {
+            Self::InterpretReplica => "replicaResource",
+            Self::InterpretComponent => "componentResource",
+            Self::ReviseReplica => "replicaRevision",
+            Self::Retain => "retention",
+            Self::AggregateStatus => "statusAggregation",
+            Self::InterpretStatus => "statusReflection",
+            Self::InterpretHealth => "healthInterpretation",
+            Self::InterpretDependency => "dependencyInterpretation",
+        }
+    }
+
+    /// That of a field.
+    pub fn of_field(field: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|o| o.field() == field)
+    }
+}

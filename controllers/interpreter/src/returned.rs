@@ -1,0 +1,177 @@
+//! What scripts have returned, as decisions.
+//!
+//! Enters: the results of a script as JSON. Leaves: what they mean, or what is wrong
+//! with them, named after the script. Pure. Source: Karmada's `luavm/lua.go` and
+//! `pkg/util/interpreter/validation`.
+
+use std::sync::Arc;
+
+use machinery::Quantity;
+use openapi::karmada::Dependency;
+use openapi::karmada::binding::Component;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::customizations::Rule;
+use crate::dependencies::verify;
+use crate::native::{Error, Replicas};
+use crate::operation::Operation;
+
+/// The results of one script.
+pub(crate) struct Returned {
+    customization: Arc<str>,
+    operation: Operation,
+    values: [Option<Value>; 2],
+}
+
+impl Returned {
+    pub(crate) fn new(
+        rule: &Rule,
+        operation: Operation,
+        values: Result<[Option<Value>; 2], String>,
+    ) -> Result<Self, Error> {
+        let mut it = Self {
+            customization: Arc::clone(&rule.customization),
+            operation,
+            values: [None, None],
+        };
+        match values {
+            Ok(values) => {
+                it.values = values;
+                Ok(it)
+            }
+            Err(why) => Err(it.error(why)),
+        }
+    }
+
+    fn error(&self, why: impl ToString) -> Error {
+        Error::Script {
+            customization: self.customization.to_string(),
+            function: self.operation.function(),
+            why: why.to_string(),
+        }
+    }
+
+    fn unlike(&self, expected: &str, got: Option<&Value>) -> Error {
+        let got = match got {
+            None => "nil",
+            Some(Value::Bool(_)) => "boolean",
+            Some(Value::Number(_)) => "number",
+            Some(Value::String(_)) => "string",
+            Some(_) => "table",
+        };
+        self.error(format!(
+            "expect the returned type is {expected} but got {got}"
+        ))
+    }
+
+    /// A table, whatever is in it.
+    fn table(&mut self) -> Result<Value, Error> {
+        match self.values[0].take() {
+            Some(table @ (Value::Object(_) | Value::Array(_))) => Ok(table),
+            other => Err(self.unlike("table", other.as_ref())),
+        }
+    }
+
+    pub(crate) fn replicas(self) -> Result<Replicas, Error> {
+        let [count, requirements] = &self.values;
+        let Some(Value::Number(number)) = count else {
+            return Err(self.unlike("number", count.as_ref()));
+        };
+        // A part of a replica is none.
+        let count = number.as_i64().or(number.as_f64().map(|n| n as i64));
+        let requirements = match requirements {
+            None => None,
+            Some(Value::Object(fields)) => {
+                Some(settled(fields.clone()).map_err(|why| self.error(why))?)
+            }
+            other => return Err(self.unlike("table", other.as_ref())),
+        };
+        Ok(Replicas {
+            count: count.unwrap_or(0),
+            requirements,
+        })
+    }
+
+    /// Sorted by name; nil is none.
+    pub(crate) fn components(mut self) -> Result<Vec<Component>, Error> {
+        if self.values[0].is_none() {
+            return Ok(Vec::new());
+        }
+        let table = self.table()?;
+        let components = Vec::<Component>::deserialize(table).map_err(|e| self.error(e))?;
+        let settle = |mut component: Component| {
+            component.replica_requirements = match component.replica_requirements {
+                Some(Value::Object(fields)) => Some(settled(fields)?),
+                None => None,
+                Some(_) => return Err("replicaRequirements is no table with names".to_owned()),
+            };
+            Ok(component)
+        };
+        let settled: Result<Vec<_>, String> = components.into_iter().map(settle).collect();
+        let mut components = settled.map_err(|why| self.error(why))?;
+        components.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(components)
+    }
+
+    /// A whole object.
+    pub(crate) fn object(mut self) -> Result<Value, Error> {
+        match self.table()? {
+            object @ Value::Object(_) => Ok(object),
+            _ => Err(self.error("the returned table is no object but a list")),
+        }
+    }
+
+    /// Whatever a status may be.
+    pub(crate) fn status(mut self) -> Result<Value, Error> {
+        self.table()
+    }
+
+    pub(crate) fn verdict(self) -> Result<bool, Error> {
+        match &self.values[0] {
+            Some(Value::Bool(healthy)) => Ok(*healthy),
+            other => Err(self.unlike("bool", other.as_ref())),
+        }
+    }
+
+    pub(crate) fn dependencies(mut self) -> Result<Vec<Dependency>, Error> {
+        let table = self.table()?;
+        let found = Vec::<Dependency>::deserialize(table).map_err(|e| self.error(e))?;
+        verify(&found).map_err(|why| self.error(why))?;
+        Ok(found)
+    }
+}
+
+/// Of all scripts together: each once, in order.
+pub(crate) fn union(all: Vec<Returned>) -> Result<Vec<Dependency>, Error> {
+    let mut union: Vec<Dependency> = Vec::new();
+    for returned in all {
+        for dependency in returned.dependencies()? {
+            if !union.contains(&dependency) {
+                union.push(dependency);
+            }
+        }
+    }
+    union.sort_by(|a, b| {
+        let key =
+            |d: &'_ Dependency| [&d.api_version, &d.kind, &d.namespace, &d.name].map(String::clone);
+        key(a).cmp(&key(b))
+    });
+    Ok(union)
+}
+
+/// Requirements with their amounts as Kubernetes writes them.
+fn settled(mut fields: Map<String, Value>) -> Result<Value, String> {
+    match fields.get_mut("resourceRequest") {
+        None => {}
+        Some(Value::Object(amounts)) => {
+            for (name, amount) in amounts {
+                let read = Quantity::from_value(amount);
+                let read = read.map_err(|e| format!("resourceRequest: {name}: {e}"))?;
+                *amount = read.to_string().into();
+            }
+        }
+        Some(_) => return Err("resourceRequest is no table with names".into()),
+    }
+    Ok(Value::Object(fields))
+}

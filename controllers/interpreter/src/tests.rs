@@ -1,0 +1,305 @@
+//! The levels together: what customizations answer, and what is left to native rules.
+
+use jiff::Timestamp;
+use machinery::{Gvk, Object};
+use openapi::karmada::binding::AggregatedItem;
+use serde_json::{Value, json};
+
+use crate::native::tests::object;
+use crate::{Interpreter, Limits};
+
+fn customization(name: &str, scripts: &[(&str, &str)]) -> Object {
+    customized(name, "example.io/v1", "Thing", scripts)
+}
+
+fn customized(name: &str, api_version: &str, kind: &str, scripts: &[(&str, &str)]) -> Object {
+    let scripts = scripts.iter().map(|(operation, script)| {
+        let script = json!({"luaScript": script});
+        ((*operation).to_owned(), script)
+    });
+    object(json!({"metadata": {"name": name},
+        "spec": {"target": {"apiVersion": api_version, "kind": kind},
+                 "customizations": Value::Object(scripts.collect())}}))
+}
+
+fn under(all: &[Object]) -> Interpreter {
+    Interpreter::under(all, Limits::default())
+}
+
+fn one(scripts: &[(&str, &str)]) -> Interpreter {
+    under(&[customization("mine", scripts)])
+}
+
+fn thing() -> Gvk {
+    Gvk::constant("example.io", "v1", "Thing")
+}
+
+fn item(cluster: &str, status: Value) -> AggregatedItem {
+    AggregatedItem {
+        cluster_name: cluster.into(),
+        status: (!status.is_null()).then_some(status),
+        applied: true,
+        ..AggregatedItem::default()
+    }
+}
+
+// proves: INT-lua-first, INT-per-operation
+#[tokio::test]
+async fn a_script_answers_before_the_native_rule_of_the_same_operation_alone() {
+    let scripts = [(
+        "replicaResource",
+        "function GetReplicas(obj) return obj.spec.replicas * 2 end",
+    )];
+    let it = under(&[customized("mine", "apps/v1", "Deployment", &scripts)]);
+    let kind = Gvk::constant("apps", "v1", "Deployment");
+    let deployment = object(json!({"metadata": {"name": "a", "generation": 1},
+        "spec": {"replicas": 2, "template": {"spec": {"containers": []}}},
+        "status": {"observedGeneration": 1, "updatedReplicas": 2, "availableReplicas": 2}}));
+    let replicas = it.replicas(&kind, &deployment).await.unwrap().unwrap();
+    assert_eq!(replicas.count, 4);
+    assert_eq!(it.healthy(&kind, &deployment).await.unwrap(), Some(true));
+    let revised = it.revise(&kind, json!({"spec": {"replicas": 2}}), 5).await;
+    assert_eq!(revised.unwrap(), json!({"spec": {"replicas": 5}}));
+    // Another version of the kind is another kind to a customization.
+    let beta = Gvk::constant("apps", "v1beta1", "Deployment");
+    let replicas = it.replicas(&beta, &deployment).await.unwrap().unwrap();
+    assert_eq!(replicas.count, 2);
+    // A failing script is the answer: nobody else is asked.
+    let broken = [(
+        "replicaResource",
+        "function GetReplicas(obj) return obj.no.where end",
+    )];
+    let it = under(&[customized("broken", "apps/v1", "Deployment", &broken)]);
+    let told = it
+        .replicas(&kind, &deployment)
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(
+        told.starts_with("ResourceInterpreterCustomization broken: GetReplicas: script:1:"),
+        "{told}"
+    );
+    assert!(it.components(&kind, &deployment).await.unwrap().is_none());
+}
+
+// proves: LUA-replicas
+#[tokio::test]
+async fn replicas_and_what_they_require() {
+    let bare = object(json!({"metadata": {"name": "a"}}));
+    for (body, count, requirements) in [
+        ("return 3", 3, Value::Null),
+        ("return 2.9, nil", 2, Value::Null),
+        ("return 0, {}", 0, json!({})),
+        (
+            "return 1, {resourceRequest = {cpu = '0.5', memory = 1024}, nodeClaim = {nodeSelector = {a = 'b'}}}",
+            1,
+            json!({"resourceRequest": {"cpu": "500m", "memory": "1024"}, "nodeClaim": {"nodeSelector": {"a": "b"}}}),
+        ),
+    ] {
+        let script = format!("function GetReplicas(obj) {body} end");
+        let it = one(&[("replicaResource", &script)]);
+        let found = it.replicas(&thing(), &bare).await.unwrap().unwrap();
+        assert_eq!(found.count, count, "{body}");
+        assert_eq!(json!(found.requirements), requirements, "{body}");
+    }
+    for (body, why) in [
+        ("", "type is number but got nil"),
+        ("return '3'", "type is number but got string"),
+        ("return 1, 2", "type is table but got number"),
+        (
+            "return 1, {resourceRequest = {cpu = 'many'}}",
+            "resourceRequest: cpu",
+        ),
+        ("return 1, {resourceRequest = {1}}", "resourceRequest"),
+    ] {
+        let script = format!("function GetReplicas(obj) {body} end");
+        let it = one(&[("replicaResource", &script)]);
+        let told = it.replicas(&thing(), &bare).await.unwrap_err().to_string();
+        assert!(told.contains(why), "{body}: {told}");
+    }
+}
+
+// proves: LUA-components
+#[tokio::test]
+async fn components_come_sorted_by_name() {
+    let job = object(json!({"metadata": {"name": "a"}, "spec": {"roles": [
+        {"name": "worker", "replicas": 3, "cpu": "1"}, {"name": "master", "replicas": 1}]}}));
+    let script = "function GetComponents(obj)
+        local all = {}
+        for _, role in ipairs(obj.spec.roles) do
+            local one = {name = role.name, replicas = role.replicas}
+            if role.cpu then one.replicaRequirements = {resourceRequest = {cpu = role.cpu}} end
+            table.insert(all, one)
+        end
+        return all
+    end";
+    let it = one(&[("componentResource", script)]);
+    let found = it.components(&thing(), &job).await.unwrap();
+    assert_eq!(
+        json!(found),
+        json!([{"name": "master", "replicas": 1},
+               {"name": "worker", "replicas": 3, "replicaRequirements": {"resourceRequest": {"cpu": "1"}}}])
+    );
+    for body in ["return nil", "return {}", ""] {
+        let script = format!("function GetComponents(obj) {body} end");
+        let it = one(&[("componentResource", &script)]);
+        assert_eq!(
+            it.components(&thing(), &job).await.unwrap(),
+            Some(vec![]),
+            "{body}"
+        );
+    }
+    for body in [
+        "return 1",
+        "return {{name = 1}}",
+        "return {{replicaRequirements = 1}}",
+    ] {
+        let script = format!("function GetComponents(obj) {body} end");
+        let it = one(&[("componentResource", &script)]);
+        assert!(it.components(&thing(), &job).await.is_err(), "{body}");
+    }
+}
+
+// proves: LUA-revise, LUA-retain
+#[tokio::test]
+async fn objects_are_revised_and_retain_with_their_empty_fields() {
+    let it = one(&[
+        (
+            "replicaRevision",
+            "function ReviseReplica(obj, replicas) obj.spec.parallel = replicas obj.spec.new = {} return obj end",
+        ),
+        (
+            "retention",
+            "function Retain(desired, observed) desired.spec.node = observed.spec.node desired.spec.opts = observed.spec.opts return desired end",
+        ),
+    ]);
+    let copy = json!({"spec": {"parallel": 1, "volume": {"emptyDir": {}}, "args": []}});
+    let revised = it.revise(&thing(), copy.clone(), 7).await.unwrap();
+    assert_eq!(
+        revised,
+        json!({"spec": {"parallel": 7, "volume": {"emptyDir": {}}, "args": []}})
+    );
+    let observed = json!({"spec": {"node": "n1", "opts": {}}});
+    let retained = it.retain(&thing(), copy, &observed).await.unwrap();
+    assert_eq!(
+        retained,
+        json!({"spec": {"parallel": 1, "volume": {"emptyDir": {}}, "args": [], "node": "n1", "opts": {}}})
+    );
+    for body in ["return nil", "return 'x'", "return {1}", ""] {
+        let script = format!("function Retain(desired, observed) {body} end");
+        let it = one(&[("retention", &script)]);
+        let told = it.retain(&thing(), json!({"a": 1}), &json!({})).await;
+        assert!(told.is_err(), "{body}");
+    }
+}
+
+// proves: LUA-status, LUA-health, LUA-aggregate
+#[tokio::test]
+async fn status_and_health_of_a_kind_of_users() {
+    let it = one(&[
+        (
+            "statusReflection",
+            "function ReflectStatus(obj) if obj.status == nil then return {} end return {ready = obj.status.ready} end",
+        ),
+        (
+            "healthInterpretation",
+            "function InterpretHealth(obj) return obj.status.ready == obj.spec.size end",
+        ),
+        (
+            "statusAggregation",
+            "function AggregateStatus(obj, items)
+                obj.status = {ready = 0, clusters = {}}
+                for _, item in ipairs(items) do
+                    if item.status ~= nil then obj.status.ready = obj.status.ready + item.status.ready end
+                    if item.applied then table.insert(obj.status.clusters, item.clusterName) end
+                end
+                return obj
+            end",
+        ),
+    ]);
+    let of = |status: Value| {
+        object(json!({"metadata": {"name": "a"}, "spec": {"size": 2}, "status": status}))
+    };
+    let now = Timestamp::UNIX_EPOCH;
+    let full = of(json!({"ready": 2, "phase": "x"}));
+    assert_eq!(
+        it.reflect(&thing(), &full).await.unwrap(),
+        Some(json!({"ready": 2}))
+    );
+    assert_eq!(it.healthy(&thing(), &full).await.unwrap(), Some(true));
+    let part = of(json!({"ready": 1}));
+    assert_eq!(it.healthy(&thing(), &part).await.unwrap(), Some(false));
+    let none = of(Value::Null);
+    assert_eq!(it.reflect(&thing(), &none).await.unwrap(), Some(json!({})));
+    assert!(it.healthy(&thing(), &none).await.is_err());
+    let items = [
+        item("m1", json!({"ready": 2})),
+        item("m2", Value::Null),
+        item("m3", json!({"ready": 1})),
+    ];
+    assert_eq!(
+        it.aggregate(&thing(), &full, &items, now).await.unwrap(),
+        Some(json!({"ready": 3, "clusters": ["m1", "m2", "m3"]}))
+    );
+    assert_eq!(
+        it.aggregate(&thing(), &full, &[], now).await.unwrap(),
+        Some(json!({"ready": 0})),
+        "an empty list that nobody knows is left out"
+    );
+}
+
+// proves: LUA-dependencies
+#[tokio::test]
+async fn dependencies_of_all_customizations_are_joined_sorted_and_verified() {
+    let script = |names: &[&str]| {
+        let refs = names.iter().map(|name| {
+            format!("{{apiVersion = 'v1', kind = 'Secret', namespace = 'n', name = '{name}'}},")
+        });
+        format!(
+            "function GetDependencies(obj) return {{ {} }} end",
+            refs.collect::<String>()
+        )
+    };
+    let (first, second) = (script(&["z", "b"]), script(&["a", "b"]));
+    let it = under(&[
+        customization("x", &[("dependencyInterpretation", &first)]),
+        customization("y", &[("dependencyInterpretation", &second)]),
+    ]);
+    let bare = object(json!({"metadata": {"name": "a"}}));
+    let found = it.dependencies(&thing(), &bare).await.unwrap().unwrap();
+    let names: Vec<&str> = found.iter().map(|d| d.name.as_str()).collect();
+    assert_eq!(names, ["a", "b", "z"]);
+    for (body, why) in [
+        (
+            "return {{kind = 'Secret', name = 'a'}}",
+            "dependencies[0].apiVersion",
+        ),
+        (
+            "return {{apiVersion = 'v1', name = 'a'}}",
+            "dependencies[0].kind",
+        ),
+        (
+            "return {{apiVersion = 'v1', kind = 'Secret'}}",
+            "name and labelSelector all empty",
+        ),
+        ("return nil", "type is table but got nil"),
+        ("return {a = 1}", ""),
+    ] {
+        let script = format!("function GetDependencies(obj) {body} end");
+        let it = one(&[("dependencyInterpretation", &script)]);
+        let told = it
+            .dependencies(&thing(), &bare)
+            .await
+            .unwrap_err()
+            .to_string();
+        assert!(told.contains(why), "{body}: {told}");
+    }
+    let selected = "function GetDependencies(obj)
+        return {{apiVersion = 'v1', kind = 'Secret', namespace = 'n', labelSelector = {matchLabels = {app = 'a'}}}} end";
+    let it = one(&[("dependencyInterpretation", selected)]);
+    let found = it.dependencies(&thing(), &bare).await.unwrap();
+    assert_eq!(
+        json!(found),
+        json!([{"apiVersion": "v1", "kind": "Secret", "namespace": "n", "labelSelector": {"matchLabels": {"app": "a"}}}])
+    );
+}

@@ -1,0 +1,242 @@
+//! Kinds of users whose meaning scripts tell.
+
+use serde_json::{Value, json};
+
+use crate::fleet::{Fleet, condition};
+use crate::objects::{
+    BINDINGS, CONFIG_MAPS, CUSTOMIZATIONS, DEPLOYMENTS, EVENTS, WIDGETS, config_map, deployment,
+    divided, policy, widget, widgets,
+};
+
+const GATES: &str = "MultiplePodTemplatesScheduling=true";
+
+fn customization(name: &str, kind: (&str, &str), scripts: &[(&str, &str)]) -> Value {
+    let scripts = scripts.iter().map(|(operation, script)| {
+        let script = json!({"luaScript": script});
+        ((*operation).to_owned(), script)
+    });
+    json!({
+        "apiVersion": "config.karmada.io/v1alpha1", "kind": "ResourceInterpreterCustomization",
+        "metadata": {"name": name},
+        "spec": {"target": {"apiVersion": kind.0, "kind": kind.1},
+                 "customizations": Value::Object(scripts.collect())},
+    })
+}
+
+const WIDGET: (&str, &str) = ("example.org/v1", "Widget");
+
+async fn with_widgets(ns: &str) -> Fleet {
+    let fleet = Fleet::with_gates(GATES, ns).await;
+    for server in fleet.members.iter().chain([&fleet.control]) {
+        server.create(widgets()).await;
+    }
+    for (at, _) in fleet.members.iter().enumerate() {
+        let cluster = format!("member{}", at + 1);
+        let serves = |c: &Value| {
+            let apis = c["status"]["apiEnablements"].as_array();
+            apis.is_some_and(|all| all.iter().any(|a| a["groupVersion"] == WIDGET.0))
+        };
+        let clusters = &crate::objects::CLUSTERS;
+        let control = &fleet.control;
+        control
+            .until(clusters, "", &cluster, "widgets", serves)
+            .await;
+    }
+    fleet
+}
+
+const REPLICAS: &str = "function GetReplicas(obj) return obj.spec.size, nil end";
+const REVISION: &str =
+    "function ReviseReplica(obj, replicas) obj.spec.size = replicas return obj end";
+
+// proves: INT-lua-first, INT-per-operation, INT-effective-at-once, LUA-revise, LUA-retain, LUA-status, LUA-health, LUA-aggregate, LUA-dependencies
+#[tokio::test]
+async fn scripts_decide_all_there_is_to_decide_of_a_kind() {
+    let ns = "scripts";
+    let fleet = with_widgets(ns).await;
+    let control = &fleet.control;
+    let scripts = [
+        ("replicaResource", REPLICAS),
+        ("replicaRevision", REVISION),
+        (
+            "retention",
+            "function Retain(desired, observed) desired.spec.node = observed.spec.node return desired end",
+        ),
+        (
+            "statusReflection",
+            "function ReflectStatus(obj) return {ready = obj.status and obj.status.ready or 0} end",
+        ),
+        (
+            "healthInterpretation",
+            "function InterpretHealth(obj) return obj.status ~= nil and obj.status.ready == obj.spec.size end",
+        ),
+        (
+            "statusAggregation",
+            "function AggregateStatus(obj, items)
+                local ready = 0
+                for _, item in ipairs(items) do
+                    if item.status ~= nil then ready = ready + item.status.ready end
+                end
+                obj.status = {ready = ready}
+                return obj
+            end",
+        ),
+        (
+            "dependencyInterpretation",
+            "function GetDependencies(obj)
+                return {{apiVersion = 'v1', kind = 'ConfigMap', namespace = obj.metadata.namespace, name = obj.spec.config}}
+            end",
+        ),
+    ];
+    let all = customization("widgets", WIDGET, &scripts);
+    control.create(all).await;
+    let mut thing = widget(ns, "w", 4);
+    thing["spec"]["config"] = "conf".into();
+    let mut claim = divided(ns, "w", &thing, &[("member1", 1), ("member2", 1)]);
+    claim["spec"]["propagateDeps"] = true.into();
+    control.create(config_map(ns, "conf", "v")).await;
+    control.create(thing).await;
+    control.create(claim).await;
+    let sized = |size: i64| move |w: &Value| w["spec"]["size"] == size;
+    for member in &fleet.members[..2] {
+        member.until(&WIDGETS, ns, "w", "halved", sized(2)).await;
+        member.until_there(&CONFIG_MAPS, ns, "conf").await;
+        let copy = member
+            .merge(&WIDGETS, ns, "w", json!({"spec": {"node": "n1"}}))
+            .await;
+        member.report(&copy, json!({"ready": 2, "own": "x"})).await;
+    }
+    let binding = control
+        .until(&BINDINGS, ns, "w-widget", "healthy everywhere", |b| {
+            let all = b["status"]["aggregatedStatus"].as_array();
+            all.is_some_and(|all| {
+                let fine =
+                    |i: &Value| i["health"] == "Healthy" && i["status"] == json!({"ready": 2});
+                all.len() == 2 && all.iter().all(fine)
+            })
+        })
+        .await;
+    assert_eq!(binding["spec"]["replicas"], 4, "{binding:#}");
+    let summed = |w: &Value| w["status"] == json!({"ready": 4});
+    control.until(&WIDGETS, ns, "w", "summed up", summed).await;
+
+    // Other rules are heeded at once, each where it matters.
+    let scripts = json!({"spec": {"customizations": {
+        "replicaResource": {"luaScript": "function GetReplicas(obj) return obj.spec.size * 2 end"},
+        "statusAggregation": {"luaScript": "function AggregateStatus(obj, items) obj.status = {clusters = #items} return obj end"},
+        "dependencyInterpretation": null,
+    }}});
+    control.merge(&CUSTOMIZATIONS, "", "widgets", scripts).await;
+    for member in &fleet.members[..2] {
+        let doubled = |w: &Value| w["spec"]["size"] == 4 && w["spec"]["node"] == "n1";
+        member
+            .until(&WIDGETS, ns, "w", "doubled, and on its node", doubled)
+            .await;
+        member.until_gone(&CONFIG_MAPS, ns, "conf").await;
+    }
+    let counted = |w: &Value| w["status"] == json!({"clusters": 2});
+    control.until(&WIDGETS, ns, "w", "counted", counted).await;
+    control.delete(&CUSTOMIZATIONS, "", "widgets").await;
+    let uncounted = |b: &Value| b["spec"].get("replicas").is_none();
+    control
+        .until(&BINDINGS, ns, "w-widget", "without replicas", uncounted)
+        .await;
+    let edit = json!({"spec": {"size": 5}});
+    control.merge(&WIDGETS, ns, "w", edit).await;
+    for member in &fleet.members[..2] {
+        let whole = |w: &Value| w["spec"]["size"] == 5 && w["spec"]["node"].is_null();
+        let what = "as the template, all of it";
+        member.until(&WIDGETS, ns, "w", what, whole).await;
+    }
+}
+
+// proves: INT-components, LUA-components, LUA-deadline
+#[tokio::test]
+async fn components_are_bound_as_scripts_tell_them_and_a_hostile_script_harms_nobody() {
+    let ns = "components";
+    let fleet = with_widgets(ns).await;
+    let control = &fleet.control;
+    let scripts = [(
+        "componentResource",
+        "local kube = require('kube')
+        function GetComponents(obj)
+            local pod = {spec = {containers = {{name = 'c', resources = {requests = {cpu = '100m'}}}}}}
+            return {
+                {name = 'worker', replicas = obj.spec.size, replicaRequirements = kube.accuratePodRequirements(pod)},
+                {name = 'master', replicas = 1},
+            }
+        end",
+    )];
+    control
+        .create(customization("parts", WIDGET, &scripts))
+        .await;
+    let thing = widget(ns, "w", 3);
+    control.create(policy(ns, "w", &thing, &["member1"])).await;
+    control.create(thing).await;
+    let expected = json!([
+        {"name": "master", "replicas": 1},
+        {"name": "worker", "replicas": 3, "replicaRequirements": {"resourceRequest": {"cpu": "100m"}}},
+    ]);
+    let bound = |b: &Value| b["spec"]["components"] == expected;
+    let binding = control
+        .until(&BINDINGS, ns, "w-widget", "bound", bound)
+        .await;
+    assert!(binding["spec"].get("replicas").is_none(), "{binding:#}");
+    fleet.members[0].until_there(&WIDGETS, ns, "w").await;
+
+    let endless = json!({"spec": {"customizations": {"componentResource": {
+        "luaScript": "function GetComponents(obj) while true do end end"}}}});
+    control.merge(&CUSTOMIZATIONS, "", "parts", endless).await;
+    let other = deployment(ns, "web", 1);
+    control
+        .create(policy(ns, "web", &other, &["member1"]))
+        .await;
+    control.create(other).await;
+    let applied = |b: &Value| condition(b, "FullyApplied")["status"] == "True";
+    control
+        .until(&BINDINGS, ns, "web-deployment", "applied", applied)
+        .await;
+    fleet.members[0].until_there(&DEPLOYMENTS, ns, "web").await;
+    crate::fleet::until("the event that tells of the script", async || {
+        let events = control.list(&EVENTS, ns).await;
+        events.iter().any(|e| {
+            let text = e["message"].as_str().unwrap_or_default();
+            e["reason"] == "GetComponentsFailed"
+                && text.contains("parts: GetComponents: the script did not end within 1s")
+        })
+    })
+    .await;
+}
+
+// proves: ADM-interpreter-scripts
+#[tokio::test]
+async fn scripts_that_do_not_compile_are_refused_with_operation_and_line() {
+    let fleet = Fleet::shared("refused-scripts").await;
+    let control = &fleet.control;
+    for (field, operation, script, why) in [
+        (
+            "replicaResource",
+            "InterpretReplica",
+            "function GetReplicas(obj)\nreturn 1",
+            "line 2",
+        ),
+        (
+            "retention",
+            "Retain",
+            "function Keep() end",
+            "not found function Retain",
+        ),
+        (
+            "healthInterpretation",
+            "InterpretHealth",
+            "function InterpretHealth() goto x end",
+            "goto",
+        ),
+    ] {
+        let kind = ("refused.example.org/v1", "Refused");
+        let bad = customization("refused", kind, &[(field, script)]);
+        let told = control.try_create(bad).await.unwrap_err().to_string();
+        let named = format!("InterpreterOperation({operation}) Lua script error: ");
+        assert!(told.contains(&named) && told.contains(why), "{told}");
+    }
+}
