@@ -177,12 +177,18 @@ pub(crate) fn left_alone(binding: &Binding, scheduler: &str) -> Option<LeftAlone
     suspended.then_some(LeftAlone::Suspended)
 }
 
+/// Whether a trigger came after the last decision. Times have seconds: one of the same
+/// second came after it when no decision has seen this generation. Karmada misses those.
 pub(crate) fn rescheduled(binding: &Binding) -> bool {
+    let status = &binding.status;
     // RFC 3339 in UTC with seconds: text order is time order.
     match (
         &binding.spec.reschedule_triggered_at,
-        &binding.status.last_scheduled_time,
+        &status.last_scheduled_time,
     ) {
+        (Some(triggered), Some(last)) if triggered == last => {
+            status.scheduler_observed_generation < binding.metadata.generation
+        }
         (Some(triggered), Some(last)) => triggered > last,
         _ => false,
     }

@@ -3,6 +3,7 @@
 mod result;
 mod triggers;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -72,6 +73,8 @@ struct Case<'a> {
     object: &'a Object,
     binding: &'a Binding,
     placement: &'a Placement,
+    /// A cluster that it wants, or wanted, has changed since it was last looked at.
+    stirred: bool,
 }
 
 /// A running scheduler.
@@ -86,6 +89,8 @@ pub struct Scheduler {
     cluster_bindings: Informer,
     queue: Queue<Key>,
     book: Mutex<Book>,
+    /// What a change of a cluster has brought into the queue.
+    stirred: Mutex<HashSet<Key>>,
     /// Whoever asks before a decision that depends on others holds it until the decision
     /// is in the book.
     turn: tokio::sync::Mutex<()>,
@@ -119,6 +124,7 @@ impl Scheduler {
             options,
             rules,
             book: Mutex::default(),
+            stirred: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
         });
         if rules.looks_at_peers() {
@@ -184,6 +190,7 @@ impl Scheduler {
             object: &object,
             binding: &binding,
             placement,
+            stirred: self.stirred.lock().remove(key),
         };
         let snapshot = self.clusters.snapshot();
         let is_ending = |cluster: &str| snapshot.get(cluster).is_some_and(|m| m.is_terminating());
@@ -193,7 +200,12 @@ impl Scheduler {
         };
         match done {
             Err(e) if e.is_not_found() || e.is_namespace_terminating() => Ok(Action::Done),
-            Err(e) if e.is_conflict() => Ok(Action::AFTER_CONFLICT),
+            Err(e) if e.is_conflict() => {
+                if case.stirred {
+                    self.stirred.lock().insert(key.clone());
+                }
+                Ok(Action::AFTER_CONFLICT)
+            }
             other => other,
         }
     }
@@ -279,6 +291,7 @@ impl Scheduler {
             object,
             binding,
             placement,
+            stirred: _,
         } = case;
         let mut ended = figures::steps();
         let mut world = World {

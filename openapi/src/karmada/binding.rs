@@ -29,6 +29,7 @@ pub struct Binding {
 pub struct Metadata {
     pub annotations: BTreeMap<String, String>,
     pub finalizers: Vec<String>,
+    pub generation: i64,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

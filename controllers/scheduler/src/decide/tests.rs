@@ -58,6 +58,9 @@ dyn         | dyn         | object set:2*1 sets at:a=0 last | note
 # A reschedule
 dyn         | dyn         | n:2 at:a=2 last asked         | fresh
 dyn         | dyn         | n:2 at:a=2 last asked-before  | note
+dyn         | dyn         | n:2 at:a=2 last asked-then    | note
+dyn         | dyn         | n:2 at:a=2 last asked-then unseen | fresh
+dyn         | dyn         | n:2 at:a=2 last unseen        | note
 dyn         | dyn         | n:2 at:a=2 asked              | due
 dyn         | dyn         | n:3 at:a=2 last asked         | fresh scale
 dyn in:a    | dyn         | n:2 at:a=2 last asked         | fresh
@@ -75,10 +78,13 @@ fn verdict(line: &str) -> (String, &str) {
     let (mut plain, mut ending) = (Vec::new(), "");
     let mut status = openapi::karmada::BindingStatus::default();
     let mut trigger = None;
+    let mut generation = 0;
     for word in words.split_whitespace() {
         match word {
             "last" => status.last_scheduled_time = Some("2026-01-01T00:00:05Z".into()),
             "asked" => trigger = Some("2026-01-01T00:00:06Z".to_owned()),
+            "asked-then" => trigger = Some("2026-01-01T00:00:05Z".to_owned()),
+            "unseen" => generation = 1,
             "asked-before" => trigger = Some("2026-01-01T00:00:04Z".to_owned()),
             "refused" => status
                 .conditions
@@ -100,6 +106,7 @@ fn verdict(line: &str) -> (String, &str) {
         .clone_from(&binding.status.observed_affinity);
     binding.status = status;
     binding.spec.reschedule_triggered_at = trigger;
+    binding.metadata.generation = generation;
     let applied = match applied {
         "none" => None,
         "broken" => Some("{".to_owned()),
@@ -122,6 +129,7 @@ fn verdict(line: &str) -> (String, &str) {
     (told.to_owned(), expected)
 }
 
+// proves: SCH-reschedule-at-once
 // proves: SCH-observed-term-only, SCH-reschedule, SCH-placement-changed, SCH-divided-stays
 #[test]
 fn what_calls_for_a_decision() {

@@ -131,7 +131,8 @@ impl Scheduler {
         if told.success {
             let generation = current.head().generation;
             status.insert("schedulerObservedGeneration".into(), generation.into());
-            if news {
+            // That it was decided again shows, as clients of Karmada wait for it to.
+            if news || case.stirred {
                 status.insert("lastScheduledTime".into(), now.into());
             }
             if let Some(term) = &outcome.term {

@@ -247,6 +247,34 @@ async fn a_reschedule_that_changes_nothing_is_done() {
     plane.tasks.stop().await;
 }
 
+// proves: SCH-decided-again
+#[tokio::test]
+async fn a_changed_cluster_decides_again_and_the_time_of_it_shows() {
+    let long_ago = "2026-01-01T00:00:00Z";
+    let mut placed = binding(json!({}));
+    placed["spec"]["clusters"] = json!([{"name": "m1", "replicas": 4}]);
+    placed["metadata"]["annotations"] = json!({labels::APPLIED_PLACEMENT: "{}"});
+    placed["status"] = json!({"lastScheduledTime": long_ago, "schedulerObservedGeneration": 1,
+        "conditions": [{"type": "Scheduled", "status": "True", "reason": "Success",
+            "message": "Binding has been scheduled successfully.", "lastTransitionTime": long_ago}]});
+    let plane = Plane::start(&["m1"], placed.clone()).await;
+    let mut other = binding(json!({}));
+    other["metadata"]["name"] = "other".into();
+    plane.fake.seed(&BINDINGS, other);
+    plane.until_of("other", |b| condition(b).0 == "True").await;
+    let start = plane.until(|_| true).await;
+    assert_eq!(start["status"], placed["status"], "a start is no change");
+    let cluster = crate::core::tests::cluster("m1", 10, json!({})).value();
+    let mut cluster: Value = cluster.unwrap();
+    cluster["metadata"]["labels"] = json!({"a": "b"});
+    plane.fake.seed(&CLUSTERS, cluster);
+    let again = plane
+        .until(|b| b["status"]["lastScheduledTime"] != long_ago)
+        .await;
+    assert_eq!(again["spec"], placed["spec"]);
+    plane.tasks.stop().await;
+}
+
 #[tokio::test]
 async fn suspended_scheduling_goes_on_without_another_generation() {
     let mut suspended = binding(json!({}));

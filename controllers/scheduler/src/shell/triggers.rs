@@ -89,6 +89,10 @@ impl Scheduler {
         }
         let Some(new) = change.new else {
             self.options.decisions.forget(&change.key());
+            self.stirred.lock().remove(&Key {
+                cluster_scoped,
+                name: change.key(),
+            });
             return;
         };
         if !self.is_ours(new) {
@@ -161,6 +165,12 @@ impl Scheduler {
                 let mut any = versions.iter();
                 let affected = moved && any.any(|m| concerns(&binding, generation, m));
                 let waiting = serves_other && !super::result::is_scheduled(&binding);
+                if affected {
+                    self.stirred.lock().insert(Key {
+                        cluster_scoped,
+                        name: object.head().key(),
+                    });
+                }
                 if affected || waiting || newly_served(&binding) {
                     self.enqueue(&object, cluster_scoped, true, Incoming::Cluster);
                 }
