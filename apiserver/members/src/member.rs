@@ -86,13 +86,29 @@ impl Member {
         if let Some(informer) = managed.get(resource) {
             return informer.clone();
         }
-        let select = Select::all(resource).labels(format!("{MANAGED}={MANAGED_VALUE}"));
-        let informer = self.informers.get(&self.api, &select);
+        let informer = self.informers.get(&self.api, &select(resource));
         managed.insert(resource.clone(), informer.clone());
         for handler in &*handlers {
             self.attach(&informer, handler);
         }
         informer
+    }
+
+    /// The same, if they are followed.
+    pub fn followed(&self, resource: &Gvr) -> Option<Informer> {
+        self.managed.lock().get(resource).cloned()
+    }
+
+    /// Follows a resource no longer, until [`Self::managed`] is called again.
+    pub fn unfollow(&self, resource: &Gvr) {
+        let _nobody_is_attached = self.handlers.0.lock();
+        let mut managed = self.managed.lock();
+        if managed.remove(resource).is_none() {
+            return;
+        }
+        if let Some(ending) = self.informers.release(&self.api, &select(resource)) {
+            self.tasks.spawn(async move { ending.join().await });
+        }
     }
 
     fn attach(&self, informer: &Informer, handler: &Handler) {
@@ -101,8 +117,7 @@ impl Member {
         informer.on_change(move |change| handler(&name, &resource, change));
     }
 
-    /// The resources followed.
-    pub(crate) fn followed(&self) -> Vec<Gvr> {
+    pub(crate) fn resources(&self) -> Vec<Gvr> {
         self.managed.lock().keys().cloned().collect()
     }
 
@@ -152,6 +167,10 @@ impl Member {
     pub(crate) async fn close(&self) {
         self.tasks.stop().await;
     }
+}
+
+fn select(resource: &Gvr) -> Select {
+    Select::all(resource).labels(format!("{MANAGED}={MANAGED_VALUE}"))
 }
 
 impl Handlers {

@@ -252,7 +252,7 @@ impl Keeper {
         });
         if let (Some(Ok(old)), Ok(new)) = (&current, &next) {
             // Who followed the old connection follows the new one.
-            for resource in old.followed() {
+            for resource in old.resources() {
                 new.managed(&resource);
             }
             if old.is_folding() {

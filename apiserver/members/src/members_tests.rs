@@ -127,6 +127,34 @@ async fn a_member_follows_its_cluster_and_secret() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_followed_no_longer_is_told_from_the_first_when_it_is_wanted_again() {
+    let s = Setup::new();
+    s.host.seed(&SECRETS, secret("m", "t"));
+    s.host.seed(&CLUSTERS, cluster("m", "Push", "https://one"));
+    s.expect(&["dial https://one t", "m true"]).await;
+    s.member.seed(&MAPS, map("a", true));
+    let member = s.members.get("m").unwrap();
+    assert!(member.followed(&MAPS).is_none());
+    member.managed(&MAPS);
+    s.expect(&["m ns/a"]).await;
+    assert_eq!(member.followed(&MAPS).map(|i| i.len()), Some(1));
+    member.unfollow(&MAPS);
+    member.unfollow(&MAPS);
+    assert!(member.followed(&MAPS).is_none());
+    // Its end is its own task's.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    s.member.seed(&MAPS, map("b", true));
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(s.log.lock().is_empty());
+    member.managed(&MAPS);
+    s.expect(&["m ns/a", "m ns/b"]).await;
+    s.member.remove(&MAPS, "ns", "a");
+    s.expect(&["m ns/a"]).await;
+    s.members.close().await;
+    s.tasks.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_missing_is_named() {
     let s = Setup::new();
     let mut bare = cluster("bare", "Push", "https://one");

@@ -17,6 +17,10 @@ pub trait MemberAccess: Send + Sync + 'static {
     fn api(&self, cluster: &str) -> Result<Arc<dyn Api>, String>;
     /// The objects of a resource that carry the label of managed objects.
     fn managed(&self, cluster: &str, resource: &Gvr) -> Result<Informer, String>;
+    /// The same, where they are followed already.
+    fn followed(&self, cluster: &str, resource: &Gvr) -> Option<Informer>;
+    /// They are followed no longer, until [`Self::managed`] is asked for them again.
+    fn unfollow(&self, cluster: &str, resource: &Gvr);
     /// Tells every change of managed objects of every cluster.
     fn on_object(&self, handler: OnObject);
     /// Tells connections that come and go, and those there already.
@@ -30,6 +34,16 @@ impl MemberAccess for members::Members {
 
     fn managed(&self, cluster: &str, resource: &Gvr) -> Result<Informer, String> {
         Ok(self.get(cluster)?.managed(resource))
+    }
+
+    fn followed(&self, cluster: &str, resource: &Gvr) -> Option<Informer> {
+        self.get(cluster).ok()?.followed(resource)
+    }
+
+    fn unfollow(&self, cluster: &str, resource: &Gvr) {
+        if let Ok(member) = self.get(cluster) {
+            member.unfollow(resource);
+        }
     }
 
     fn on_object(&self, handler: OnObject) {

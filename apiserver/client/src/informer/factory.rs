@@ -91,14 +91,18 @@ impl Informers {
     /// Ends and joins the informer of a selection, whoever shares it: what it
     /// follows is served no longer. Its copy stays readable.
     pub async fn forget(&self, api: &Arc<dyn Api>, select: &Select) {
-        let running = {
-            let mut servers = self.0.servers.lock();
-            let server = servers.get_mut(&address(api));
-            server.and_then(|s| s.informers.remove(select))
-        };
-        if let Some(running) = running {
-            running.tasks.stop().await;
+        if let Some(tasks) = self.release(api, select) {
+            tasks.join().await;
         }
+    }
+
+    /// As [`Informers::forget`], without waiting for the end of what is given: from now
+    /// on [`Informers::get`] starts another.
+    pub fn release(&self, api: &Arc<dyn Api>, select: &Select) -> Option<Tasks> {
+        let mut servers = self.0.servers.lock();
+        let running = servers.get_mut(&address(api))?.informers.remove(select)?;
+        running.tasks.shutdown().trigger();
+        Some(running.tasks)
     }
 
     /// Ends and joins the informers of one server. Their copies stay readable.

@@ -206,6 +206,7 @@ impl Execution {
     ) -> Result<(Target, bool), Trouble> {
         let place = self.place(manifest).map_err(Trouble::Failed)?;
         let (resource, namespace) = (&place.served.gvr, place.namespace);
+        self.idle.note(&place.served);
         let informer = self
             .members
             .managed(cluster, resource)

@@ -160,7 +160,7 @@ mod tests {
         }
     }
 
-    // proves: EXE-no-write
+    // proves: EXE-no-write, EXE-exact
     #[test]
     fn what_is_there_is_not_written() {
         for equality in [Equality::Contained, Equality::Exact] {
@@ -178,18 +178,24 @@ mod tests {
         assert_eq!(body.get("immutable"), None);
     }
 
-    // proves: EXE-retain-labels, EXE-drop-labels, EXE-keeps-finalizers
+    // proves: EXE-retain-labels, EXE-drop-labels, EXE-keeps-finalizers, EXE-put
     #[test]
     fn a_write_keeps_what_is_the_members() {
         let mut changed = manifest();
         changed["data"]["k"] = "w".into();
+        changed["metadata"]["finalizers"] = json!(["the-templates"]);
+        changed["metadata"]["ownerReferences"] = json!([{"uid": "the-templates"}]);
         changed["metadata"]["labels"]
             .as_object_mut()
             .unwrap()
             .remove("own");
-        let Step::Write(body) = check(&changed, &observed(), Equality::Contained) else {
+        let mut observed = observed();
+        observed["metadata"]["ownerReferences"] = json!([{"uid": "theirs"}]);
+        let Step::Write(body) = check(&changed, &observed, Equality::Contained) else {
             panic!("nothing to write")
         };
+        let owners = json!([{"uid": "theirs"}]);
+        assert_eq!(body["metadata"]["ownerReferences"], owners);
         assert_eq!(body["metadata"]["resourceVersion"], "5");
         assert_eq!(body["metadata"]["finalizers"], json!(["f"]));
         assert_eq!(body["metadata"].get("uid"), None);
@@ -218,6 +224,7 @@ mod tests {
         ));
     }
 
+    // proves: EXE-no-write
     #[test]
     fn containment() {
         let table = [

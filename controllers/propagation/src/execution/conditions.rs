@@ -85,7 +85,7 @@ pub(super) fn is_news(old: &[Condition], said: &Said) -> bool {
 mod tests {
     use super::*;
 
-    // proves: EXE-conditions
+    // proves: EXE-conditions, EXE-generation, EXE-dispatching, EXE-applied
     #[test]
     fn conditions_are_written_when_they_differ() {
         let said = [dispatching(false), applied(Ok(()))];
@@ -95,7 +95,26 @@ mod tests {
             (old[1].observed_generation, old[0].observed_generation),
             (1, 0)
         );
+        let words = |c: &Condition| [&c.kind, &c.status, &c.reason, &c.message].map(String::clone);
+        assert_eq!(
+            words(&old[0]),
+            ["Dispatching", "True", "Dispatching", DISPATCHING_TEXT]
+        );
+        assert_eq!(
+            words(&old[1]),
+            ["Applied", "True", "AppliedSuccessful", APPLIED_TEXT]
+        );
         assert_eq!(merge(&old, &said, 1, "t2"), None);
+        let held = merge(&old, &[dispatching(true)], 1, "t2").unwrap();
+        let held: Vec<Condition> = serde_json::from_value(held).unwrap();
+        assert_eq!(
+            words(&held[0]),
+            ["Dispatching", "False", "SuspendDispatching", SUSPENDED_TEXT]
+        );
+        assert_eq!(
+            (&held[0].last_transition_time, &held[1]),
+            (&"t2".to_owned(), &old[1])
+        );
         let newer = merge(&old, &said, 2, "t2").unwrap();
         assert_eq!(
             newer[1]["lastTransitionTime"], "t1",
@@ -104,6 +123,7 @@ mod tests {
         let failed = merge(&old, &[applied(Err("why".into()))], 1, "t2").unwrap();
         assert_eq!(failed[1]["lastTransitionTime"], "t2");
         assert_eq!(failed[1]["message"], "why");
+        assert_eq!(failed[1]["reason"], "AppliedFailed");
         assert!(is_news(&old, &dispatching(true)) && !is_news(&old, &dispatching(false)));
     }
 }

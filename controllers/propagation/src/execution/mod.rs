@@ -7,6 +7,7 @@
 mod apply;
 mod compare;
 mod conditions;
+mod idle;
 mod remove;
 mod shell;
 

@@ -116,7 +116,8 @@ impl Execution {
     }
 
     async fn observed(&self, cluster: &str, place: &Place<'_>) -> Result<Option<Object>, Error> {
-        let informer = self.members.managed(cluster, &place.served.gvr).ok();
+        // Not followed from now on: it goes.
+        let informer = self.members.followed(cluster, &place.served.gvr);
         let seen = informer.filter(|i| i.is_synced());
         if let Some(found) = seen.and_then(|i| i.get(place.namespace, place.name)) {
             return Ok(Some(found));
@@ -140,15 +141,10 @@ impl Execution {
         let Some(observed) = self.observed(cluster, place).await? else {
             return Ok(());
         };
-        if observed.head().deleting || observed.head().label(MANAGED) != Some(MANAGED_VALUE) {
+        let Some(options) = deletion(&observed) else {
             return Ok(());
-        }
-        let api = self.api(cluster)?;
-        let options = DeleteOptions {
-            uid: Some(observed.uid().to_owned()),
-            propagation: Some(Propagation::Background),
-            ..DeleteOptions::default()
         };
+        let api = self.api(cluster)?;
         let at = At::one(&place.served.gvr, place.namespace, place.name);
         let outcome = match self.limited(api.delete(at, &options)).await {
             Err(e) if !e.is_not_found() => Err(e.into()),
@@ -184,6 +180,17 @@ impl Execution {
     }
 }
 
+/// How a member's object is deleted; `None`: it is not.
+fn deletion(observed: &Object) -> Option<DeleteOptions> {
+    let head = observed.head();
+    let ours = !head.deleting && head.label(MANAGED) == Some(MANAGED_VALUE);
+    ours.then(|| DeleteOptions {
+        uid: Some(observed.uid().to_owned()),
+        propagation: Some(Propagation::Background),
+        ..DeleteOptions::default()
+    })
+}
+
 fn strip(manifest: &mut Value) {
     for (map, keys) in [("labels", &LABELS[..]), ("annotations", &ANNOTATIONS[..])] {
         if let Some(entries) = manifest["metadata"][map].as_object_mut() {
@@ -195,6 +202,23 @@ fn strip(manifest: &mut Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // proves: EXE-delete, EXE-delete-own
+    #[test]
+    fn managed_objects_are_deleted_in_the_background() {
+        let check = |managed: &str, deleted: bool| {
+            let mut metadata = json!({"name": "a", "uid": "u", "labels": {MANAGED: managed}});
+            if deleted {
+                metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+            }
+            let observed = Object::from_value(&json!({ "metadata": metadata })).unwrap();
+            deletion(&observed).map(|options| (options.uid, options.propagation))
+        };
+        let expected = Some((Some("u".to_owned()), Some(Propagation::Background)));
+        assert_eq!(check("true", false), expected);
+        assert_eq!(check("false", false), None);
+        assert_eq!(check("true", true), None, "it goes already");
+    }
 
     // proves: MBR-bookkeeping
     #[test]

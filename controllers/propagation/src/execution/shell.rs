@@ -17,6 +17,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::conditions::{self, Said};
+use super::idle::Idle;
 use crate::access::MemberAccess;
 use crate::error::Error;
 use crate::kinds::Kinds;
@@ -64,6 +65,7 @@ pub(crate) struct Execution {
     pub(super) in_order: Mutex<HashMap<String, InOrder>>,
     /// The version of each work that our last word on it made.
     told: Mutex<HashMap<String, u64>>,
+    pub(super) idle: Idle,
     tasks: Tasks,
 }
 
@@ -83,6 +85,7 @@ impl Execution {
             lanes: Mutex::default(),
             in_order: Mutex::default(),
             told: Mutex::default(),
+            idle: Idle::default(),
             tasks: tasks.child(),
         });
         it.works.add_index(BY_CLUSTER, |work| {
@@ -91,6 +94,7 @@ impl Execution {
         });
         it.clusters.informer().wait_synced().await;
         it.listen();
+        it.end_watches(&it.tasks);
         // The lanes' workers hold the execution; this task ends with them.
         let shutdown = tasks.shutdown().clone();
         tasks.spawn(async move {
@@ -143,6 +147,7 @@ impl Execution {
                 let key = gone.head().key();
                 self.in_order.lock().remove(&key);
                 self.told.lock().remove(&key);
+                self.idle.gone(gone);
             }
             (Some(old), Some(new)) if seen(old) == seen(new) => {}
             _ => self.enqueue(change.object().head().key(), change.initial),
@@ -194,8 +199,12 @@ impl Execution {
         }
     }
 
+    pub(super) fn works_of(&self, cluster: &str) -> Vec<Object> {
+        self.works.by_index(BY_CLUSTER, cluster)
+    }
+
     fn all_of(self: &Arc<Self>, cluster: &str) {
-        for work in self.works.by_index(BY_CLUSTER, cluster) {
+        for work in self.works_of(cluster) {
             self.enqueue(work.head().key(), true);
         }
     }
@@ -255,7 +264,7 @@ impl Execution {
     /// The workers of a cluster that is gone, and has no works, end.
     fn retire(&self, cluster: &str) {
         if self.clusters.get(cluster).is_none()
-            && self.works.by_index(BY_CLUSTER, cluster).is_empty()
+            && self.works_of(cluster).is_empty()
             && let Some(lane) = self.lanes.lock().remove(cluster)
         {
             lane.tasks.shutdown().trigger();

@@ -10,6 +10,8 @@ mod dependents;
 mod evictions;
 /// Policies that wait for their templates to change.
 mod lazy;
+/// From works alone to the objects in members.
+mod members;
 /// Shares and use of quotas.
 mod quotas;
 /// Workloads placed anew.
@@ -50,7 +52,11 @@ struct FakeMembers {
     apis: Vec<(String, Arc<dyn Api>)>,
     informers: Informers,
     handlers: Arc<Mutex<Vec<OnObject>>>,
-    heard: Mutex<Vec<(String, Gvr)>>,
+    heard: Followed,
+}
+
+fn managed(resource: &Gvr) -> Select {
+    Select::all(resource).labels("karmada.io/managed=true")
 }
 
 impl MemberAccess for FakeMembers {
@@ -62,8 +68,7 @@ impl MemberAccess for FakeMembers {
     }
 
     fn managed(&self, cluster: &str, resource: &Gvr) -> Result<Informer, String> {
-        let select = Select::all(resource).labels("karmada.io/managed=true");
-        let informer = self.informers.get(&self.api(cluster)?, &select);
+        let informer = self.informers.get(&self.api(cluster)?, &managed(resource));
         let key = (cluster.to_owned(), resource.clone());
         let first = {
             let mut heard = self.heard.lock();
@@ -84,6 +89,21 @@ impl MemberAccess for FakeMembers {
         Ok(informer)
     }
 
+    fn followed(&self, cluster: &str, resource: &Gvr) -> Option<Informer> {
+        let heard = self.heard.lock();
+        let followed = heard.contains(&(cluster.to_owned(), resource.clone()));
+        drop(heard);
+        followed.then(|| self.managed(cluster, resource).ok())?
+    }
+
+    fn unfollow(&self, cluster: &str, resource: &Gvr) {
+        let key = (cluster.to_owned(), resource.clone());
+        self.heard.lock().retain(|heard| *heard != key);
+        if let Ok(api) = self.api(cluster) {
+            self.informers.release(&api, &managed(resource));
+        }
+    }
+
     fn on_object(&self, handler: OnObject) {
         self.handlers.lock().push(handler);
     }
@@ -100,7 +120,11 @@ pub(crate) struct Plane {
     pub(crate) members: Vec<Arc<FakeApi>>,
     pub(crate) tasks: Tasks,
     tells_events: bool,
+    followed: Followed,
 }
+
+/// What is followed in which member.
+type Followed = Arc<Mutex<Vec<(String, Gvr)>>>;
 
 pub(crate) fn serve(api: &FakeApi, resource: &Gvr, kind: &str, namespaced: bool) {
     api.serve(ApiResource {
@@ -169,6 +193,7 @@ impl Plane {
             members: vec![FakeApi::new(), FakeApi::new()],
             tasks: Tasks::new(Shutdown::new()),
             tells_events: false,
+            followed: Arc::default(),
         }
     }
 
@@ -186,6 +211,7 @@ impl Plane {
     /// `propagate`: the control plane may run workloads, and what then becomes of them.
     pub(crate) async fn start_with(&mut self, options: Options, propagate: Option<bool>) {
         self.tasks = Tasks::new(Shutdown::new());
+        self.followed.lock().clear();
         let informers = Informers::new(&self.tasks);
         let control: Arc<dyn Api> = self.control.clone();
         let apis = ["m1", "m2"].iter().zip(&self.members);
@@ -195,7 +221,7 @@ impl Plane {
                 .collect(),
             informers: Informers::new(&self.tasks),
             handlers: Arc::default(),
-            heard: Mutex::default(),
+            heard: Arc::clone(&self.followed),
         };
         let informer = informers.get(&control, &Select::all(&CLUSTERS));
         let rules = Rules::new(options.gates, Plugins::default(), false);
@@ -248,6 +274,11 @@ impl Plane {
         let some = all.filter(|event| event["reason"] == reason);
         some.map(|event| event["message"].as_str().unwrap().to_owned())
             .collect()
+    }
+
+    fn follows(&self, cluster: &str, resource: &Gvr) -> bool {
+        let followed = self.followed.lock();
+        followed.contains(&(cluster.to_owned(), resource.clone()))
     }
 
     pub(crate) fn in_member(&self, at: usize, name: &str) -> Option<Value> {

@@ -1,0 +1,112 @@
+//! Watches of members end when no work needs them any more.
+//!
+//! Enters: works that are gone. Leaves: the end of the watch of a kind in a cluster
+//! whose works name it no longer. What comes back soon keeps its watch.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use machinery::{Gvk, Gvr, Object};
+use openapi::karmada::names::cluster_of_space;
+use parking_lot::Mutex;
+use runtime::{Action, Queue, Tasks, run_workers};
+use serde::Deserialize;
+
+use super::shell::Execution;
+use crate::kinds::Served;
+
+/// How long a watch outlives the last work of its kind.
+const LINGER: Duration = Duration::from_secs(60);
+
+/// What may no longer be needed: a cluster and a kind.
+pub(super) struct Idle {
+    queue: Queue<(String, Gvk)>,
+    /// Kinds that were followed in any member; the control plane may have forgotten
+    /// them since.
+    known: Mutex<HashMap<Gvk, Gvr>>,
+}
+
+impl Default for Idle {
+    fn default() -> Self {
+        Self {
+            queue: Queue::new(),
+            known: Mutex::default(),
+        }
+    }
+}
+
+impl Idle {
+    pub(super) fn note(&self, served: &Served) {
+        let mut known = self.known.lock();
+        if known.get(&served.gvk) != Some(&served.gvr) {
+            known.insert(served.gvk.clone(), served.gvr.clone());
+        }
+    }
+
+    /// A work is gone.
+    pub(super) fn gone(&self, work: &Object) {
+        if let Some(cluster) = cluster_of_space(work.namespace()) {
+            for kind in kinds(work) {
+                self.queue.add_after((cluster.to_owned(), kind), LINGER);
+            }
+        }
+    }
+}
+
+impl Execution {
+    pub(super) fn end_watches(self: &Arc<Self>, tasks: &Tasks) {
+        let it = Arc::clone(self);
+        let queue = self.idle.queue.clone();
+        run_workers(tasks, "watches", &queue, 1, move |(cluster, kind)| {
+            it.end_watch(&cluster, &kind);
+            async { Ok::<_, Infallible>(Action::Done) }
+        });
+    }
+
+    fn end_watch(&self, cluster: &str, kind: &Gvk) {
+        let works = self.works_of(cluster);
+        if works.iter().any(|work| kinds(work).contains(kind)) {
+            return;
+        }
+        let resource = self.idle.known.lock().get(kind).cloned();
+        if let Some(resource) = resource {
+            self.members.unfollow(cluster, &resource);
+        }
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Kinds {
+    spec: Spec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Spec {
+    workload: Workload,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Workload {
+    manifests: Vec<Manifest>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Manifest {
+    api_version: String,
+    kind: String,
+}
+
+/// The kinds of a work's manifests; none of a work that cannot be read.
+fn kinds(work: &Object) -> Vec<Gvk> {
+    let read: Kinds = serde_json::from_slice(work.bytes()).unwrap_or_default();
+    let manifests = read.spec.workload.manifests.iter();
+    manifests
+        .map(|m| Gvk::from_api_version(&m.api_version, &m.kind))
+        .collect()
+}

@@ -1,0 +1,450 @@
+//! From works alone to the objects in members: what is told, tried again and let go.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use client::{Api, At, DeleteOptions, Error};
+use machinery::{Gvr, Status};
+use openapi::karmada::labels;
+use serde_json::{Value, json};
+
+use super::{
+    CLUSTERS, CONFIG_MAPS, DEPLOYMENTS, EVENTS, Plane, SECRETS, applied, cluster, condition,
+    deployment, serve, until,
+};
+use crate::works::WORKS;
+
+const SPACE: &str = "karmada-es-m1";
+
+fn manifest(kind: &str, name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": "n",
+        "labels": {labels::MANAGED: "true"},
+        "annotations": {labels::WORK_NAMESPACE: SPACE, labels::WORK_NAME: "w",
+                        labels::TEMPLATE_UID: format!("uid-of-{name}")}}})
+}
+
+fn work(manifests: Value) -> Value {
+    json!({"apiVersion": "work.karmada.io/v1alpha1", "kind": "Work",
+        "metadata": {"name": "w", "namespace": SPACE, "generation": 1, "finalizers": [labels::WORK_FINALIZER]},
+        "spec": {"workload": {"manifests": manifests}}})
+}
+
+fn one_map() -> Value {
+    work(json!([manifest("ConfigMap", "c")]))
+}
+
+impl Plane {
+    fn own_work(&self) -> Option<Value> {
+        self.control.object(&WORKS, SPACE, "w")
+    }
+
+    fn says(&self, kind: &str) -> Value {
+        condition(&self.own_work().unwrap_or_default(), kind).clone()
+    }
+
+    async fn until_applied(&self) {
+        let done = || applied(&self.own_work().unwrap_or_default()) == Some("True");
+        until("applied", done).await;
+    }
+
+    async fn until_gone(&self) {
+        until("the work to go", || self.own_work().is_none()).await;
+    }
+
+    async fn delete_work(&self) {
+        let options = DeleteOptions::default();
+        let at = At::one(&WORKS, SPACE, "w");
+        self.control.delete(at, &options).await.unwrap();
+    }
+
+    fn map(&self) -> Option<Value> {
+        self.members[0].object(&CONFIG_MAPS, "n", "c")
+    }
+
+    /// Kind, uid and message of what events have said, by their reason.
+    fn told_of(&self, reason: &str) -> Vec<(String, String, String)> {
+        let all = self.control.objects(&EVENTS).into_iter();
+        let some = all.filter(|event| event["reason"] == reason);
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        some.map(|event| {
+            let about = &event["involvedObject"];
+            (
+                text(&about["kind"]),
+                text(&about["uid"]),
+                text(&event["message"]),
+            )
+        })
+        .collect()
+    }
+
+    async fn until_told(&self, reason: &str, expected: &[(&str, &str, &str)]) {
+        let what = format!("{reason}: {expected:?}");
+        let told = || {
+            let told = self.told_of(reason);
+            let fits = |(kind, uid, message): &(&str, &str, &str)| {
+                let mut all = told.iter();
+                all.any(|t| t.0 == *kind && t.1 == *uid && t.2 == *message)
+            };
+            expected.iter().all(fits)
+        };
+        until(&what, told).await;
+    }
+}
+
+/// Refuses calls of a verb on some resources in the first member until it is let.
+fn refuse(plane: &Plane, verb: &'static str, why: &[(&'static Gvr, &str)]) -> Arc<AtomicBool> {
+    let let_it = Arc::new(AtomicBool::new(false));
+    let open = Arc::clone(&let_it);
+    let why: HashMap<Gvr, String> = why
+        .iter()
+        .map(|(resource, why)| ((*resource).clone(), (*why).to_owned()))
+        .collect();
+    plane.members[0].on_call(move |call| {
+        let why = why.get(call.resource?)?;
+        let refused = call.verb == verb && !open.load(Ordering::SeqCst);
+        refused.then(|| Error::from(Status::internal(why)))
+    });
+    let_it
+}
+
+// proves: EXE-partial, EXE-told-failed, EXE-told, EXE-retry, EXE-generation
+#[tokio::test]
+async fn what_cannot_be_applied_is_told_with_the_rest_and_tried_again() {
+    let plane = Plane::telling_events();
+    let let_it = refuse(
+        &plane,
+        "create",
+        &[(&SECRETS, "no secrets"), (&DEPLOYMENTS, "no room")],
+    );
+    let mut web = manifest("Deployment", "d");
+    web["apiVersion"] = "apps/v1".into();
+    web["spec"] = deployment("d")["spec"].clone();
+    let all = json!([manifest("Secret", "s"), manifest("ConfigMap", "c"), web]);
+    let mut third = work(all);
+    third["metadata"]["generation"] = 3.into();
+    let uid = plane.control.seed(&WORKS, third).uid().to_owned();
+    let plane = plane.started().await;
+    until("a verdict", || !plane.says("Applied").is_null()).await;
+    let said = plane.says("Applied");
+    let (s, d) = (
+        "Internal error occurred: no secrets",
+        "Internal error occurred: no room",
+    );
+    assert_eq!(
+        (&said["status"], &said["reason"], &said["message"]),
+        (
+            &json!("False"),
+            &json!("AppliedFailed"),
+            &json!(format!("Failed to apply all manifests (1/3): [{s}, {d}]"))
+        )
+    );
+    assert_eq!(
+        said["observedGeneration"], 3,
+        "the generation that it speaks of"
+    );
+    assert!(plane.map().is_some(), "the others are applied");
+    let failed = format!("Failed to sync work({SPACE}/w) to cluster(m1), err: [{s}, {d}]");
+    let of = |name: &str, why: &str| {
+        format!("Failed to create or update resource(n/{name}) in member cluster(m1): {why}")
+    };
+    plane
+        .until_told(
+            "SyncFailed",
+            &[
+                ("Work", &uid, &failed),
+                ("Secret", "uid-of-s", &of("s", s)),
+                ("Deployment", "uid-of-d", &of("d", d)),
+            ],
+        )
+        .await;
+    let applied_c = "Successfully applied resource(n/c) to cluster m1";
+    plane
+        .until_told("SyncSucceed", &[("ConfigMap", "uid-of-c", applied_c)])
+        .await;
+    let_it.store(true, Ordering::SeqCst);
+    plane.until_applied().await;
+    let said = plane.says("Applied");
+    assert_eq!(
+        (&said["reason"], &said["message"]),
+        (
+            &json!("AppliedSuccessful"),
+            &json!("Manifest has been successfully applied")
+        )
+    );
+    let text = format!("Sync work({SPACE}/w) to cluster(m1) successful.");
+    plane
+        .until_told("SyncSucceed", &[("Work", &uid, &text)])
+        .await;
+    assert_eq!(
+        plane.members[0].writes().len(),
+        3,
+        "what was there was not written again"
+    );
+    plane.tasks.stop().await;
+}
+
+// proves: EXE-race
+#[tokio::test]
+async fn an_object_that_changes_meanwhile_is_read_anew_and_nothing_is_told() {
+    let plane = Plane::telling_events();
+    let uid = plane.control.seed(&WORKS, one_map()).uid().to_owned();
+    let plane = plane.started().await;
+    plane.until_applied().await;
+    let left = Arc::new(AtomicUsize::new(3));
+    let races = Arc::clone(&left);
+    plane.members[0].on_call(move |call| {
+        let lost = call.verb == "update"
+            && races
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1))
+                .is_ok();
+        lost.then(|| Error::from(Status::conflict(&CONFIG_MAPS, call.name, "changed")))
+    });
+    let mut newer = plane.own_work().unwrap();
+    newer["metadata"]["generation"] = 2.into();
+    newer["spec"]["workload"]["manifests"][0]["data"] = json!({"k": "v"});
+    plane.control.seed(&WORKS, newer);
+    until("the change", || plane.map().unwrap()["data"]["k"] == "v").await;
+    assert_eq!(left.load(Ordering::SeqCst), 0);
+    let text = format!("Sync work({SPACE}/w) to cluster(m1) successful.");
+    plane
+        .until_told("SyncSucceed", &[("Work", &uid, &text)])
+        .await;
+    assert_eq!(plane.told_of("SyncFailed"), []);
+    plane.tasks.stop().await;
+}
+
+// proves: EXE-dispatching-told, EXE-suspend
+#[tokio::test]
+async fn dispatching_is_told_when_it_changes() {
+    let plane = Plane::telling_events();
+    let mut held = one_map();
+    held["spec"]["suspendDispatching"] = true.into();
+    let uid = plane.control.seed(&WORKS, held.clone()).uid().to_owned();
+    let plane = plane.started().await;
+    let suspended = "Work dispatching is in a suspended state.";
+    plane
+        .until_told("WorkDispatching", &[("Work", &uid, suspended)])
+        .await;
+    until("the condition", || {
+        let said = plane.says("Dispatching");
+        said["status"] == "False"
+            && said["reason"] == "SuspendDispatching"
+            && said["message"] == suspended
+    })
+    .await;
+    assert!(plane.says("Applied").is_null() && plane.members[0].writes().is_empty());
+    let mut released = plane.own_work().unwrap();
+    released["metadata"]["generation"] = 2.into();
+    released["spec"]["suspendDispatching"] = false.into();
+    plane.control.seed(&WORKS, released);
+    plane.until_applied().await;
+    let dispatching = "Work is being dispatched to member clusters.";
+    plane
+        .until_told("WorkDispatching", &[("Work", &uid, dispatching)])
+        .await;
+    let said = plane.says("Dispatching");
+    assert_eq!(
+        (&said["status"], &said["reason"], &said["message"]),
+        (&json!("True"), &json!("Dispatching"), &json!(dispatching))
+    );
+    // Another generation is no other word.
+    let mut newer = plane.own_work().unwrap();
+    newer["metadata"]["generation"] = 3.into();
+    newer["spec"]["workload"]["manifests"][0]["data"] = json!({"k": "v"});
+    plane.control.seed(&WORKS, newer);
+    until("the change", || plane.map().unwrap()["data"]["k"] == "v").await;
+    plane.tasks.stop().await;
+    let counts: u64 = plane
+        .control
+        .objects(&EVENTS)
+        .iter()
+        .filter(|e| e["reason"] == "WorkDispatching")
+        .map(|e| e["count"].as_u64().unwrap_or(1))
+        .sum();
+    assert_eq!(counts, 2);
+}
+
+// proves: EXE-elsewhere
+#[tokio::test]
+async fn works_outside_of_execution_spaces_are_nobodys() {
+    let plane = Plane::new();
+    let mut elsewhere = one_map();
+    elsewhere["metadata"]["namespace"] = "n".into();
+    plane.control.seed(&WORKS, elsewhere);
+    plane
+        .control
+        .seed(&WORKS, work(json!([manifest("Secret", "s")])));
+    let plane = plane.started().await;
+    plane.until_applied().await;
+    assert_eq!(plane.map(), None);
+    let other = plane.control.object(&WORKS, "n", "w").unwrap();
+    assert_eq!(other.get("status"), None);
+    plane.tasks.stop().await;
+}
+
+// proves: EXE-push
+#[tokio::test]
+async fn works_of_clusters_in_pull_mode_are_their_agents() {
+    let plane = Plane::new();
+    let mut pulling = cluster("m1");
+    pulling["spec"]["syncMode"] = "Pull".into();
+    plane.control.seed(&CLUSTERS, pulling);
+    plane.control.seed(&WORKS, one_map());
+    let mut pushed = one_map();
+    pushed["metadata"]["namespace"] = "karmada-es-m2".into();
+    plane.control.seed(&WORKS, pushed);
+    let plane = plane.started().await;
+    let there = || plane.members[1].object(&CONFIG_MAPS, "n", "c").is_some();
+    until("the pushed one", there).await;
+    assert_eq!(plane.own_work().unwrap().get("status"), None);
+    assert!(plane.members[0].writes().is_empty());
+    plane.tasks.stop().await;
+}
+
+// proves: EXE-delete-own
+#[tokio::test]
+async fn a_work_that_goes_takes_managed_objects_alone() {
+    for (managed, stays) in [(true, false), (false, true)] {
+        let plane = Plane::new();
+        let mut there = manifest("ConfigMap", "c");
+        if !managed {
+            there["metadata"]["labels"] = json!({});
+        }
+        plane.members[0].seed(&CONFIG_MAPS, there);
+        let mut going = one_map();
+        going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        plane.control.seed(&WORKS, going);
+        let plane = plane.started().await;
+        plane.until_gone().await;
+        assert_eq!(plane.map().is_some(), stays, "managed: {managed}");
+        plane.tasks.stop().await;
+    }
+}
+
+// proves: EXE-delete-missing
+#[tokio::test]
+async fn a_work_whose_object_is_gone_goes_too() {
+    for preserve in [false, true] {
+        let plane = Plane::new();
+        let mut going = one_map();
+        going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        going["spec"]["preserveResourcesOnDeletion"] = preserve.into();
+        plane.control.seed(&WORKS, going);
+        let plane = plane.started().await;
+        plane.until_gone().await;
+        assert!(plane.members[0].writes().is_empty());
+        plane.tasks.stop().await;
+    }
+}
+
+// proves: EXE-delete-retry
+#[tokio::test]
+async fn a_work_stays_until_its_object_could_be_deleted() {
+    let plane = Plane::new();
+    plane.members[0].seed(&CONFIG_MAPS, manifest("ConfigMap", "c"));
+    let let_it = refuse(&plane, "delete", &[(&CONFIG_MAPS, "not now")]);
+    let mut going = one_map();
+    going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+    plane.control.seed(&WORKS, going);
+    // Something later shows that it was looked at.
+    let mut later = work(json!([manifest("Secret", "s")]));
+    later["metadata"]["name"] = "later".into();
+    plane.control.seed(&WORKS, later);
+    let plane = plane.started().await;
+    let secret = || plane.members[0].object(&SECRETS, "n", "s").is_some();
+    until("the later one", secret).await;
+    let finalizers = || plane.own_work().unwrap()["metadata"]["finalizers"].clone();
+    assert_eq!(finalizers(), json!([labels::WORK_FINALIZER]));
+    let_it.store(true, Ordering::SeqCst);
+    plane.until_gone().await;
+    assert_eq!(plane.map(), None);
+    plane.tasks.stop().await;
+}
+
+// proves: EXE-delete-not-ready, EXE-delete-leaving, EXE-not-ready
+#[tokio::test]
+async fn works_of_a_cluster_that_is_not_ready_wait_until_it_leaves() {
+    let plane = Plane::telling_events();
+    let mut not_ready = cluster("m1");
+    not_ready["status"]["conditions"][0]["status"] = "False".into();
+    plane.control.seed(&CLUSTERS, not_ready.clone());
+    plane.members[0].seed(&CONFIG_MAPS, manifest("ConfigMap", "c"));
+    let mut going = one_map();
+    going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+    plane.control.seed(&WORKS, going);
+    let mut staying = work(json!([manifest("Secret", "s")]));
+    staying["metadata"]["name"] = "staying".into();
+    plane.control.seed(&WORKS, staying);
+    let plane = plane.started().await;
+    let stays = || plane.control.object(&WORKS, SPACE, "staying").unwrap();
+    until("the word of the other", || {
+        condition(&stays(), "Dispatching")["status"] == "True"
+    })
+    .await;
+    assert!(condition(&stays(), "Applied").is_null());
+    assert!(plane.own_work().is_some());
+    not_ready["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+    not_ready["metadata"]["finalizers"] = json!(["karmada.io/cluster-controller"]);
+    plane.control.seed(&CLUSTERS, not_ready);
+    plane.until_gone().await;
+    assert!(plane.map().is_some(), "nobody could take it away");
+    assert!(plane.members[0].writes().is_empty());
+    plane.tasks.stop().await;
+}
+
+/// Else a kind that was managed once would be watched in every member for ever.
+// proves: EXE-watch-ends
+#[tokio::test(start_paused = true)]
+async fn the_watch_of_a_kind_ends_with_its_last_work() {
+    let plane = Plane::new();
+    let mut second = one_map();
+    second["metadata"]["name"] = "w2".into();
+    second["spec"]["workload"]["manifests"][0]["metadata"]["name"] = "c2".into();
+    second["spec"]["workload"]["manifests"][0]["metadata"]["annotations"][labels::WORK_NAME] =
+        "w2".into();
+    plane.control.seed(&WORKS, one_map());
+    plane.control.seed(&WORKS, second);
+    let plane = plane.started().await;
+    plane.until_applied().await;
+    let other = || plane.members[0].object(&CONFIG_MAPS, "n", "c2");
+    until("the other", || other().is_some()).await;
+    plane.delete_work().await;
+    plane.until_gone().await;
+    tokio::time::sleep(Duration::from_secs(70)).await;
+    // Still needed: a drift is heard.
+    plane.members[0].remove(&CONFIG_MAPS, "n", "c2");
+    until("the repair", || other().is_some()).await;
+    let at = At::one(&WORKS, SPACE, "w2");
+    let options = DeleteOptions::default();
+    plane.control.delete(at, &options).await.unwrap();
+    until("the other's end", || other().is_none()).await;
+    assert!(plane.follows("m1", &CONFIG_MAPS), "not at once");
+    tokio::time::sleep(Duration::from_secs(70)).await;
+    assert!(!plane.follows("m1", &CONFIG_MAPS));
+    // It comes back with the next work.
+    plane.control.seed(&WORKS, one_map());
+    until("the map again", || plane.map().is_some()).await;
+    plane.members[0].remove(&CONFIG_MAPS, "n", "c");
+    until("its repair", || plane.map().is_some()).await;
+    assert!(plane.follows("m1", &CONFIG_MAPS));
+    plane.tasks.stop().await;
+}
+
+/// The control plane may have forgotten the kind before.
+#[tokio::test(start_paused = true)]
+async fn the_watch_of_a_kind_that_is_served_no_longer_ends_too() {
+    let plane = Plane::new();
+    plane.control.seed(&WORKS, one_map());
+    let plane = plane.started().await;
+    plane.until_applied().await;
+    plane.control.unserve(&CONFIG_MAPS);
+    serve(&plane.members[0], &CONFIG_MAPS, "ConfigMap", true);
+    plane.delete_work().await;
+    plane.until_gone().await;
+    tokio::time::sleep(Duration::from_secs(70)).await;
+    assert!(!plane.follows("m1", &CONFIG_MAPS));
+    assert_eq!(plane.map(), None);
+    plane.tasks.stop().await;
+}
