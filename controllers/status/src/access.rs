@@ -15,6 +15,8 @@ pub trait MemberStatus: Send + Sync + 'static {
     /// The objects of a resource that carry the label of managed objects; or why
     /// the cluster cannot be reached.
     fn managed(&self, cluster: &str, resource: &Gvr) -> Result<Informer, String>;
+    /// The same, where they are followed already.
+    fn followed(&self, cluster: &str, resource: &Gvr) -> Option<Informer>;
     /// Tells every change of managed objects of every cluster.
     fn on_object(&self, handler: OnObject);
     /// Tells connections that come and go, and those there already.
@@ -24,6 +26,10 @@ pub trait MemberStatus: Send + Sync + 'static {
 impl MemberStatus for Members {
     fn managed(&self, cluster: &str, resource: &Gvr) -> Result<Informer, String> {
         Ok(self.get(cluster)?.managed(resource))
+    }
+
+    fn followed(&self, cluster: &str, resource: &Gvr) -> Option<Informer> {
+        self.get(cluster).ok()?.followed(resource)
     }
 
     fn on_object(&self, handler: OnObject) {

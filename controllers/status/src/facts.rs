@@ -2,6 +2,7 @@
 //! shared view is left to those who need whole manifests.
 
 use machinery::{Gvk, Object, object};
+use openapi::karmada::binding::Condition;
 use openapi::karmada::work::WorkStatus;
 use serde::Deserialize;
 
@@ -56,10 +57,19 @@ impl Facts {
         &self.spec.workload.manifests
     }
 
+    fn verdict(&self) -> Option<&Condition> {
+        let mut all = self.status.conditions.iter();
+        all.find(|c| c.kind == "Applied")
+    }
+
+    /// Whether anybody has tried to apply it.
+    pub(crate) fn is_tried(&self) -> bool {
+        self.verdict().is_some()
+    }
+
     /// Whether the object is in the member, and otherwise why not.
     pub(crate) fn applied(&self) -> Result<(), &str> {
-        let condition = self.status.conditions.iter().find(|c| c.kind == "Applied");
-        match condition {
+        match self.verdict() {
             Some(c) if c.status == "True" => Ok(()),
             Some(c) => Err(&c.message),
             None => Err(""),

@@ -152,6 +152,7 @@ fn copy(member: usize, ready: i64) -> Value {
     copy
 }
 
+// proves: STA-road, STA-template, STA-told, STA-no-write
 #[tokio::test]
 async fn what_members_report_reaches_work_binding_and_template() {
     let mut plane = Plane::new();
@@ -231,6 +232,7 @@ async fn what_members_report_reaches_work_binding_and_template() {
     plane.tasks.stop().await;
 }
 
+// proves: STA-starts, STA-unapplied
 #[tokio::test]
 async fn a_work_that_is_not_applied_and_a_cluster_that_is_not_ready_report_nothing() {
     let plane = Plane::new();
@@ -281,6 +283,7 @@ async fn a_host_that_runs_its_workloads_tells_their_status() {
     assert!(!plane.control.writes().iter().any(told));
 }
 
+// proves: STA-race, STA-template-missing
 #[tokio::test]
 async fn conflicts_are_decided_again_and_a_missing_template_is_no_failure() {
     let plane = Plane::new();
@@ -306,6 +309,7 @@ async fn conflicts_are_decided_again_and_a_missing_template_is_no_failure() {
     plane.tasks.stop().await;
 }
 
+// proves: STA-work-gone, STA-fully-applied
 #[tokio::test]
 async fn a_cluster_that_is_left_and_one_that_is_added_change_the_verdict() {
     let plane = Plane::new();
@@ -332,6 +336,7 @@ async fn a_cluster_that_is_left_and_one_that_is_added_change_the_verdict() {
     plane.tasks.stop().await;
 }
 
+// proves: STA-renamed, STA-told-failed
 #[tokio::test]
 async fn a_work_without_the_template_is_told() {
     let plane = Plane::new();
@@ -350,6 +355,7 @@ async fn a_work_without_the_template_is_told() {
     plane.tasks.stop().await;
 }
 
+// proves: STA-wide
 #[tokio::test]
 async fn cluster_scoped_bindings_too() {
     let plane = Plane::new();
@@ -377,4 +383,145 @@ async fn cluster_scoped_bindings_too() {
         })
         .await;
     plane.tasks.stop().await;
+}
+
+impl Plane {
+    /// Changes an object as others would.
+    fn change(&self, resource: &Gvr, namespace: &str, name: &str, change: impl FnOnce(&mut Value)) {
+        let mut object = self.control.object(resource, namespace, name).unwrap();
+        change(&mut object);
+        self.control.seed(resource, object);
+    }
+
+    /// Nothing at all is zero.
+    fn reported(control: &FakeApi, member: usize) -> i64 {
+        let work = control.object(&WORKS, &format!("karmada-es-m{member}"), "web-1");
+        let ready = &work.unwrap()["status"]["manifestStatuses"][0]["status"]["readyReplicas"];
+        ready.as_i64().unwrap_or(0)
+    }
+
+    /// Both members are ready, and all is told.
+    async fn settled() -> Self {
+        let plane = Self::new();
+        plane.start();
+        plane.reports(0, 1);
+        plane.reports(1, 1);
+        let all = |c: &FakeApi| {
+            let conditions = Self::binding_of(c)["status"]["conditions"].clone();
+            Self::ready(c) == 2 && conditions[1]["status"] == "True"
+        };
+        plane.until(all).await;
+        plane
+    }
+
+    fn told(&self, kind: &str, reason: &str) -> Vec<String> {
+        let mut all = self.control.objects(&EVENTS);
+        all.retain(|e| e["reason"] == reason && e["involvedObject"]["kind"] == kind);
+        all.iter()
+            .map(|e| e["message"].as_str().unwrap().to_owned())
+            .collect()
+    }
+}
+
+/// The template's last version could not be applied; the copy is there all the same.
+// proves: STA-goes-on
+#[tokio::test]
+async fn what_is_followed_goes_on_to_report_though_a_change_is_refused() {
+    let plane = Plane::settled().await;
+    plane.change(&WORKS, "karmada-es-m0", "web-1", |work| {
+        work["status"]["conditions"][0]["status"] = "False".into();
+    });
+    let item = |c: &FakeApi| Plane::binding_of(c)["status"]["aggregatedStatus"][0].clone();
+    let unapplied =
+        json!({"clusterName": "m0", "appliedMessage": "no reason", "health": "Unknown"});
+    plane.until(|c| item(c) == unapplied).await;
+    plane.reports(0, 0);
+    plane.until(|c| Plane::reported(c, 0) == 0).await;
+    assert_eq!(item(&plane.control), unapplied, "the binding says no more");
+    plane.tasks.stop().await;
+}
+
+// proves: STA-goes-on
+#[tokio::test]
+async fn what_is_followed_goes_on_to_report_though_its_cluster_is_not_ready() {
+    let plane = Plane::settled().await;
+    plane.control.seed(&CLUSTERS, cluster("m1", "False"));
+    plane.reports(1, 0);
+    plane
+        .until(|c| Plane::reported(c, 1) == 0 && Plane::ready(c) == 1)
+        .await;
+    plane.tasks.stop().await;
+}
+
+// proves: STA-gone-stays
+#[tokio::test]
+async fn the_last_word_of_an_object_that_is_gone_stays() {
+    let plane = Plane::settled().await;
+    plane.members[0].remove(&DEPLOYMENTS, "n", "web");
+    plane.reports(1, 0);
+    plane.until(|c| Plane::ready(c) == 1).await;
+    assert_eq!(Plane::reported(&plane.control, 0), 1);
+    plane.tasks.stop().await;
+}
+
+// proves: STA-told-failed, STA-retry
+#[tokio::test]
+async fn a_status_that_cannot_be_written_is_told_where_it_belongs_and_tried_again() {
+    let plane = Plane::new();
+    let refused = parking_lot::Mutex::new(std::collections::HashSet::new());
+    plane.control.on_call(move |call| {
+        let resource = call.resource?;
+        let ours = call.verb == "patch" && [&BINDINGS, &DEPLOYMENTS].contains(&resource);
+        let first = ours && refused.lock().insert(resource.clone());
+        first.then(|| Error::from(Status::internal(&format!("no {}", resource.resource))))
+    });
+    plane.start();
+    plane.reports(0, 1);
+    plane.reports(1, 1);
+    for (kind, plural) in [
+        ("ResourceBinding", "resourcebindings"),
+        ("Deployment", "deployments"),
+    ] {
+        let text = format!("Internal error occurred: no {plural}");
+        plane
+            .until(|_| plane.told(kind, "AggregateStatusFailed").contains(&text))
+            .await;
+    }
+    plane.until(|c| Plane::ready(c) == 2).await;
+    plane
+        .until(|c| Plane::binding_of(c)["status"]["conditions"][1]["status"] == "True")
+        .await;
+    let succeeded = "AggregateStatusSucceed";
+    let on_binding = "Update ResourceBinding(n/web-deployment) with AggregatedStatus successfully.";
+    plane
+        .until(|_| {
+            plane.told("ResourceBinding", succeeded) == [on_binding]
+                && plane.told("Deployment", succeeded)
+                    == ["Update Resource with AggregatedStatus successfully."]
+        })
+        .await;
+    plane.tasks.stop().await;
+}
+
+// proves: STA-template
+#[tokio::test]
+async fn the_status_of_the_template_is_written_and_nothing_else() {
+    let plane = Plane::new();
+    let mut template = deployment(json!({"conditions": [{"type": "Old"}], "replicas": 9}));
+    template["metadata"]["labels"] = json!({"mine": "1"});
+    plane.control.seed(&DEPLOYMENTS, template);
+    plane.start();
+    plane.reports(0, 1);
+    plane.reports(1, 1);
+    plane.until(|c| Plane::ready(c) == 2).await;
+    plane.tasks.stop().await;
+    let after = plane.control.object(&DEPLOYMENTS, "n", "web").unwrap();
+    assert_eq!(
+        after["status"]["replicas"], 2,
+        "what it said before is no part of the sum"
+    );
+    assert_eq!(after["metadata"]["labels"], json!({"mine": "1"}));
+    let writes = plane.control.writes();
+    let mut on_template = writes.iter().filter(|w| w.resource == DEPLOYMENTS);
+    assert!(on_template.all(|w| w.subresource == "status"));
 }

@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(json!(aggregate(&works, &template()).unwrap()), items);
     }
 
-    // proves: STA-aggregate
+    // proves: STA-aggregate, STA-unapplied, STA-unreported, STA-terminating
     #[test]
     fn every_work_gives_an_item() {
         let reported = |ordinal: i64| {
@@ -376,6 +376,7 @@ mod tests {
         }
     }
 
+    // proves: STA-fully-applied-words
     #[test]
     fn the_condition_stands_among_others_and_keeps_its_time() {
         let spec = BindingSpec::default();
@@ -393,6 +394,31 @@ mod tests {
         worded[1].message = "old words".into();
         let mended = conditions(&spec, &worded, &[], "t2").unwrap();
         assert_eq!(mended, first);
+        let one: BindingSpec =
+            serde_json::from_value(json!({"clusters": [{"name": "a"}]})).unwrap();
+        let item = AggregatedItem {
+            cluster_name: "a".into(),
+            applied: true,
+            ..AggregatedItem::default()
+        };
+        let full = conditions(&one, &first, &[item], "t2").unwrap();
+        let said = |at: &Condition| [&at.status, &at.reason, &at.message].map(String::clone);
+        assert_eq!(
+            said(&full[1]),
+            [
+                "True",
+                "FullyAppliedSuccess",
+                "All works have been successfully applied"
+            ]
+        );
+        assert_eq!(
+            said(&first[1]),
+            [
+                "False",
+                "FullyAppliedFailed",
+                "Failed to apply all works, see status.aggregatedStatus for details"
+            ]
+        );
         let mut other = first;
         other[1].status = "True".into();
         let turned = conditions(&spec, &other, &[], "t2").unwrap();

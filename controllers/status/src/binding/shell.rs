@@ -478,3 +478,40 @@ struct Reported {
 fn read(template: &Object) -> Result<Reported, Error> {
     serde_json::from_slice(template.bytes()).map_err(|e| Error::Protocol(e.to_string()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // proves: STA-binding-due
+    #[test]
+    fn a_binding_is_due_when_its_template_or_its_clusters_change() {
+        let binding = |generation: i64, version: &str, cluster: &str, status: Value| {
+            let metadata = json!({"name": "b", "namespace": "n", "generation": generation});
+            let spec =
+                json!({"resource": {"resourceVersion": version}, "clusters": [{"name": cluster}]});
+            let whole = json!({"metadata": metadata, "spec": spec, "status": status});
+            Object::from_value(&whole).unwrap()
+        };
+        let placed = || json!({"lastScheduledTime": "2026-01-01T00:00:00Z"});
+        let told = || {
+            let mut status = placed();
+            status["conditions"] = json!([{"type": "FullyApplied", "status": "True"}]);
+            status
+        };
+        let first = binding(1, "1", "a", placed());
+        let table = [
+            (None, binding(1, "1", "a", json!({})), false),
+            (None, first.clone(), true),
+            (Some(&first), binding(1, "1", "a", told()), false),
+            (Some(&first), binding(2, "2", "a", json!({})), false),
+            (Some(&first), binding(2, "2", "a", placed()), true),
+            (Some(&first), binding(2, "1", "a", placed()), false),
+            (Some(&first), binding(2, "1", "b", placed()), false),
+            (Some(&first), binding(2, "1", "b", told()), true),
+        ];
+        for (old, new, due) in table {
+            assert_eq!(is_due(old, &new), due, "{old:?} {new:?}");
+        }
+    }
+}

@@ -289,6 +289,7 @@ mod tests {
         assert_eq!(told, reasons);
     }
 
+    // proves: STA-reflect, STA-gone-stays, STA-health-turns, STA-work-told, STA-work-told-failed
     #[test]
     fn statuses_and_verdicts_are_collected_once() {
         let web = |available: i64, health: &str| {
@@ -369,7 +370,7 @@ mod tests {
         assert_eq!(wait(told, 1, born, later), None, "not the first");
     }
 
-    // proves: STA-health-unknown
+    // proves: STA-health-unknown, STA-work-told-failed
     #[test]
     fn health_that_cannot_be_read_is_unknown() {
         let ingress = json!({"metadata": {"name": "w"}, "spec": {"workload": {"manifests": [
@@ -381,6 +382,7 @@ mod tests {
         assert!(outcome.told[1].warning);
     }
 
+    // proves: STA-routed
     #[test]
     fn objects_name_their_work() {
         let table = [

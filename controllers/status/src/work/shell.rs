@@ -177,16 +177,14 @@ impl Shell {
             .clusters
             .get(cluster)
             .is_some_and(|c| c.cluster.is_ready());
-        if !ready {
-            return Ok(Action::Done);
-        }
         let facts = Facts::of(&work)?;
-        if facts.applied().is_err() {
+        if !facts.is_tried() {
             return Ok(Action::Done);
         }
-        let Some(observed) = self.observe(cluster, &key, &facts).await? else {
-            return Ok(Action::Done);
-        };
+        // Of what could not be changed, and in a cluster that is not Ready, what is
+        // followed already goes on to report.
+        let follows = ready && facts.applied().is_ok();
+        let observed = self.observe(cluster, &key, &facts, follows).await?;
         let readings = read(&self.interpreter, &facts, &observed).await;
         let outcome = reflect(&facts, &observed, readings);
         if let Some(rest) = settling(&facts, &outcome, &observed, self.clock.now()) {
@@ -211,26 +209,33 @@ impl Shell {
         Ok(Action::Done)
     }
 
-    /// The objects of the manifests, as far as they are there and the Work's own;
-    /// they are followed from now on. `None` without a connection.
+    /// The objects of the manifests, as far as they are there and the Work's own.
+    /// `follows`: they are followed from now on.
     async fn observe(
         &self,
         cluster: &str,
         key: &str,
         facts: &Facts,
-    ) -> Result<Option<Vec<Option<Object>>>, Error> {
+        follows: bool,
+    ) -> Result<Vec<Option<Object>>, Error> {
         let mut observed = Vec::with_capacity(facts.manifests().len());
         for manifest in facts.manifests() {
-            let resource = self.mapper.find(&manifest.gvk()).await?;
-            let Ok(informer) = self.members.managed(cluster, &resource) else {
-                // A new connection brings the Work back.
-                return Ok(None);
+            let resource = match self.mapper.find(&manifest.gvk()).await {
+                Ok(resource) => Some(resource),
+                Err(error) if follows => return Err(error),
+                Err(_) => None,
             };
+            // A new connection brings the Work back.
+            let informer = resource.and_then(|resource| {
+                let followed = || self.members.followed(cluster, &resource);
+                let managed = || self.members.managed(cluster, &resource).ok();
+                if follows { managed() } else { followed() }
+            });
             let name = &manifest.metadata;
-            let found = informer.get(&name.namespace, &name.name);
+            let found = informer.and_then(|i| i.get(&name.namespace, &name.name));
             observed.push(found.filter(|o| work_of(cluster, o).is_some_and(|w| w == key)));
         }
-        Ok(Some(observed))
+        Ok(observed)
     }
 
     fn tell(&self, work: &Object, told: Vec<Told>) {
