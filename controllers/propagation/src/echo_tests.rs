@@ -12,6 +12,7 @@ use crate::flow_tests::{DEPLOYMENTS, Plane, condition, deployment, policy, until
 
 /// A work that failed and is mended before its own failure has come back shows
 /// `Applied=True` all the while in the copy that the verdict is compared with.
+// proves: EXE-conditions, EXE-retry
 #[tokio::test]
 async fn a_recovery_is_told_though_the_copy_has_not_seen_the_failure() {
     let plane = Plane::new();
@@ -44,6 +45,7 @@ async fn a_recovery_is_told_though_the_copy_has_not_seen_the_failure() {
 
 /// As from a leader that went on too late, or from the moment in which the binding
 /// was let go.
+// proves: BND-late-work
 #[tokio::test]
 async fn a_work_that_comes_after_its_binding_went_goes_too() {
     let plane = Plane::new();

@@ -60,6 +60,7 @@ impl From<machinery::object::Malformed> for Error {
 mod tests {
     use super::*;
 
+    // proves: BND-errors-together
     #[test]
     fn several_failures_are_one_and_each_is_told_once() {
         for (texts, expected) in [

@@ -224,6 +224,37 @@ mod tests {
         }
     }
 
+    // proves: WRK-merged
+    #[test]
+    fn what_others_say_of_a_work_stays_but_for_its_spec() {
+        let mut theirs = draft();
+        theirs.finish("t", None);
+        let mut theirs = theirs.create();
+        theirs["metadata"]["labels"] = json!({"theirs": "1", "l": "old"});
+        theirs["metadata"]["annotations"] = json!({"note": "theirs"});
+        theirs["metadata"]["finalizers"] = json!(["their/finalizer"]);
+        theirs["spec"]["preserveResourcesOnDeletion"] = true.into();
+        theirs["spec"]["more"] = "theirs".into();
+        theirs["spec"]["workload"]["manifests"] = json!([{"kind": "Y"}, {"kind": "Z"}]);
+        let mut ours = draft();
+        ours.finish("t", None);
+        let new = ours.update(theirs).unwrap();
+        let metadata = &new["metadata"];
+        assert_eq!(metadata["labels"], json!({"theirs": "1", "l": "1"}));
+        assert_eq!(
+            metadata["annotations"],
+            json!({"note": "theirs", APPLIED_OVERRIDES: "[]"})
+        );
+        assert_eq!(
+            metadata["finalizers"],
+            json!(["their/finalizer", WORK_FINALIZER])
+        );
+        let mut fresh = draft();
+        fresh.finish("t", None);
+        assert_eq!(new["spec"], fresh.create()["spec"]);
+    }
+
+    // proves: WRK-no-write, WRK-marks, WRK-work-id, WRK-pruned, WRK-record-goes
     #[test]
     fn a_work_that_says_the_same_is_not_written() {
         let mut first = draft();

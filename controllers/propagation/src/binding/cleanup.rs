@@ -49,7 +49,7 @@ mod tests {
         assert_eq!((gone.as_slice(), found.waits), (orphans, waits), "{spec}");
     }
 
-    // proves: BND-orphans, BND-graceful-kept, BND-directly-gone, BND-directly-waits
+    // proves: BND-orphans, BND-required-kept, BND-graceful-kept, BND-directly-gone, BND-directly-waits
     #[test]
     fn purge_modes_and_targets() {
         let (a, b) = ("karmada-es-a", "karmada-es-b");

@@ -234,7 +234,7 @@ mod tests {
         json!({"metadata": {"name": "x-job", "namespace": "n", "uid": "u", "labels": {BINDING_ID: "id"}}})
     }
 
-    // proves: WRK-job-completions
+    // proves: WRK-job-completions, WRK-job-only, WRK-revise, WRK-revise-workload
     #[test]
     fn a_divided_job_has_its_share_of_pods_and_completions() {
         let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x", "namespace": "n", "uid": "t"},
@@ -268,6 +268,17 @@ mod tests {
             "a",
             json!({"parallelism": 0, "completions": 9}),
         );
+        let web = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "x", "namespace": "n"},
+            "spec": {"replicas": 3, "completions": 9}});
+        let kind = Gvk::constant("apps", "v1", "Deployment");
+        let (other, ..) = copy(&kind, &web, &spec(json!({})), &binding(), "a");
+        assert_eq!(other["spec"], json!({"replicas": 2, "completions": 9}));
+        // A binding that says nothing of replicas is no workload's.
+        check(
+            spec(json!({"replicas": 0})),
+            "a",
+            json!({"parallelism": 3, "completions": 9}),
+        );
         let attached = json!({"placement": null, "clusters": [{"name": "a", "replicas": 3}]});
         check(
             spec(attached),
@@ -276,13 +287,34 @@ mod tests {
         );
     }
 
-    // proves: NAT-revise-existing
+    // proves: NAT-revise-existing, WRK-job-queue
     #[test]
     fn a_job_that_works_off_a_queue_stays_one() {
         let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x", "namespace": "n"},
             "spec": {"parallelism": 3}});
         let (copy, ..) = copy(&JOB, &job, &spec(json!({})), &binding(), "a");
         assert_eq!(copy["spec"], json!({"parallelism": 2}));
+    }
+
+    /// Both clusters want the seat that is left; who gets it follows from the uid.
+    // proves: WRK-job-ties
+    #[test]
+    fn the_uid_of_a_job_decides_between_equals() {
+        let shares = |uid: &str| {
+            let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x", "namespace": "n", "uid": uid},
+                "spec": {"parallelism": 2, "completions": 5}});
+            let even = json!({"replicas": 2, "clusters": [{"name": "a", "replicas": 1}, {"name": "b", "replicas": 1}]});
+            let spec = spec(even);
+            ["a", "b"].map(|cluster| {
+                let (copy, ..) = copy(&JOB, &job, &spec, &binding(), cluster);
+                copy["spec"]["completions"].as_i64().unwrap()
+            })
+        };
+        let all: Vec<[i64; 2]> = (0..16).map(|n| shares(&format!("uid-{n}"))).collect();
+        for uid in ["uid-0", "uid-1"] {
+            assert_eq!(shares(uid), shares(uid));
+        }
+        assert!(all.contains(&[3, 2]) && all.contains(&[2, 3]), "{all:?}");
     }
 
     // proves: WRK-preserved-labels
@@ -321,13 +353,14 @@ mod tests {
         }
     }
 
+    // proves: WRK-suspend-all, WRK-suspend-cluster, WRK-preserve
     #[test]
     fn what_is_held_back_and_what_is_kept() {
         let held = |suspension: Value, cluster: &str| {
             let spec = spec(json!({"suspension": suspension}));
             let (template, binding) = (object(&json!({})), object(&binding()));
             let common = Common::new(JOB, &template, &json!({}), &binding, &spec, &[]);
-            (common.suspends(cluster), common.preserves())
+            common.suspends(cluster)
         };
         for (suspension, expected) in [
             (Value::Null, [false, false]),
@@ -343,13 +376,19 @@ mod tests {
                 [true, false],
             ),
         ] {
-            let found = ["a", "b"].map(|cluster| held(suspension.clone(), cluster).0);
+            let found = ["a", "b"].map(|cluster| held(suspension.clone(), cluster));
             assert_eq!(found, expected, "{suspension}");
         }
-        assert!(!held(Value::Null, "a").1);
+        let kept = |preserve: Value| {
+            let spec = spec(json!({"preserveResourcesOnDeletion": preserve}));
+            let (template, binding) = (object(&json!({})), object(&binding()));
+            Common::new(JOB, &template, &json!({}), &binding, &spec, &[]).preserves()
+        };
+        let found = [Value::Null, json!(false), json!(true)].map(kept);
+        assert_eq!(found, [false, false, true]);
     }
 
-    // proves: WRK-marks
+    // proves: WRK-marks, WRK-resolution-template, WRK-resolution-binding, WRK-generation, BND-wide
     #[test]
     fn copies_and_works_are_marked() {
         let tree = |annotations: Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": "n", "generation": 4, "annotations": annotations}});
@@ -371,6 +410,12 @@ mod tests {
         check(json!({}), "Overwrite", "overwrite");
         check(json!({CONFLICT_RESOLUTION: "abort"}), "Overwrite", "abort");
         check(json!({CONFLICT_RESOLUTION: "other"}), "", "abort");
+        let never_generated = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": "n"}});
+        let (bare, ..) = copy(&kind, &never_generated, &spec(json!({})), &binding(), "a");
+        assert_eq!(
+            bare["metadata"]["annotations"].get(TEMPLATE_GENERATION),
+            None
+        );
         let cluster_scoped = json!({"metadata": {"name": "x-clusterrole", "uid": "u", "labels": {CLUSTER_BINDING_ID: "c"}}});
         let (_, labels, work) = copy(
             &kind,

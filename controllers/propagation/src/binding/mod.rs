@@ -5,6 +5,7 @@
 //! plane's API only.
 
 mod cleanup;
+mod events;
 mod manifest;
 mod shell;
 

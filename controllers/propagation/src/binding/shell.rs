@@ -22,12 +22,13 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::cleanup::cleanup;
+use super::events::{concerns, is_due, says_otherwise};
 use super::manifest::{Common, identity};
 use crate::error::Error;
 use crate::figures::FIGURES;
 use crate::kinds::Served;
 use crate::meta::Extra;
-use crate::overrides::{Candidates, Overrides, Record, may_select, selects};
+use crate::overrides::{Candidates, Overrides, Record};
 use crate::run::Deps;
 use crate::templates::Templates;
 use crate::works::{Draft, Works};
@@ -131,11 +132,8 @@ impl BindingController {
         for informer in [&self.bindings, &self.cluster_bindings] {
             let queue = self.queue.clone();
             informer.on_change(move |change| {
-                let seen = |o: &Object| (o.head().generation, o.head().deleting);
-                if let Some(new) = change.new
-                    && change.old.is_none_or(|old| seen(old) != seen(new))
-                {
-                    queue.add_lane(new.head().key(), change.initial);
+                if is_due(change) {
+                    queue.add_lane(change.key(), change.initial);
                 }
             });
         }
@@ -208,12 +206,7 @@ impl BindingController {
     }
 
     fn overrides_changed(&self, change: &Change<'_>) {
-        if change.initial {
-            return;
-        }
-        if let (Some(old), Some(new)) = (change.old, change.new)
-            && old.head().generation == new.head().generation
-        {
+        if !says_otherwise(change) {
             return;
         }
         let namespace = change.object().namespace();
@@ -225,10 +218,8 @@ impl BindingController {
         if namespace.is_empty() {
             bindings.extend(self.cluster_bindings.list());
         }
-        let versions: Vec<&Object> = [change.old, change.new].into_iter().flatten().collect();
         // Those of a namespace select by labels that cluster policies may have changed.
         let relabelled = !namespace.is_empty() && self.overrides.has_cluster_policies();
-        let concerns = if relabelled { may_select } else { selects };
         for binding in bindings {
             let Ok(view) = binding.view::<Binding>() else {
                 continue;
@@ -248,10 +239,7 @@ impl BindingController {
             let Some((_, template)) = self.templates.get(&key) else {
                 continue;
             };
-            if versions
-                .iter()
-                .any(|p| concerns(p, &served.gvk, template.head()))
-            {
+            if concerns(change, &served.gvk, template.head(), relabelled) {
                 self.queue.add_low(binding.head().key());
             }
         }
@@ -474,18 +462,15 @@ impl BindingController {
             copy = revised.map_err(|e| e.to_string())?;
         }
         common.complete(&mut copy, target)?;
-        let record = if overrides.is_empty() {
-            Record::default()
-        } else {
-            let Some(member) = self.clusters.get(&target.name) else {
-                return Err(format!("cluster {} not found", target.name));
-            };
-            let applied = overrides.apply(&mut copy, &common.kind, &member.facts());
-            applied.map_err(|failed| {
-                failed.tell(&self.override_recorder, about);
-                failed.to_string()
-            })?
+        let Some(member) = self.clusters.get(&target.name) else {
+            let name = &target.name;
+            return Err(format!("clusters.cluster.karmada.io {name:?} not found"));
         };
+        let applied = overrides.apply(&mut copy, &common.kind, &member.facts());
+        let record = applied.map_err(|failed| {
+            failed.tell(&self.override_recorder, about);
+            failed.to_string()
+        })?;
         let (labels, mut annotations) = common.mark(&mut copy);
         for (key, told) in [
             (APPLIED_CLUSTER_OVERRIDES, record.of_cluster()),

@@ -352,7 +352,7 @@ mod tests {
         }
     }
 
-    // proves: DEP-attached
+    // proves: DEP-attached, DEP-required-by
     #[test]
     fn an_attached_binding_is_karmadas() {
         let made = referrer("web-deployment", "m1", json!({})).create(&secrets(), &secret("7"));
@@ -375,11 +375,23 @@ mod tests {
                 },
             })
         );
+        let mut elsewhere = secret("7").value().unwrap();
+        elsewhere["metadata"]["namespace"] = "other".into();
+        let elsewhere = Object::from_value(&elsewhere).unwrap();
+        let attached = referrer("a", "m1", json!({})).create(&secrets(), &elsewhere);
+        assert_eq!(
+            (
+                &attached["metadata"]["namespace"],
+                &attached["spec"]["resource"]["namespace"]
+            ),
+            (&json!("n"), &json!("other")),
+            "in the referrer's namespace"
+        );
         let placed_nowhere = referrer("a", "m1", json!({"clusters": []})).snapshot();
         assert_eq!(placed_nowhere, json!({"namespace": "n", "name": "a"}));
     }
 
-    // proves: DEP-shared, DEP-conflict-resolution, DEP-conflict-told, DEP-last-leaves
+    // proves: DEP-shared, DEP-required-by, DEP-conflict-resolution, DEP-preserve, DEP-conflict-told, DEP-last-leaves
     #[test]
     fn a_second_one_joins_and_the_first_may_leave() {
         let first = referrer("a", "m1", json!({}));
@@ -427,6 +439,7 @@ mod tests {
         assert_eq!(none_left["metadata"]["labels"], json!({}));
     }
 
+    // proves: DEP-gone-referrer
     #[test]
     fn those_who_are_gone_wish_nothing() {
         let first = referrer("a", "m1", json!({"conflictResolution": "Overwrite"}));
@@ -454,6 +467,7 @@ mod tests {
         assert_eq!(left["spec"].get("requiredBy"), None);
     }
 
+    // proves: DEP-foreign
     #[test]
     fn versions_and_owners_are_told_apart() {
         let it = referrer("a", "m1", json!({}));
@@ -469,6 +483,7 @@ mod tests {
         assert_eq!(found, Err(Foreign));
     }
 
+    // proves: DEP-orphan
     #[test]
     fn what_is_meant_no_more_is_an_orphan() {
         let dependency = |value: Value| serde_json::from_value::<Dependency>(value).unwrap();

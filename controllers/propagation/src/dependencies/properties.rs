@@ -79,6 +79,7 @@ fn check(body: &Value, there: &BTreeMap<usize, Present>) -> Result<(), TestCaseE
 }
 
 proptest! {
+    // proves: DEP-required-by, DEP-conflict-resolution, DEP-preserve, DEP-last-leaves
     #[test]
     fn the_binding_tells_who_is_there(first in step().prop_filter_map("joins", |(who, one)| Some((who, one?))),
                                       steps in proptest::collection::vec(step(), 0..12)) {

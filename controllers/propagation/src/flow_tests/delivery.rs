@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{Options, Reach};
 
+// proves: EXE-own-writes
 #[tokio::test]
 async fn a_template_reaches_its_clusters() {
     let plane = Plane::new().started().await;
@@ -56,6 +57,7 @@ async fn a_template_reaches_its_clusters() {
     plane.tasks.stop().await;
 }
 
+// proves: EXE-drift-change, EXE-drift-delete
 #[tokio::test]
 async fn changes_follow_and_drift_is_repaired() {
     let plane = Plane::new();
@@ -95,6 +97,7 @@ async fn changes_follow_and_drift_is_repaired() {
     plane.tasks.stop().await;
 }
 
+// proves: EXE-no-write, WRK-no-write
 #[tokio::test]
 async fn a_restart_writes_nothing() {
     let mut plane = Plane::new();
@@ -144,6 +147,7 @@ async fn a_restart_writes_nothing() {
     plane.tasks.stop().await;
 }
 
+// proves: BND-deleted, EXE-delete
 #[tokio::test]
 async fn what_is_deleted_goes_everywhere() {
     let plane = Plane::new();
@@ -167,6 +171,7 @@ async fn what_is_deleted_goes_everywhere() {
     plane.tasks.stop().await;
 }
 
+// proves: EXE-suspend, WRK-suspend-cluster
 #[tokio::test]
 async fn a_suspended_work_says_so_and_goes_on_when_released() {
     let plane = Plane::new();
@@ -190,6 +195,7 @@ async fn a_suspended_work_says_so_and_goes_on_when_released() {
     plane.tasks.stop().await;
 }
 
+// proves: EXE-conflict-abort, EXE-conflict-overwrite, EXE-alone
 #[tokio::test]
 async fn trouble_in_one_cluster_is_told_and_does_not_delay_the_other() {
     let plane = Plane::new();
@@ -233,7 +239,7 @@ async fn trouble_in_one_cluster_is_told_and_does_not_delay_the_other() {
     plane.tasks.stop().await;
 }
 
-// proves: MBR-bookkeeping
+// proves: MBR-bookkeeping, EXE-preserve
 #[tokio::test]
 async fn what_is_preserved_stays_without_marks() {
     let plane = Plane::new();
@@ -259,6 +265,7 @@ async fn what_is_preserved_stays_without_marks() {
     plane.tasks.stop().await;
 }
 
+// proves: EXE-not-ready
 #[tokio::test]
 async fn a_cluster_that_is_not_ready_waits_and_then_follows() {
     let plane = Plane::new();
@@ -280,6 +287,7 @@ async fn a_cluster_that_is_not_ready_waits_and_then_follows() {
     plane.tasks.stop().await;
 }
 
+// proves: EXE-agent
 #[tokio::test]
 async fn an_agent_carries_out_the_works_of_its_cluster_only() {
     let mut plane = Plane::new();
@@ -305,6 +313,7 @@ async fn an_agent_carries_out_the_works_of_its_cluster_only() {
 }
 
 /// Else the works of a kind whose definition goes first would leave their objects.
+// proves: EXE-unserved
 #[tokio::test]
 async fn a_work_of_a_kind_that_is_no_longer_served_takes_its_object_along() {
     let mut plane = Plane::new();
@@ -334,6 +343,7 @@ async fn a_work_of_a_kind_that_is_no_longer_served_takes_its_object_along() {
     plane.tasks.stop().await;
 }
 
+// proves: OVR-cluster-first, BND-override-events
 #[tokio::test]
 async fn a_policy_that_selects_by_a_label_which_another_gives_is_heeded_when_it_comes() {
     let plane = Plane::new();

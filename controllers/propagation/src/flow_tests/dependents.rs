@@ -1,12 +1,18 @@
 //! What a template refers to follows it, where its policy says so.
 
 use client::{Api, At, DeleteOptions};
-use openapi::karmada::resources::{BINDINGS, POLICIES, WORKS};
+use machinery::Gvr;
+use openapi::karmada::resources::{BINDINGS, CLUSTERS, POLICIES, WORKS};
 use openapi::karmada::{FeatureGates, Gate, labels, names};
 use serde_json::{Value, json};
 
-use super::{CONFIG_MAPS, DEPLOYMENTS, Plane, SECRETS, deployment, policy, until};
+use super::{CONFIG_MAPS, DEPLOYMENTS, Plane, SECRETS, cluster, deployment, policy, serve, until};
 use crate::Options;
+
+static IMPORTS: Gvr = Gvr::constant("multicluster.x-k8s.io", "v1alpha1", "serviceimports");
+static SLICES: Gvr = Gvr::constant("discovery.k8s.io", "v1", "endpointslices");
+static SERVICES: Gvr = Gvr::constant("", "v1", "services");
+static INGRESSES: Gvr = Gvr::constant("networking.k8s.io", "v1", "ingresses");
 
 fn with_deps(spec: Value) -> Value {
     let mut made = policy(spec);
@@ -54,7 +60,7 @@ fn both(data: &str) -> [Value; 2] {
     [json!(data), json!(data)]
 }
 
-// proves: FIN-dependencies
+// proves: FIN-dependencies, DEP-told, DEP-annotation, DEP-finalizer, DEP-attached, DEP-no-placement, DEP-required-clusters, DEP-comes-later, DEP-last-leaves
 #[tokio::test]
 async fn they_come_change_and_go_with_what_is_referred_to() {
     let plane = Plane::telling_events();
@@ -130,7 +136,7 @@ async fn they_come_change_and_go_with_what_is_referred_to() {
     plane.tasks.stop().await;
 }
 
-// proves: FIN-dependencies
+// proves: FIN-dependencies, DEP-shared, DEP-conflict-resolution, DEP-preserve, DEP-conflict-told, DEP-switched-off, DEP-deleted, DEP-last-leaves
 #[tokio::test]
 async fn what_several_need_is_shared_and_the_stronger_wish_prevails() {
     let plane = Plane::telling_events().started().await;
@@ -207,6 +213,7 @@ async fn what_several_need_is_shared_and_the_stronger_wish_prevails() {
     plane.tasks.stop().await;
 }
 
+// proves: DEP-own-policy, DEP-annotation
 #[tokio::test]
 async fn a_policy_of_their_own_adds_to_where_they_are_needed() {
     let plane = Plane::new().started().await;
@@ -267,6 +274,7 @@ async fn kinds_that_are_no_templates_are_followed_when_something_needs_them() {
     plane.tasks.stop().await;
 }
 
+// proves: DEP-gate
 #[tokio::test]
 async fn a_restart_writes_nothing_and_a_closed_gate_does_nothing() {
     let mut plane = Plane::new();
@@ -311,5 +319,126 @@ async fn a_restart_writes_nothing_and_a_closed_gate_does_nothing() {
     plane.control.seed(&DEPLOYMENTS, needing("third", &["c"]));
     plane.applied("third").await;
     assert_eq!(plane.attached("c"), Value::Null);
+    plane.tasks.stop().await;
+}
+
+fn slice(name: &str, service: &str) -> Value {
+    json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+        "metadata": {"name": name, "namespace": "n", "labels": {"kubernetes.io/service-name": service}},
+        "addressType": "IPv4", "endpoints": []})
+}
+
+// proves: DEP-selector, DEP-comes-later
+#[tokio::test]
+async fn what_is_selected_by_a_label_follows_while_it_has_it() {
+    let plane = Plane::new();
+    for (resource, kind) in [
+        (&IMPORTS, "ServiceImport"),
+        (&SLICES, "EndpointSlice"),
+        (&SERVICES, "Service"),
+    ] {
+        serve(&plane.control, resource, kind, true);
+    }
+    for name in ["m1", "m2"] {
+        let mut serving = cluster(name);
+        let kinds = json!([{"kind": "ServiceImport", "name": "serviceimports"}]);
+        let enabled = json!({"groupVersion": "multicluster.x-k8s.io/v1alpha1", "resources": kinds});
+        let all = serving["status"]["apiEnablements"].as_array_mut().unwrap();
+        all.push(enabled);
+        plane.control.seed(&CLUSTERS, serving);
+    }
+    let selector =
+        json!([{"apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ServiceImport"}]);
+    plane
+        .control
+        .seed(&POLICIES, with_deps(json!({"resourceSelectors": selector})));
+    let import = json!({"apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ServiceImport",
+        "metadata": {"name": "shop", "namespace": "n"}});
+    plane.control.seed(&IMPORTS, import);
+    let service = names::derived_service("shop");
+    plane.control.seed(&SLICES, slice("a", &service));
+    plane.control.seed(&SLICES, slice("b", "other"));
+    let plane = plane.started().await;
+    let there = |name: &str| {
+        let all = plane.members.iter();
+        all.map(|m| m.object(&SLICES, "n", name).is_some())
+            .collect::<Vec<_>>()
+    };
+    until("the first", || there("a") == [true, true]).await;
+    assert_eq!(there("b"), [false, false]);
+    let binding = plane.binding("shop-serviceimport").unwrap();
+    let told = binding["metadata"]["annotations"][labels::DEPENDENCIES].as_str();
+    let told: Value = serde_json::from_str(told.unwrap()).unwrap();
+    assert_eq!(
+        told[1],
+        json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "namespace": "n",
+            "labelSelector": {"matchLabels": {"kubernetes.io/service-name": service}}})
+    );
+    // One gets the label, the other loses it.
+    for (name, service) in [("b", &*service), ("a", "other")] {
+        let label = |slice: &mut Value| {
+            slice["metadata"]["labels"]["kubernetes.io/service-name"] = service.into();
+        };
+        plane.change(&SLICES, name, label);
+    }
+    until("the exchange", || {
+        there("a") == [false, false] && there("b") == [true, true]
+    })
+    .await;
+    let left = plane.binding("a-endpointslice").unwrap();
+    assert_eq!(left["spec"].get("requiredBy"), None);
+    plane.tasks.stop().await;
+}
+
+// proves: DEP-told-failed
+#[tokio::test]
+async fn dependencies_that_cannot_be_read_are_told_on_the_template() {
+    let plane = Plane::telling_events();
+    serve(&plane.control, &INGRESSES, "Ingress", true);
+    let selector = json!([{"apiVersion": "networking.k8s.io/v1", "kind": "Ingress"}]);
+    let made = with_deps(json!({"resourceSelectors": selector}));
+    plane.control.seed(&POLICIES, made);
+    let ingress = json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress",
+        "metadata": {"name": "web", "namespace": "n"}, "spec": {"tls": [{"hosts": ["a.b"]}]}});
+    plane.control.seed(&INGRESSES, ingress);
+    let plane = plane.started().await;
+    until("the binding", || plane.binding("web-ingress").is_some()).await;
+    plane.change(&BINDINGS, "web-ingress", |b| {
+        b["spec"]["clusters"] = json!([{"name": "m1"}]);
+    });
+    let text = "dependencies[0]: Invalid value: v1 of kind Secret: dependency can not leave name and labelSelector all empty";
+    until("the failure", || {
+        plane
+            .told("GetDependenciesFailed")
+            .iter()
+            .any(|t| t == text)
+    })
+    .await;
+    assert!(plane.told("GetDependenciesSucceed").is_empty());
+    plane.tasks.stop().await;
+}
+
+// proves: DEP-told-failed, DEP-foreign
+#[tokio::test]
+async fn a_binding_of_an_earlier_object_is_waited_for_and_told() {
+    let plane = Plane::telling_events();
+    let earlier = json!({"apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
+        "metadata": {"name": "a-configmap", "namespace": "n", "generation": 1, "ownerReferences": [
+            {"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "earlier", "controller": true}]},
+        "spec": {"resource": {"apiVersion": "v1", "kind": "ConfigMap", "namespace": "n", "name": "a"}}});
+    plane.control.seed(&BINDINGS, earlier);
+    plane.control.seed(&POLICIES, with_deps(json!({})));
+    plane.control.seed(&CONFIG_MAPS, config_map("a", "1"));
+    plane.control.seed(&DEPLOYMENTS, needing("web", &["a"]));
+    let plane = plane.started().await;
+    let text = "failed to update resourceBinding(n/a-configmap) due to different owner reference UID, \
+        will try again later after binding is garbage collected";
+    until("the failure", || {
+        let told = plane.told("SyncScheduleResultToDependenciesFailed");
+        told.iter().any(|t| t == text)
+    })
+    .await;
+    plane.control.remove(&BINDINGS, "n", "a-configmap");
+    plane.until_data("a", both("1")).await;
     plane.tasks.stop().await;
 }

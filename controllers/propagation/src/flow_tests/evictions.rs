@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::{DEPLOYMENTS, Plane, deployment, policy, until};
 
+// proves: BND-directly-waits, WRK-preserved-labels
 #[tokio::test]
 async fn a_replacement_waits_until_the_old_copy_is_gone_and_takes_over_its_state() {
     let plane = Plane::new();
@@ -29,12 +30,7 @@ async fn a_replacement_waits_until_the_old_copy_is_gone_and_takes_over_its_state
             Error::from(Status::internal("not now"))
         })
     });
-    let task = json!({"fromCluster": "m1", "purgeMode": "Directly", "clustersBeforeFailover": ["m1"],
-        "reason": "ApplicationFailure", "producer": "p", "preservedLabelState": {"state": "from-m1"}});
-    plane.change(&BINDINGS, "web-deployment", |b| {
-        b["spec"]["clusters"] = json!([{"name": "m2", "replicas": 4}]);
-        b["spec"]["gracefulEvictionTasks"] = json!([task]);
-    });
+    move_away(&plane);
     let leaving = || {
         let work = plane.work("m1", "web");
         work.is_some_and(|w| w["metadata"]["deletionTimestamp"].is_string())
@@ -49,4 +45,30 @@ async fn a_replacement_waits_until_the_old_copy_is_gone_and_takes_over_its_state
     let labels = plane.in_member(1, "web").unwrap()["metadata"]["labels"].clone();
     assert_eq!(labels["state"], "from-m1");
     plane.tasks.stop().await;
+}
+
+// proves: WRK-preserved-gate
+#[tokio::test]
+async fn state_is_handed_on_behind_its_gate() {
+    let plane = Plane::new();
+    let one = json!({"placement": {"clusterAffinity": {"clusterNames": ["m1"]}}});
+    plane.control.seed(&POLICIES, policy(one));
+    plane.control.seed(&DEPLOYMENTS, deployment("web"));
+    let plane = plane.started().await;
+    until("the copy", || plane.in_member(0, "web").is_some()).await;
+    move_away(&plane);
+    until("the replacement", || plane.in_member(1, "web").is_some()).await;
+    let labels = plane.in_member(1, "web").unwrap()["metadata"]["labels"].clone();
+    assert_eq!(labels.get("state"), None);
+    plane.tasks.stop().await;
+}
+
+/// From m1 to m2, with the state that it had there.
+fn move_away(plane: &Plane) {
+    let task = json!({"fromCluster": "m1", "purgeMode": "Directly", "clustersBeforeFailover": ["m1"],
+        "reason": "ApplicationFailure", "producer": "p", "preservedLabelState": {"state": "from-m1"}});
+    plane.change(&BINDINGS, "web-deployment", |b| {
+        b["spec"]["clusters"] = json!([{"name": "m2", "replicas": 4}]);
+        b["spec"]["gracefulEvictionTasks"] = json!([task]);
+    });
 }

@@ -22,6 +22,8 @@ mod released;
 mod spaces;
 /// What the detector tells in events, and counts.
 mod told;
+/// From bindings to their works.
+mod works;
 
 use std::sync::Arc;
 use std::time::Duration;

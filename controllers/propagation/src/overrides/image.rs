@@ -208,17 +208,22 @@ mod tests {
         assert_eq!(found, expected, "{image} {component} {operator} {value}");
     }
 
+    // proves: OVR-image-host, OVR-image-operators
     #[test]
     fn registries() {
         check("nginx:1", "Registry", "add", "reg.io", "reg.io/nginx:1");
         check("reg.io/a/b", "Registry", "add", ".cn", "reg.io.cn/a/b");
         check("localhost/a", "Registry", "replace", "x.y", "x.y/a");
         check("library/a", "Registry", "replace", "x.y", "x.y/library/a");
+        check("local/a", "Registry", "replace", "x.y", "x.y/local/a");
+        check("a.b/c/d", "Registry", "replace", "x.y", "x.y/c/d");
+        check("a:80/c", "Registry", "replace", "x.y", "x.y/c");
         check("reg.io:5000/a/b:1", "Registry", "remove", "", "a/b:1");
         check("a:1", "Registry", "remove", "", "a:1");
         check("[::1]:5000/a", "Registry", "replace", "x.y", "x.y/a");
     }
 
+    // proves: OVR-image-operators
     #[test]
     fn repositories() {
         check("library/a:1", "Repository", "replace", "b", "b:1");
@@ -227,7 +232,7 @@ mod tests {
         check("reg.io/a:1", "Repository", "remove", "", "reg.io/:1");
     }
 
-    // proves: OVR-image-digest
+    // proves: OVR-image-digest, OVR-image-tag-wins, OVR-image-operators
     #[test]
     fn tags_and_digests() {
         let digest = format!("sha256:{}", "a".repeat(64));

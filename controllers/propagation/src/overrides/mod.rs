@@ -187,10 +187,6 @@ impl Overrides {
 }
 
 impl Candidates {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.of_cluster.is_empty() && self.local.is_empty()
-    }
-
     /// Applies what concerns a cluster's copy: cluster policies first, then those of
     /// the namespace, which are chosen by what the copy has become.
     pub(crate) fn apply(

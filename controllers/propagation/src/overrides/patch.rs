@@ -122,6 +122,7 @@ mod tests {
         check("replace", "/l/1", Ok(json!({"l": [1, "new"]})));
     }
 
+    // proves: OVR-absent
     #[test]
     fn what_is_not_there_is_told() {
         check("add", "a", Err(Missing::Pointer));

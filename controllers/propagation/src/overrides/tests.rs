@@ -77,7 +77,7 @@ fn untouched(overriders: Value) {
     assert_eq!(copy, manifest(), "{overriders}");
 }
 
-// proves: OVR-order
+// proves: OVR-order, OVR-no-selectors
 #[test]
 fn the_closest_policy_has_the_last_word() {
     let with = |more: Value, to: i64| {
@@ -151,7 +151,7 @@ fn cluster_policies_come_first_and_change_what_others_see() {
     assert_eq!(run(&[], &[("a", made)]).1.unwrap(), [""; 0]);
 }
 
-// proves: OVR-cluster-selector
+// proves: OVR-cluster-selector, OVR-legacy
 #[test]
 fn a_rule_is_for_the_clusters_it_names() {
     let table = [
@@ -216,7 +216,7 @@ fn a_rule_is_for_the_clusters_it_names() {
     assert_eq!(copy["spec"]["replicas"], 9);
 }
 
-// proves: OVR-image
+// proves: OVR-image, OVR-image-init
 #[test]
 fn images() {
     let one = |path: Value, component: &str| json!({"imageOverrider": [{"predicate": path, "component": component, "operator": "replace", "value": "v"}]});
@@ -304,7 +304,7 @@ fn kinds_with_containers_are_known_by_name() {
     }
 }
 
-// proves: OVR-command, OVR-args
+// proves: OVR-command, OVR-args, OVR-command-absent, OVR-command-replace
 #[test]
 fn commands_and_arguments() {
     let one = |name: &str, container: &str, operator: &str, value: Value| json!({name: [{"containerName": container, "operator": operator, "value": value}]});
@@ -338,7 +338,7 @@ fn commands_and_arguments() {
     untouched(one("argsOverrider", "c", "replace", json!(["-c"])));
 }
 
-// proves: OVR-labels, OVR-annotations
+// proves: OVR-labels, OVR-annotations, OVR-map-absent, OVR-map-slash
 #[test]
 fn labels_and_annotations() {
     let one = |name: &str, operator: &str, value: Value| json!({name: [{"operator": operator, "value": value}]});
@@ -367,6 +367,16 @@ fn labels_and_annotations() {
         annotations,
         json!({"a/b": "c"}),
     );
+    // No path, whatever is in the key.
+    let slashed = json!({"annotationsOverrider": [{"operator": "add", "value": {"a/b~1": "c"}},
+        {"operator": "replace", "value": {"a/b~1": "d"}}]});
+    check(slashed.clone(), annotations, json!({"a/b~1": "d"}));
+    let mut gone = slashed;
+    gone["annotationsOverrider"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({"operator": "remove", "value": {"a/b~1": ""}}));
+    check(gone, annotations, json!({}));
     untouched(one("annotationsOverrider", "replace", json!({"a": "b"})));
     untouched(one("annotationsOverrider", "remove", json!({"a": "b"})));
     untouched(one("annotationsOverrider", "add", json!({})));
@@ -407,9 +417,9 @@ fn documents_inside_a_text() {
     );
 }
 
-// proves: OVR-plaintext, OVR-overrider-order
+// proves: OVR-plaintext
 #[test]
-fn plaintext_and_the_order_of_overriders() {
+fn plaintext() {
     let one = |path: &str, operator: &str, value: Value| json!({"plaintext": [{"path": path, "operator": operator, "value": value}]});
     check(
         one("/metadata/annotations", "add", json!({"a": "b"})),
@@ -435,17 +445,84 @@ fn plaintext_and_the_order_of_overriders() {
         "/data/n",
         Value::Null,
     );
-    // Image, command, args, labels, annotations, field, plaintext: the last wins.
-    let all = json!({
-        "plaintext": [{"path": IMAGE, "operator": "replace", "value": "last"},
-                      {"path": "/data/j", "operator": "replace", "value": "{}"}],
-        "fieldOverrider": [{"fieldPath": "/data/j", "json": [{"subPath": "/z", "operator": "remove"}]}],
-        "imageOverrider": [{"component": "Tag", "operator": "replace", "value": "first"}]});
-    check(all.clone(), IMAGE, json!("last"));
-    check(all, "/data/j", json!("{}"));
 }
 
-// proves: OVR-failure
+/// Where one overrider finds what another has made, it comes after it.
+// proves: OVR-overrider-order
+#[test]
+fn overriders_have_an_order() {
+    let add = |name: &str, value: Value| {
+        (
+            name.to_owned(),
+            json!([{"operator": "add", "value": value}]),
+        )
+    };
+    let args = |value: &str| {
+        let one = json!([{"containerName": "c", "operator": "add", "value": [value]}]);
+        ("argsOverrider".to_owned(), one)
+    };
+    let field = |path: &str| {
+        let one = json!([{"fieldPath": path, "json": [{"subPath": "/z", "operator": "replace", "value": 2}]}]);
+        ("fieldOverrider".to_owned(), one)
+    };
+    let image = |path: &str| {
+        let one = json!([{"predicate": {"path": path}, "component": "Tag", "operator": "replace", "value": "first"}]);
+        ("imageOverrider".to_owned(), one)
+    };
+    let plain = |path: &str, value: &str| {
+        let one = json!([{"path": path, "operator": "replace", "value": value}]);
+        ("plaintext".to_owned(), one)
+    };
+    let document = r#"{"z":1}"#;
+    let (label, annotation) = ("/metadata/labels/app", "/metadata/annotations/doc");
+    let arg = format!("{ARGS}/2");
+    let table = [
+        (
+            vec![
+                image(label),
+                add("labelsOverrider", json!({"app": "later"})),
+            ],
+            label,
+            "later",
+        ),
+        (
+            vec![
+                field(label),
+                add("labelsOverrider", json!({"app": document})),
+            ],
+            label,
+            r#"{"z":2}"#,
+        ),
+        (
+            vec![
+                field(annotation),
+                add("annotationsOverrider", json!({"doc": document})),
+            ],
+            annotation,
+            r#"{"z":2}"#,
+        ),
+        (vec![field(&arg), args(document)], &arg, r#"{"z":2}"#),
+        (
+            vec![plain("/data/j", "last"), field("/data/j")],
+            "/data/j",
+            "last",
+        ),
+        (vec![plain(IMAGE, "last"), image(IMAGE)], IMAGE, "last"),
+        (vec![plain(&arg, "last"), args(document)], &arg, "last"),
+    ];
+    for (overriders, path, expected) in table {
+        let rule = Value::Object(overriders.into_iter().collect());
+        check(rule, path, json!(expected));
+    }
+    // An image at a path that the arguments have yet to make.
+    let early = ruled(&Value::Object(
+        [image(&arg), args("nginx:1")].into_iter().collect(),
+    ));
+    let why = run(&[], &[("p", early)]).1.unwrap_err();
+    assert!(why.ends_with("there is nothing at this path"), "{why}");
+}
+
+// proves: OVR-failure, OVR-absent, OVR-field-text
 #[test]
 fn what_cannot_be_applied_says_where_and_why() {
     let refused = |overriders: Value, expected: &str| {
@@ -550,7 +627,6 @@ fn the_record_is_an_annotation_in_the_order_of_names() {
         of_cluster: vec![],
         local: vec![],
     };
-    assert!(none.is_empty());
     assert_eq!(
         none.apply(
             &mut copy,

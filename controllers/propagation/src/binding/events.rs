@@ -1,0 +1,104 @@
+//! Which changes make a binding's works be looked at.
+//!
+//! Enters: changes of bindings and of override policies. Leaves: verdicts. Pure. Source:
+//! Karmada's `pkg/controllers/binding`.
+
+use machinery::{Gvk, Head, Object};
+use runtime::Change;
+
+use crate::overrides::{may_select, selects};
+
+/// Not every word on its status.
+pub(super) fn is_due(change: &Change<'_>) -> bool {
+    let seen = |o: &Object| (o.head().generation, o.head().deleting);
+    let differs = |new: &Object| change.old.is_none_or(|old| seen(old) != seen(new));
+    change.new.is_some_and(differs)
+}
+
+/// Whether an override policy says something else than before. What is there at the
+/// start is read with the bindings.
+pub(super) fn says_otherwise(change: &Change<'_>) -> bool {
+    if let (Some(old), Some(new)) = (change.old, change.new) {
+        return old.head().generation != new.head().generation;
+    }
+    !change.initial
+}
+
+/// Whether an override policy selected a template, or does now. `relabelled`: other
+/// policies may have changed the labels by which it is selected.
+pub(super) fn concerns(change: &Change<'_>, kind: &Gvk, template: &Head, relabelled: bool) -> bool {
+    let selects = if relabelled { may_select } else { selects };
+    let mut versions = [change.old, change.new].into_iter().flatten();
+    versions.any(|policy| selects(policy, kind, template))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn object(value: Value) -> Object {
+        Object::from_value(&value).unwrap()
+    }
+
+    fn change<'a>(old: Option<&'a Object>, new: Option<&'a Object>, initial: bool) -> Change<'a> {
+        Change { old, new, initial }
+    }
+
+    // proves: BND-events
+    #[test]
+    fn a_binding_is_due_when_its_spec_changes_or_it_begins_to_go() {
+        let at = |generation: i64, status: &str| {
+            let metadata = json!({"name": "b", "namespace": "n", "generation": generation});
+            object(json!({"metadata": metadata, "status": status}))
+        };
+        let (first, told, second) = (at(1, ""), at(1, "told"), at(2, ""));
+        let mut going = first.value().unwrap();
+        going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        let going = object(going);
+        for (old, new, due) in [
+            (None, Some(&first), true),
+            (Some(&first), Some(&told), false),
+            (Some(&first), Some(&second), true),
+            (Some(&first), Some(&going), true),
+            (Some(&first), None, false),
+        ] {
+            assert_eq!(is_due(&change(old, new, false)), due, "{old:?} {new:?}");
+        }
+        assert!(is_due(&change(None, Some(&first), true)), "after a restart");
+    }
+
+    // proves: BND-override-generation, BND-override-selected
+    #[test]
+    fn an_override_policy_concerns_what_it_selected_and_what_it_selects() {
+        let policy = |generation: i64, name: Option<&str>| {
+            let mut spec = json!({});
+            if let Some(name) = name {
+                spec["resourceSelectors"] =
+                    json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": name}]);
+            }
+            let metadata = json!({"name": "o", "namespace": "n", "generation": generation});
+            object(json!({"metadata": metadata, "spec": spec}))
+        };
+        let kind = Gvk::constant("", "v1", "ConfigMap");
+        let template = object(json!({"metadata": {"name": "a", "namespace": "n"}}));
+        let (a, b, all) = (policy(1, Some("a")), policy(2, Some("b")), policy(3, None));
+        for (old, new, expected) in [
+            (None, Some(&a), true),
+            (Some(&a), None, true),
+            (None, Some(&b), false),
+            (Some(&a), Some(&b), true),
+            (Some(&b), Some(&a), true),
+            (None, Some(&all), true),
+            (Some(&b), Some(&all), true),
+        ] {
+            let change = change(old, new, false);
+            assert!(says_otherwise(&change));
+            let found = concerns(&change, &kind, template.head(), false);
+            assert_eq!(found, expected, "{old:?} {new:?}");
+        }
+        let same = policy(1, Some("a"));
+        assert!(!says_otherwise(&change(Some(&a), Some(&same), false)));
+        assert!(!says_otherwise(&change(None, Some(&a), true)));
+    }
+}
