@@ -23,6 +23,7 @@ fn with_deps(mut policy: Value) -> Value {
     policy
 }
 
+// proves: DEP-attached, DEP-comes-later, DEP-deleted, DEP-last-leaves
 #[tokio::test]
 async fn configuration_follows_its_deployment() {
     let ns = "dependents";
@@ -114,6 +115,7 @@ async fn configuration_follows_its_deployment() {
     control.get(&CONFIG_MAPS, ns, "later").await.unwrap();
 }
 
+// proves: DEP-shared, DEP-conflict-resolution
 #[tokio::test]
 async fn a_map_is_where_any_of_its_deployments_is() {
     let ns = "shared-dependents";
@@ -165,6 +167,7 @@ async fn a_map_is_where_any_of_its_deployments_is() {
         .unwrap();
 }
 
+// proves: DEP-preserve, DEP-no-placement, DEP-switched-off
 #[tokio::test]
 async fn certificates_follow_an_ingress_that_a_cluster_policy_carries() {
     let ns = "certificates";

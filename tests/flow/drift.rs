@@ -7,7 +7,7 @@ use crate::objects::{
     BINDINGS, CONFIG_MAPS, DEPLOYMENTS, POLICIES, WORKS, config_map, deployment, policy, works_of,
 };
 
-// proves: EXE-drift-change, EXE-drift-delete
+// proves: EXE-drift-change, EXE-drift-delete, EXE-retain-labels, EXE-drop-labels
 #[tokio::test]
 async fn edits_and_deletions_in_a_member_are_undone() {
     let ns = "drift";
@@ -80,6 +80,7 @@ async fn edits_and_deletions_in_a_member_are_undone() {
     .await;
 }
 
+// proves: EXE-conflict-abort, EXE-conflict-overwrite, STA-unapplied
 #[tokio::test]
 async fn objects_that_a_member_had_before() {
     let ns = "conflict";
@@ -140,6 +141,7 @@ async fn objects_that_a_member_had_before() {
         .await;
 }
 
+// proves: EXE-preserve
 #[tokio::test]
 async fn objects_that_are_kept_when_the_template_goes() {
     let ns = "preserve";
@@ -171,6 +173,7 @@ async fn objects_that_are_kept_when_the_template_goes() {
     assert_eq!(kept["data"]["k"], "v");
 }
 
+// proves: EXE-suspend
 #[tokio::test]
 async fn dispatching_is_suspended_and_goes_on() {
     let ns = "suspend";

@@ -14,6 +14,9 @@ use harness::objects;
 /// A Deployment from its creation to its deletion.
 mod lifecycle;
 
+/// In which order things are written.
+mod order;
+
 /// Policies that change, compete and go.
 mod policies;
 

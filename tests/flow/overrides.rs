@@ -24,6 +24,7 @@ async fn work(control: &Server, cluster: &str, kind: &str, name: &str, ns: &str)
     control.until_there(&WORKS, &works_of(cluster), &name).await
 }
 
+// proves: OVR-cluster-first, OVR-recorded, WRK-record-goes, BND-override-events
 #[tokio::test]
 async fn every_overrider_of_both_sorts_of_policies() {
     let ns = "overriders";
@@ -147,6 +148,7 @@ async fn every_overrider_of_both_sorts_of_policies() {
     );
 }
 
+// proves: OVR-field-json, OVR-field-yaml
 #[tokio::test]
 async fn documents_in_a_config_map() {
     let ns = "override-text";
@@ -181,6 +183,7 @@ async fn documents_in_a_config_map() {
     );
 }
 
+// proves: OVR-cluster-selector
 #[tokio::test]
 async fn clusters_are_chosen_by_labels_and_by_exclusion() {
     let ns = "override-clusters";
@@ -221,7 +224,7 @@ async fn clusters_are_chosen_by_labels_and_by_exclusion() {
     }
 }
 
-// proves: OVR-failure
+// proves: OVR-failure, OVR-told-failed, BND-told-failed
 #[tokio::test]
 async fn an_override_that_cannot_be_applied_says_where_and_harms_no_other_cluster() {
     let ns = "override-refused";

@@ -22,6 +22,7 @@ async fn until_applied(control: &Server, cluster: &str, work: &str) -> Value {
         .await
 }
 
+// proves: WRK-marks, WRK-finalizer, WRK-generation, WRK-managed-keys, WRK-preserve, WRK-work-id, WRK-no-write, EXE-applied, EXE-dispatching
 #[tokio::test]
 async fn a_work_and_its_object_carry_their_marks() {
     let ns = "marks";
@@ -124,6 +125,7 @@ async fn a_work_and_its_object_carry_their_marks() {
     );
 }
 
+// proves: WRK-suspend-cluster, EXE-suspend, EXE-suspend-later, EXE-suspend-delete
 #[tokio::test]
 async fn dispatching_is_suspended_in_one_cluster() {
     let ns = "suspend-one";
@@ -219,6 +221,7 @@ async fn evicted(fleet: &Fleet, ns: &str, mode: &str) -> String {
     work
 }
 
+// proves: BND-graceful-kept, BND-directly-gone
 #[tokio::test]
 async fn purge_modes_of_evictions() {
     let ns = "evictions";
@@ -256,6 +259,7 @@ async fn purge_modes_of_evictions() {
     }
 }
 
+// proves: EXE-conflict-overwrite, WRK-resolution-template, EXE-exact
 #[tokio::test]
 async fn the_template_may_say_that_conflicts_are_overwritten() {
     let ns = "conflict-template";
@@ -288,7 +292,7 @@ async fn the_template_may_say_that_conflicts_are_overwritten() {
     one.until_gone(&CONFIG_MAPS, ns, "c").await;
 }
 
-// proves: MBR-managed
+// proves: MBR-managed, EXE-delete-own, EXE-conflict-abort
 #[tokio::test]
 async fn an_object_that_is_not_managed_outlives_its_work() {
     let ns = "unmanaged";
@@ -322,6 +326,7 @@ async fn an_object_that_is_not_managed_outlives_its_work() {
     one.get(&CONFIG_MAPS, ns, "c").await.unwrap();
 }
 
+// proves: EXE-preserve, BND-wide
 #[tokio::test]
 async fn cluster_scoped_objects_are_kept_too() {
     let ns = "preserve-wide";
@@ -351,6 +356,7 @@ async fn cluster_scoped_objects_are_kept_too() {
     );
 }
 
+// proves: EXE-retain
 #[tokio::test]
 async fn a_member_keeps_its_own_number_of_replicas_where_the_template_says_so() {
     let ns = "retain";

@@ -1,0 +1,327 @@
+//! In which order a template becomes objects in members, and their status comes back.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use client::{At, ListOptions, WatchEvent, WatchOptions};
+use futures_util::{FutureExt, StreamExt, stream};
+use machinery::{Gvr, Object};
+use serde_json::{Value, json};
+
+use crate::fleet::{Fleet, Server, condition};
+use crate::objects::{
+    BINDINGS, CONFIG_MAPS, DEPLOYMENTS, WORKS, config_map, deployment, policy, works_of,
+};
+
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// One state of one object; `None`: it is gone.
+struct Step {
+    revision: u64,
+    resource: &'static Gvr,
+    namespace: String,
+    name: String,
+    state: Option<Value>,
+}
+
+/// Every state of some resources from now on, in the order of the store's revisions,
+/// which all of them share.
+struct History {
+    steps: Vec<Step>,
+    rest: stream::SelectAll<stream::BoxStream<'static, Step>>,
+}
+
+impl History {
+    async fn of(control: &Server, places: &[(&'static Gvr, &str)]) -> Self {
+        let mut rest = stream::SelectAll::new();
+        for (resource, namespace) in places {
+            let at = At::all(resource, namespace);
+            let list = control.api.list(at, &ListOptions::default()).await;
+            let options = WatchOptions {
+                resource_version: list.unwrap().revision.to_string(),
+                ..WatchOptions::default()
+            };
+            let watch = control.api.watch(at, &options);
+            let resource: &'static Gvr = resource;
+            let step = move |object: Object, there: bool| Step {
+                revision: object.revision(),
+                resource,
+                namespace: object.namespace().to_owned(),
+                name: object.name().to_owned(),
+                state: there.then(|| object.value().unwrap()),
+            };
+            let steps = watch.await.unwrap().filter_map(move |event| {
+                let found = match event.unwrap() {
+                    WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                        Some(step(object, true))
+                    }
+                    WatchEvent::Deleted(object) => Some(step(object, false)),
+                    WatchEvent::Bookmark { .. } => None,
+                };
+                std::future::ready(found)
+            });
+            rest.push(steps.boxed());
+        }
+        Self {
+            steps: Vec::new(),
+            rest,
+        }
+    }
+
+    /// When something was first so.
+    async fn first(&mut self, what: &str, so: impl Fn(&Step) -> bool) -> u64 {
+        let found = async {
+            loop {
+                if let Some(step) = self.steps.iter().find(|step| so(step)) {
+                    return step.revision;
+                }
+                let next = self.rest.next().await.unwrap();
+                self.steps.push(next);
+            }
+        };
+        let found = tokio::time::timeout(PATIENCE, found).await;
+        found.unwrap_or_else(|_| panic!("never: {what}"))
+    }
+
+    /// What was heard by now as well.
+    fn all(&mut self) -> &[Step] {
+        while let Some(Some(next)) = self.rest.next().now_or_never() {
+            self.steps.push(next);
+        }
+        self.steps.sort_by_key(|step| step.revision);
+        &self.steps
+    }
+}
+
+fn is(step: &Step, resource: &Gvr, name: &str) -> bool {
+    step.resource == resource && step.name == name
+}
+
+fn state(step: &Step) -> &Value {
+    step.state.as_ref().unwrap_or(&Value::Null)
+}
+
+fn has_label(value: &Value, key: &str) -> bool {
+    value["metadata"]["labels"][key].is_string()
+}
+
+fn in_order(all: &[(&str, u64)]) {
+    for pair in all.windows(2) {
+        assert!(
+            pair[0].1 < pair[1].1,
+            "{} and then {}",
+            pair[0].0,
+            pair[1].0
+        );
+    }
+}
+
+// proves: ORD-claim, ORD-placed, ORD-ids, ORD-works, ORD-applied, ORD-back, ORD-no-finalizer
+#[tokio::test]
+async fn from_the_template_to_members_and_back() {
+    let ns = "order";
+    let fleet = Fleet::shared(ns).await;
+    crate::fleet::spread(&fleet, ns).await;
+    let control = &fleet.control;
+    let spaces = ["member1", "member2"].map(works_of);
+    let mut history = History::of(
+        control,
+        &[
+            (&DEPLOYMENTS, ns),
+            (&BINDINGS, ns),
+            (&WORKS, &spaces[0]),
+            (&WORKS, &spaces[1]),
+        ],
+    )
+    .await;
+    let web = deployment(ns, "web", 1);
+    let work = openapi::karmada::names::work("Deployment", "web", ns);
+    control
+        .create(policy(ns, "p", &web, &["member1", "member2"]))
+        .await;
+    control.create(web).await;
+
+    let binding = "web-deployment";
+    let of_binding = |step: &Step| is(step, &BINDINGS, binding);
+    let of_template = |step: &Step| is(step, &DEPLOYMENTS, "web");
+    let claimed = history
+        .first("a claim", |s| {
+            of_template(s) && has_label(state(s), "propagationpolicy.karmada.io/permanent-id")
+        })
+        .await;
+    let bound = history.first("a binding", of_binding).await;
+    let placed = history
+        .first("a placement", |s| {
+            of_binding(s)
+                && state(s)["spec"]["clusters"]
+                    .as_array()
+                    .is_some_and(|c| c.len() == 2)
+        })
+        .await;
+    let scheduled = history
+        .first("the scheduler's word", |s| {
+            of_binding(s) && condition(state(s), "Scheduled")["status"] == "True"
+        })
+        .await;
+    let mut works = BTreeMap::new();
+    for space in &spaces {
+        let of_work = |s: &Step| is(s, &WORKS, &work) && s.namespace == *space;
+        let made = history.first("a work", of_work).await;
+        let dispatching = history
+            .first("dispatching", |s| {
+                of_work(s) && condition(state(s), "Dispatching")["status"] == "True"
+            })
+            .await;
+        let applied = history
+            .first("applied", |s| {
+                of_work(s) && condition(state(s), "Applied")["status"] == "True"
+            })
+            .await;
+        let reported = history
+            .first("a report", |s| {
+                of_work(s) && state(s)["status"]["manifestStatuses"][0]["health"] == "Healthy"
+            })
+            .await;
+        assert!(dispatching <= applied);
+        works.insert(space.clone(), [made, applied, reported]);
+    }
+    let reported = history
+        .first("all reports on the binding", |s| {
+            let all = state(s)["status"]["aggregatedStatus"].as_array();
+            of_binding(s)
+                && all.is_some_and(|all| {
+                    all.len() == 2 && all.iter().all(|i| i["health"] == "Healthy")
+                })
+        })
+        .await;
+    let fully = history
+        .first("fully applied", |s| {
+            of_binding(s) && condition(state(s), "FullyApplied")["status"] == "True"
+        })
+        .await;
+    let summed = history
+        .first("the sum", |s| {
+            of_template(s) && state(s)["status"]["readyReplicas"] == 2
+        })
+        .await;
+    in_order(&[("the claim", claimed), ("the binding", bound)]);
+    assert!(bound <= placed && placed <= scheduled);
+    for [made, applied, told] in works.values() {
+        in_order(&[
+            ("the placement", placed),
+            ("a work", *made),
+            ("its object", *applied),
+        ]);
+        in_order(&[("its object", *applied), ("its report", *told)]);
+        in_order(&[
+            ("a report", *told),
+            ("all of them on the binding", reported),
+        ]);
+        in_order(&[("a report", *told), ("the sum on the template", summed)]);
+        in_order(&[("its object", *applied), ("all applied", fully)]);
+    }
+    for step in history.all() {
+        let value = state(step);
+        let id = match step.resource {
+            r if *r == BINDINGS => "resourcebinding.karmada.io/permanent-id",
+            r if *r == WORKS && step.name == work => "work.karmada.io/permanent-id",
+            r if *r == DEPLOYMENTS => {
+                assert!(value["metadata"]["finalizers"].is_null(), "{value:#}");
+                continue;
+            }
+            _ => continue,
+        };
+        assert!(has_label(value, id), "from the first: {value:#}");
+    }
+}
+
+// proves: ORD-deletion
+#[tokio::test]
+async fn what_is_deleted_goes_from_the_template_to_the_members() {
+    let ns = "order-end";
+    let fleet = Fleet::shared(ns).await;
+    let control = &fleet.control;
+    let space = works_of("member1");
+    let mut history = History::of(
+        control,
+        &[(&CONFIG_MAPS, ns), (&BINDINGS, ns), (&WORKS, &space)],
+    )
+    .await;
+    let map = config_map(ns, "c", "v");
+    let work = openapi::karmada::names::work("ConfigMap", "c", ns);
+    control.create(policy(ns, "p", &map, &["member1"])).await;
+    control.create(map).await;
+    let one = fleet.member("member1");
+    one.until_there(&CONFIG_MAPS, ns, "c").await;
+    // The member holds its copy back.
+    let held = json!({"metadata": {"finalizers": ["example.org/hold"]}});
+    one.merge(&CONFIG_MAPS, ns, "c", held).await;
+    control.delete(&CONFIG_MAPS, ns, "c").await;
+    let gone = |resource: &'static Gvr, name: &str| {
+        let name = name.to_owned();
+        move |s: &Step| is(s, resource, &name) && s.state.is_none()
+    };
+    let template = history.first("its end", gone(&CONFIG_MAPS, "c")).await;
+    let leaving = history
+        .first("the work's deletion", |s| {
+            is(s, &WORKS, &work) && state(s)["metadata"]["deletionTimestamp"].is_string()
+        })
+        .await;
+    let binding = history
+        .first("the binding's end", gone(&BINDINGS, "c-configmap"))
+        .await;
+    let ended = history.first("the work's end", gone(&WORKS, &work)).await;
+    in_order(&[
+        ("the template", template),
+        ("the work's deletion", leaving),
+        ("the binding", binding),
+    ]);
+    in_order(&[("the work's deletion", leaving), ("its end", ended)]);
+    let going = one.get(&CONFIG_MAPS, ns, "c").await.unwrap();
+    assert!(going["metadata"]["deletionTimestamp"].is_string());
+    let let_go = json!({"metadata": {"finalizers": null}});
+    one.merge(&CONFIG_MAPS, ns, "c", let_go).await;
+    one.until_gone(&CONFIG_MAPS, ns, "c").await;
+}
+
+// proves: ORD-dependencies
+#[tokio::test]
+async fn dependencies_are_noted_before_they_are_bound() {
+    let ns = "order-dependencies";
+    let fleet = Fleet::shared(ns).await;
+    let control = &fleet.control;
+    let mut history = History::of(control, &[(&BINDINGS, ns)]).await;
+    let mut web = deployment(ns, "web", 1);
+    web["spec"]["template"]["spec"]["containers"][0]["envFrom"] =
+        json!([{"configMapRef": {"name": "c"}}]);
+    let mut with_deps = policy(ns, "p", &web, &["member1"]);
+    with_deps["spec"]["propagateDeps"] = true.into();
+    control.create(with_deps).await;
+    control.create(config_map(ns, "c", "v")).await;
+    control.create(web).await;
+    let placed = history
+        .first("a placement", |s| {
+            is(s, &BINDINGS, "web-deployment") && state(s)["spec"]["clusters"].is_array()
+        })
+        .await;
+    let noted = history
+        .first("the note", |s| {
+            let metadata = &state(s)["metadata"];
+            let finalizers = metadata["finalizers"].as_array();
+            is(s, &BINDINGS, "web-deployment")
+                && metadata["annotations"]["resourcebinding.karmada.io/dependencies"].is_string()
+                && finalizers.is_some_and(|f| {
+                    f.iter()
+                        .any(|f| f == "karmada.io/binding-dependencies-distributor")
+                })
+        })
+        .await;
+    let attached = history
+        .first("the attached one", |s| is(s, &BINDINGS, "c-configmap"))
+        .await;
+    in_order(&[
+        ("the placement", placed),
+        ("the note", noted),
+        ("the attached binding", attached),
+    ]);
+}
