@@ -473,7 +473,7 @@ async fn a_status_that_cannot_be_written_is_told_where_it_belongs_and_tried_agai
         let resource = call.resource?;
         let ours = call.verb == "patch" && [&BINDINGS, &DEPLOYMENTS].contains(&resource);
         let first = ours && refused.lock().insert(resource.clone());
-        first.then(|| Error::from(Status::internal(&format!("no {}", resource.resource))))
+        first.then(|| Error::from(Status::internal(format!("no {}", resource.resource))))
     });
     plane.start();
     plane.reports(0, 1);

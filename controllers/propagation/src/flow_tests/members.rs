@@ -8,13 +8,13 @@ use std::time::Duration;
 use client::{Api, At, DeleteOptions, Error};
 use machinery::{Gvr, Status};
 use openapi::karmada::labels;
+use openapi::karmada::resources::{CLUSTERS, WORKS};
 use serde_json::{Value, json};
 
 use super::{
-    CLUSTERS, CONFIG_MAPS, DEPLOYMENTS, EVENTS, Plane, SECRETS, applied, cluster, condition,
-    deployment, serve, until,
+    CONFIG_MAPS, DEPLOYMENTS, EVENTS, Plane, SECRETS, applied, cluster, condition, deployment,
+    serve, until,
 };
-use crate::works::WORKS;
 
 const SPACE: &str = "karmada-es-m1";
 

@@ -5,14 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use client::{Api, At, DeleteOptions, Error};
 use machinery::Status;
+use openapi::karmada::resources::{
+    BINDINGS, CLUSTER_OVERRIDES, CLUSTER_POLICIES, OVERRIDES, POLICIES, WORKS,
+};
 use openapi::karmada::{labels, names};
 use serde_json::{Value, json};
 
-use super::{
-    CLUSTER_OVERRIDES, CLUSTER_POLICIES, CLUSTER_ROLES, DEPLOYMENTS, EVENTS, OVERRIDES, POLICIES,
-    Plane, applied, deployment, policy, until,
-};
-use crate::works::{BINDINGS, WORKS};
+use super::{CLUSTER_ROLES, DEPLOYMENTS, EVENTS, Plane, applied, deployment, policy, until};
 
 const BINDING: &str = "web-deployment";
 

@@ -6,6 +6,8 @@
 
 mod image;
 mod json_text;
+#[cfg(test)]
+mod overrider_tests;
 mod patch;
 #[cfg(test)]
 mod property_tests;

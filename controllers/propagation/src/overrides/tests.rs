@@ -5,10 +5,8 @@ use serde_json::{Value, json};
 use super::{Candidates, Record, may_select, selects};
 
 const DEPLOYMENT: Gvk = Gvk::constant("apps", "v1", "Deployment");
-const ARGS: &str = "/spec/template/spec/containers/0/args";
-const IMAGE: &str = "/spec/template/spec/containers/0/image";
 
-fn manifest() -> Value {
+pub(super) fn manifest() -> Value {
     json!({"apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": "web", "namespace": "n", "labels": {"app": "x"}},
         "spec": {"replicas": 1, "template": {"spec": {
@@ -19,12 +17,12 @@ fn manifest() -> Value {
         "data": {"j": r#"{"z":1,"b":[1]}"#, "y": "b:\n- 1\na: 0644\n", "n": 3}})
 }
 
-fn policy(name: &str, namespace: &str, spec: &Value) -> Object {
+pub(super) fn policy(name: &str, namespace: &str, spec: &Value) -> Object {
     let metadata = json!({"name": name, "namespace": namespace});
     Object::from_value(&json!({"metadata": metadata, "spec": spec})).unwrap()
 }
 
-fn run_on(copy: &mut Value, candidates: &Candidates) -> Result<Record, String> {
+pub(super) fn run_on(copy: &mut Value, candidates: &Candidates) -> Result<Record, String> {
     let facts = ClusterFacts {
         name: "m1",
         labels: &[("tier".into(), "gold".into())],
@@ -40,7 +38,7 @@ fn run_on(copy: &mut Value, candidates: &Candidates) -> Result<Record, String> {
 }
 
 /// The copy, and the policies that were applied.
-fn run(
+pub(super) fn run(
     of_cluster: &[(&str, Value)],
     local: &[(&str, Value)],
 ) -> (Value, Result<Vec<String>, String>) {
@@ -54,27 +52,12 @@ fn run(
     (copy, record.map(names))
 }
 
-fn ruled(overriders: &Value) -> Value {
+pub(super) fn ruled(overriders: &Value) -> Value {
     json!({"overrideRules": [{"overriders": overriders}]})
 }
 
 fn replicas(to: i64) -> Value {
     json!({"plaintext": [{"path": "/spec/replicas", "operator": "replace", "value": to}]})
-}
-
-/// What is at a path after one rule.
-fn check(overriders: Value, path: &str, expected: Value) {
-    let (copy, applied) = run(&[], &[("p", ruled(&overriders))]);
-    assert_eq!(applied.unwrap(), ["n/p"]);
-    let found = copy.pointer(path).unwrap_or(&Value::Null);
-    assert_eq!(found, &expected, "{overriders}");
-}
-
-/// What a rule leaves alone.
-fn untouched(overriders: Value) {
-    let (copy, applied) = run(&[], &[("p", ruled(&overriders))]);
-    applied.unwrap();
-    assert_eq!(copy, manifest(), "{overriders}");
 }
 
 // proves: OVR-order, OVR-no-selectors
@@ -214,312 +197,6 @@ fn a_rule_is_for_the_clusters_it_names() {
         "once for each rule; the old form is not read"
     );
     assert_eq!(copy["spec"]["replicas"], 9);
-}
-
-// proves: OVR-image, OVR-image-init
-#[test]
-fn images() {
-    let one = |path: Value, component: &str| json!({"imageOverrider": [{"predicate": path, "component": component, "operator": "replace", "value": "v"}]});
-    let side = "/spec/template/spec/containers/1/image";
-    let init = "/spec/template/spec/initContainers/0/image";
-    check(one(Value::Null, "Tag"), IMAGE, json!("nginx:v"));
-    check(one(Value::Null, "Tag"), side, json!("reg.io/side:v"));
-    check(one(Value::Null, "Tag"), init, json!("busybox:1"));
-    check(one(json!({"path": init}), "Tag"), init, json!("busybox:v"));
-    check(one(json!({"path": init}), "Tag"), IMAGE, json!("nginx:1"));
-    check(one(Value::Null, "Registry"), side, json!("v/side:2"));
-    check(one(Value::Null, "Repository"), side, json!("reg.io/v:2"));
-    let twice = json!({"imageOverrider": [
-        {"component": "Registry", "operator": "add", "value": "r.io"},
-        {"component": "Tag", "operator": "remove"}]});
-    check(twice, IMAGE, json!("r.io/nginx"));
-}
-
-// proves: OVR-image-kinds
-#[test]
-fn kinds_with_containers_are_known_by_name() {
-    let rule = ruled(&json!({
-        "imageOverrider": [{"component": "Tag", "operator": "replace", "value": "v"}],
-        "commandOverrider": [{"containerName": "c", "operator": "add", "value": ["sh"]}]}));
-    let candidates = Candidates {
-        of_cluster: vec![],
-        local: vec![policy("p", "n", &rule)],
-    };
-    let containers = json!({"containers": [{"name": "c", "image": "a:1"}]});
-    let table = [
-        ("Pod", json!(containers), "/spec", true),
-        (
-            "Deployment",
-            json!({"template": {"spec": containers}}),
-            "/spec/template/spec",
-            true,
-        ),
-        (
-            "ReplicaSet",
-            json!({"template": {"spec": containers}}),
-            "/spec/template/spec",
-            true,
-        ),
-        (
-            "StatefulSet",
-            json!({"template": {"spec": containers}}),
-            "/spec/template/spec",
-            true,
-        ),
-        (
-            "DaemonSet",
-            json!({"template": {"spec": containers}}),
-            "/spec/template/spec",
-            true,
-        ),
-        (
-            "Job",
-            json!({"template": {"spec": containers}}),
-            "/spec/template/spec",
-            true,
-        ),
-        (
-            "CloneSet",
-            json!({"template": {"spec": containers}}),
-            "/spec/template/spec",
-            false,
-        ),
-        (
-            "CronJob",
-            json!({"jobTemplate": {"spec": {"template": {"spec": containers}}}}),
-            "/spec/jobTemplate/spec/template/spec",
-            false,
-        ),
-    ];
-    for (kind, spec, pods, changed) in table {
-        let mut copy = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "a", "namespace": "n"}, "spec": spec});
-        run_on(&mut copy, &candidates).unwrap();
-        let container = copy.pointer(&format!("{pods}/containers/0")).unwrap();
-        let expected = if changed {
-            json!({"name": "c", "image": "a:v", "command": ["sh"]})
-        } else {
-            json!({"name": "c", "image": "a:1"})
-        };
-        assert_eq!(container, &expected, "{kind}");
-    }
-}
-
-// proves: OVR-command, OVR-args, OVR-command-absent, OVR-command-replace
-#[test]
-fn commands_and_arguments() {
-    let one = |name: &str, container: &str, operator: &str, value: Value| json!({name: [{"containerName": container, "operator": operator, "value": value}]});
-    let command = "/spec/template/spec/containers/0/command";
-    check(
-        one("argsOverrider", "c", "add", json!(["-c"])),
-        ARGS,
-        json!(["-a", "-b", "-c"]),
-    );
-    check(
-        one("argsOverrider", "c", "remove", json!(["-a", "-x"])),
-        ARGS,
-        json!(["-b"]),
-    );
-    check(
-        one("argsOverrider", "c", "remove", json!(["-a", "-b"])),
-        ARGS,
-        json!([]),
-    );
-    check(
-        one("commandOverrider", "c", "add", json!(["sh", "-c"])),
-        command,
-        json!(["sh", "-c"]),
-    );
-    check(
-        one("commandOverrider", "c", "remove", json!(["sh"])),
-        command,
-        json!([]),
-    );
-    untouched(one("argsOverrider", "none", "add", json!(["-c"])));
-    untouched(one("argsOverrider", "c", "replace", json!(["-c"])));
-}
-
-// proves: OVR-labels, OVR-annotations, OVR-map-absent, OVR-map-slash
-#[test]
-fn labels_and_annotations() {
-    let one = |name: &str, operator: &str, value: Value| json!({name: [{"operator": operator, "value": value}]});
-    let (labels, annotations) = ("/metadata/labels", "/metadata/annotations");
-    check(
-        one("labelsOverrider", "add", json!({"a": "b", "app": "z"})),
-        labels,
-        json!({"a": "b", "app": "z"}),
-    );
-    check(
-        one(
-            "labelsOverrider",
-            "replace",
-            json!({"app": "y", "none": "z"}),
-        ),
-        labels,
-        json!({"app": "y"}),
-    );
-    check(
-        one("labelsOverrider", "remove", json!({"app": "", "none": ""})),
-        labels,
-        json!({}),
-    );
-    check(
-        one("annotationsOverrider", "add", json!({"a/b": "c"})),
-        annotations,
-        json!({"a/b": "c"}),
-    );
-    // No path, whatever is in the key.
-    let slashed = json!({"annotationsOverrider": [{"operator": "add", "value": {"a/b~1": "c"}},
-        {"operator": "replace", "value": {"a/b~1": "d"}}]});
-    check(slashed.clone(), annotations, json!({"a/b~1": "d"}));
-    let mut gone = slashed;
-    gone["annotationsOverrider"]
-        .as_array_mut()
-        .unwrap()
-        .push(json!({"operator": "remove", "value": {"a/b~1": ""}}));
-    check(gone, annotations, json!({}));
-    untouched(one("annotationsOverrider", "replace", json!({"a": "b"})));
-    untouched(one("annotationsOverrider", "remove", json!({"a": "b"})));
-    untouched(one("annotationsOverrider", "add", json!({})));
-}
-
-// proves: OVR-field-json, OVR-field-yaml
-#[test]
-fn documents_inside_a_text() {
-    let one = |path: &str, form: &str, operations: Value| json!({"fieldOverrider": [{"fieldPath": path, form: operations}]});
-    check(
-        one(
-            "/data/j",
-            "json",
-            json!([
-            {"subPath": "/b/-", "operator": "add", "value": 2}, {"subPath": "/a", "operator": "add", "value": {"k": "<"}}]),
-        ),
-        "/data/j",
-        json!("{\"z\":1,\"b\":[1,2],\"a\":{\"k\":\"\\u003c\"}}"),
-    );
-    check(
-        one(
-            "/data/y",
-            "yaml",
-            json!([
-            {"subPath": "/b/0", "operator": "replace", "value": "yes"}, {"subPath": "/c", "operator": "add", "value": {"d": null}}]),
-        ),
-        "/data/y",
-        json!("a: 420\nb:\n- \"yes\"\nc:\n  d: null\n"),
-    );
-    check(
-        one(
-            "/data/y",
-            "yaml",
-            json!([{"subPath": "/b", "operator": "remove"}]),
-        ),
-        "/data/y",
-        json!("a: 420\n"),
-    );
-}
-
-// proves: OVR-plaintext
-#[test]
-fn plaintext() {
-    let one = |path: &str, operator: &str, value: Value| json!({"plaintext": [{"path": path, "operator": operator, "value": value}]});
-    check(
-        one("/metadata/annotations", "add", json!({"a": "b"})),
-        "/metadata/annotations/a",
-        json!("b"),
-    );
-    check(
-        one("/metadata/labels/app", "remove", Value::Null),
-        "/metadata/labels",
-        json!({}),
-    );
-    check(
-        one(
-            "/spec/template/spec/containers/-",
-            "add",
-            json!({"name": "e"}),
-        ),
-        "/spec/template/spec/containers/2/name",
-        json!("e"),
-    );
-    check(
-        one("/data/n", "replace", Value::Null),
-        "/data/n",
-        Value::Null,
-    );
-}
-
-/// Where one overrider finds what another has made, it comes after it.
-// proves: OVR-overrider-order
-#[test]
-fn overriders_have_an_order() {
-    let add = |name: &str, value: Value| {
-        (
-            name.to_owned(),
-            json!([{"operator": "add", "value": value}]),
-        )
-    };
-    let args = |value: &str| {
-        let one = json!([{"containerName": "c", "operator": "add", "value": [value]}]);
-        ("argsOverrider".to_owned(), one)
-    };
-    let field = |path: &str| {
-        let one = json!([{"fieldPath": path, "json": [{"subPath": "/z", "operator": "replace", "value": 2}]}]);
-        ("fieldOverrider".to_owned(), one)
-    };
-    let image = |path: &str| {
-        let one = json!([{"predicate": {"path": path}, "component": "Tag", "operator": "replace", "value": "first"}]);
-        ("imageOverrider".to_owned(), one)
-    };
-    let plain = |path: &str, value: &str| {
-        let one = json!([{"path": path, "operator": "replace", "value": value}]);
-        ("plaintext".to_owned(), one)
-    };
-    let document = r#"{"z":1}"#;
-    let (label, annotation) = ("/metadata/labels/app", "/metadata/annotations/doc");
-    let arg = format!("{ARGS}/2");
-    let table = [
-        (
-            vec![
-                image(label),
-                add("labelsOverrider", json!({"app": "later"})),
-            ],
-            label,
-            "later",
-        ),
-        (
-            vec![
-                field(label),
-                add("labelsOverrider", json!({"app": document})),
-            ],
-            label,
-            r#"{"z":2}"#,
-        ),
-        (
-            vec![
-                field(annotation),
-                add("annotationsOverrider", json!({"doc": document})),
-            ],
-            annotation,
-            r#"{"z":2}"#,
-        ),
-        (vec![field(&arg), args(document)], &arg, r#"{"z":2}"#),
-        (
-            vec![plain("/data/j", "last"), field("/data/j")],
-            "/data/j",
-            "last",
-        ),
-        (vec![plain(IMAGE, "last"), image(IMAGE)], IMAGE, "last"),
-        (vec![plain(&arg, "last"), args(document)], &arg, "last"),
-    ];
-    for (overriders, path, expected) in table {
-        let rule = Value::Object(overriders.into_iter().collect());
-        check(rule, path, json!(expected));
-    }
-    // An image at a path that the arguments have yet to make.
-    let early = ruled(&Value::Object(
-        [image(&arg), args("nginx:1")].into_iter().collect(),
-    ));
-    let why = run(&[], &[("p", early)]).1.unwrap_err();
-    assert!(why.ends_with("there is nothing at this path"), "{why}");
 }
 
 // proves: OVR-failure, OVR-absent, OVR-field-text
