@@ -4,7 +4,7 @@
 //!
 //! Invariants: the server under test is always a process of its own, so its CPU
 //! time and memory are the kernel's numbers; what a figure costs here is not in
-//! them (`detector` alone measures one room, over a server in memory). Arguments select groups by name; none means all. The exit code is 0 when all that ran is within its limit.
+//! them (`detector` and `scripts` alone measure one room each). Arguments select groups by name; none means all. The exit code is 0 when all that ran is within its limit.
 
 mod behind;
 mod create;
@@ -19,6 +19,7 @@ mod list;
 mod objects;
 mod process;
 mod restart;
+mod scripts;
 mod watchers;
 mod wire;
 
@@ -29,13 +30,14 @@ use figure::Report;
 /// A group shares one set of processes.
 type Group = (&'static str, fn(&mut Report) -> anyhow::Result<()>);
 
-const GROUPS: [Group; 9] = [
+const GROUPS: [Group; 10] = [
     ("up", idle::up),
     ("idle", idle::serve),
     ("list", list::run),
     ("watchers", watchers::run),
     ("create", create::run),
     ("detector", detector::run),
+    ("scripts", scripts::run),
     ("fleet", fleet::run),
     ("failover", failover::run),
     ("behind", behind::run),

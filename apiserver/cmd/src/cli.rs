@@ -4,7 +4,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::{completion, demo, install, join, member, plan, serve, unjoin, up, version, why};
+use crate::{
+    completion, demo, install, interpret, join, member, plan, serve, unjoin, up, version, why,
+};
 
 /// A multi-cluster Kubernetes control plane in one process.
 #[derive(Parser)]
@@ -45,6 +47,8 @@ pub(crate) enum Command {
     Why(why::Arguments),
     /// Tell what would move if policies were applied.
     Plan(Box<plan::Arguments>),
+    /// Check interpreter customizations, or try what they make of objects.
+    Interpret(interpret::Arguments),
     /// Print the version.
     Version(version::Arguments),
     /// Print a completion script for a shell.
@@ -55,6 +59,7 @@ impl Command {
     /// The exit code of a command that failed is the caller's, unless it has its own.
     pub(crate) async fn run(self) -> anyhow::Result<ExitCode> {
         match self {
+            Self::Interpret(arguments) => return interpret::run(arguments).await,
             Self::Plan(arguments) => return Ok(Box::pin(plan::run(*arguments)).await),
             Self::Why(arguments) => Box::pin(why::run(arguments)).await,
             Self::Up(arguments) => Box::pin(up::run(*arguments)).await,

@@ -11,7 +11,7 @@ use openapi::karmada::resources::CUSTOMIZATIONS;
 use parking_lot::Mutex;
 use runtime::{Change, Informer, Informers, Select};
 
-use crate::customizations::Table;
+use crate::customizations::{Rule, Table};
 use crate::lua::{Arg, Engine, Limits};
 use crate::native::Error;
 use crate::operation::Operation;
@@ -92,6 +92,10 @@ impl Customized {
         }
     }
 
+    pub(crate) fn answers(&self, kind: &Gvk, operation: Operation) -> bool {
+        !self.table.load().find(kind, operation).is_empty()
+    }
+
     /// What the scripts for an operation return, each; `None` where there is none.
     pub(crate) async fn ask(
         &self,
@@ -100,20 +104,30 @@ impl Customized {
         args: impl FnOnce() -> Vec<Arg>,
     ) -> Option<Result<Vec<Returned>, Error>> {
         let table = self.table.load_full();
-        let rules = table.find(kind, operation);
-        if rules.is_empty() {
-            return None;
-        }
+        let (last, others) = table.find(kind, operation).split_last()?;
         let args = args();
-        let mut all = Vec::with_capacity(rules.len());
-        for rule in rules {
-            let values = self.engine.call(&rule.script, operation, args.clone());
-            let returned = Returned::new(rule, operation, values.await);
-            match returned {
+        let mut all = Vec::with_capacity(others.len() + 1);
+        for rule in others {
+            match self.call(rule, operation, args.clone()).await {
                 Ok(returned) => all.push(returned),
                 Err(error) => return Some(Err(error)),
             }
         }
-        Some(Ok(all))
+        // Mostly the only one: nothing is copied for it.
+        let returned = self.call(last, operation, args).await;
+        Some(returned.map(|returned| {
+            all.push(returned);
+            all
+        }))
+    }
+
+    async fn call(
+        &self,
+        rule: &Rule,
+        operation: Operation,
+        args: Vec<Arg>,
+    ) -> Result<Returned, Error> {
+        let values = self.engine.call(&rule.script, operation, args).await;
+        Returned::new(rule, operation, values)
     }
 }

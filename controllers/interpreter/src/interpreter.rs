@@ -61,6 +61,12 @@ impl Interpreter {
         }
     }
 
+    /// Whether a customization answers.
+    pub fn customizes(&self, kind: &Gvk, operation: Operation) -> bool {
+        let customized = self.customized.as_ref();
+        customized.is_some_and(|level| level.answers(kind, operation))
+    }
+
     /// What scripts return; `None` where no customization has any for the operation.
     async fn scripts(
         &self,
@@ -178,12 +184,8 @@ impl Interpreter {
         items: &[AggregatedItem],
         now: Timestamp,
     ) -> Result<Option<Value>, Error> {
-        let args = || {
-            let template = Arg::Object(template.clone(), kind.clone());
-            vec![template, Arg::Tree(json!(items))]
-        };
-        if let Some(returned) = self.script(Operation::AggregateStatus, kind, args).await {
-            let status = returned?.object()?.get_mut("status").map(Value::take);
+        if let Some(summed) = self.summed(kind, template, items).await {
+            let status = summed?.get_mut("status").map(Value::take);
             return Ok(Some(status.unwrap_or_else(|| json!({}))));
         }
         let items: Vec<_> = items
@@ -194,5 +196,39 @@ impl Interpreter {
             })
             .collect();
         self.native.aggregate(kind, template, &items, now)
+    }
+
+    /// The template with the status of [`Self::aggregate`].
+    pub async fn aggregated(
+        &self,
+        kind: &Gvk,
+        template: &Object,
+        items: &[AggregatedItem],
+        now: Timestamp,
+    ) -> Result<Option<Value>, Error> {
+        if let Some(summed) = self.summed(kind, template, items).await {
+            return summed.map(Some);
+        }
+        let Some(status) = self.aggregate(kind, template, items, now).await? else {
+            return Ok(None);
+        };
+        let mut tree = crate::pods::tree(template, "template")?;
+        tree["status"] = status;
+        Ok(Some(tree))
+    }
+
+    /// What the script that adds statuses up returns.
+    async fn summed(
+        &self,
+        kind: &Gvk,
+        template: &Object,
+        items: &[AggregatedItem],
+    ) -> Option<Result<Value, Error>> {
+        let args = || {
+            let template = Arg::Object(template.clone(), kind.clone());
+            vec![template, Arg::Tree(json!(items))]
+        };
+        let returned = self.script(Operation::AggregateStatus, kind, args).await?;
+        Some(returned.and_then(Returned::object))
     }
 }

@@ -3,13 +3,12 @@
 //! Enters: paths. Leaves: trees of values, each a policy, at home in a namespace or in
 //! none.
 
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use serde_json::Value;
 
-const STANDARD_INPUT: &str = "-";
+use crate::files;
 
 /// Where policies are that do not say it.
 #[derive(Clone, Copy, Debug)]
@@ -22,32 +21,13 @@ pub(crate) struct Namespace<'a> {
 pub(crate) fn read(files: &[PathBuf]) -> anyhow::Result<Vec<Value>> {
     let mut found = Vec::new();
     for file in files {
-        let text = text(file).with_context(|| format!("cannot read {}", file.display()))?;
-        let parsed = parse(&text).with_context(|| file.display().to_string())?;
-        found.extend(parsed);
+        let policies = judged(files::documents(file)?);
+        found.extend(policies.with_context(|| file.display().to_string())?);
     }
     Ok(found)
 }
 
-fn text(file: &Path) -> std::io::Result<String> {
-    if file == Path::new(STANDARD_INPUT) {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text)?;
-        return Ok(text);
-    }
-    std::fs::read_to_string(file)
-}
-
-fn parse(text: &str) -> anyhow::Result<Vec<Value>> {
-    let all: Vec<Value> = serde_saphyr::from_multiple(text)?;
-    let mut found = Vec::new();
-    for mut document in all {
-        match document["items"].take() {
-            Value::Array(items) => found.extend(items),
-            _ if document.is_null() => {}
-            _ => found.push(document),
-        }
-    }
+fn judged(found: Vec<Value>) -> anyhow::Result<Vec<Value>> {
     if found.is_empty() {
         bail!("there is no policy in it");
     }
@@ -118,7 +98,9 @@ mod tests {
         );
         let list = json!({"kind": "List", "items": [{"apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy", "metadata": {"name": "c"}}]});
         let names = |text: &str| -> Result<Vec<String>, String> {
-            let found = parse(text).map_err(|e| e.to_string())?;
+            let found = files::parse(text)
+                .and_then(judged)
+                .map_err(|e| e.to_string())?;
             Ok(found
                 .iter()
                 .map(|p| p["metadata"]["name"].to_string())

@@ -1,0 +1,41 @@
+//! Documents in files, as commands take them.
+
+use std::io::Read;
+use std::path::Path;
+
+use anyhow::Context;
+use serde_json::Value;
+
+const STANDARD_INPUT: &str = "-";
+
+/// The documents of a file in YAML or JSON, - being standard input; the items of lists
+/// stand for these, and what is empty is left out.
+pub(crate) fn documents(file: &Path) -> anyhow::Result<Vec<Value>> {
+    let text = text(file).with_context(|| format!("cannot read {}", file.display()))?;
+    parse(&text).with_context(|| file.display().to_string())
+}
+
+fn text(file: &Path) -> std::io::Result<String> {
+    if file == Path::new(STANDARD_INPUT) {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text)?;
+        return Ok(text);
+    }
+    std::fs::read_to_string(file)
+}
+
+pub(crate) fn parse(text: &str) -> anyhow::Result<Vec<Value>> {
+    let all: Vec<Value> = serde_saphyr::from_multiple(text)?;
+    let mut found = Vec::new();
+    for mut document in all {
+        match document.get_mut("items").map(Value::take) {
+            Some(Value::Array(items)) => found.extend(items),
+            _ if document.is_null() => {}
+            _ => match document {
+                Value::Array(items) => found.extend(items),
+                document => found.push(document),
+            },
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,241 @@
+//! What the interpreter makes of objects.
+
+use interpreter::{Interpreter, Limits, Operation};
+use machinery::time::{Clock, SystemClock};
+use machinery::{Gvk, Object};
+use openapi::karmada::binding::AggregatedItem;
+use serde_json::{Value, json};
+
+/// What an operation may be asked about.
+pub(super) struct Given {
+    pub(super) desired: Option<Value>,
+    pub(super) observed: Option<Value>,
+    pub(super) items: Vec<AggregatedItem>,
+    pub(super) replicas: i64,
+}
+
+const DISABLED: &str = "rule is not enabled";
+
+impl Given {
+    fn desired(&self) -> Result<&Value, String> {
+        let desired = self.desired.as_ref();
+        desired.ok_or_else(|| "desired, desired-file options are not set".into())
+    }
+
+    fn observed(&self) -> Result<&Value, String> {
+        let observed = self.observed.as_ref();
+        observed.ok_or_else(|| "observed, observed-file options are not set".into())
+    }
+
+    /// Of operations on one object, whichever it is called.
+    fn object(&self) -> Result<&Value, String> {
+        match (&self.desired, &self.observed) {
+            (Some(one), None) | (None, Some(one)) => Ok(one),
+            (None, None) => Err("desired-file, observed-file options are not set".into()),
+            (Some(_), Some(_)) => Err(
+                "you can not specify multiple objects by desired-file, observed-file options"
+                    .into(),
+            ),
+        }
+    }
+}
+
+/// The results by name. Where there are customizations, only these are asked.
+pub(super) async fn execute(
+    customizations: &[Object],
+    operation: Operation,
+    given: &Given,
+) -> Result<Vec<(&'static str, Value)>, String> {
+    let interpreter = Interpreter::under(customizations, Limits::default());
+    let tree = match operation {
+        Operation::Retain => given.desired()?,
+        _ => given.object()?,
+    };
+    let text = |field: &str| tree[field].as_str().unwrap_or_default();
+    let kind = Gvk::from_api_version(text("apiVersion"), text("kind"));
+    let customized = interpreter.customizes(&kind, operation);
+    if !customizations.is_empty() && !customized {
+        return Err(DISABLED.into());
+    }
+    let object = Object::from_value(tree).map_err(|e| e.to_string())?;
+    let said = |e: interpreter::Error| e.to_string();
+    let found: Vec<(&str, Option<Value>)> = match operation {
+        Operation::Retain => {
+            let observed = given.observed()?;
+            let retained = interpreter.retain(&kind, tree.clone(), observed).await;
+            vec![("retained", Some(retained.map_err(said)?))]
+        }
+        Operation::InterpretReplica => {
+            let found = interpreter.replicas(&kind, &object).await.map_err(said)?;
+            let found = found.ok_or(DISABLED)?;
+            let requires = json!(found.requirements);
+            vec![
+                ("replica", Some(found.count.into())),
+                ("requires", Some(requires)),
+            ]
+        }
+        Operation::InterpretComponent => {
+            let found = interpreter.components(&kind, &object).await;
+            vec![("components", found.map_err(said)?.map(|all| json!(all)))]
+        }
+        Operation::ReviseReplica => {
+            let revised = interpreter
+                .revise(&kind, tree.clone(), given.replicas)
+                .await;
+            vec![("revised", Some(revised.map_err(said)?))]
+        }
+        Operation::InterpretStatus => {
+            let status = interpreter.reflect(&kind, &object).await;
+            vec![("status", Some(json!(status.map_err(said)?)))]
+        }
+        Operation::AggregateStatus => {
+            let now = SystemClock.now();
+            let summed = interpreter.aggregated(&kind, &object, &given.items, now);
+            vec![("aggregatedStatus", summed.await.map_err(said)?)]
+        }
+        Operation::InterpretHealth => {
+            let healthy = interpreter.healthy(&kind, &object).await;
+            vec![("healthy", healthy.map_err(said)?.map(Value::Bool))]
+        }
+        Operation::InterpretDependency => {
+            let found = interpreter.dependencies(&kind, &object).await;
+            vec![("dependencies", found.map_err(said)?.map(|all| json!(all)))]
+        }
+    };
+    let results = found.into_iter();
+    let results = results.map(|(name, value)| Some((name, value?)));
+    results
+        .collect::<Option<Vec<_>>>()
+        .ok_or_else(|| DISABLED.into())
+}
+
+/// The results as documents. Without a line end.
+pub(super) fn documents(results: &[(&'static str, Value)]) -> anyhow::Result<String> {
+    let mut lines = Vec::new();
+    for (at, (name, value)) in (1..).zip(results) {
+        lines.push("---".to_owned());
+        lines.push(format!("# [{at}/{}] {name}:", results.len()));
+        lines.push(serde_saphyr::to_string(value)?.trim_end().to_owned());
+    }
+    Ok(lines.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn deployment() -> Value {
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a", "generation": 1},
+            "spec": {"replicas": 2, "template": {"spec": {"serviceAccountName": "robot",
+                "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}}})
+    }
+
+    fn customization(field: &str, script: &str) -> Object {
+        let spec = json!({"target": {"apiVersion": "apps/v1", "kind": "Deployment"},
+            "customizations": {field: {"luaScript": script}}});
+        Object::from_value(&json!({"metadata": {"name": "mine"}, "spec": spec})).unwrap()
+    }
+
+    async fn told(
+        customizations: &[Object],
+        operation: Operation,
+        change: impl Fn(&mut Given),
+    ) -> Result<String, String> {
+        let mut given = Given {
+            desired: Some(deployment()),
+            observed: None,
+            items: Vec::new(),
+            replicas: 5,
+        };
+        change(&mut given);
+        let results = execute(customizations, operation, &given).await?;
+        Ok(documents(&results).unwrap())
+    }
+
+    // proves: CLI-interpret
+    #[tokio::test]
+    async fn results_are_documents_under_their_names() {
+        let replicas = told(&[], Operation::InterpretReplica, |_| {}).await;
+        assert_eq!(
+            replicas.unwrap(),
+            "---\n# [1/2] replica:\n2\n---\n# [2/2] requires:\nresourceRequest:\n  cpu: \"1\""
+        );
+        let custom = customization("replicaResource", "function GetReplicas(o) return 7 end");
+        let replicas = told(
+            std::slice::from_ref(&custom),
+            Operation::InterpretReplica,
+            |_| {},
+        )
+        .await;
+        assert_eq!(
+            replicas.unwrap(),
+            "---\n# [1/2] replica:\n7\n---\n# [2/2] requires:\nnull"
+        );
+        let revised = told(&[], Operation::ReviseReplica, |_| {}).await.unwrap();
+        assert!(
+            revised.starts_with("---\n# [1/1] revised:\n") && revised.contains("replicas: 5"),
+            "{revised}"
+        );
+        let items = |given: &mut Given| {
+            given.items = serde_json::from_value(json!([
+                {"clusterName": "m1", "status": {"replicas": 1}},
+                {"clusterName": "m2", "status": {"replicas": 2}}]))
+            .unwrap();
+        };
+        let summed = told(&[], Operation::AggregateStatus, items).await.unwrap();
+        assert!(
+            summed.contains("# [1/1] aggregatedStatus:") && summed.contains("replicas: 3"),
+            "{summed}"
+        );
+        let dependencies = told(&[], Operation::InterpretDependency, |_| {}).await;
+        assert!(dependencies.unwrap().contains("name: robot"));
+        // With a customization only this is asked.
+        let other = told(&[custom], Operation::InterpretDependency, |_| {}).await;
+        assert_eq!(other, Err(DISABLED.into()));
+        let none = told(&[], Operation::InterpretComponent, |_| {}).await;
+        assert_eq!(none, Err(DISABLED.into()));
+    }
+
+    #[tokio::test]
+    async fn what_is_missing_or_too_much_is_said() {
+        let nothing = |given: &mut Given| given.desired = None;
+        let both = |given: &mut Given| given.observed = Some(deployment());
+        let kept = |given: &mut Given| {
+            let mut observed = deployment();
+            observed["metadata"]["labels"] = json!({});
+            given.observed = Some(observed);
+        };
+        let status = Operation::InterpretStatus;
+        assert!(
+            told(&[], status, nothing)
+                .await
+                .unwrap_err()
+                .contains("not set")
+        );
+        assert!(
+            told(&[], status, both)
+                .await
+                .unwrap_err()
+                .contains("multiple")
+        );
+        let retain = Operation::Retain;
+        assert!(
+            told(&[], retain, |_| {})
+                .await
+                .unwrap_err()
+                .contains("observed-file")
+        );
+        assert!(
+            told(&[], retain, kept)
+                .await
+                .unwrap()
+                .contains("# [1/1] retained:")
+        );
+        let broken = customization(
+            "statusReflection",
+            "function ReflectStatus(o) error('no') end",
+        );
+        let why = told(&[broken], status, |_| {}).await.unwrap_err();
+        assert!(why.contains("mine: ReflectStatus: script:1: no"), "{why}");
+    }
+}

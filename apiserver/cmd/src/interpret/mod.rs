@@ -1,0 +1,248 @@
+//! `flotilla interpret`
+//!
+//! files ──► customizations, objects ──[`run`]──► what the interpreter makes of them
+//!
+//! Without a server. Source: Karmada's `pkg/karmadactl/interpret`.
+
+mod check;
+mod execute;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use interpreter::Operation;
+use machinery::Object;
+use serde_json::Value;
+
+use crate::{files, output};
+
+/// In which operations are told.
+const OPERATIONS: [(Operation, &str); 8] = [
+    (Operation::Retain, "Retain"),
+    (Operation::InterpretReplica, "InterpretReplica"),
+    (Operation::InterpretComponent, "InterpretComponent"),
+    (Operation::ReviseReplica, "ReviseReplica"),
+    (Operation::InterpretStatus, "InterpretStatus"),
+    (Operation::AggregateStatus, "AggregateStatus"),
+    (Operation::InterpretHealth, "InterpretHealth"),
+    (Operation::InterpretDependency, "InterpretDependency"),
+];
+
+/// Check interpreter customizations, or try what they make of objects, before they are
+/// applied; no server is asked.
+///
+/// Without a customization it is told what the rules make of an object that are built in.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  flotilla interpret -f customization.yaml --check\n  flotilla interpret -f customization.yaml --operation interpretReplica --desired-file desired.yaml\n  flotilla interpret --operation aggregateStatus --desired-file deployment.yaml --status-file status.yaml"
+)]
+pub(crate) struct Arguments {
+    /// Files or directories with customizations in YAML or JSON; - is standard input; may
+    /// be repeated.
+    #[arg(short, long, value_name = "FILE")]
+    filename: Vec<PathBuf>,
+    /// Look into directories of directories too.
+    #[arg(short = 'R', long)]
+    recursive: bool,
+    /// What to interpret: Retain, InterpretReplica, InterpretComponent, ReviseReplica,
+    /// InterpretStatus, AggregateStatus, InterpretHealth or InterpretDependency.
+    #[arg(long, value_name = "OPERATION", value_parser = operation, required_unless_present_any = ["check", "show_doc"])]
+    operation: Option<Operation>,
+    /// Check the customizations: their scripts have to compile and to have their functions.
+    #[arg(long, requires = "filename", conflicts_with = "operation")]
+    check: bool,
+    /// Tell which function a script has to define for each operation.
+    #[arg(long, conflicts_with_all = ["operation", "check"])]
+    show_doc: bool,
+    /// The object as it is desired.
+    #[arg(long, value_name = "FILE")]
+    desired_file: Option<PathBuf>,
+    /// The object as a member has it.
+    #[arg(long, value_name = "FILE")]
+    observed_file: Option<PathBuf>,
+    /// What the clusters report: a document for each, with clusterName and status.
+    #[arg(long, value_name = "FILE")]
+    status_file: Option<PathBuf>,
+    /// The replicas of one cluster.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    desired_replica: i32,
+}
+
+fn operation(text: &str) -> Result<Operation, String> {
+    let mut all = OPERATIONS.into_iter();
+    let found = all.find(|(_, name)| name.eq_ignore_ascii_case(text));
+    found.map(|(operation, _)| operation).ok_or_else(|| {
+        let names = OPERATIONS.map(|(_, name)| name).join(", ");
+        format!("operation {text} is not supported. Use one of: {names}")
+    })
+}
+
+fn name(operation: Operation) -> &'static str {
+    let mut all = OPERATIONS.into_iter();
+    all.find(|(one, _)| *one == operation)
+        .map_or("", |(_, name)| name)
+}
+
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    if arguments.show_doc {
+        output::line(documentation());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let customizations = customizations(&arguments)?;
+    if arguments.check {
+        let (text, sound) = check::told(&customizations);
+        output::line(text);
+        return Ok(if sound {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        });
+    }
+    let Some(operation) = arguments.operation else {
+        bail!("operation is not set for executing");
+    };
+    let given = execute::Given {
+        desired: object(arguments.desired_file.as_deref(), "desired")?,
+        observed: object(arguments.observed_file.as_deref(), "observed")?,
+        items: items(arguments.status_file.as_deref())?,
+        replicas: arguments.desired_replica.into(),
+    };
+    match execute::execute(&customizations, operation, &given).await {
+        Ok(results) => {
+            output::line(execute::documents(&results)?);
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(why) => {
+            output::progress(format!("Execute {} error: {why}", name(operation)));
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}
+
+/// The customizations of the files.
+fn customizations(arguments: &Arguments) -> anyhow::Result<Vec<Object>> {
+    let mut paths = Vec::new();
+    for path in &arguments.filename {
+        if path.is_dir() {
+            within(path, arguments.recursive, &mut paths)?;
+        } else {
+            paths.push(path.clone());
+        }
+    }
+    let mut found = Vec::new();
+    for path in paths {
+        for document in files::documents(&path)? {
+            let kind = document["kind"].as_str().unwrap_or_default();
+            if kind != "ResourceInterpreterCustomization" {
+                bail!(
+                    "{}: not a ResourceInterpreterCustomization, got {} {kind:?}",
+                    path.display(),
+                    document["apiVersion"]
+                );
+            }
+            found.push(Object::from_value(&document).with_context(|| path.display().to_string())?);
+        }
+    }
+    Ok(found)
+}
+
+/// The files of a directory that hold documents, in order.
+fn within(directory: &Path, deep: bool, found: &mut Vec<PathBuf>) -> anyhow::Result<()> {
+    let entries = std::fs::read_dir(directory);
+    let entries = entries.with_context(|| format!("cannot read {}", directory.display()))?;
+    let paths: Result<Vec<PathBuf>, _> = entries
+        .map(|entry| Ok::<_, std::io::Error>(entry?.path()))
+        .collect();
+    let mut paths = paths?;
+    paths.sort();
+    for path in paths {
+        let known = ["json", "yaml", "yml"];
+        if path.is_dir() {
+            if deep {
+                within(&path, deep, found)?;
+            }
+        } else if path
+            .extension()
+            .is_some_and(|e| known.iter().any(|k| e == *k))
+        {
+            found.push(path);
+        }
+    }
+    Ok(())
+}
+
+fn object(file: Option<&Path>, what: &str) -> anyhow::Result<Option<Value>> {
+    let Some(file) = file else { return Ok(None) };
+    let mut found = files::documents(file)?;
+    if found.len() > 1 {
+        bail!(
+            "fail to get {what} object: get {} objects, expect one at most",
+            found.len()
+        );
+    }
+    match found.pop() {
+        Some(object) => Ok(Some(object)),
+        None => bail!("{}: there is no object in it", file.display()),
+    }
+}
+
+fn items(file: Option<&Path>) -> anyhow::Result<Vec<openapi::karmada::binding::AggregatedItem>> {
+    let Some(file) = file else {
+        return Ok(Vec::new());
+    };
+    let found = files::documents(file)?.into_iter();
+    let items: Result<Vec<_>, _> = found.map(serde_json::from_value).collect();
+    items.with_context(|| format!("{}: fail to get status items", file.display()))
+}
+
+fn documentation() -> String {
+    let told = |operation| match operation {
+        Operation::Retain => {
+            "(desiredObj, observedObj): the desired object with what the member decides"
+        }
+        Operation::InterpretReplica => {
+            "(desiredObj): how many replicas, and what one requires or nil"
+        }
+        Operation::InterpretComponent => {
+            "(desiredObj): a list of {name, replicas, replicaRequirements}, or nil"
+        }
+        Operation::ReviseReplica => "(desiredObj, replica): the object with that many replicas",
+        Operation::InterpretStatus => "(observedObj): the part of its status that is collected",
+        Operation::AggregateStatus => {
+            "(desiredObj, statusItems): the object with the status of all {clusterName, status}"
+        }
+        Operation::InterpretHealth => "(observedObj): whether it is healthy",
+        Operation::InterpretDependency => {
+            "(desiredObj): a list of {apiVersion, kind, namespace, name or labelSelector}"
+        }
+    };
+    let lines = OPERATIONS.map(|(operation, name)| {
+        let (field, function) = (operation.field(), operation.function());
+        format!(
+            "{name} (spec.customizations.{field})\n    function {function}{}",
+            told(operation)
+        )
+    });
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_are_named_in_any_case() {
+        for (text, expected) in [
+            ("retain", Some(Operation::Retain)),
+            ("InterpretReplica", Some(Operation::InterpretReplica)),
+            ("AGGREGATESTATUS", Some(Operation::AggregateStatus)),
+            ("Prune", None),
+        ] {
+            assert_eq!(operation(text).ok(), expected, "{text}");
+        }
+        assert_eq!(OPERATIONS.len(), Operation::ALL.len());
+        assert!(documentation().contains("function GetReplicas(desiredObj)"));
+    }
+}
