@@ -153,11 +153,17 @@ mod tests {
         let once = work.clone();
         mutate_work(&mut work);
         assert_eq!(work, once);
-        assert!(validate_work(&work).is_empty());
-        let bad = json!({"spec": {"workload": {"manifests": [{"apiVersion": "v1"}]}}});
+    }
+
+    // proves: ADM-work-kind
+    #[test]
+    fn a_manifest_says_what_it_is() {
+        let with = |manifest: Value| json!({"spec": {"workload": {"manifests": [{"kind": "X"}, manifest]}}});
+        assert_eq!(validate_work(&with(json!({"kind": "Y"}))), []);
+        let said = validate_work(&with(json!({"apiVersion": "v1"})));
         assert_eq!(
-            validate_work(&bad)[0].field,
-            "spec.workload.manifests[0].kind"
+            said[0].to_string(),
+            "spec.workload.manifests[1].kind: Required value: Object 'Kind' is missing"
         );
     }
 

@@ -14,6 +14,48 @@ fn hpa(change: Value) -> Value {
     json!({"metadata": {"name": "h"}, "spec": spec})
 }
 
+// proves: ADM-hpa-defaults
+#[test]
+fn autoscalers_are_filled_where_they_say_nothing() {
+    let filled = |spec: Value| {
+        let mut new = hpa(spec);
+        mutate_hpa(&mut new);
+        let once = new.clone();
+        mutate_hpa(&mut new);
+        assert_eq!(new, once);
+        new["spec"].take()
+    };
+    let spec = filled(json!({}));
+    assert_eq!(spec["minReplicas"], 1);
+    let cpu = json!({"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}});
+    assert_eq!(
+        spec["metrics"],
+        json!([{"type": "Resource", "resource": cpu}])
+    );
+    assert_eq!(spec.get("behavior"), None);
+    let percent = json!({"type": "Percent", "value": 100, "periodSeconds": 15});
+    let pods = json!({"type": "Pods", "value": 4, "periodSeconds": 15});
+    let up = json!({"stabilizationWindowSeconds": 0, "selectPolicy": "Max", "policies": [pods, percent]});
+    let down = json!({"selectPolicy": "Max", "policies": [percent]});
+    assert_eq!(
+        filled(json!({"behavior": {}}))["behavior"],
+        json!({"scaleUp": up, "scaleDown": down})
+    );
+    let own = json!({"scaleDown": {"stabilizationWindowSeconds": 5, "selectPolicy": "Min"}});
+    let mut mixed = down;
+    mixed["stabilizationWindowSeconds"] = 5.into();
+    mixed["selectPolicy"] = "Min".into();
+    assert_eq!(
+        filled(json!({ "behavior": own }))["behavior"],
+        json!({"scaleUp": up, "scaleDown": mixed})
+    );
+    let own = json!([{"type": "Resource", "resource": {"name": "memory", "target": {"type": "Utilization", "averageUtilization": 5}}}]);
+    assert_eq!(
+        filled(json!({"minReplicas": 2, "metrics": own}))["metrics"],
+        own
+    );
+}
+
 // proves: ADM-hpa
 #[test]
 fn autoscalers_are_filled_and_judged() {

@@ -303,7 +303,7 @@ async fn policies_preempt_lower_ones_when_the_gate_is_open() {
     plane.tasks.stop().await;
 }
 
-// proves: DET-unmatched-unclaimed, DET-deleted-rematch
+// proves: DET-unmatched-unclaimed
 #[tokio::test]
 async fn a_policy_that_selects_something_else_lets_go_and_another_takes_over() {
     let plane = Plane::new().started().await;
