@@ -7,6 +7,7 @@
 
 mod cluster;
 mod region;
+mod search;
 mod sets;
 
 use openapi::karmada::Placement;

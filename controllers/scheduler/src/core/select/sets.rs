@@ -3,8 +3,7 @@
 //!
 //! Enters: groups with their number of clusters and their worth; bounds. Leaves: the
 //! chosen ones, worthiest first. Karmada (`select_groups.go`) walks through all sets
-//! depth first; the answer here is the same, but the time is that of a knapsack:
-//! groups × size of a set × clusters wanted.
+//! depth first; [`search`](super::search) finds the same one without the walk.
 //!
 //! What the walk amounts to: groups stand in a row by (clusters, worth descending,
 //! name). A set is a *candidate* when it satisfies the bounds and does not without
@@ -12,7 +11,9 @@
 //! the most clusters, then the first in the order of the row; and if the worthiest
 //! few of its groups are a candidate by themselves, those do.
 
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
+
+use super::search::{Bounds, best_candidate};
 
 /// A group to choose from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +46,12 @@ pub(super) fn best_set(
         most: most.min(units.len()),
         clusters,
     };
-    let mut best = bounds.best(units, &row)?;
+    let groups: Vec<(usize, i64)> = row
+        .iter()
+        .map(|at| (units[*at].value, units[*at].weight))
+        .collect();
+    let places = best_candidate(&bounds, &groups)?;
+    let mut best: Vec<usize> = places.into_iter().map(|place| row[place]).collect();
     best.sort_by_key(|at| (Reverse(units[*at].weight), units[*at].name));
     let place = |at: usize| {
         let unit = &units[at];
@@ -62,143 +68,6 @@ pub(super) fn best_set(
         best.truncate(length);
     }
     Some(best)
-}
-
-struct Bounds {
-    least: usize,
-    most: usize,
-    clusters: usize,
-}
-
-/// A set on the way: what it is worth, and by which steps it came about.
-#[derive(Clone, Copy)]
-struct Partial {
-    weight: i64,
-    value: usize,
-    /// Index of the last step plus one; 0 for the empty set.
-    last: usize,
-}
-
-/// A place in the row, and the step before it.
-struct Step {
-    place: usize,
-    before: usize,
-    /// Steps up to here.
-    length: usize,
-}
-
-/// All steps that were worth a try; sets share their beginnings.
-struct Steps(Vec<Step>);
-
-impl Steps {
-    fn get(&self, last: usize) -> Option<&Step> {
-        self.0.get(last.checked_sub(1)?)
-    }
-
-    fn length(&self, last: usize) -> usize {
-        self.get(last).map_or(0, |step| step.length)
-    }
-
-    fn places(&self, mut last: usize) -> Vec<usize> {
-        let mut places = Vec::new();
-        while let Some(step) = self.get(last) {
-            places.push(step.place);
-            last = step.before;
-        }
-        places.reverse();
-        places
-    }
-
-    /// The order of the row: by the first place that differs. Neither is the beginning
-    /// of the other.
-    fn order(&self, mut a: usize, mut b: usize) -> Ordering {
-        let shorter = self.length(a).min(self.length(b));
-        for last in [&mut a, &mut b] {
-            while let Some(step) = self.get(*last).filter(|step| step.length > shorter) {
-                *last = step.before;
-            }
-        }
-        let mut order = Ordering::Equal;
-        while a != b
-            && let (Some(of_a), Some(of_b)) = (self.get(a), self.get(b))
-        {
-            if of_a.place != of_b.place {
-                order = of_a.place.cmp(&of_b.place);
-            }
-            (a, b) = (of_a.before, of_b.before);
-        }
-        order
-    }
-
-    /// Puts a place to a set, and keeps the result where it is better than the best
-    /// one there.
-    fn offer(&mut self, set: Partial, place: usize, best: &mut Option<Partial>) {
-        let length = self.length(set.last) + 1;
-        self.0.push(Step {
-            place,
-            before: set.last,
-            length,
-        });
-        let last = self.0.len();
-        let new = Partial { last, ..set };
-        let worth = |set: &Partial| (set.weight, set.value);
-        let better = best.is_none_or(|old| match worth(&new).cmp(&worth(&old)) {
-            Ordering::Equal => self.order(new.last, old.last).is_lt(),
-            by_worth => by_worth.is_gt(),
-        });
-        if better {
-            *best = Some(new);
-        } else {
-            self.0.pop();
-        }
-    }
-}
-
-impl Bounds {
-    fn satisfied(&self, length: usize, value: usize) -> bool {
-        length >= self.least && value >= self.clusters
-    }
-
-    /// The best candidate. Of sets with as many groups and as many clusters (more
-    /// than wanted count as wanted) only the best can lead to it.
-    fn best(&self, units: &[Unit<'_>], row: &[usize]) -> Option<Vec<usize>> {
-        // Each group has a cluster, so that larger sets are satisfied.
-        let longest = self.most.min(self.least.max(self.clusters));
-        let width = self.clusters + 1;
-        let mut table: Vec<Option<Partial>> = vec![None; longest * width];
-        let empty = Partial {
-            weight: 0,
-            value: 0,
-            last: 0,
-        };
-        *table.first_mut()? = Some(empty);
-        let mut steps = Steps(Vec::new());
-        let mut found: Option<Partial> = None;
-        for (place, at) in row.iter().enumerate() {
-            let unit = &units[*at];
-            for length in (0..longest.min(place + 1)).rev() {
-                for value in 0..width {
-                    let Some(set) = table[length * width + value] else {
-                        continue;
-                    };
-                    let set = Partial {
-                        weight: set.weight + unit.weight,
-                        value: set.value + unit.value,
-                        last: set.last,
-                    };
-                    let capped = (value + unit.value).min(self.clusters);
-                    if self.satisfied(length + 1, capped) {
-                        steps.offer(set, place, &mut found);
-                    } else if length + 1 < longest {
-                        let slot = &mut table[(length + 1) * width + capped];
-                        steps.offer(set, place, slot);
-                    }
-                }
-            }
-        }
-        let places = steps.places(found?.last);
-        Some(places.into_iter().map(|place| row[place]).collect())
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,337 @@
+//! The search for the best candidate among sets of groups, in a time that grows with
+//! the sizes that groups have, and not with the groups.
+//!
+//! Enters: the row of groups, as number of clusters and worth, and the bounds. Leaves:
+//! places in the row.
+//!
+//! Groups with as many clusters are a *class*; they stand together, worthiest first.
+//! Whether a set is a candidate depends on how many it takes of each class alone, so
+//! the best one takes the first ones of each. Class by class the best set is kept of
+//! every number of groups and every number of clusters that is not yet enough; which
+//! one that is depends on the worth, then on the clusters, then on who takes more of
+//! an earlier class, which is what comes first in the row. The worth of the first ones
+//! of a class grows ever more slowly with their number: of two sets, the one from
+//! which a larger set is reached better stays so for all larger ones. So sets that
+//! differ by a number of groups of one class are looked through by halves.
+
+use std::cmp::Reverse;
+use std::ops::Range;
+use std::rc::Rc;
+
+/// What a set must have.
+pub(super) struct Bounds {
+    /// Groups; at least one.
+    pub(super) least: usize,
+    pub(super) most: usize,
+    pub(super) clusters: usize,
+}
+
+impl Bounds {
+    pub(super) fn satisfied(&self, length: usize, value: usize) -> bool {
+        length >= self.least && value >= self.clusters
+    }
+}
+
+/// Groups with as many clusters.
+struct Class {
+    /// Clusters of each.
+    value: usize,
+    /// Of the first one in the row.
+    place: usize,
+    /// Worth of the first so many.
+    worth: Vec<i64>,
+}
+
+impl Class {
+    fn size(&self) -> usize {
+        self.worth.len() - 1
+    }
+}
+
+/// So many of a class, and what was taken before.
+struct Pick {
+    place: usize,
+    count: usize,
+    before: Option<Rc<Pick>>,
+}
+
+/// A set that is no candidate yet.
+#[derive(Clone)]
+struct Set {
+    weight: i64,
+    value: usize,
+    /// Its place in the order of the row, among those of now.
+    rank: u64,
+    picks: Option<Rc<Pick>>,
+}
+
+impl Set {
+    fn standing(&self) -> (i64, usize, Reverse<u64>) {
+        (self.weight, self.value, Reverse(self.rank))
+    }
+
+    /// With so many of a class. Ranks are made small again by [`Table::rank`].
+    fn with(&self, class: &Class, count: usize) -> Self {
+        let before = self.picks.clone();
+        let pick = || Pick {
+            place: class.place,
+            count,
+            before: before.clone(),
+        };
+        Self {
+            weight: self.weight + class.worth[count],
+            value: self.value + count * class.value,
+            rank: self.rank << 32 | (u64::from(u32::MAX) - count as u64),
+            picks: if count == 0 {
+                before
+            } else {
+                Some(Rc::new(pick()))
+            },
+        }
+    }
+
+    /// In the order of the row.
+    fn places(&self) -> Vec<usize> {
+        let picks = std::iter::successors(self.picks.as_ref(), |pick| pick.before.as_ref());
+        let mut ranges: Vec<Range<usize>> = picks.map(|p| p.place..p.place + p.count).collect();
+        ranges.reverse();
+        ranges.into_iter().flatten().collect()
+    }
+}
+
+/// The best sets so far, by how many groups they have.
+struct Table<'b> {
+    bounds: &'b Bounds,
+    /// Clusters of the smallest group.
+    smallest: usize,
+    /// Sets have fewer groups than this.
+    lengths: usize,
+    /// Clusters beyond what as many of the smallest have: fewer than this.
+    width: usize,
+    /// By length and clusters beyond.
+    open: Vec<Option<Set>>,
+    /// By length: any groups that follow will do for the rest.
+    enough: Vec<Option<Set>>,
+}
+
+impl<'b> Table<'b> {
+    fn new(bounds: &'b Bounds, smallest: usize) -> Self {
+        // Each group has a cluster, so that larger sets are candidates.
+        let lengths = bounds.most.min(bounds.least.max(bounds.clusters));
+        let width = bounds.clusters.saturating_sub(bounds.least * smallest);
+        let mut table = Self {
+            bounds,
+            smallest,
+            lengths,
+            width,
+            open: vec![None; lengths * width],
+            enough: vec![None; lengths.min(bounds.least)],
+        };
+        let empty = Set {
+            weight: 0,
+            value: 0,
+            rank: 0,
+            picks: None,
+        };
+        let any = if width > 0 {
+            table.open.first_mut()
+        } else {
+            table.enough.first_mut()
+        };
+        if let Some(first) = any {
+            *first = Some(empty);
+        }
+        table
+    }
+
+    /// From how many clusters beyond on a set of this length needs nothing but its
+    /// number, when all that follow have those of `class`.
+    fn limit(&self, class: &Class, length: usize) -> usize {
+        let least = self.bounds.least;
+        if length < least {
+            let more = class.value - self.smallest;
+            self.width.saturating_sub((least - length) * more)
+        } else {
+            self.width.saturating_sub((length - least) * self.smallest)
+        }
+    }
+
+    /// Moves sets for which any groups will do.
+    fn close(&mut self, class: &Class) {
+        for length in 0..self.enough.len() {
+            let row = length * self.width..(length + 1) * self.width;
+            let from = row.start + self.limit(class, length);
+            for at in from..row.end {
+                let Some(set) = self.open[at].take() else {
+                    continue;
+                };
+                let known = &mut self.enough[length];
+                if known.as_ref().is_none_or(|k| set.standing() > k.standing()) {
+                    *known = Some(set);
+                }
+            }
+        }
+    }
+
+    /// The best candidate whose last group is of `class`.
+    fn candidate(&self, class: &Class) -> Option<Set> {
+        let Bounds {
+            least,
+            most,
+            clusters,
+        } = *self.bounds;
+        let open = self.open.iter().enumerate().filter_map(|(at, set)| {
+            let (set, length) = (set.as_ref()?, at / self.width);
+            let count = (clusters - set.value).div_ceil(class.value);
+            Some((set, length, count.max(least.saturating_sub(length))))
+        });
+        let enough = self.enough.iter().enumerate();
+        let enough =
+            enough.filter_map(|(length, set)| Some((set.as_ref()?, length, least - length)));
+        let fits = |(_, length, count): &(&Set, usize, usize)| {
+            *count <= class.size() && length + count <= most
+        };
+        let all = open.chain(enough).filter(fits);
+        let best = all.max_by_key(|(set, _, count)| {
+            let weight = set.weight + class.worth[*count];
+            (weight, set.value + count * class.value, Reverse(set.rank))
+        });
+        best.map(|(set, _, count)| set.with(class, count))
+    }
+
+    /// All sets with more of `class`, as far as they are no candidates.
+    fn extend(&mut self, class: &Class) {
+        let more = class.value - self.smallest;
+        for length in 0..self.lengths {
+            for beyond in 0..self.width {
+                if length > 0 && beyond >= more {
+                    break;
+                }
+                let line: Vec<usize> = (length..self.lengths)
+                    .zip(0..)
+                    .map(|(length, step)| (length, beyond + step * more))
+                    .take_while(|(length, beyond)| *beyond < self.limit(class, *length))
+                    .map(|(length, beyond)| length * self.width + beyond)
+                    .collect();
+                let reached = reach(class, &line, |at| self.open[*at].as_ref());
+                for (at, set) in line.into_iter().zip(reached) {
+                    self.open[at] = set;
+                }
+            }
+        }
+        self.enough = reach(class, &self.enough, Option::as_ref);
+    }
+
+    /// Puts the order of the row into small numbers.
+    fn rank(&mut self) {
+        let sets = |table: &Self| -> Vec<u64> {
+            let all = table.open.iter().chain(&table.enough).flatten();
+            all.map(|set| set.rank).collect()
+        };
+        let mut ranks = sets(self);
+        ranks.sort_unstable();
+        for set in self.open.iter_mut().chain(&mut self.enough).flatten() {
+            let place = ranks.partition_point(|rank| *rank < set.rank);
+            set.rank = place as u64;
+        }
+    }
+}
+
+/// Along a line, each place a group of `class` away from the one before: the best set
+/// of each place, made from one there or before.
+fn reach<'s, T>(
+    class: &Class,
+    line: &'s [T],
+    set: impl Fn(&'s T) -> Option<&'s Set>,
+) -> Vec<Option<Set>> {
+    let sets: Vec<Option<&Set>> = line.iter().map(set).collect();
+    let mut sources = vec![None; sets.len()];
+    if sets.iter().any(Option::is_some) {
+        let all = 0..sets.len();
+        best_sources(class, &sets, all.clone(), all, &mut sources);
+    }
+    let made = sources.into_iter().enumerate().map(|(place, source)| {
+        let source: usize = source?;
+        Some(sets[source]?.with(class, place - source))
+    });
+    made.collect()
+}
+
+/// Fills in which of `sources` each of `places` is reached from best. Later places
+/// are not reached from earlier sources.
+fn best_sources(
+    class: &Class,
+    sets: &[Option<&Set>],
+    places: Range<usize>,
+    sources: Range<usize>,
+    found: &mut [Option<usize>],
+) {
+    if places.is_empty() || sources.is_empty() {
+        return;
+    }
+    let middle = places.start + places.len() / 2;
+    let near = sources.start.max(middle.saturating_sub(class.size()))..sources.end.min(middle + 1);
+    let standing = |at: usize| {
+        let (set, count) = (sets[at]?, middle - at);
+        let weight = set.weight + class.worth[count];
+        Some((weight, set.value + count * class.value, Reverse(set.rank)))
+    };
+    let best = near
+        .filter(|at| sets[*at].is_some())
+        .max_by_key(|at| standing(*at));
+    found[middle] = best;
+    let (before, after) = match best {
+        Some(best) => (sources.start..best + 1, best..sources.end),
+        None => (
+            sources.start..sources.end.min(middle.saturating_sub(class.size())),
+            sources.start.max(middle + 1)..sources.end,
+        ),
+    };
+    best_sources(class, sets, places.start..middle, before, found);
+    best_sources(class, sets, middle + 1..places.end, after, found);
+}
+
+fn classes(row: &[(usize, i64)]) -> Vec<Class> {
+    let mut place = 0;
+    let classes = row.chunk_by(|a, b| a.0 == b.0).map(|groups| {
+        let mut worth = vec![0];
+        for (_, weight) in groups {
+            worth.push(worth[worth.len() - 1] + weight);
+        }
+        let class = Class {
+            value: groups[0].0,
+            place,
+            worth,
+        };
+        place += groups.len();
+        class
+    });
+    classes.collect()
+}
+
+/// The best candidate as places in the row, in order; groups have at least one cluster.
+pub(super) fn best_candidate(bounds: &Bounds, row: &[(usize, i64)]) -> Option<Vec<usize>> {
+    if bounds.least > bounds.most {
+        return None;
+    }
+    let classes = classes(row);
+    let mut table = Table::new(bounds, classes.first()?.value);
+    let mut best: Option<(Set, Vec<usize>)> = None;
+    for class in &classes {
+        table.close(class);
+        if let Some(set) = table.candidate(class) {
+            let places = set.places();
+            let standing =
+                |set: &Set, places: &Vec<usize>| (set.weight, set.value, Reverse(places.clone()));
+            if best
+                .as_ref()
+                .is_none_or(|(b, of)| standing(&set, &places) > standing(b, of))
+            {
+                best = Some((set, places));
+            }
+        }
+        table.extend(class);
+        table.rank();
+    }
+    best.map(|(_, places)| places)
+}
