@@ -97,6 +97,15 @@ fn regional(n: usize) -> Value {
     })
 }
 
+/// Over half of many regions, with more clusters than the smallest of them have.
+fn crowded(n: usize) -> Value {
+    let (regions, clusters) = (200, 420 + 5 * n);
+    json!({"spreadConstraints": [
+        {"spreadByField": "region", "minGroups": regions, "maxGroups": regions},
+        {"spreadByField": "cluster", "minGroups": clusters, "maxGroups": clusters},
+    ]})
+}
+
 fn bindings(count: usize, placement: fn(usize) -> Value) -> anyhow::Result<Vec<BindingSpec>> {
     let spec = |n: usize| {
         let placed = json!([{"name": format!("member-{:05}", n % 50), "replicas": 1 + n % 3}]);
@@ -148,6 +157,7 @@ fn many(report: &mut Report) -> anyhow::Result<()> {
 }
 
 fn regions(report: &mut Report) -> anyhow::Result<()> {
+    let crowded_ones = bindings(10, crowded)?;
     let bindings = bindings(1000, regional)?;
     let took = time(&bindings, &snapshot(1000, 20)?)?;
     let setup = "1,000 bindings spread over 2 to 3 of 20 regions and 4 to 10 of 1,000 clusters, one thread, median of 5";
@@ -155,6 +165,15 @@ fn regions(report: &mut Report) -> anyhow::Result<()> {
     let took = time(&bindings[..100], &snapshot(1000, 250)?)?;
     let setup = "100 bindings spread over 2 to 3 of 250 regions and 4 to 10 of 1,000 clusters";
     report.tell("decide_many_regions", took, "s", Limit::Below(1.0), setup);
+    let took = time(&crowded_ones, &snapshot(1000, 400)?)?;
+    let setup = "10 bindings spread over 200 of 400 regions, and 420 to 465 of 1,000 clusters";
+    report.tell(
+        "decide_crowded_regions",
+        took,
+        "s",
+        Limit::Below(1.0),
+        setup,
+    );
     Ok(())
 }
 
@@ -195,7 +214,7 @@ fn traces(report: &mut Report) -> anyhow::Result<()> {
         let world = World::of(&snapshot);
         let (mut told, mut length) = (0.0, 0);
         for request in bindings.iter().filter_map(request) {
-            let decision = decide(&request, &world, &mut |_, _| {});
+            let decision = decide(&request, &world, &mut |_| {});
             let began = Instant::now();
             let trace = decision.trace();
             told += began.elapsed().as_secs_f64();

@@ -59,6 +59,9 @@ mod decisions;
 /// `flotilla why` and `flotilla plan`.
 mod questions;
 
+/// What is told of scheduling in numbers.
+mod figures;
+
 /// A member that dies, comes back and leaves.
 mod outage;
 

@@ -5,7 +5,7 @@
 use openapi::karmada::placement::AffinityTerm;
 use openapi::karmada::{Binding, BindingSpec, Placement, TargetCluster, labels};
 
-use crate::core::{self, Decision, Failure, Request, Rules, Step, Trace, World};
+use crate::core::{self, Decision, Ended, Failure, Request, Rules, Trace, World};
 
 /// The scheduler of bindings that name none.
 pub(crate) const DEFAULT_SCHEDULER: &str = "default-scheduler";
@@ -86,7 +86,7 @@ pub(crate) fn place(
     placement: &Placement,
     fresh: bool,
     world: &World<'_>,
-    ended: &mut dyn FnMut(Step, bool),
+    ended: &mut dyn FnMut(Ended),
 ) -> Outcome {
     let mut attempt = |term| {
         let spec = &binding.spec;

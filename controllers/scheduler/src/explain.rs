@@ -125,7 +125,7 @@ fn cut(mut text: String) -> String {
 pub fn explain(binding: &Binding, generation: i64, world: &World<'_>) -> Option<Explanation> {
     let placement = binding.spec.placement.as_ref()?;
     let fresh = rescheduled(binding);
-    let mut outcome = place(binding, placement, fresh, world, &mut |_, _| {});
+    let mut outcome = place(binding, placement, fresh, world, &mut |_| {});
     Some(Explanation::of(&mut outcome, generation, fresh))
 }
 
@@ -172,7 +172,7 @@ pub fn foresee(
     let Verdict::Schedule { fresh, .. } = verdict else {
         return there;
     };
-    let mut outcome = place(binding, placement, fresh, world, &mut |_, _| {});
+    let mut outcome = place(binding, placement, fresh, world, &mut |_| {});
     let explanation = Explanation::of(&mut outcome, generation, fresh);
     Foresight {
         clusters: if outcome.is_result() {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use metrics::{Counter, Figure, Gauge, Histogram, Shape, exponential};
 use parking_lot::Mutex;
 
-use crate::core::{self, Decision, Request, Snapshot, Step, World};
+use crate::core::{self, Count, Decision, Ended, Plugin, Request, Snapshot, World};
 
 /// Why a binding is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +40,9 @@ struct Attempts {
 struct Figures {
     attempts: Attempts,
     steps: [Histogram; 4],
+    /// By whether clusters passed.
     points: [[Histogram; 2]; 2],
+    plugins: [[Histogram; 2]; Plugin::ALL.len()],
     incoming: [Counter; 4],
 }
 
@@ -77,15 +79,28 @@ static FIGURES: LazyLock<Figures> = LazyLock::new(|| {
     );
     let points = of.histograms(
         "karmada_scheduler_framework_extension_point_duration_seconds",
-        "Time of all filters together, and of all scores.",
+        "Time of all filters for one cluster, and of all scores for all.",
         &exponential(0.0001, 2.0, 12),
         ["extension_point", "result"],
+    );
+    let plugins = of.histograms(
+        "karmada_scheduler_plugin_execution_duration_seconds",
+        "Time of a plugin for one cluster, in the mean of a decision.",
+        &exponential(0.00001, 1.5, 20),
+        ["plugin", "extension_point", "result"],
     );
     Figures {
         attempts: attempts(),
         steps: ["Filter", "Score", "Select", "AssignReplicas"].map(|step| steps.with([step])),
         points: ["Filter", "Score"]
-            .map(|point| ["success", "error"].map(|result| points.with([point, result]))),
+            .map(|point| results(point).map(|result| points.with([point, result]))),
+        plugins: Plugin::ALL.map(|plugin| {
+            let point = match plugin {
+                Plugin::ClusterLocality => "Score",
+                _ => "Filter",
+            };
+            results(point).map(|result| plugins.with([plugin.name(), point, result]))
+        }),
         incoming: [
             "BindingAdd",
             "BindingUpdate",
@@ -95,6 +110,14 @@ static FIGURES: LazyLock<Figures> = LazyLock::new(|| {
         .map(|event| incoming.with([event])),
     }
 });
+
+/// What is said of clusters that pass, and of those that do not; a score refuses none.
+fn results(point: &str) -> [&'static str; 2] {
+    match point {
+        "Filter" => ["Success", "Unschedulable"],
+        _ => ["Success", "Success"],
+    }
+}
 
 /// Decisions that are held for whoever asks why.
 pub(crate) static HELD: LazyLock<Gauge> = LazyLock::new(|| {
@@ -152,17 +175,35 @@ pub(crate) fn attempted(success: bool, kind: Kind, took: Duration) {
     FIGURES.attempts.times[result][kind].observe(took.as_secs_f64());
 }
 
-/// Counts the time of the steps of a decision that begins now.
-pub(crate) fn steps() -> impl FnMut(Step, bool) {
+/// Counts the time of the steps and plugins of a decision that begins now.
+pub(crate) fn steps() -> impl FnMut(Ended) {
     let figures = &*FIGURES;
-    let mut began = Instant::now();
-    move |step: Step, success: bool| {
+    let (mut step_began, mut plugin_began) = (Instant::now(), Instant::now());
+    move |ended: Ended| {
         let now = Instant::now();
-        let seconds = (now - began).as_secs_f64();
-        began = now;
-        figures.steps[step as usize].observe(seconds);
+        let plugin_took = (now - std::mem::replace(&mut plugin_began, now)).as_secs_f64();
+        let (step, count) = match ended {
+            Ended::Plugin(plugin, count) => {
+                each(&figures.plugins[plugin as usize], count, plugin_took);
+                return;
+            }
+            Ended::Step(step, count) => (step, count),
+        };
+        let took = (now - std::mem::replace(&mut step_began, now)).as_secs_f64();
+        figures.steps[step as usize].observe(took);
         if let Some(point) = figures.points.get(step as usize) {
-            point[usize::from(!success)].observe(seconds);
+            each(point, count, took);
+        }
+    }
+}
+
+/// What one of them took in the mean, once for those that passed and once for those that
+/// did not: to count each would cost more than most plugins do.
+fn each(figures: &[Histogram; 2], count: Count, took: f64) {
+    let Count { passed, refused } = count;
+    for (figure, some) in figures.iter().zip([passed > 0, refused > 0]) {
+        if some {
+            figure.observe(took / (passed + refused) as f64);
         }
     }
 }

@@ -9,7 +9,7 @@ use openapi::karmada::Matcher;
 use openapi::karmada::cluster::Taint;
 use openapi::karmada::placement::{AffinityTerm, Toleration};
 
-use super::{ApiKey, Failure, Member, Plugin, Request, Targets, World};
+use super::{ApiKey, Count, Failure, Member, Plugin, Request, Targets, World};
 
 /// Tier of a cluster that matches no term.
 const NO_TIER: usize = 1000;
@@ -162,16 +162,31 @@ impl<'t, 'a> Filter<'t, 'a> {
         }
     }
 
-    /// Judges all clusters; those that are being deleted are not looked at.
-    pub(crate) fn run(&self) -> Filtered<'a> {
+    /// Judges all clusters; those that are being deleted are not looked at. `ended` hears
+    /// of each plugin, and how many of the clusters before it passed.
+    pub(crate) fn run(&self, ended: &mut dyn FnMut(Plugin, Count)) -> Filtered<'a> {
         let members = self.world.snapshot.members();
-        let checks: Vec<Check> = self.checks().collect();
+        let present = members.iter().filter(|m| !m.is_terminating());
+        let mut judged: Vec<(&'a Member, Option<Refusal<'a>>)> =
+            present.map(|member| (member, None)).collect();
+        let mut passing = judged.len();
+        for (plugin, check) in self.checks() {
+            let mut refused = 0;
+            for (member, verdict) in judged.iter_mut().filter(|(_, v)| v.is_none()) {
+                *verdict = check(self, member);
+                refused += usize::from(verdict.is_some());
+            }
+            passing -= refused;
+            let passed = passing;
+            ended(plugin, Count { passed, refused });
+        }
         let mut filtered = Filtered {
+            passed: Vec::with_capacity(passing),
+            refused: Vec::with_capacity(judged.len() - passing),
             total: members.len(),
-            ..Filtered::default()
         };
-        for member in members.iter().filter(|m| !m.is_terminating()) {
-            match checks.iter().find_map(|check| check(self, member)) {
+        for (member, verdict) in judged {
+            match verdict {
                 Some(refusal) => filtered.refused.push((member, refusal)),
                 None => filtered.passed.push(Passed {
                     member,
@@ -185,16 +200,15 @@ impl<'t, 'a> Filter<'t, 'a> {
     /// Every reason against a cluster.
     pub(crate) fn all(&self, member: &'a Member) -> Vec<Refusal<'a>> {
         self.checks()
-            .filter_map(|check| check(self, member))
+            .filter_map(|(_, check)| check(self, member))
             .collect()
     }
 
-    fn checks(&self) -> impl Iterator<Item = Check> {
+    fn checks(&self) -> impl Iterator<Item = (Plugin, Check)> + use<> {
         let plugins = self.world.rules.plugins;
-        let on = CHECKS
-            .iter()
-            .filter(move |(plugin, _)| plugins.has(*plugin));
-        on.map(|(_, check)| *check)
+        CHECKS
+            .into_iter()
+            .filter(move |(plugin, _)| plugins.has(*plugin))
     }
 
     fn is_target(&self, member: &Member) -> bool {

@@ -233,6 +233,31 @@ pub enum Step {
     AssignReplicas,
 }
 
+/// How many passed, and how many did not: clusters where it is about filters, and the
+/// decision itself otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Count {
+    pub passed: usize,
+    pub refused: usize,
+}
+
+impl Count {
+    fn of(success: bool) -> Self {
+        Self {
+            passed: usize::from(success),
+            refused: usize::from(!success),
+        }
+    }
+}
+
+/// What is over, on the way of a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    Step(Step, Count),
+    /// A plugin, over so many clusters.
+    Plugin(Plugin, Count),
+}
+
 /// What came out, and what every stage found on the way.
 pub struct Decision<'a> {
     request: Request<'a>,
@@ -266,19 +291,19 @@ impl Decision<'_> {
 
 /// Decides where a binding's resource goes.
 pub fn schedule(request: &Request<'_>, world: &World<'_>) -> Result<Vec<TargetCluster>, Failure> {
-    let decision = decide(request, world, &mut |_, _| {});
+    let decision = decide(request, world, &mut |_| {});
     match decision.failure {
         None => Ok(decision.targets()),
         Some(failure) => Err(failure),
     }
 }
 
-/// [`schedule`], with all that was found; `ended` hears of each step when it is over,
-/// and whether it gave a result.
+/// [`schedule`], with all that was found; `ended` hears of each step, and of each plugin,
+/// when it is over.
 pub fn decide<'a>(
     request: &Request<'a>,
     world: &World<'a>,
-    ended: &mut dyn FnMut(Step, bool),
+    ended: &mut dyn FnMut(Ended),
 ) -> Decision<'a> {
     let mut decision = Decision {
         request: *request,
@@ -295,13 +320,18 @@ pub fn decide<'a>(
 }
 
 impl Decision<'_> {
-    fn run(&mut self, ended: &mut dyn FnMut(Step, bool)) -> Result<(), Failure> {
+    fn run(&mut self, ended: &mut dyn FnMut(Ended)) -> Result<(), Failure> {
         let (request, world) = (self.request, self.world);
         let targets = Targets::of(request.spec);
-        self.filtered = Filter::new(&request, &world, &targets).run();
-        let fits = !self.filtered.passed.is_empty();
-        ended(Step::Filter, fits);
-        if !fits {
+        let filter = Filter::new(&request, &world, &targets);
+        self.filtered = filter.run(&mut |plugin, count| ended(Ended::Plugin(plugin, count)));
+        let (passed, refused) = (&self.filtered.passed, &self.filtered.refused);
+        let count = Count {
+            passed: passed.len(),
+            refused: refused.len(),
+        };
+        ended(Ended::Step(Step::Filter, count));
+        if self.filtered.passed.is_empty() {
             return Err(self.filtered.failure());
         }
         if let Some(answers) = world.answers
@@ -312,47 +342,76 @@ impl Decision<'_> {
                 return Ok(());
             }
         }
+        let scored = scored(world.rules, &targets, &self.filtered);
+        if world.rules.plugins.has(Plugin::ClusterLocality) {
+            let count = Count {
+                passed: scored.len(),
+                refused: 0,
+            };
+            ended(Ended::Plugin(Plugin::ClusterLocality, count));
+        }
+        ended(Ended::Step(Step::Score, Count::of(true)));
         let strategy = Strategy::of(request.placement);
         let sets = places_sets(request.spec, request.placement, world.rules);
-        self.candidates = scored(&request, &world, sets, &targets, &self.filtered);
-        ended(Step::Score, true);
+        self.candidates = ranked(&request, &world, sets, scored);
         let selection = select::select(&request, strategy, sets, &self.candidates);
-        ended(Step::Select, selection.is_ok());
+        ended(Ended::Step(Step::Select, Count::of(selection.is_ok())));
         self.selection = selection.map_err(|e| e.while_doing("select clusters"))?;
         let division = divide::divide(&request, &world, strategy, &self.selection.chosen);
-        ended(Step::AssignReplicas, division.is_ok());
+        ended(Ended::Step(
+            Step::AssignReplicas,
+            Count::of(division.is_ok()),
+        ));
         self.division = division.map_err(|e| e.while_doing("assign replicas"))?;
         Ok(())
     }
 }
 
-/// The feasible clusters with their scores and their room, best first.
-fn scored<'a>(
+/// A cluster that passed, with its score.
+struct Scored<'a> {
+    passed: filter::Passed<'a>,
+    target: Option<Target>,
+    score: i64,
+}
+
+fn scored<'a>(rules: Rules, targets: &Targets<'_>, filtered: &Filtered<'a>) -> Vec<Scored<'a>> {
+    let locality = rules.plugins.has(Plugin::ClusterLocality);
+    let score = |passed: &filter::Passed<'a>| {
+        let target = targets.of_member(passed.member);
+        Scored {
+            passed: *passed,
+            target,
+            score: if locality && target.is_some() { 100 } else { 0 },
+        }
+    };
+    filtered.passed.iter().map(score).collect()
+}
+
+/// The feasible clusters with their room, best first.
+fn ranked<'a>(
     request: &Request<'_>,
     world: &World<'_>,
     sets: bool,
-    targets: &Targets<'_>,
-    filtered: &Filtered<'a>,
+    scored: Vec<Scored<'a>>,
 ) -> Vec<Candidate<'a>> {
-    let accurate = world
-        .answers
-        .filter(|all| all.failed(filtered.names()).next().is_none());
+    let names = scored.iter().map(|scored| scored.passed.member.name());
+    let accurate = world.answers;
+    let accurate = accurate.filter(|all| all.failed(names).next().is_none());
     let estimator = estimate::Estimator::new(request.spec, sets, world, accurate);
-    let locality = world.rules.plugins.has(Plugin::ClusterLocality);
-    let candidate = |passed: &filter::Passed<'a>| {
-        let target = targets.of_member(passed.member);
-        let (allocatable, source) = estimator.available(passed.member);
+    let candidate = |scored: Scored<'a>| {
+        let (member, target) = (scored.passed.member, scored.target);
+        let (allocatable, source) = estimator.available(member);
         Candidate {
-            member: passed.member,
-            score: if locality && target.is_some() { 100 } else { 0 },
+            member,
+            score: scored.score,
             allocatable,
             available: allocatable + target.map_or(0, |t| t.replicas),
             source,
             target,
-            tier: passed.tier,
+            tier: scored.passed.tier,
         }
     };
-    let mut candidates: Vec<Candidate<'a>> = filtered.passed.iter().map(candidate).collect();
+    let mut candidates: Vec<Candidate<'a>> = scored.into_iter().map(candidate).collect();
     // They come in the order of their names, and equals keep it.
     candidates.sort_by_key(|c| (c.tier, -c.score, -c.available));
     candidates

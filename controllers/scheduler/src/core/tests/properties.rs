@@ -186,7 +186,7 @@ proptest! {
         let (spec, placement) = (scene.spec(), placement(scene.placement));
         let snapshot = scene.snapshot(&[]);
         let request = Request { spec: &spec, placement: &placement, term: None, fresh: false };
-        let decision = decide(&request, &World::of(&snapshot), &mut |_, _| {});
+        let decision = decide(&request, &World::of(&snapshot), &mut |_| {});
         let trace = decision.trace();
         prop_assert_eq!(trace.clusters.len() + trace.omitted_clusters, scene.clusters.len());
         for target in decision.targets() {

@@ -344,7 +344,7 @@ pub(super) fn cases(text: &str) -> Vec<Case<'_>> {
 pub(super) fn told(case: &Case<'_>) -> String {
     let world = World::of(&case.snapshot);
     let Asked { binding, fresh, .. } = &case.asked;
-    let outcome = place(binding, &case.placement, *fresh, &world, &mut |_, _| {});
+    let outcome = place(binding, &case.placement, *fresh, &world, &mut |_| {});
     match outcome.failure {
         Some(Failure::NoFit(text)) => format!("NoFit {text}"),
         Some(Failure::Unschedulable(text)) => format!("Unschedulable {text}"),

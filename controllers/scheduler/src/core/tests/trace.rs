@@ -15,7 +15,7 @@ fn trace(line: &str) -> Trace {
         term: None,
         fresh: case.asked.fresh,
     };
-    decide(&request, &World::of(&case.snapshot), &mut |_, _| {}).trace()
+    decide(&request, &World::of(&case.snapshot), &mut |_| {}).trace()
 }
 
 // proves: DCN-told, DCN-refused
@@ -81,7 +81,7 @@ fn its_size_is_bounded() {
         term: None,
         fresh: false,
     };
-    let decision = decide(&request, &World::of(&snapshot), &mut |_, _| {});
+    let decision = decide(&request, &World::of(&snapshot), &mut |_| {});
     let trace = decision.trace();
     let text = serde_json::to_string(&trace).unwrap();
     assert!(text.len() <= 16 * 1024, "{}", text.len());
