@@ -1,16 +1,16 @@
-//! Decisions as they are told: why a binding is where it is, and where it would go.
+//! Decisions as they are told: why a binding is where it is.
 //!
 //! Enters: a binding, the clusters, the other bindings of its groups. Leaves: an
-//! [`Explanation`], of bounded size, or a [`Foresight`]. Pure.
+//! [`Explanation`], of bounded size. Pure.
 
 use machinery::Object;
-use openapi::karmada::{Binding, TargetCluster};
+use openapi::karmada::Binding;
 use serde::Serialize;
 
 use crate::book::Book;
 use crate::core::peers::Peers;
-use crate::core::{Failure, Mode, Trace, World};
-use crate::decide::{LeftAlone, Outcome, Verdict, judge, left_alone, place, rescheduled};
+use crate::core::{Mode, Trace, World};
+use crate::decide::{Outcome, place, rescheduled};
 
 /// What an explanation takes in JSON at most; with the head that a reply adds it is
 /// below 16 KiB.
@@ -134,56 +134,6 @@ pub fn explain(binding: &Binding, generation: i64, world: &World<'_>) -> Option<
 pub fn peers(own: &Object, binding: &Binding, others: &[Object]) -> Peers {
     let groups = binding.spec.workload_affinity_groups.as_ref();
     Book::default().peers(own, groups, others)
-}
-
-/// Where a binding would be once the scheduler has looked at it.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Foresight {
-    pub clusters: Vec<TargetCluster>,
-    /// Why nothing was found.
-    pub failure: Option<Failure>,
-    /// Why the scheduler does not look at it.
-    pub left_alone: Option<LeftAlone>,
-    /// There is none where nothing would be decided.
-    pub explanation: Option<Explanation>,
-}
-
-/// What the scheduler of this name would make of a binding.
-pub fn foresee(
-    binding: &Binding,
-    generation: i64,
-    scheduler: &str,
-    world: &World<'_>,
-) -> Foresight {
-    let there = Foresight {
-        clusters: binding.spec.clusters.clone(),
-        left_alone: left_alone(binding, scheduler),
-        ..Foresight::default()
-    };
-    let Some(placement) = &binding.spec.placement else {
-        return there;
-    };
-    if there.left_alone.is_some() {
-        return there;
-    }
-    let snapshot = world.snapshot;
-    let is_ending = |cluster: &str| snapshot.get(cluster).is_some_and(|m| m.is_terminating());
-    let verdict = judge(binding, placement, world.rules, is_ending);
-    let Verdict::Schedule { fresh, .. } = verdict else {
-        return there;
-    };
-    let mut outcome = place(binding, placement, fresh, world, &mut |_| {});
-    let explanation = Explanation::of(&mut outcome, generation, fresh);
-    Foresight {
-        clusters: if outcome.is_result() {
-            outcome.targets
-        } else {
-            there.clusters
-        },
-        failure: outcome.failure,
-        left_alone: None,
-        explanation: Some(explanation),
-    }
 }
 
 #[cfg(test)]

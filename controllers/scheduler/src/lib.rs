@@ -6,7 +6,7 @@
 //! only where it differs from what is there.
 //!
 //! Entry points: [`core::schedule`], [`schedule_ahead`], [`Scheduler`], [`Clusters`],
-//! [`Decisions`], [`Estimators`], [`explain`] and [`foresee`].
+//! [`Decisions`], [`Estimators`], [`explain`] and [`Rehearsal`].
 
 mod book;
 mod clusters;
@@ -16,12 +16,14 @@ mod decisions;
 mod estimators;
 mod explain;
 mod figures;
+mod foresight;
 mod shell;
 
 pub use clusters::Clusters;
 pub use decide::LeftAlone;
 pub use decisions::Decisions;
 pub use estimators::{Asked, Candidate, Estimators, Question};
-pub use explain::{Explanation, Foresight, TermTrace, explain, foresee, peers};
+pub use explain::{Explanation, TermTrace, explain, peers};
 pub use figures::{LeftToScheduler, schedule_ahead};
+pub use foresight::{Foresight, Rehearsal};
 pub use shell::{Options, Scheduler, placement_text};

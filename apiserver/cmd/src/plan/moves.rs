@@ -1,9 +1,11 @@
-//! What would move: [`Facts`] judged template by template. Pure.
+//! What would move: [`Facts`] judged template by template, each after those before it.
+
+use std::time::Instant;
 
 use openapi::karmada::{Binding, FeatureGates, TargetCluster};
 use propagation::plan::{self, Claiming, Outlook};
-use scheduler::Explanation;
 use scheduler::core::Snapshot;
+use scheduler::{Explanation, Rehearsal};
 use serde::Serialize;
 
 use super::gather::{Case, Facts};
@@ -63,6 +65,7 @@ pub(crate) fn plan(facts: &Facts, scheduling: &Scheduling, gates: FeatureGates) 
             after,
         })
         .collect();
+    let mut before = Rehearsal::new(Instant::now());
     let templates = facts.cases.iter().map(|case| {
         let seen = plan::foresee(
             &world,
@@ -73,6 +76,7 @@ pub(crate) fn plan(facts: &Facts, scheduling: &Scheduling, gates: FeatureGates) 
                 wants: &case.wants,
                 binding: case.binding.as_ref(),
             },
+            &mut before,
         );
         Prospect::new(case, seen)
     });

@@ -1,11 +1,11 @@
 //! What is, and what would be: which policy a template belongs to and why, and where
 //! it would go under other policies.
 //!
-//! policies + template ──[`claiming`]──► whose it is ──[`foresee`]──► binding ──► [`scheduler::foresee`]
+//! policies + template ──[`claiming`]──► whose it is ──[`foresee`]──► binding ──► [`Rehearsal`]
 //!
-//! The decisions are those of the detector and of the scheduler, made without either.
-//! Pure. What depends on the hour is left out: room that was just given elsewhere, and
-//! what several templates that move at once would take from each other.
+//! The decisions are those of the detector and of the scheduler, made without either,
+//! each template after those before it. Pure. What depends on the hour is left out:
+//! room that was just given elsewhere.
 
 mod claiming;
 
@@ -14,8 +14,8 @@ use interpreter::Interpreter;
 use machinery::Object;
 use openapi::karmada::labels::CLAIMED_BY;
 use openapi::karmada::{Binding, FeatureGates, Gate, TargetCluster};
-use scheduler::core::{Snapshot, World as Scheduling};
-use scheduler::{Explanation, Foresight};
+use scheduler::core::Snapshot;
+use scheduler::{Explanation, Rehearsal};
 use serde_json::Value;
 
 pub use claiming::{Candidate, Claiming, PolicyName};
@@ -121,21 +121,30 @@ pub fn claiming(world: &World<'_>, kind: &ApiResource, template: &Object) -> Cla
 }
 
 /// Where a template would be once everything has followed the changes, which are in
-/// the policies of the world already.
-pub fn foresee(world: &World<'_>, changes: &[Change<'_>], case: &Case<'_>) -> Outlook {
+/// the policies of the world already. `before`: what was foreseen for other templates.
+pub fn foresee(
+    world: &World<'_>,
+    changes: &[Change<'_>],
+    case: &Case<'_>,
+    before: &mut Rehearsal,
+) -> Outlook {
     let served = Served::of(case.kind);
     let owner = claiming::owner(world, changes, &served, case.template);
     let claiming = claiming::would(world, &served, case.template, owner.as_ref());
-    let before = case.binding.and_then(|b| b.view::<Binding>().ok());
+    let now = case.binding.and_then(|b| b.view::<Binding>().ok());
     let stays = Outlook {
         claiming,
-        clusters: before.map(|b| b.spec.clusters.clone()).unwrap_or_default(),
+        clusters: now.map(|b| b.spec.clusters.clone()).unwrap_or_default(),
         held: None,
         failure: None,
         explanation: None,
     };
     let Some(policy) = owner else { return stays };
-    match bound(world, case, &served, &policy) {
+    let seen = bound(world, case, &served, &policy).and_then(|binding| {
+        let seen = before.foresee(&binding, world.bindings, world.scheduler, world.snapshot);
+        seen.map_err(|e| e.to_string())
+    });
+    match seen {
         Ok(seen) => Outlook {
             clusters: seen.clusters,
             held: seen.left_alone.map(|why| why.to_string()),
@@ -156,7 +165,7 @@ fn bound(
     case: &Case<'_>,
     served: &Served,
     policy: &Policy,
-) -> Result<Foresight, String> {
+) -> Result<Object, String> {
     in_the_way(world, case, policy)?;
     let claim = Claim::by(&policy.object).ok_or("the policy has no permanent id yet")?;
     let gates = world.gates;
@@ -177,20 +186,7 @@ fn bound(
             }
         }
     };
-    let object = Object::from_value(&body).map_err(|e| e.to_string())?;
-    let binding = object.view::<Binding>().map_err(|e| e.to_string())?;
-    let peers = scheduler::peers(&object, &binding, world.bindings);
-    let scheduling = Scheduling {
-        peers: &peers,
-        ..Scheduling::of(world.snapshot)
-    };
-    let generation = object.head().generation + 1;
-    Ok(scheduler::foresee(
-        &binding,
-        generation,
-        world.scheduler,
-        &scheduling,
-    ))
+    Object::from_value(&body).map_err(|e| e.to_string())
 }
 
 fn in_the_way(world: &World<'_>, case: &Case<'_>, policy: &Policy) -> Result<(), String> {

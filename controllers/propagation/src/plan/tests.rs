@@ -1,6 +1,8 @@
 //! Whose templates would be, and where.
 
 use interpreter::Replicas;
+use std::time::Instant;
+
 use machinery::Gvr;
 use openapi::karmada::labels::{
     CLUSTER_POLICY_ID, CLUSTER_POLICY_NAME, POLICY_ID, POLICY_NAME, POLICY_NAMESPACE,
@@ -113,7 +115,7 @@ fn check(
         wants: &wants,
         binding: None,
     };
-    let seen = foresee(&world, &changes, &case);
+    let seen = foresee(&world, &changes, &case, &mut Rehearsal::new(Instant::now()));
     let names: Vec<&str> = seen.clusters.iter().map(|c| c.name.as_str()).collect();
     let by = seen.claiming.policy.as_ref().map(|p| p.name.as_str());
     let held = seen.held.clone().unwrap_or_default();
@@ -200,7 +202,7 @@ fn what_a_binding_has_is_where_it_starts_from() {
         wants: &wants,
         binding: Some(&binding),
     };
-    let seen = foresee(&world, &[], &case);
+    let seen = foresee(&world, &[], &case, &mut Rehearsal::new(Instant::now()));
     let to: Vec<(&str, i64)> = seen
         .clusters
         .iter()
@@ -208,6 +210,43 @@ fn what_a_binding_has_is_where_it_starts_from() {
         .collect();
     assert_eq!(to, [("m2", 2)]);
     assert_eq!(seen.explanation.map(|e| e.generation), Some(5));
+}
+
+#[test]
+fn templates_of_one_plan_do_not_take_the_same_room() {
+    let roomy = |name: &str| {
+        let mut cluster = clusters().get(name).unwrap().object.value().unwrap();
+        cluster["status"]["resourceSummary"] = json!({"allocatable": {"pods": 5}});
+        object(&cluster)
+    };
+    let snapshot = Snapshot::new(["m1", "m2"].map(roomy));
+    let divided = json!({
+        "resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment"}],
+        "placement": {"replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"}},
+    });
+    let policies = [policy("n", "a", divided)];
+    let world = world(&policies, &snapshot, FeatureGates::default());
+    let (kind, mut before) = (deployments(), Rehearsal::new(Instant::now()));
+    let wants = Ok(Wants::Replicas(Replicas {
+        count: 4,
+        requirements: None,
+    }));
+    let mut to = |name: &str| {
+        let mut template = template(None).value().unwrap();
+        template["metadata"]["name"] = name.into();
+        let case = Case {
+            kind: &kind,
+            template: &object(&template),
+            wants: &wants,
+            binding: None,
+        };
+        let seen = foresee(&world, &[], &case, &mut before);
+        let clusters = seen.clusters.into_iter().map(|c| c.name);
+        (clusters.collect::<Vec<_>>(), seen.failure.is_some())
+    };
+    assert_eq!(to("a"), (vec!["m1".to_owned()], false));
+    assert_eq!(to("b"), (vec!["m2".to_owned()], false));
+    assert_eq!(to("c"), (vec![], true));
 }
 
 #[test]

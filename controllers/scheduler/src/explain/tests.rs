@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::core::tests::cluster;
-use crate::core::{ClusterTrace, Snapshot};
+use crate::core::{ClusterTrace, Failure, Snapshot};
 
 fn snapshot(clusters: usize) -> Snapshot {
     Snapshot::new((1..=clusters).map(|n| cluster(&format!("m{n}"), 10, json!({}))))
@@ -19,76 +19,6 @@ fn binding(spec: Value, status: Value) -> Binding {
     let more = spec.as_object().unwrap().clone();
     full.as_object_mut().unwrap().extend(more);
     serde_json::from_value(json!({"spec": full, "status": status})).unwrap()
-}
-
-#[test]
-fn a_binding_is_foreseen_where_the_scheduler_would_bring_it() {
-    let there = json!([{"name": "m2", "replicas": 4}]);
-    let scheduled = json!({"lastScheduledTime": "2026-01-01T00:00:00Z"});
-    let elsewhere = json!({"clusterAffinity": {"clusterNames": ["m9"]}, "replicaScheduling": {"replicaSchedulingType": "Duplicated"}});
-    for (spec, status, clusters, failed, left) in [
-        (json!({}), json!({}), vec![("m1", 4)], false, None),
-        (
-            json!({"replicas": 16, "clusters": there}),
-            scheduled.clone(),
-            vec![("m1", 6), ("m2", 10)],
-            false,
-            None,
-        ),
-        (
-            json!({"clusters": there, "placement": elsewhere}),
-            scheduled.clone(),
-            vec![],
-            true,
-            None,
-        ),
-        (
-            json!({"replicas": 99, "clusters": there}),
-            scheduled,
-            vec![("m2", 4)],
-            true,
-            None,
-        ),
-        (
-            json!({"suspension": {"scheduling": true}}),
-            json!({}),
-            vec![],
-            false,
-            Some(LeftAlone::Suspended),
-        ),
-        (
-            json!({"schedulerName": "other"}),
-            json!({}),
-            vec![],
-            false,
-            Some(LeftAlone::OtherScheduler),
-        ),
-    ] {
-        let told = format!("{spec}");
-        let clusters_of = snapshot(2);
-        let seen = foresee(
-            &binding(spec, status),
-            7,
-            "default-scheduler",
-            &World::of(&clusters_of),
-        );
-        let mut got: Vec<(&str, i64)> = seen
-            .clusters
-            .iter()
-            .map(|t| (t.name.as_str(), t.replicas))
-            .collect();
-        got.sort_unstable();
-        assert_eq!(
-            (got, seen.failure.is_some(), seen.left_alone),
-            (clusters, failed, left),
-            "{told}"
-        );
-        assert_eq!(
-            seen.explanation.map(|e| e.generation),
-            left.is_none().then_some(7),
-            "{told}"
-        );
-    }
 }
 
 // proves: DCN-bounded

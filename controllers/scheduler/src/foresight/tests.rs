@@ -1,0 +1,204 @@
+//! Where bindings would go.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::core::tests::cluster;
+
+fn snapshot(clusters: usize) -> Snapshot {
+    Snapshot::new((1..=clusters).map(|n| cluster(&format!("m{n}"), 10, json!({}))))
+}
+
+fn binding(spec: Value, status: Value) -> Binding {
+    let mut full = json!({
+        "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": "web"},
+        "replicas": 4,
+        "placement": {"replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"}},
+    });
+    let more = spec.as_object().unwrap().clone();
+    full.as_object_mut().unwrap().extend(more);
+    serde_json::from_value(json!({"spec": full, "status": status})).unwrap()
+}
+
+#[test]
+fn a_binding_is_foreseen_where_the_scheduler_would_bring_it() {
+    let there = json!([{"name": "m2", "replicas": 4}]);
+    let scheduled = json!({"lastScheduledTime": "2026-01-01T00:00:00Z"});
+    let elsewhere = json!({"clusterAffinity": {"clusterNames": ["m9"]}, "replicaScheduling": {"replicaSchedulingType": "Duplicated"}});
+    for (spec, status, clusters, failed, left) in [
+        (json!({}), json!({}), vec![("m1", 4)], false, None),
+        (
+            json!({"replicas": 16, "clusters": there}),
+            scheduled.clone(),
+            vec![("m1", 6), ("m2", 10)],
+            false,
+            None,
+        ),
+        (
+            json!({"clusters": there, "placement": elsewhere}),
+            scheduled.clone(),
+            vec![],
+            true,
+            None,
+        ),
+        (
+            json!({"replicas": 99, "clusters": there}),
+            scheduled,
+            vec![("m2", 4)],
+            true,
+            None,
+        ),
+        (
+            json!({"suspension": {"scheduling": true}}),
+            json!({}),
+            vec![],
+            false,
+            Some(LeftAlone::Suspended),
+        ),
+        (
+            json!({"schedulerName": "other"}),
+            json!({}),
+            vec![],
+            false,
+            Some(LeftAlone::OtherScheduler),
+        ),
+    ] {
+        let told = format!("{spec}");
+        let clusters_of = snapshot(2);
+        let seen = foresee(
+            &binding(spec, status),
+            7,
+            "default-scheduler",
+            &World::of(&clusters_of),
+        );
+        let mut got: Vec<(&str, i64)> = seen
+            .clusters
+            .iter()
+            .map(|t| (t.name.as_str(), t.replicas))
+            .collect();
+        got.sort_unstable();
+        assert_eq!(
+            (got, seen.failure.is_some(), seen.left_alone),
+            (clusters, failed, left),
+            "{told}"
+        );
+        assert_eq!(
+            seen.explanation.map(|e| e.generation),
+            left.is_none().then_some(7),
+            "{told}"
+        );
+    }
+}
+
+/// Where one binding after the other would go; `others` are there.
+fn rehearsed(clusters: usize, others: &[Object], specs: &[Value]) -> Vec<Vec<(String, i64)>> {
+    let snapshot = snapshot(clusters);
+    let mut rehearsal = Rehearsal::new(Instant::now());
+    let one = |(n, spec): (usize, &Value)| {
+        let mut full = json!({
+            "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": "web"},
+            "replicas": 4, "replicaRequirements": {},
+            "placement": {"replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"}},
+        });
+        let more = spec.as_object().unwrap().clone();
+        full.as_object_mut().unwrap().extend(more);
+        let object = json!({"metadata": {"name": format!("b{n}"), "namespace": "n"}, "spec": full});
+        let object = Object::from_value(&object).unwrap();
+        let seen = rehearsal.foresee(&object, others, "default-scheduler", &snapshot);
+        let seen = seen.unwrap();
+        let mut clusters: Vec<_> = seen
+            .clusters
+            .into_iter()
+            .map(|t| (t.name, t.replicas))
+            .collect();
+        clusters.sort();
+        clusters
+    };
+    specs.iter().enumerate().map(one).collect()
+}
+
+fn to(clusters: &[(&str, i64)]) -> Vec<(String, i64)> {
+    clusters
+        .iter()
+        .map(|(name, n)| ((*name).to_owned(), *n))
+        .collect()
+}
+
+#[test]
+fn the_same_room_is_not_foreseen_for_two() {
+    // Each of two clusters has room for ten.
+    let six = json!({"replicas": 6});
+    assert_eq!(
+        rehearsed(
+            2,
+            &[],
+            &[
+                six.clone(),
+                six.clone(),
+                six.clone(),
+                json!({"replicas": 4})
+            ]
+        ),
+        [
+            to(&[("m1", 6)]),
+            to(&[("m2", 6)]),
+            to(&[("m1", 3), ("m2", 3)]),
+            to(&[])
+        ]
+    );
+    // What is there already takes no more room, and what is left is not free at once.
+    let here = json!({"replicas": 6, "clusters": [{"name": "m1", "replicas": 6}]});
+    assert_eq!(
+        rehearsed(1, &[], &[here, six]),
+        [to(&[("m1", 6)]), to(&[("m1", 6)])]
+    );
+    let more = json!({"replicas": 9, "clusters": [{"name": "m1", "replicas": 6}]});
+    let eight = json!({"replicas": 8});
+    assert_eq!(
+        rehearsed(1, &[], &[more, eight]),
+        [to(&[("m1", 9)]), to(&[])]
+    );
+    let less = json!({"replicas": 1, "clusters": [{"name": "m1", "replicas": 6}]});
+    assert_eq!(
+        rehearsed(1, &[], &[less, json!({"replicas": 11})]),
+        [to(&[("m1", 1)]), to(&[])]
+    );
+}
+
+#[test]
+fn who_was_foreseen_before_counts_for_its_group() {
+    let gates = openapi::karmada::FeatureGates::default();
+    let gates = gates.with(openapi::karmada::Gate::WorkloadAffinity, true);
+    let rules = Rules::new(gates, crate::core::Plugins::default(), false);
+    let snapshot = snapshot(2).under(rules);
+    let mut rehearsal = Rehearsal::new(Instant::now());
+    let object = |name: &str, clusters: &[&str]| {
+        let clusters: Vec<Value> = clusters
+            .iter()
+            .map(|c| json!({"name": c, "replicas": 1}))
+            .collect();
+        let spec = json!({
+            "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": name},
+            "replicas": 1, "replicaRequirements": {}, "clusters": clusters, "placement": {},
+            "workloadAffinityGroups": {"affinityGroup": "app=a"},
+        });
+        Object::from_value(&json!({"metadata": {"name": name, "namespace": "n"}, "spec": spec}))
+            .unwrap()
+    };
+    // One of the group is in m1, and would be everywhere.
+    let others = [object("a", &["m1"])];
+    let mut names = |name: &str, clusters: &[&str]| -> Vec<String> {
+        let seen = rehearsal.foresee(
+            &object(name, clusters),
+            &others,
+            "default-scheduler",
+            &snapshot,
+        );
+        let mut names: Vec<_> = seen.unwrap().clusters.into_iter().map(|t| t.name).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names("b", &[]), ["m1"]);
+    assert_eq!(names("a", &["m2"]), ["m1", "m2"]);
+    assert_eq!(names("c", &[]), ["m1"]);
+}
