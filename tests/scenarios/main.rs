@@ -82,7 +82,7 @@ macro_rules! themes {
 }
 
 themes! {
-    clusters decisions dependencies enforcement evictions failover members overrides placement policies preemption quotas refused replicas
+    clusters decisions dependencies enforcement evictions failover members overrides placement policies preemption quotas refused replicas scheduling
 }
 
 #[test]

@@ -9,8 +9,8 @@ use crate::story::{Clusters, Said};
 
 pub(crate) fn targets(clusters: &Clusters) -> Value {
     let target = |(name, replicas): (&String, &Option<i64>)| match replicas {
+        None | Some(0) => json!({ "name": name }),
         Some(replicas) => json!({"name": name, "replicas": replicas}),
-        None => json!({ "name": name }),
     };
     clusters.0.iter().map(target).collect()
 }

@@ -1,14 +1,16 @@
 //! Every behaviour has a test, and every test says which.
 //!
 //! Reads `tests/behaviours.txt` (id, section of the specification, one line), the
-//! comments `// proves: A, B` above tests, and the `proves` of scenarios.
+//! comments `// proves: A, B` above tests, those `# proves: A, B` above rows of the
+//! `.txt` tables that tests read, and the `proves` of scenarios.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use crate::{root, sources};
+use crate::{found, root};
 
 const WORD: &str = concat!("// ", "proves:");
+const OF_ROWS: &str = "# proves:";
 
 struct Behaviour {
     section: String,
@@ -56,6 +58,27 @@ fn of_source(path: &Path, proven: &mut BTreeMap<String, String>) {
     }
 }
 
+/// Of one table: a comment stands above the rows that prove what it says.
+fn of_table(path: &Path, proven: &mut BTreeMap<String, String>) {
+    let text = std::fs::read_to_string(path).unwrap();
+    let mut lines = text.lines().map(str::trim).peekable();
+    while let Some(line) = lines.next() {
+        let Some(list) = line.strip_prefix(OF_ROWS) else {
+            continue;
+        };
+        let below = lines.peek().copied().unwrap_or_default();
+        let is_row = !below.starts_with('#') && below.contains('|');
+        assert!(
+            is_row || below.starts_with(OF_ROWS),
+            "{}: {line:?} stands above no row",
+            path.display()
+        );
+        for id in ids(list) {
+            proven.insert(id, path.display().to_string());
+        }
+    }
+}
+
 /// Of one file of scenarios, each of which proves something.
 fn of_scenarios(path: &Path, proven: &mut BTreeMap<String, String>) {
     let text = std::fs::read_to_string(path).unwrap();
@@ -86,13 +109,17 @@ fn of_scenarios(path: &Path, proven: &mut BTreeMap<String, String>) {
 
 /// Id → a file that proves it.
 fn proven() -> BTreeMap<String, String> {
-    let mut files = Vec::new();
+    let (mut files, mut tables) = (Vec::new(), Vec::new());
     for dir in ["apiserver", "controllers", "openapi", "tests"] {
-        sources(&root().join(dir), &mut files);
+        found(&root().join(dir), "rs", &mut files);
+        found(&root().join(dir), "txt", &mut tables);
     }
     let mut proven = BTreeMap::new();
     for file in &files {
         of_source(file, &mut proven);
+    }
+    for table in &tables {
+        of_table(table, &mut proven);
     }
     for entry in std::fs::read_dir(root().join("tests/scenarios")).unwrap() {
         let path = entry.unwrap().path();

@@ -21,10 +21,10 @@ use crate::estimators;
 use crate::fleet;
 use crate::gates;
 use crate::member::{self, Size};
-use crate::output;
 use crate::scripts;
 use crate::signals::Signals;
 use crate::standalone::{Setup, Standalone};
+use crate::{output, scheduling};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -50,6 +50,8 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     controllers: controllers::Flags,
     #[command(flatten)]
+    scheduling: scheduling::Flags,
+    #[command(flatten)]
     estimators: estimators::Flags,
     #[command(flatten)]
     scripts: scripts::Flags,
@@ -70,15 +72,14 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         None => default_dir()?,
     };
     let gates = arguments.gates.feature_gates;
-    let standard = Settings::with(gates);
     let estimators = arguments.estimators.under(gates)?;
     let settings = Settings {
         clusters: arguments.fleet.options(),
         controllers: arguments.controllers.settle()?,
         allow_no_execute: arguments.fleet.allow_no_execute_taint_policy,
         scripts: arguments.scripts.limits(),
-        scheduling: standard.scheduling.asking(estimators),
-        ..standard
+        scheduling: arguments.scheduling.under(gates)?.asking(estimators),
+        ..Settings::with(gates)
     };
     let (listen, members) = (arguments.listen, arguments.members);
     let starting = Fleet::start(&dir, listen, members, &arguments.size, &settings);

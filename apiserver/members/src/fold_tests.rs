@@ -92,6 +92,69 @@ async fn sums_follow_nodes_and_pods() {
     tasks.stop().await;
 }
 
+/// How many nodes are in each grade, of one node with so much, and pods on it.
+fn grades(
+    node: [(&str, &str); 3],
+    pods: &[&[(&str, &str)]],
+    models: &[&[(&str, &str)]],
+) -> Vec<i64> {
+    let mut sums = Sums::default();
+    let mut amounts = |of: &[(&str, &str)]| -> Amounts {
+        of.iter()
+            .map(|(name, amount)| (sums.id(name).unwrap(), q(amount)))
+            .collect()
+    };
+    let allocatable = amounts(&node);
+    let taken: Vec<Amounts> = pods.iter().map(|of| amounts(of)).collect();
+    let node = Node {
+        ready: true,
+        allocatable,
+        shape: None,
+    };
+    sums.set_node("a", Some(node));
+    for (n, requests) in taken.into_iter().enumerate() {
+        sums.add_pod(&Pod {
+            node: Some("a".into()),
+            ended: n == 0,
+            requests,
+        });
+    }
+    let model = |ranges: &&[(&str, &str)]| Model {
+        ranges: ranges
+            .iter()
+            .map(|(name, min)| ((*name).into(), q(min)))
+            .collect(),
+    };
+    let models: Vec<Model> = models.iter().map(model).collect();
+    sums.modelings(&models)
+}
+
+// proves: SCH-models-build
+#[test]
+fn a_node_is_in_the_highest_grade_that_it_has_free_of_everything() {
+    let models: &[&[(&str, &str)]] = &[
+        &[("cpu", "1"), ("memory", "1Gi")],
+        &[("cpu", "2"), ("memory", "4Gi")],
+        &[("cpu", "4"), ("memory", "8Gi")],
+    ];
+    let ended: &[(&str, &str)] = &[("cpu", "8"), ("pods", "1")];
+    for (cpu, memory, taken, expected) in [
+        ("8", "16Gi", "0", [0, 0, 1]),
+        ("4", "8Gi", "0", [0, 0, 1]),
+        ("4", "7Gi", "0", [0, 1, 0]),
+        ("3", "16Gi", "0", [0, 1, 0]),
+        ("8", "1Gi", "0", [1, 0, 0]),
+        ("8", "16Gi", "5", [0, 1, 0]),
+        ("8", "16Gi", "7500m", [0, 0, 0]),
+        ("500m", "16Gi", "0", [0, 0, 0]),
+        ("8", "0", "0", [0, 0, 0]),
+    ] {
+        let node = [("cpu", cpu), ("memory", memory), ("pods", "10")];
+        let told = grades(node, &[ended, &[("cpu", taken), ("pods", "1")]], models);
+        assert_eq!(told, expected, "{node:?} less {taken}");
+    }
+}
+
 #[test]
 fn requests_are_those_the_scheduler_reserves() {
     let container = |cpu: &str, always: bool| json!({"restartPolicy": always.then_some("Always"), "resources": {"requests": {"cpu": cpu}}});

@@ -145,3 +145,68 @@ impl Book {
         Peers::new(own, all)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use openapi::karmada::{FeatureGates, Gate};
+    use serde_json::json;
+
+    use super::*;
+    use crate::core::Plugins;
+
+    fn binding(name: &str, clusters: &[&str], revision: u64) -> Object {
+        let clusters: Vec<_> = clusters.iter().map(|c| json!({"name": c})).collect();
+        let it = json!({
+            "metadata": {"name": name, "namespace": "n", "resourceVersion": revision.to_string()},
+            "spec": {"clusters": clusters, "workloadAffinityGroups": {"antiAffinityGroup": "app=a"}},
+        });
+        Object::from_value(&it).unwrap()
+    }
+
+    /// Clusters that a book closes to one binding, `other` being the copy of another.
+    fn closed(book: &Book, other: &Object) -> Vec<&'static str> {
+        let own = binding("own", &[], 1);
+        let view = own.view::<Binding>().unwrap();
+        let groups = view.spec.workload_affinity_groups.as_ref();
+        let peers = book.peers(&own, groups, std::slice::from_ref(other));
+        let mut closed = vec!["m1", "m2", "m3"];
+        closed.retain(|cluster| peers.any_on(cluster));
+        closed
+    }
+
+    // proves: SCH-peers-assigning
+    #[test]
+    fn what_was_given_counts_before_it_is_seen() {
+        let gates = FeatureGates::default().with(Gate::WorkloadAffinity, true);
+        let rules = Rules::new(gates, Plugins::default(), false);
+        let old = binding("other", &["m1"], 5);
+        let view = old.view::<Binding>().unwrap();
+        let given = [TargetCluster {
+            name: "m2".into(),
+            ..TargetCluster::default()
+        }];
+        let mut book = Book::default();
+        assert_eq!(closed(&book, &old), ["m1"]);
+        let enter =
+            |book: &mut Book| book.enter("n/other", &view.spec, &given, rules, Instant::now());
+        let entry = enter(&mut book);
+        assert_eq!(closed(&book, &old), ["m2"], "while it is written");
+        book.undo("n/other", entry);
+        assert_eq!(closed(&book, &old), ["m1"], "it could not be written");
+        enter(&mut book);
+        book.written("n/other", 8, 5);
+        assert_eq!(closed(&book, &old), ["m2"], "the copy is older");
+        assert_eq!(
+            closed(&book, &binding("other", &["m3"], 9)),
+            ["m3"],
+            "the copy is newer"
+        );
+        book.changed("n/other", &view, &view, 7);
+        assert_eq!(closed(&book, &old), ["m2"]);
+        book.changed("n/other", &view, &view, 8);
+        assert_eq!(closed(&book, &old), ["m1"], "it was seen");
+        enter(&mut book);
+        book.gone("n/other");
+        assert_eq!(closed(&book, &old), ["m1"]);
+    }
+}

@@ -32,6 +32,7 @@ async fn changes_overtake_resyncs_but_do_not_starve_them() {
     assert_eq!(order.iter().position(|k| *k == 1000), Some(BURST as usize));
 }
 
+// proves: SCH-queue-order
 #[tokio::test]
 async fn a_held_key_comes_again_when_it_changed() {
     let queue = Queue::new();
@@ -116,6 +117,7 @@ proptest! {
     }
 }
 
+// proves: SCH-queue-order, SCH-queue-priority
 #[tokio::test]
 async fn ranks_go_before_lanes_and_age() {
     let queue = Queue::new();

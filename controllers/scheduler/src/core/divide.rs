@@ -316,3 +316,26 @@ fn named<'a>(
     let shares = shares.map_err(|failure| failure.while_doing(what))?;
     Ok(Division { shares, mode })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::table::{asked, placement};
+    use super::super::{Snapshot, World};
+    use super::*;
+
+    // proves: SCH-nothing-chosen
+    #[test]
+    fn replicas_without_clusters_are_an_error() {
+        let (asked, placement, snapshot) = (asked("n:2"), placement("dyn"), Snapshot::default());
+        let request = Request {
+            spec: &asked.binding.spec,
+            placement: &placement,
+            term: None,
+            fresh: false,
+        };
+        let strategy = Strategy::of(&placement);
+        let divided = divide(&request, &World::of(&snapshot), strategy, &[]);
+        let nowhere = Failure::Error("no clusters available to schedule".into());
+        assert_eq!(divided.map(|d| d.mode), Err(nowhere));
+    }
+}

@@ -132,9 +132,38 @@ mod tests {
         check(&[1, 1], 3, Tie::Descending, &[1, 2]);
         check(&[2, 1], 3, Tie::Ascending, &[2, 1]);
         check(&[3, 1, 1], 5, Tie::Ascending, &[3, 1, 1]);
+        check(&[1, 2, 3, 4], 0, Tie::Ascending, &[0, 0, 0, 0]);
+    }
+
+    // proves: SCH-webster-ties
+    #[test]
+    fn equal_claims_go_to_who_has_fewer_seats_and_then_by_name() {
+        // After one seat for three votes both claim 1: who has none comes first.
+        check(&[3, 1], 2, Tie::Ascending, &[1, 1]);
+        check(&[1, 3], 2, Tie::Descending, &[1, 1]);
+        check(&[2, 2, 2], 2, Tie::Ascending, &[1, 1, 0]);
+        check(&[2, 2, 2], 2, Tie::Descending, &[0, 1, 1]);
+        check(&[2, 2, 2], 4, Tie::Ascending, &[2, 1, 1]);
+        check(&[2, 2, 2], 4, Tie::Descending, &[1, 1, 2]);
+    }
+
+    // proves: SCH-webster-uid
+    #[test]
+    fn the_uid_of_the_template_says_which_name_is_first() {
+        assert_eq!(Tie::of_uid(""), Tie::Ascending);
+        // FNV-1a, 32 bits: e40c292c and f10c3da3.
+        assert_eq!(Tie::of_uid("a"), Tie::Ascending);
+        assert_eq!(Tie::of_uid("t"), Tie::Descending);
+        let both: Vec<Tie> = ["a", "b"].map(Tie::of_uid).into();
+        assert_eq!(both, [Tie::Ascending, Tie::Descending]);
+    }
+
+    // proves: SCH-webster-zero
+    #[test]
+    fn without_votes_there_are_no_seats() {
         check(&[0, 5], 3, Tie::Ascending, &[0, 3]);
         check(&[0, 0], 3, Tie::Ascending, &[0, 0]);
-        check(&[1, 2, 3, 4], 0, Tie::Ascending, &[0, 0, 0, 0]);
+        assert!(apportion(&[], 3, Tie::Ascending).is_empty());
     }
 
     /// One seat at a time, as the method is defined.

@@ -1,7 +1,7 @@
 //! When a binding is decided about, and when it is left as it is.
 //!
-//! A row is: placement now | placement of the last result | binding | verdict, in the
-//! words of the tables of decisions. Of a binding is said beside them: `last` (it was
+//! A row of `due.txt` is: placement now | placement of the last result | binding |
+//! verdict, in the words of the tables of decisions. Of a binding is said beside them: `last` (it was
 //! scheduled), `asked` or `asked-before` (a reschedule, after that or before), `ending:a`
 //! (the cluster is being deleted), `refused` (the host keeps the template).
 
@@ -10,65 +10,7 @@ use serde_json::to_string;
 use super::*;
 use crate::core::tests::table::{asked, placement};
 
-const ROWS: &str = "
-# Never decided
-dyn         | none        | n:2 at:a=2                    | due
-dyn         | none        | n:2 at:a=2 last               | due
-dup         | none        | n:2                           | due
-# Nothing new
-dyn         | dyn         | n:2 at:a=2 last               | note
-agg         | agg         | n:3 at:a=2,b=1 last           | note
-static:a=1  | static:a=1  | n:3 at:a=3 last               | note
-dyn in:a    | dyn in:a    | n:2 at:a=2 last               | note
-dyn         | broken      | n:2 at:a=2 last               | note
-dyn         | dyn         | n:2 at:a=2                    | due
-# Copies and objects without replicas go wherever they fit, always
-dup         | dup         | n:2 at:a=2 last               | due
-            |             | n:2 at:a=2 last               | due
-dyn         | dyn         | object last                   | due
-dyn         | dyn         | object set:2*1 last           | note
-dyn         | dyn         | n:0 last                      | note
-# The placement
-dyn in:a    | dyn         | n:2 at:a=2 last               | due
-dyn in:a    | dyn in:b    | n:2 at:a=2 last               | due
-agg         | dyn         | n:2 at:a=2 last               | due
-dyn tol:*   | dyn         | n:2 at:a=2 last               | due
-dyn spread:cluster:1-2 | dyn | n:2 at:a=2 last            | due
-static:a=1  | static:a=2  | n:2 at:a=2 last               | due
-dyn spread:cluster:1-2 | dyn spread:cluster:1-2 | n:2 at:a=2 last | note
-# Of terms only the one that holds the result counts
-dyn term:x=a term:y=b | dyn term:x=a term:y=c | n:2 at:a=2 last seen:x | note
-dyn term:x=a term:y=b | dyn term:x=a term:y=c | n:2 at:a=2 last seen:y | due
-dyn term:x=a term:y=b | dyn term:x=a term:y=c | n:2 at:a=2 last        | due
-dyn term:y=b term:x=a | dyn term:x=a term:y=b | n:2 at:a=2 last seen:x | note
-dyn term:x=a term:y=b | dyn term:x=a | n:2 at:a=2 last seen:x | note
-dyn term:y=b | dyn term:x=a | n:2 at:a=2 last seen:x         | due
-dyn term:x=a>b | dyn term:x=a | n:2 at:a=2 last seen:x       | due
-dyn term:x=a | dyn in:a   | n:2 at:a=2 last seen:x            | due
-# The number of replicas
-dyn         | dyn         | n:3 at:a=2 last               | scale
-dyn         | dyn         | n:1 at:a=2 last               | scale
-dyn         | dyn         | n:2 last                      | scale
-dup         | dup         | n:3 at:a=2 last               | scale
-dup         | dup         | n:3 at:a=3,b=2 last           | scale
-            |             | n:3 at:a=2 last               | due
-dyn in:a    | dyn         | n:3 at:a=2 last               | due
-dyn         | dyn         | object set:2*1 sets last      | scale
-dyn         | dyn         | object set:2*1 sets at:a=0 last | note
-# A reschedule
-dyn         | dyn         | n:2 at:a=2 last asked         | fresh
-dyn         | dyn         | n:2 at:a=2 last asked-before  | note
-dyn         | dyn         | n:2 at:a=2 last asked-then    | note
-dyn         | dyn         | n:2 at:a=2 last asked-then unseen | fresh
-dyn         | dyn         | n:2 at:a=2 last unseen        | note
-dyn         | dyn         | n:2 at:a=2 asked              | due
-dyn         | dyn         | n:3 at:a=2 last asked         | fresh scale
-dyn in:a    | dyn         | n:2 at:a=2 last asked         | fresh
-# Clusters that end
-dyn         | dyn         | n:2 at:a=2 last ending:a      | due
-dyn         | dyn         | n:2 at:a=2 last ending:b      | note
-dyn         | dyn         | n:2 at:a=2 last refused       | due
-";
+const ROWS: &str = include_str!("due.txt");
 
 fn verdict(line: &str) -> (String, &str) {
     let parts: Vec<&str> = line.split('|').map(str::trim).collect();
@@ -129,8 +71,6 @@ fn verdict(line: &str) -> (String, &str) {
     (told.to_owned(), expected)
 }
 
-// proves: SCH-reschedule-at-once
-// proves: SCH-observed-term-only, SCH-reschedule, SCH-placement-changed, SCH-divided-stays
 #[test]
 fn what_calls_for_a_decision() {
     let rows = ROWS

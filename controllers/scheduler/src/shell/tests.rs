@@ -11,7 +11,10 @@ use serde_json::{Value, json};
 use super::*;
 use crate::core::Plugins;
 
+mod queue;
 mod together;
+mod told;
+mod whose;
 
 struct Plane {
     fake: Arc<FakeApi>,
@@ -37,20 +40,29 @@ impl Plane {
     }
 
     fn over(fake: Arc<FakeApi>, gates: FeatureGates) -> Self {
-        let api: Arc<dyn Api> = fake.clone();
-        let tasks = Tasks::new(runtime::Shutdown::new());
-        let informers = Informers::new(&tasks);
-        let clusters = informers.get(&api, &Select::all(&CLUSTERS));
-        let rules = Rules::new(gates, Plugins::default(), false);
         let options = Options {
             gates,
             ..Options::default()
         };
+        Self::with(fake, options, |_, _| Recorder::disabled())
+    }
+
+    fn with(
+        fake: Arc<FakeApi>,
+        options: Options,
+        recorder: impl Fn(Arc<dyn Api>, &Tasks) -> Recorder,
+    ) -> Self {
+        let api: Arc<dyn Api> = fake.clone();
+        let tasks = Tasks::new(runtime::Shutdown::new());
+        let informers = Informers::new(&tasks);
+        let clusters = informers.get(&api, &Select::all(&CLUSTERS));
+        let rules = Rules::new(options.gates, Plugins::default(), false);
         let decisions = options.decisions.clone();
+        let recorder = recorder(Arc::clone(&api), &tasks);
         Scheduler::start(
             api,
             Arc::new(SystemClock),
-            Recorder::disabled(),
+            recorder,
             Clusters::under(clusters, rules),
             options,
             &informers,
@@ -98,6 +110,7 @@ fn condition(binding: &Value) -> (&str, &str) {
     )
 }
 
+// proves: SCH-scheduled, SCH-one-patch
 #[tokio::test]
 async fn a_binding_is_placed_and_told_so_once() {
     let placement = json!({"clusterAffinity": {"clusterNames": ["m1", "m2"]}});
@@ -115,6 +128,16 @@ async fn a_binding_is_placed_and_told_so_once() {
         done["status"]["schedulerObservedGeneration"],
         done["metadata"]["generation"]
     );
+    let told = &done["status"]["conditions"][0];
+    assert_eq!(
+        (&told["type"], &told["reason"], &told["message"]),
+        (
+            &json!("Scheduled"),
+            &json!("Success"),
+            &json!("Binding has been scheduled successfully.")
+        )
+    );
+    assert!(done["status"]["lastScheduledTime"].is_string(), "{done}");
     assert_eq!(
         plane.fake.writes().len(),
         2,
@@ -202,6 +225,7 @@ async fn a_binding_without_a_claim_is_left_alone() {
     plane.tasks.stop().await;
 }
 
+// proves: SCH-quota-exceeded, SCH-scheduler-error
 #[tokio::test]
 async fn a_result_that_is_refused_is_told_and_tried_again() {
     for (reason, told) in [
@@ -275,6 +299,7 @@ async fn a_changed_cluster_decides_again_and_the_time_of_it_shows() {
     plane.tasks.stop().await;
 }
 
+// proves: SCH-suspended, SCH-comes-into-view
 #[tokio::test]
 async fn suspended_scheduling_goes_on_without_another_generation() {
     let mut suspended = binding(json!({}));
@@ -291,6 +316,7 @@ async fn suspended_scheduling_goes_on_without_another_generation() {
     plane.tasks.stop().await;
 }
 
+// proves: SCH-terms-in-order, SCH-terms-observed
 #[tokio::test]
 async fn a_term_that_has_no_result_gives_way_to_the_next() {
     let terms = json!({"clusterAffinities": [{"affinityName": "x", "clusterNames": ["m9"]}, {"affinityName": "y", "clusterNames": ["m2"]}]});
@@ -306,6 +332,7 @@ async fn a_term_that_has_no_result_gives_way_to_the_next() {
     plane.tasks.stop().await;
 }
 
+// proves: SCH-unschedulable, SCH-queue-anew
 #[tokio::test]
 async fn what_lacks_room_waits_for_a_change() {
     let divided = json!({"replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"}});

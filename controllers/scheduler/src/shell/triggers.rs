@@ -202,3 +202,38 @@ fn concerns(binding: &Binding, generation: i64, member: &Member) -> bool {
     };
     affinity.is_none_or(|a| a.matcher().matches(&member.facts()))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::core::tests::cluster;
+    use crate::core::tests::table::placement;
+
+    // proves: SCH-cluster-affects
+    #[test]
+    fn a_cluster_concerns_what_its_affinity_or_observed_term_matches() {
+        let member = Member::new(cluster("a", 10, json!({}))).unwrap();
+        for (words, observed, generation, expected) in [
+            ("", "", 1, true),
+            ("in:a", "", 1, true),
+            ("in:b", "", 1, false),
+            ("in:b", "", 2, false),
+            ("term:x=a term:y=b", "x", 1, true),
+            ("term:x=a term:y=b", "y", 1, false),
+            ("term:x=b term:y=a", "y", 1, true),
+            ("term:x=a", "gone", 1, false),
+            ("term:x=a", "", 1, false),
+            ("term:x=b", "x", 2, true),
+        ] {
+            let mut binding = Binding::default();
+            binding.spec.placement = Some(placement(words));
+            binding.status.observed_affinity = observed.into();
+            binding.status.scheduler_observed_generation = 1;
+            let told = concerns(&binding, generation, &member);
+            assert_eq!(told, expected, "{words} seen {observed:?}");
+        }
+        assert!(!concerns(&Binding::default(), 1, &member), "no placement");
+    }
+}

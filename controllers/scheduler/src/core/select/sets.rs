@@ -94,6 +94,7 @@ mod tests {
         all.iter().map(unit).collect()
     }
 
+    // proves: SCH-region-set, SCH-region-shorter
     #[test]
     fn worth_decides_then_clusters_then_order() {
         #[rustfmt::skip]

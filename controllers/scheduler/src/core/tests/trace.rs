@@ -60,6 +60,91 @@ fn it_names_regions_and_failures() {
     );
 }
 
+fn scores(line: &str) -> Vec<(String, Option<i64>)> {
+    let rows = trace(line).clusters.into_iter();
+    let mut scores: Vec<_> = rows.map(|row| (row.name, row.score)).collect();
+    scores.sort();
+    scores
+}
+
+// proves: SCH-score-numbers
+#[test]
+fn a_cluster_scores_a_hundred_where_the_binding_is_already() {
+    for (binding, expected) in [
+        ("n:4", [Some(0), Some(0), None]),
+        ("n:4 at:b=4", [Some(0), Some(100), None]),
+        ("n:4 at:a=0,b=4", [Some(100), Some(100), None]),
+        ("n:4 at:gone=4", [Some(0), Some(0), None]),
+        ("n:4 at:b=4 off:ClusterLocality", [Some(0), Some(0), None]),
+    ] {
+        let told = scores(&format!("a=10 b=20 c=30/bare | dup in:a,b | {binding} | -"));
+        let told: Vec<_> = told.into_iter().map(|(_, score)| score).collect();
+        assert_eq!(told, expected, "{binding}");
+    }
+}
+
+// proves: SCH-region-score-copies, SCH-region-score-divided
+#[test]
+fn a_region_scores_by_its_room_and_then_by_its_clusters() {
+    let clusters = "a=70/region:r b=60/region:r c=40/region:r d=60/region:s";
+    let dup = "dup spread:region:1-1 spread:cluster:1-1";
+    let dyn2 = "dyn spread:region:2-2 spread:cluster:1-3";
+    for (placement, binding, r, s) in [
+        // Clusters with room for all, and the mean of their scores.
+        (dup, "n:50", 2000, 1000),
+        (dup, "n:50 at:a=50", 2050, 1000),
+        (dup, "n:50 at:c=10", 3033, 1000),
+        (dup, "n:100", 0, 0),
+        // The share of a region, as far as it has room, and the mean of those it takes.
+        (dyn2, "n:100", 50_000, 50_000),
+        (dyn2, "n:99", 50_000, 50_000),
+        (dyn2, "n:100 at:a=1", 50_050, 50_000),
+        (dyn2, "n:100 at:d=1", 50_000, 50_100),
+        (dyn2, "n:200", 100_000, 60_000),
+        (dyn2, "n:200 at:d=1", 100_000, 61_100),
+        (dyn2, "n:400 at:c=1", 171_033, 60_000),
+        (
+            "dyn spread:region:2-2 spread:cluster:3-3",
+            "n:100 at:a=1",
+            50_033,
+            50_000,
+        ),
+    ] {
+        let line = format!("{clusters} | {placement} | {binding} | -");
+        let regions = trace(&line).regions.into_iter();
+        let told: Vec<(String, i64)> = regions.map(|r| (r.name, r.score)).collect();
+        assert_eq!(told, [("r".into(), r), ("s".into(), s)], "{line}");
+    }
+}
+
+// proves: SCH-available, SCH-available-unasked
+#[test]
+fn room_is_what_is_free_and_what_the_binding_has_there() {
+    for (binding, available, estimate) in [
+        ("n:4", 10, Source::Summary),
+        ("n:4 at:a=3", 10, Source::Summary),
+        ("n:4 plain", 10, Source::Pods),
+        ("n:0", i64::from(i32::MAX), Source::Unbounded),
+        ("object", i64::from(i32::MAX), Source::Unbounded),
+    ] {
+        let row = trace(&format!("a=10 | dup | {binding} | -"))
+            .clusters
+            .remove(0);
+        assert_eq!(
+            (row.available_replicas, row.estimate),
+            (Some(available), Some(estimate)),
+            "{binding}"
+        );
+    }
+    // What it has there counts where clusters are compared.
+    let chosen = |binding: &str| {
+        let case = cases(binding).remove(0);
+        super::table::told(&case)
+    };
+    let line = "a=10 b=12 | dup spread:cluster:1-1 | n:5 at:a=5,b=1 | -";
+    assert_eq!(chosen(line), "a:5");
+}
+
 // proves: DCN-bounded
 #[test]
 fn its_size_is_bounded() {

@@ -41,6 +41,7 @@ fn placed(bindings: &[Value]) -> Vec<&Value> {
     placed.map(|b| &b["spec"]["clusters"]).collect()
 }
 
+// proves: SCH-reservations-gate
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn the_same_room_is_not_given_twice() {
     let divided = json!({"replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"}});
@@ -53,6 +54,7 @@ async fn the_same_room_is_not_given_twice() {
     }
 }
 
+// proves: SCH-reservations-healthy
 #[tokio::test]
 async fn room_is_free_again_once_the_cluster_tells_of_it_itself() {
     let divided = json!({"replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"}});
@@ -73,6 +75,7 @@ async fn room_is_free_again_once_the_cluster_tells_of_it_itself() {
     plane.tasks.stop().await;
 }
 
+// proves: SCH-workload-affinity, SCH-peers-assigning
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn workloads_of_a_group_go_apart_or_together() {
     let one = json!({"spreadConstraints": [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]});
@@ -109,10 +112,20 @@ async fn workloads_of_a_group_go_apart_or_together() {
     plane.tasks.stop().await;
 }
 
+// proves: SCH-queue-priority, SCH-queue-gate
 #[tokio::test]
-async fn higher_priorities_are_placed_first() {
+async fn higher_priorities_are_placed_first_where_they_count() {
+    for (count, first) in [(true, MANY - 1), (false, 0)] {
+        assert_eq!(placed_first(count).await, name(first));
+    }
+}
+
+/// Who is placed first of many, of which the last has the highest priority.
+async fn placed_first(priorities_count: bool) -> String {
     let divided = json!({"replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"}});
-    let gates = FeatureGates::default().with(Gate::SchedulingOvercommitProtection, true);
+    let gates = FeatureGates::default()
+        .with(Gate::SchedulingOvercommitProtection, true)
+        .with(Gate::PriorityBasedScheduling, priorities_count);
     let fake = seeded(&["m1"], &divided, |b| {
         let last = b["metadata"]["name"] == name(MANY - 1);
         b["spec"]["schedulePriority"] = json!({"priority": if last { 9 } else { 0 }});
@@ -127,9 +140,8 @@ async fn higher_priorities_are_placed_first() {
         early.then(|| machinery::Status::failure(500, "InternalError", "not yet").into())
     });
     let plane = Plane::over(fake, gates);
-    let all = all_told(&plane).await;
-    assert_eq!(condition(&all[MANY - 1]).0, "True");
+    all_told(&plane).await;
     let first = plane.fake.writes().into_iter().next().unwrap();
-    assert_eq!(first.name, name(MANY - 1));
     plane.tasks.stop().await;
+    first.name
 }

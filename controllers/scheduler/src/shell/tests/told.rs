@@ -1,0 +1,239 @@
+//! What a decision leaves on the binding, and the events that tell of it.
+
+use client::event::EVENTS;
+
+use super::*;
+
+/// A plane whose events are written.
+fn telling(clusters: &[&str], binding: Value) -> Plane {
+    let fake = FakeApi::new();
+    for name in clusters {
+        let member = crate::core::tests::cluster(name, 10, json!({}));
+        fake.seed(&CLUSTERS, member.value().unwrap());
+    }
+    fake.seed(&BINDINGS, binding);
+    Plane::with(fake, Options::default(), |api, tasks| {
+        Recorder::new(api, "default-scheduler", Arc::new(SystemClock), tasks)
+    })
+}
+
+/// Events as `Kind type reason message`, once there are so many.
+async fn events(plane: &Plane, count: usize) -> Vec<String> {
+    let text = |value: &Value| value.as_str().unwrap_or("").to_owned();
+    let mut told = Vec::new();
+    for _ in 0..2000 {
+        let events = plane.fake.objects(&EVENTS);
+        told = events
+            .iter()
+            .map(|e| {
+                let kind = text(&e["involvedObject"]["kind"]);
+                let parts = ["type", "reason", "message"].map(|field| text(&e[field]));
+                format!("{kind} {}", parts.join(" "))
+            })
+            .collect();
+        if told.len() >= count {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    told.sort();
+    told
+}
+
+/// Of both the binding and its template.
+fn of_both(rest: &[&str]) -> Vec<String> {
+    let both = ["Deployment", "ResourceBinding"].iter();
+    let mut all: Vec<String> = both
+        .flat_map(|kind| rest.iter().map(move |rest| format!("{kind} {rest}")))
+        .collect();
+    all.sort();
+    all
+}
+
+fn placed(clusters: &Value, placement: &Value, more: impl Fn(&mut Value)) -> Value {
+    let mut it = binding(placement.clone());
+    it["spec"]["clusters"] = clusters.clone();
+    it["metadata"]["annotations"] = json!({labels::APPLIED_PLACEMENT: placement.to_string()});
+    it["status"] = json!({"lastScheduledTime": "2026-01-01T00:00:00Z", "schedulerObservedGeneration": 1,
+        "conditions": [{"type": "Scheduled", "status": "True", "reason": "Success", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+    more(&mut it);
+    it
+}
+
+fn divided() -> Value {
+    json!({"replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"}})
+}
+
+// proves: SCH-events
+#[tokio::test]
+async fn a_result_is_told_on_the_binding_and_on_its_template() {
+    let plane = telling(&["m1", "m2"], binding(json!({})));
+    let told = "Normal ScheduleBindingSucceed Binding has been scheduled successfully. Result: {m1:4, m2:4}";
+    assert_eq!(events(&plane, 2).await, of_both(&[told]));
+    plane.tasks.stop().await;
+}
+
+// proves: SCH-fit-error-empties, SCH-events
+#[tokio::test]
+async fn what_fits_nowhere_any_more_is_nowhere() {
+    let nowhere = json!({"clusterAffinity": {"clusterNames": ["m9"]}});
+    let there = json!([{"name": "m1", "replicas": 4}]);
+    let before = placed(&there, &json!({}), |b| {
+        b["spec"]["placement"] = nowhere.clone();
+        b["metadata"]["generation"] = 2.into();
+    });
+    let plane = telling(&["m1"], before);
+    let after = plane
+        .until(|b| condition(b) == ("False", "NoClusterFit"))
+        .await;
+    assert_eq!(after["spec"].get("clusters"), None);
+    let applied = &after["metadata"]["annotations"][labels::APPLIED_PLACEMENT];
+    assert_eq!(applied, &json!(nowhere.to_string()));
+    assert_eq!(after["status"]["schedulerObservedGeneration"], 1);
+    let told = "Warning ScheduleBindingFailed 0/1 clusters are available: 1 cluster(s) did not match the placement cluster affinity constraint.";
+    assert_eq!(events(&plane, 2).await, of_both(&[told]));
+    plane.tasks.stop().await;
+}
+
+// proves: SCH-error-keeps
+#[tokio::test]
+async fn other_failures_leave_the_result_as_it_is() {
+    let there = json!([{"name": "m1", "replicas": 4}]);
+    let spread = json!({"spreadConstraints": [{"spreadByField": "cluster", "minGroups": 2, "maxGroups": 3}]});
+    for (placement, reason) in [(divided(), "Unschedulable"), (spread, "SchedulerError")] {
+        let before = placed(&there, &json!({}), |b| {
+            b["spec"]["placement"] = placement.clone();
+            b["spec"]["replicas"] = 50.into();
+            b["metadata"]["generation"] = 2.into();
+        });
+        let plane = Plane::start(&["m1"], before).await;
+        let after = plane.until(|b| condition(b) == ("False", reason)).await;
+        assert_eq!(after["spec"]["clusters"], there);
+        assert_eq!(
+            after["metadata"]["annotations"],
+            json!({labels::APPLIED_PLACEMENT: "{}"})
+        );
+        assert_eq!(after["status"]["lastScheduledTime"], "2026-01-01T00:00:00Z");
+        plane.tasks.stop().await;
+    }
+}
+
+// proves: SCH-no-fit-refused
+#[tokio::test(start_paused = true)]
+async fn a_withdrawal_that_is_refused_is_told_with_its_cause_and_tried_again() {
+    let there = json!([{"name": "m1", "replicas": 4}]);
+    let before = placed(&there, &json!({}), |b| {
+        b["spec"]["placement"] = json!({"clusterAffinity": {"clusterNames": ["m9"]}});
+    });
+    let fake = FakeApi::new();
+    let member = crate::core::tests::cluster("m1", 10, json!({}));
+    fake.seed(&CLUSTERS, member.value().unwrap());
+    fake.seed(&BINDINGS, before);
+    fake.on_call(|call| {
+        let result = call.verb == "patch" && call.subresource.is_empty();
+        result.then(|| machinery::Status::failure(500, "InternalError", "broken").into())
+    });
+    let plane = Plane::over(fake, FeatureGates::default());
+    let refused = plane
+        .until(|b| condition(b) == ("False", "NoClusterFit"))
+        .await;
+    assert_eq!(
+        refused["status"]["conditions"][0]["message"],
+        "[0/1 clusters are available: 1 cluster(s) did not match the placement cluster affinity constraint., broken]"
+    );
+    assert_eq!(refused["spec"]["clusters"], there);
+    plane.fake.on_call(|_| None);
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    plane.until(|b| b["spec"].get("clusters").is_none()).await;
+    plane.tasks.stop().await;
+}
+
+fn terms(names: &[(&str, &str)]) -> Value {
+    let term =
+        |(name, cluster): &(&str, &str)| json!({"affinityName": name, "clusterNames": [cluster]});
+    let mut placement = divided();
+    placement["clusterAffinities"] = names.iter().map(term).collect();
+    placement
+}
+
+// proves: SCH-terms-events
+#[tokio::test]
+async fn every_term_that_fails_is_told() {
+    let plane = telling(
+        &["m1", "m2"],
+        binding(terms(&[("x", "m8"), ("y", "m9"), ("z", "m2")])),
+    );
+    let told = |index: usize| {
+        format!(
+            "Warning ScheduleBindingFailed failed to schedule ResourceBinding(n/web-deployment) with clusterAffiliates \
+             index({index}): 0/2 clusters are available: 2 cluster(s) did not match the placement cluster affinity constraint."
+        )
+    };
+    let done =
+        "Normal ScheduleBindingSucceed Binding has been scheduled successfully. Result: {m2:4}";
+    assert_eq!(
+        events(&plane, 6).await,
+        of_both(&[&told(0), &told(1), done])
+    );
+    plane.tasks.stop().await;
+}
+
+// proves: SCH-terms-all-fail
+#[tokio::test]
+async fn when_all_terms_fail_the_first_says_what_becomes_of_the_result() {
+    let there = json!([{"name": "m1", "replicas": 4}]);
+    // The first fits nowhere: nothing stays. The first lacks room: all stays.
+    for (first, second, reason, stays) in [
+        ("m9", "m1", "NoClusterFit", false),
+        ("m1", "m9", "Unschedulable", true),
+    ] {
+        let before = placed(&there, &json!({}), |b| {
+            b["spec"]["placement"] = terms(&[("x", first), ("y", second)]);
+            b["spec"]["replicas"] = 50.into();
+            b["status"]["schedulerObservingAffinityName"] = "w".into();
+        });
+        let plane = Plane::start(&["m1"], before).await;
+        let after = plane.until(|b| condition(b) == ("False", reason)).await;
+        assert_eq!(after["spec"].get("clusters").is_some(), stays, "{reason}");
+        assert_eq!(after["status"]["schedulerObservingAffinityName"], "w");
+        plane.tasks.stop().await;
+    }
+}
+
+// proves: SCH-note
+#[tokio::test]
+async fn where_nothing_is_to_be_decided_the_generation_is_noted() {
+    let there = json!([{"name": "m1", "replicas": 4}]);
+    let before = placed(&there, &divided(), |b| {
+        b["metadata"]["generation"] = 5.into()
+    });
+    let plane = Plane::start(&["m1", "m2"], before.clone()).await;
+    let after = plane
+        .until(|b| b["status"]["schedulerObservedGeneration"] == 5)
+        .await;
+    for field in ["conditions", "lastScheduledTime"] {
+        assert_eq!(after["status"][field], before["status"][field]);
+    }
+    let writes = plane.fake.writes();
+    assert_eq!(writes.len(), 1, "{writes:?}");
+    assert_eq!(
+        writes[0].body["status"],
+        json!({"schedulerObservedGeneration": 5})
+    );
+    plane.tasks.stop().await;
+}
+
+// proves: SCH-binding-ending
+#[tokio::test]
+async fn a_binding_that_ends_is_told_and_left() {
+    let mut ending = binding(json!({}));
+    ending["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+    ending["metadata"]["finalizers"] = json!(["karmada.io/binding-controller"]);
+    let plane = telling(&["m1"], ending);
+    let told =
+        "Warning ScheduleBindingFailed skip schedule deleting resourceBinding: n/web-deployment";
+    assert_eq!(events(&plane, 2).await, of_both(&[told]));
+    let writes = plane.fake.writes();
+    assert!(writes.iter().all(|w| w.resource == EVENTS), "{writes:?}");
+    plane.tasks.stop().await;
+}

@@ -1,0 +1,201 @@
+//! Whose bindings are looked at, and what makes them be looked at again.
+
+use super::*;
+
+fn named(name: &str, change: impl Fn(&mut Value)) -> Value {
+    let mut binding = binding(json!({}));
+    binding["metadata"]["name"] = name.into();
+    change(&mut binding);
+    binding
+}
+
+fn cluster(name: &str, pods: i64, more: Value) -> Value {
+    crate::core::tests::cluster(name, pods, more)
+        .value()
+        .unwrap()
+}
+
+fn divided() -> Value {
+    json!({"replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"}})
+}
+
+// proves: SCH-claimed-only, SCH-scheduler-name
+#[tokio::test]
+async fn a_scheduler_schedules_what_is_claimed_and_names_it() {
+    type Case = (&'static str, &'static str, &'static str, [bool; 2]);
+    // Label and its value, scheduler; whether default-scheduler and `mine` take it.
+    let cases: [Case; 7] = [
+        ("", "", "", [false, false]),
+        (labels::POLICY_ID, "", "", [false, false]),
+        (labels::POLICY_ID, "p", "mine", [false, true]),
+        (labels::POLICY_ID, "p", "", [true, false]),
+        (
+            labels::CLUSTER_POLICY_ID,
+            "p",
+            "default-scheduler",
+            [true, false],
+        ),
+        (labels::BINDING_MANAGED_BY, "somebody", "", [true, false]),
+        (labels::POLICY_ID, "p", "mine", [false, true]),
+    ];
+    for (at, scheduler) in ["default-scheduler", "mine"].into_iter().enumerate() {
+        let fake = FakeApi::new();
+        fake.seed(&CLUSTERS, cluster("m1", 10, json!({})));
+        let mut taken = Vec::new();
+        for (n, (label, value, asked, by)) in cases.iter().enumerate() {
+            let name = format!("b{n}");
+            fake.seed(
+                &BINDINGS,
+                named(&name, |b| {
+                    b["metadata"]["labels"] = json!({*label: value});
+                    b["spec"]["schedulerName"] = (*asked).into();
+                }),
+            );
+            if by[at] {
+                taken.push(name);
+            }
+        }
+        let options = Options {
+            name: scheduler.into(),
+            ..Options::default()
+        };
+        let plane = Plane::with(fake, options, |_, _| Recorder::disabled());
+        for name in &taken {
+            plane.until_of(name, |b| condition(b).0 == "True").await;
+        }
+        let writes = plane.fake.writes();
+        assert!(writes.iter().all(|w| taken.contains(&w.name)), "{writes:?}");
+        plane.tasks.stop().await;
+    }
+}
+
+// proves: SCH-generation
+#[tokio::test]
+async fn another_generation_is_looked_at_and_nothing_else() {
+    let plane = Plane::start(&["m1"], binding(json!({}))).await;
+    let mut done = plane.until(|b| condition(b).0 == "True").await;
+    done["spec"]["replicas"] = 7.into();
+    done["status"]["aggregatedStatus"] = json!([{"clusterName": "m1", "health": "Unhealthy"}]);
+    plane.fake.seed(&BINDINGS, done.clone());
+    plane.fake.seed(&BINDINGS, named("other", |_| {}));
+    plane.until_of("other", |b| condition(b).0 == "True").await;
+    let same = plane.until(|_| true).await;
+    assert_eq!(same["spec"]["clusters"][0]["replicas"], 4);
+    let generation = done["metadata"]["generation"].as_i64().unwrap();
+    done["metadata"]["generation"] = (generation + 1).into();
+    plane.fake.seed(&BINDINGS, done);
+    plane
+        .until(|b| b["spec"]["clusters"][0]["replicas"] == 7)
+        .await;
+    plane.tasks.stop().await;
+}
+
+// proves: SCH-comes-into-view
+#[tokio::test]
+async fn what_becomes_its_own_counts_as_new() {
+    let hidden: [fn(&mut Value); 3] = [
+        |b| b["metadata"]["labels"] = json!({}),
+        |b| b["spec"]["schedulerName"] = "other".into(),
+        |b| b["spec"]["suspension"] = json!({"scheduling": true}),
+    ];
+    for hide in hidden {
+        let plane = Plane::start(&["m1"], named("web-deployment", hide)).await;
+        plane.fake.seed(&BINDINGS, named("other", |_| {}));
+        plane.until_of("other", |b| condition(b).0 == "True").await;
+        assert!(plane.fake.writes().iter().all(|w| w.name == "other"));
+        plane.fake.seed(&BINDINGS, binding(json!({})));
+        plane.until(|b| condition(b).0 == "True").await;
+        plane.tasks.stop().await;
+    }
+}
+
+// proves: SCH-suspended-queued, SCH-binding-gone
+#[tokio::test]
+async fn what_waits_in_the_queue_is_looked_at_as_it_is_then() {
+    let fake = FakeApi::new();
+    fake.seed(&BINDINGS, binding(json!({})));
+    fake.seed(&BINDINGS, named("gone", |_| {}));
+    fake.seed(&CLUSTERS, cluster("m1", 10, json!({})));
+    // Until the clusters are known, all wait in the queue.
+    let known = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let (watched, mut began) = tokio::sync::mpsc::unbounded_channel();
+    let hidden = Arc::clone(&known);
+    fake.on_call(move |call| {
+        if call.verb == "watch" && call.resource == Some(&BINDINGS) {
+            let _ = watched.send(());
+        }
+        let early =
+            call.resource == Some(&CLUSTERS) && !hidden.load(std::sync::atomic::Ordering::Relaxed);
+        early.then(|| machinery::Status::failure(500, "InternalError", "not yet").into())
+    });
+    let plane = Plane::over(fake, FeatureGates::default());
+    began.recv().await.unwrap();
+    plane.fake.remove(&BINDINGS, "n", "gone");
+    plane.fake.seed(
+        &BINDINGS,
+        named("web-deployment", |b| {
+            b["spec"]["suspension"] = json!({"scheduling": true});
+        }),
+    );
+    plane.fake.seed(&BINDINGS, named("last", |_| {}));
+    known.store(true, std::sync::atomic::Ordering::Relaxed);
+    plane.until_of("last", |b| condition(b).0 == "True").await;
+    plane.until(|b| condition(b).0 == "True").await;
+    let writes = plane.fake.writes();
+    assert!(writes.iter().all(|w| w.name != "gone"), "{writes:?}");
+    plane.tasks.stop().await;
+}
+
+// proves: SCH-cluster-ending
+#[tokio::test]
+async fn what_is_in_a_cluster_that_ends_moves() {
+    let plane = Plane::start(&["m1", "m2"], binding(divided())).await;
+    let done = plane.until(|b| condition(b).0 == "True").await;
+    assert_eq!(
+        done["spec"]["clusters"],
+        json!([{"name": "m1", "replicas": 4}])
+    );
+    let ending = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
+    plane.fake.seed(&CLUSTERS, cluster("m1", 10, ending));
+    let moved = json!([{"name": "m2", "replicas": 4}]);
+    plane.until(|b| b["spec"]["clusters"] == moved).await;
+    plane.tasks.stop().await;
+}
+
+// proves: SCH-cluster-changed
+#[tokio::test]
+async fn a_cluster_as_it_was_and_as_it_is_schedules_what_it_concerns() {
+    let placement = json!({"clusterAffinity": {"labelSelector": {"matchLabels": {"ring": "one"}}}});
+    let plane = Plane::start(&["m1", "m2"], binding(placement)).await;
+    let names = |b: &Value| {
+        let all = b["spec"]["clusters"].as_array().into_iter().flatten();
+        let names = all.filter_map(|c| c["name"].as_str().map(str::to_owned));
+        names.collect::<Vec<_>>()
+    };
+    let ring = |of: &str| json!({"metadata": {"labels": {"ring": of}}});
+    plane.until(|b| condition(b).1 == "NoClusterFit").await;
+    plane.fake.seed(&CLUSTERS, cluster("m1", 10, ring("one")));
+    plane.until(|b| names(b) == ["m1"]).await;
+    plane.fake.seed(&CLUSTERS, cluster("m2", 10, ring("one")));
+    plane.until(|b| names(b) == ["m1", "m2"]).await;
+    plane.fake.seed(&CLUSTERS, cluster("m1", 10, ring("two")));
+    plane.until(|b| names(b) == ["m2"]).await;
+    plane.tasks.stop().await;
+}
+
+// proves: SCH-no-placement
+#[tokio::test(start_paused = true)]
+async fn a_binding_without_a_placement_is_tried_until_it_has_one() {
+    let plane = Plane::start(
+        &["m1"],
+        named("web-deployment", |b| b["spec"]["placement"] = Value::Null),
+    )
+    .await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(plane.fake.writes().len(), 0);
+    // The same generation: nobody tells of it.
+    plane.fake.seed(&BINDINGS, binding(json!({})));
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    plane.until(|b| condition(b).0 == "True").await;
+    plane.tasks.stop().await;
+}
