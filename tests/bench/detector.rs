@@ -45,6 +45,12 @@ impl MemberAccess for NoMembers {
         Err(format!("{cluster} has not joined"))
     }
 
+    fn followed(&self, _cluster: &str, _resource: &Gvr) -> Option<Informer> {
+        None
+    }
+
+    fn unfollow(&self, _cluster: &str, _resource: &Gvr) {}
+
     fn on_object(&self, _handler: OnObject) {}
 
     fn on_connect(&self, _handler: OnConnect) {}

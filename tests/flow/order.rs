@@ -80,7 +80,8 @@ impl History {
             }
         };
         let found = tokio::time::timeout(PATIENCE, found).await;
-        found.unwrap_or_else(|_| panic!("never: {what}"))
+        assert!(found.is_ok(), "never: {what}");
+        found.unwrap()
     }
 
     /// What was heard by now as well.
