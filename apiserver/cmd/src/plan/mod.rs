@@ -26,8 +26,8 @@ const FAILED: u8 = 2;
 /// Policies are sent to the server as a dry run, so that they are checked and
 /// completed as they would be: the right to create and update them is needed. Where
 /// templates would go is decided here, by the functions of the controllers; the flags
-/// about scheduling and gates must be those that the server was started with. Room that two
-/// templates would take from each other is not looked at.
+/// about scheduling and gates must be those that the server was started with. Two
+/// templates of one plan do not take the same room.
 #[derive(Args)]
 #[command(
     after_help = "Exit codes, as of kubectl diff:\n  0   nothing would move\n  1   something would move\n  >1  what would move cannot be told\n\nExamples:\n  flotilla plan -f policy.yaml\n  flotilla plan -f policies.yaml -n shop -o json"
