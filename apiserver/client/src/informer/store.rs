@@ -17,8 +17,69 @@ struct Entry {
 
 struct Index {
     keys: Keys,
-    /// Index key → keys of objects, sorted so that answers have an order.
-    found: AHashMap<String, BTreeSet<Arc<str>>>,
+    /// Index key → keys of objects.
+    found: AHashMap<Box<str>, Found>,
+}
+
+/// Keys of objects, sorted so that answers have an order. Most are few: a tree of one
+/// takes ten times the room.
+enum Found {
+    Few(Vec<Arc<str>>),
+    Many(BTreeSet<Arc<str>>),
+}
+
+impl Found {
+    /// Beyond this a tree is faster.
+    const FEW: usize = 16;
+
+    fn of(key: &Arc<str>) -> Self {
+        // Of the size that is needed, which `vec` gives.
+        Self::Few(vec![Arc::clone(key)])
+    }
+
+    fn insert(&mut self, key: &Arc<str>) {
+        match self {
+            Self::Few(few) => match few.binary_search(key) {
+                Ok(_) => {}
+                Err(_) if few.len() == Self::FEW => {
+                    let mut many: BTreeSet<Arc<str>> = few.drain(..).collect();
+                    many.insert(Arc::clone(key));
+                    *self = Self::Many(many);
+                }
+                Err(at) => {
+                    few.reserve_exact(1);
+                    few.insert(at, Arc::clone(key));
+                }
+            },
+            Self::Many(many) => {
+                many.insert(Arc::clone(key));
+            }
+        }
+    }
+
+    /// Tells whether none is left.
+    fn remove(&mut self, key: &str) -> bool {
+        match self {
+            Self::Few(few) => {
+                if let Ok(at) = few.binary_search_by(|known| (**known).cmp(key)) {
+                    few.remove(at);
+                }
+                few.is_empty()
+            }
+            Self::Many(many) => {
+                many.remove(key);
+                many.is_empty()
+            }
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Arc<str>> {
+        let (few, many) = match self {
+            Self::Few(few) => (Some(few), None),
+            Self::Many(many) => (None, Some(many)),
+        };
+        few.into_iter().flatten().chain(many.into_iter().flatten())
+    }
 }
 
 impl Index {
@@ -49,15 +110,19 @@ impl Index {
     }
 
     fn enter(&mut self, at: String, key: &Arc<str>) {
-        self.found.entry(at).or_default().insert(Arc::clone(key));
+        match self.found.get_mut(&*at) {
+            Some(found) => found.insert(key),
+            None => {
+                self.found.insert(at.into(), Found::of(key));
+            }
+        }
     }
 
     fn leave(&mut self, at: &str, key: &str) {
-        if let Some(set) = self.found.get_mut(at) {
-            set.remove(key);
-            if set.is_empty() {
-                self.found.remove(at);
-            }
+        if let Some(found) = self.found.get_mut(at)
+            && found.remove(key)
+        {
+            self.found.remove(at);
         }
     }
 }
@@ -85,11 +150,8 @@ impl Store {
     pub(super) fn by_index(&self, name: &str, key: &str) -> Vec<Object> {
         let index = self.indexes.iter().find(|(n, _)| *n == name);
         let found = index.and_then(|(_, i)| i.found.get(key));
-        found
-            .into_iter()
-            .flatten()
-            .filter_map(|k| self.get(k))
-            .collect()
+        let keys = found.into_iter().flat_map(Found::iter);
+        keys.filter_map(|k| self.get(k)).collect()
     }
 
     pub(super) fn add_index(&mut self, name: &'static str, keys: Keys) {
