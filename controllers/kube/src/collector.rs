@@ -117,6 +117,7 @@ impl Collector {
                 .collect()
         };
         for (resource, left) in gone {
+            let resource = Arc::new(resource);
             if let Some(own) = left.custom {
                 own.stop(&self.api).await;
             }
@@ -161,7 +162,7 @@ impl Collector {
             custom: own,
         };
         self.followed.lock().insert(resource.clone(), followed);
-        let (it, resource) = (Arc::downgrade(self), resource.clone());
+        let (it, resource) = (Arc::downgrade(self), Arc::new(resource.clone()));
         informer.on_change(move |change| {
             if let Some(it) = it.upgrade() {
                 it.observe(&resource, change);
@@ -169,7 +170,7 @@ impl Collector {
         });
     }
 
-    fn observe(&self, resource: &Gvr, change: &Change<'_>) {
+    fn observe(&self, resource: &Arc<Gvr>, change: &Change<'_>) {
         let mut graph = self.graph.lock();
         let replaced = change
             .old

@@ -1,8 +1,12 @@
 //! The graph of owners and dependents, from the heads of all objects. Pure.
+//!
+//! Nodes share their objects with the informers: a copy of every head would weigh as
+//! much as the indexes of all controllers.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
-use machinery::{Gvr, Object};
+use machinery::{Gvr, Head, Object};
 
 /// Where an object is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -14,17 +18,29 @@ pub(crate) struct Place {
 }
 
 struct Node {
-    place: Place,
-    /// Owner uid, and whether its foreground deletion waits for this object.
-    owners: Box<[(Box<str>, bool)]>,
-    deleting: bool,
+    resource: Arc<Gvr>,
+    object: Object,
 }
 
 impl Node {
+    fn head(&self) -> &Head {
+        self.object.head()
+    }
+
+    fn place(&self) -> Place {
+        let head = self.head();
+        Place {
+            resource: (*self.resource).clone(),
+            namespace: head.namespace.clone(),
+            name: head.name.clone(),
+            uid: head.uid.clone(),
+        }
+    }
+
+    /// Whether the foreground deletion of an owner waits for this object.
     fn blocks(&self, owner: &str) -> bool {
-        self.owners
-            .iter()
-            .any(|(o, blocks)| &**o == owner && *blocks)
+        let mut owners = self.head().owners.iter();
+        owners.any(|o| &*o.uid == owner && o.block_owner_deletion)
     }
 }
 
@@ -38,37 +54,29 @@ pub(crate) struct Graph {
 impl Graph {
     /// Takes in the present state of an object; gives owners whose deletion it holds
     /// up no longer.
-    pub(crate) fn observe(&mut self, resource: &Gvr, object: &Object) -> Vec<Place> {
+    pub(crate) fn observe(&mut self, resource: &Arc<Gvr>, object: &Object) -> Vec<Place> {
         let head = object.head();
-        self.unlink(&head.uid);
-        for owner in &head.owners {
-            self.dependents
-                .entry(owner.uid.clone())
-                .or_default()
-                .insert(head.uid.clone());
+        let known = self.nodes.get(&head.uid);
+        if known.is_none_or(|node| node.head().owners != head.owners) {
+            self.unlink(&head.uid);
+            for owner in &head.owners {
+                self.dependents
+                    .entry(owner.uid.clone())
+                    .or_default()
+                    .insert(head.uid.clone());
+            }
         }
         let node = Node {
-            place: Place {
-                resource: resource.clone(),
-                namespace: head.namespace.clone(),
-                name: head.name.clone(),
-                uid: head.uid.clone(),
-            },
-            owners: head
-                .owners
-                .iter()
-                .map(|o| (o.uid.clone(), o.block_owner_deletion))
-                .collect(),
-            deleting: head.deleting,
+            resource: Arc::clone(resource),
+            object: object.clone(),
         };
         let Some(before) = self.nodes.insert(head.uid.clone(), node) else {
             return Vec::new();
         };
-        let released = before
-            .owners
-            .iter()
-            .filter(|(o, blocks)| *blocks && !self.nodes[&head.uid].blocks(o));
-        released.filter_map(|(o, _)| self.waiting(o)).collect()
+        let owners = before.head().owners.iter();
+        let released =
+            owners.filter(|o| o.block_owner_deletion && !self.nodes[&head.uid].blocks(&o.uid));
+        released.filter_map(|o| self.waiting(&o.uid)).collect()
     }
 
     /// Whether there may be something to do about an object: it is being deleted, or
@@ -78,11 +86,12 @@ impl Graph {
             return false;
         };
         let sound = |owner: &Node| {
-            let namespace = &owner.place.namespace;
-            !owner.deleting && (namespace.is_empty() || *namespace == node.place.namespace)
+            let (owner, own) = (owner.head(), &node.head().namespace);
+            !owner.deleting && (owner.namespace.is_empty() || owner.namespace == *own)
         };
-        let mut owners = node.owners.iter();
-        node.deleting || owners.any(|(o, _)| self.nodes.get(o).is_none_or(|o| !sound(o)))
+        let head = node.head();
+        let mut owners = head.owners.iter();
+        head.deleting || owners.any(|o| self.nodes.get(&o.uid).is_none_or(|o| !sound(o)))
     }
 
     /// Forgets an object; its dependents are to be looked at, and so are owners that
@@ -92,31 +101,32 @@ impl Graph {
         let Some(node) = self.nodes.remove(uid) else {
             return Vec::new();
         };
-        let owners = node.owners.iter().filter_map(|(uid, _)| self.waiting(uid));
-        owners.chain(self.dependents(uid)).collect()
+        let owners = node.head().owners.iter();
+        let waiting = owners.filter_map(|o| self.waiting(&o.uid));
+        waiting.chain(self.dependents(uid)).collect()
     }
 
     fn unlink(&mut self, uid: &str) {
         let Some(node) = self.nodes.get(uid) else {
             return;
         };
-        for (owner, _) in &node.owners {
-            if let Some(siblings) = self.dependents.get_mut(owner) {
+        for owner in &node.head().owners {
+            if let Some(siblings) = self.dependents.get_mut(&owner.uid) {
                 siblings.remove(uid);
                 if siblings.is_empty() {
-                    self.dependents.remove(owner);
+                    self.dependents.remove(&owner.uid);
                 }
             }
         }
     }
 
     fn waiting(&self, uid: &str) -> Option<Place> {
-        let node = self.nodes.get(uid).filter(|n| n.deleting)?;
-        Some(node.place.clone())
+        let node = self.nodes.get(uid).filter(|n| n.head().deleting)?;
+        Some(node.place())
     }
 
     pub(crate) fn place(&self, uid: &str) -> Option<Place> {
-        self.nodes.get(uid).map(|n| n.place.clone())
+        self.nodes.get(uid).map(Node::place)
     }
 
     /// Everything that names `uid` as an owner.
@@ -140,7 +150,9 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    const PODS: Gvr = Gvr::constant("", "v1", "pods");
+    fn pods() -> Arc<Gvr> {
+        Arc::new(Gvr::constant("", "v1", "pods"))
+    }
 
     fn object(uid: &str, owners: &[(&str, bool)]) -> Object {
         let owners: Vec<_> = owners
@@ -159,9 +171,9 @@ mod tests {
     #[test]
     fn dependents_are_found_and_forgotten() {
         let mut graph = Graph::default();
-        graph.observe(&PODS, &object("child", &[("owner", true)]));
+        graph.observe(&pods(), &object("child", &[("owner", true)]));
         assert!(graph.suspicious("child"), "the owner is not known yet");
-        graph.observe(&PODS, &object("owner", &[]));
+        graph.observe(&pods(), &object("owner", &[]));
         assert!(!graph.suspicious("child") && !graph.suspicious("owner"));
         assert!(graph.blocked("owner"));
         assert_eq!(names(graph.dependents("owner")), ["child"]);
@@ -173,23 +185,23 @@ mod tests {
     #[test]
     fn a_changed_reference_moves_the_object() {
         let mut graph = Graph::default();
-        graph.observe(&PODS, &object("a", &[]));
-        graph.observe(&PODS, &object("c", &[("a", false)]));
+        graph.observe(&pods(), &object("a", &[]));
+        graph.observe(&pods(), &object("c", &[("a", false)]));
         assert!(!graph.blocked("a"));
-        graph.observe(&PODS, &object("c", &[]));
+        graph.observe(&pods(), &object("c", &[]));
         assert!(graph.dependents("a").is_empty());
     }
 
     #[test]
     fn an_owner_in_deletion_hears_that_it_is_free() {
         let mut graph = Graph::default();
-        graph.observe(&PODS, &object("a", &[]));
-        graph.observe(&PODS, &object("c", &[("a", true)]));
+        graph.observe(&pods(), &object("a", &[]));
+        graph.observe(&pods(), &object("c", &[("a", true)]));
         let mut leaving = object("a", &[]).value().unwrap();
         leaving["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z".into();
-        graph.observe(&PODS, &Object::from_value(&leaving).unwrap());
+        graph.observe(&pods(), &Object::from_value(&leaving).unwrap());
         assert!(graph.suspicious("c"));
-        assert_eq!(names(graph.observe(&PODS, &object("c", &[]))), ["a"]);
+        assert_eq!(names(graph.observe(&pods(), &object("c", &[]))), ["a"]);
     }
 
     #[test]
@@ -197,8 +209,8 @@ mod tests {
         let mut graph = Graph::default();
         let mut elsewhere = object("a", &[]).value().unwrap();
         elsewhere["metadata"]["namespace"] = "m".into();
-        graph.observe(&PODS, &Object::from_value(&elsewhere).unwrap());
-        graph.observe(&PODS, &object("c", &[("a", false)]));
+        graph.observe(&pods(), &Object::from_value(&elsewhere).unwrap());
+        graph.observe(&pods(), &object("c", &[("a", false)]));
         assert!(graph.suspicious("c"));
     }
 }
