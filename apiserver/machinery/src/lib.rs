@@ -15,9 +15,11 @@ pub mod names;
 pub mod object;
 pub mod quantity;
 pub mod selector;
+mod shared;
 pub mod status;
 pub mod time;
 pub mod user;
+mod views;
 
 pub use fields::FieldError;
 pub use names::{Gvk, Gvr};

@@ -2,19 +2,22 @@
 //! for.
 //!
 //! Enters: encoded JSON from the store or from a server. Leaves: shared bytes, a
-//! [`Head`], and typed views parsed at most once. The bytes are canonical; no
-//! tree of values is kept (it would weigh ten times as much).
+//! [`Head`], and typed views, parsed once for as long as they are asked for. The bytes
+//! are canonical; no tree of values is kept (it would weigh ten times as much).
 
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
+
+use crate::shared;
+use crate::views::{self, Slot};
 
 /// Why bytes are not an object.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +48,9 @@ pub struct Owner {
     pub block_owner_deletion: bool,
 }
 
+/// Key and value; equal keys of objects are one in memory.
+pub type Label = (Arc<str>, Box<str>);
+
 /// The parsed part of an object.
 #[derive(Clone, Debug, Default)]
 pub struct Head {
@@ -53,7 +59,7 @@ pub struct Head {
     pub name: Box<str>,
     pub uid: Box<str>,
     /// Sorted by key.
-    pub labels: Box<[(Box<str>, Box<str>)]>,
+    pub labels: Box<[Label]>,
     /// `metadata.resourceVersion`; 0 when absent or not decimal.
     pub revision: u64,
     pub generation: i64,
@@ -87,7 +93,13 @@ impl Head {
 struct Inner {
     head: Head,
     bytes: Bytes,
-    view: OnceLock<Arc<dyn Any + Send + Sync>>,
+    view: Slot,
+}
+
+impl views::Holder for Inner {
+    fn slot(&self) -> &Slot {
+        &self.view
+    }
 }
 
 /// An immutable object at one revision. Cloning shares it.
@@ -181,7 +193,7 @@ impl Object {
         Self(Arc::new(Inner {
             head,
             bytes,
-            view: OnceLock::new(),
+            view: Slot::default(),
         }))
     }
 
@@ -215,20 +227,19 @@ impl Object {
         Ok(serde_json::from_slice(&self.0.bytes)?)
     }
 
-    /// A typed view. The first type asked for is parsed once and shared by all
-    /// holders of this object; further types are parsed on each call.
+    /// A typed view. The first type asked for is shared by all holders of this object
+    /// while it is among those that were asked for lately; further types are parsed on
+    /// each call.
     pub fn view<T: DeserializeOwned + Send + Sync + 'static>(&self) -> Result<Arc<T>, Malformed> {
-        if let Some(kept) = self.0.view.get()
-            && let Ok(view) = Arc::clone(kept).downcast::<T>()
-        {
+        if let Some(view) = self.0.view.get().and_then(|kept| kept.downcast::<T>().ok()) {
             return Ok(view);
         }
         let parsed: Arc<T> = Arc::new(serde_json::from_slice(&self.0.bytes)?);
-        // Another thread or another type may have come first; either is fine.
-        let _ = self
-            .0
-            .view
-            .set(Arc::clone(&parsed) as Arc<dyn Any + Send + Sync>);
+        let view = Arc::clone(&parsed) as Arc<dyn Any + Send + Sync>;
+        if self.0.view.fill(view) {
+            let holder: Arc<dyn views::Holder> = Arc::clone(&self.0) as _;
+            views::KEPT.enter(&holder);
+        }
         Ok(parsed)
     }
 
@@ -267,11 +278,12 @@ struct Metadata<'a> {
 
 impl Metadata<'_> {
     fn head(self) -> Head {
+        let labels = self.labels.unwrap_or_default().into_iter();
         Head {
             namespace: self.namespace.unwrap_or_default(),
             name: self.name.unwrap_or_default(),
             uid: self.uid.unwrap_or_default(),
-            labels: self.labels.unwrap_or_default().into_iter().collect(),
+            labels: labels.map(|(k, v)| (shared::key(k), v)).collect(),
             revision: self
                 .resource_version
                 .and_then(|v| v.parse().ok())

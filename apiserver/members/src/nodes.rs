@@ -4,6 +4,7 @@
 //! Leaves: a [`Node`] at a time, to be read where it is kept.
 
 use machinery::Quantity;
+use machinery::object::Label;
 use openapi::karmada::cluster::Taint;
 
 use crate::sums::{Amounts, Sums, Total};
@@ -18,11 +19,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    pub(crate) fn new(
-        labels: &[(Box<str>, Box<str>)],
-        taints: Vec<Taint>,
-        unschedulable: bool,
-    ) -> Self {
+    pub(crate) fn new(labels: &[Label], taints: Vec<Taint>, unschedulable: bool) -> Self {
         let pairs: Vec<String> = labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
         let mut taints = taints;
         for taint in &mut taints {

@@ -2,6 +2,7 @@
 //! `pkg/util/selector.go`).
 
 use machinery::LabelSelector;
+use machinery::object::Label;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -59,7 +60,7 @@ pub struct Requirement {
 pub struct ClusterFacts<'a> {
     pub name: &'a str,
     /// Sorted by key, as in an object's head.
-    pub labels: &'a [(Box<str>, Box<str>)],
+    pub labels: &'a [Label],
     pub provider: &'a str,
     pub region: &'a str,
     pub zones: &'a [String],

@@ -20,6 +20,7 @@ mod yaml_text;
 use std::fmt;
 use std::sync::Arc;
 
+use machinery::object::Label;
 use machinery::{Gvk, Head, Object};
 use openapi::karmada::policy::{Closeness, OverrideSpec, Overriders, closest};
 use openapi::karmada::{ClusterAffinity, ClusterFacts, OverridePolicy};
@@ -314,7 +315,7 @@ fn head_of(manifest: &Value) -> Head {
     let metadata = &manifest["metadata"];
     let text = |field: &str| metadata[field].as_str().unwrap_or_default().into();
     let labels = metadata["labels"].as_object();
-    let mut labels: Vec<(Box<str>, Box<str>)> = labels
+    let mut labels: Vec<Label> = labels
         .into_iter()
         .flatten()
         .map(|(k, v)| (k.as_str().into(), v.as_str().unwrap_or_default().into()))
