@@ -21,6 +21,8 @@ use crate::figures::{Name, OfQueue};
 /// Karmada's `--rate-limiter-base-delay` and `--rate-limiter-max-delay`.
 const BASE: Duration = Duration::from_millis(5);
 const MAX: Duration = Duration::from_secs(1000);
+/// Keys that a queue has room for when nothing waits.
+const ROOM: usize = 512;
 /// After so many keys of the high lane in a row one of the low lane comes, if it is of
 /// the same rank, so that a steady stream of changes does not starve a resync.
 const BURST: u32 = 16;
@@ -343,7 +345,9 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Queue<K> {
         {
             drop(state);
             self.0.wake.notify_one();
+            return;
         }
+        state.relax();
     }
 
     /// Hands out no more keys and takes none.
@@ -431,6 +435,22 @@ impl<K: Clone + Eq + Hash> State<K> {
         }
         self.line_up(key, wait);
         true
+    }
+
+    /// Gives back the room that a burst of keys has needed, once it is over.
+    fn relax(&mut self) {
+        if !self.places.is_empty() || self.places.capacity() <= 2 * ROOM {
+            return;
+        }
+        self.places.shrink_to(ROOM);
+        // None of what is lined up is valid any more.
+        for lane in [&mut self.low, &mut self.high] {
+            lane.clear();
+            lane.shrink_to(ROOM);
+        }
+        self.heap.shrink_to(ROOM);
+        self.due.shrink_to(ROOM);
+        self.failures.shrink_to(ROOM);
     }
 
     fn line_up(&mut self, key: K, wait: Wait) {

@@ -154,3 +154,25 @@ async fn a_rank_outlives_a_failure_and_a_new_change_ends_it() {
     assert_eq!((queue.waiting(), queue.attempts(&1)), ([2, 0, 0], 0));
     assert_eq!(drain(&queue).await, [2, 1]);
 }
+
+#[tokio::test]
+async fn the_room_of_a_burst_is_given_back() {
+    let queue = Queue::new();
+    for key in 0..10_000 {
+        queue.add_lane(key, key % 2 == 0);
+        // Lined up twice.
+        queue.add(key);
+    }
+    assert_eq!(drain(&queue).await.len(), 10_000);
+    {
+        let state = queue.0.state.lock();
+        let room = [
+            state.places.capacity(),
+            state.low.capacity(),
+            state.high.capacity(),
+        ];
+        assert!(room.iter().all(|room| *room <= 2 * ROOM), "{room:?}");
+    }
+    queue.add(1);
+    assert_eq!(drain(&queue).await, [1], "as before");
+}
