@@ -68,6 +68,9 @@ impl<'a> Batch<'a> {
             return Ok(Outcome::Conflict { current });
         }
         self.begin()?;
+        // One copy of a key serves all its versions, here and in the caches.
+        let known = current.as_ref().map(|entry| Arc::clone(&entry.key));
+        let key = known.unwrap_or(txn.key);
         let revision = self.revision + 1;
         let (value, expires) = match txn.op {
             Op::Put { value, ttl } => (Some(value), ttl.map(|ttl| deadline(self.now, ttl))),
@@ -80,28 +83,28 @@ impl<'a> Batch<'a> {
             )?
             .execute(params![
                 Stored(revision),
-                &*txn.key,
+                &*key,
                 Stored(found),
                 expires,
                 value.as_deref()
             ])?;
         self.revision = revision;
-        self.written.log_bytes += txn.key.len() + value.as_ref().map_or(0, |v| v.len());
+        self.written.log_bytes += key.len() + value.as_ref().map_or(0, |v| v.len());
         if let Some(at) = expires {
             self.written.expiries.push(Expiry {
                 at,
                 revision,
-                key: txn.key.clone(),
+                key: key.clone(),
             });
         }
         let entry = value.clone().map(|value| Entry {
-            key: txn.key.clone(),
+            key: key.clone(),
             value,
             revision,
         });
-        self.changed.insert(txn.key.clone(), entry);
+        self.changed.insert(key.clone(), entry);
         self.written.events.push(Event {
-            key: txn.key,
+            key,
             revision,
             value,
             previous: current,
