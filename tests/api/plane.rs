@@ -34,6 +34,11 @@ impl Plane {
         Self::of(&["member", "--nodes", "2", "--dir"])
     }
 
+    /// A simulated cluster without workload controllers, in which objects are records.
+    pub(crate) fn records() -> Self {
+        Self::of(&["member", "--workloads=false", "--dir"])
+    }
+
     fn of(command: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let data = dir.path().join("data").display().to_string();

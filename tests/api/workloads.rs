@@ -1,4 +1,5 @@
-//! Workloads of a simulated cluster become ready, and kubectl can wait for it.
+//! Workloads of a simulated cluster become ready, and kubectl can wait for it; in one
+//! without workload controllers they are records.
 
 use std::sync::Arc;
 
@@ -53,5 +54,21 @@ fn rollouts_and_jobs_complete() {
             ok("delete deploy web --timeout=30s", &["deleted"]),
         ]);
         kubectl.eventually("wait --for=condition=ready pods -l app=web --timeout=1s", 1);
+    });
+}
+
+#[test]
+fn records_have_no_nodes_and_nobody_acts_on_them() {
+    let member = Arc::new(Plane::records());
+    with_each_at(&member, "records", |kubectl| {
+        kubectl.run(&[
+            ok("create deployment web --image=nginx:1 --replicas=3", &[]),
+            ok("get nodes", &["No resources found"]),
+            // Housekeeping goes on; by then workload controllers would have acted too.
+            ok("create namespace NS-beside", &[]),
+            ok("delete namespace NS-beside --timeout=30s", &["deleted"]),
+            ok("get deploy web", &["web 0/3 0 0"]),
+            ok("get rs,pods", &["No resources found in NS namespace."]),
+        ]);
     });
 }

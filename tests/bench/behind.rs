@@ -10,10 +10,11 @@ use harness::{Cluster, Etcd, etcd, port};
 use serde_json::json;
 
 use crate::figure::{Limit, Report};
-use crate::fleet::{Fleet, MEMBERS, Watches};
+use crate::fleet::{Fleet, MEMBERS};
 use crate::kubeconfig::Kubeconfig;
-use crate::objects::{CLUSTERS, POLICIES, policy};
+use crate::objects::{CLUSTERS, DEPLOYMENTS, POLICIES, policy};
 use crate::process::{MIB, Process, until};
+use crate::seen::Watches;
 use crate::wire::Connection;
 
 const NAMESPACES: &str = "/api/v1/namespaces";
@@ -31,7 +32,7 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     let fleet = Fleet::start(|dir| plane(dir, &host, &own.endpoints()))?;
     let to = fleet.plane.access()?;
     Connection::open(&to)?.post(POLICIES, &policy())?;
-    let watches = Watches::open(&fleet.members)?;
+    let watches = Watches::open(&fleet.members, &[DEPLOYMENTS])?;
     let roll_out = fleet.roll_out(&watches, 0)?;
     let setup = format!(
         "300 Deployments created in a kube-apiserver, to {MEMBERS} simulated members, objects of ours in an etcd"

@@ -10,9 +10,10 @@ use serde_json::json;
 
 use crate::create::{Load, load};
 use crate::figure::{Limit, Report};
-use crate::fleet::{Fleet, Watches};
+use crate::fleet::Fleet;
 use crate::objects::{CLUSTERS, DEPLOYMENTS, POLICIES, deployment};
 use crate::process::Process;
+use crate::seen::Watches;
 use crate::wire::Connection;
 
 const LOST: usize = 500;
@@ -57,7 +58,7 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     fleet.wait_applied(LOST)?;
     let used = fleet.plane.quiet(PATIENCE)?;
 
-    let watches = Watches::open(&fleet.members[1..2])?;
+    let watches = Watches::open(&fleet.members[1..2], &[DEPLOYMENTS])?;
     // `kill -9`.
     drop(fleet.members.remove(0));
     let taint = json!({ "spec": { "taints": [{ "key": "lost", "effect": "NoExecute" }] } });

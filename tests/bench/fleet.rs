@@ -4,13 +4,10 @@
 //! once (here), and a restart with everything in step ([`crate::restart`]). One more
 //! is behind a host ([`crate::behind`]).
 
-use std::collections::HashSet;
 use std::path::Path;
-use std::sync::mpsc::{self, Receiver};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -19,7 +16,8 @@ use crate::figure::{Limit, Report};
 use crate::kubeconfig::Kubeconfig;
 use crate::objects::{BINDINGS, CLUSTERS, DEPLOYMENTS, POLICIES, deployment, policy};
 use crate::process::{self, MIB, Process, until};
-use crate::wire::{Connection, Handle};
+use crate::seen::Watches;
+use crate::wire::Connection;
 use crate::{flow, restart};
 
 pub(crate) const MEMBERS: usize = 3;
@@ -39,18 +37,22 @@ impl Fleet {
     pub(crate) fn start(
         plane: impl FnOnce(&Path) -> anyhow::Result<Process>,
     ) -> anyhow::Result<Self> {
+        Self::of(MEMBERS, &[], plane)
+    }
+
+    /// So many members, started with more arguments.
+    pub(crate) fn of(
+        count: usize,
+        more: &[&str],
+        plane: impl FnOnce(&Path) -> anyhow::Result<Process>,
+    ) -> anyhow::Result<Self> {
         let dir = tempfile::tempdir()?;
         let plane = plane(&dir.path().join("plane"))?;
         let mut members = Vec::new();
-        for n in 1..=MEMBERS {
+        for n in 1..=count {
             let path = dir.path().join(format!("member{n}")).display().to_string();
-            members.push(Process::start(&[
-                "member",
-                "--dir",
-                &path,
-                "--listen",
-                "127.0.0.1:0",
-            ])?);
+            let arguments = ["member", "--dir", &path, "--listen", "127.0.0.1:0"];
+            members.push(Process::start(&[&arguments, more].concat())?);
         }
         let fleet = Self {
             plane,
@@ -80,7 +82,7 @@ impl Fleet {
     pub(crate) fn wait_ready(&self) -> anyhow::Result<()> {
         let mut connection = Connection::open(&self.plane.access()?)?;
         until("all clusters ready", PATIENCE, || {
-            Ok(ready(&mut connection)? == MEMBERS)
+            Ok(ready(&mut connection)? == self.members.len())
         })
     }
 
@@ -103,7 +105,10 @@ impl Fleet {
         let began = Instant::now();
         create(&to, "few", FEW)?;
         let accepted = began.elapsed().as_secs_f64();
-        let last = watches.all("few", FEW)?.duration_since(began).as_secs_f64();
+        let last = watches
+            .all("few", FEW * MEMBERS)?
+            .duration_since(began)
+            .as_secs_f64();
         self.wait_applied(before + FEW)?;
         Ok(RollOut {
             rate: (FEW * MEMBERS) as f64 / last,
@@ -139,92 +144,12 @@ pub(crate) fn items(list: &Value) -> impl Iterator<Item = &Value> {
     list["items"].as_array().into_iter().flatten()
 }
 
-fn condition(object: &Value, kind: &str) -> bool {
+pub(crate) fn condition(object: &Value, kind: &str) -> bool {
     let conditions = object["status"]["conditions"].as_array();
     conditions
         .into_iter()
         .flatten()
         .any(|c| c["type"] == kind && c["status"] == "True")
-}
-
-/// A Deployment was seen in a member.
-pub(crate) struct Seen {
-    pub(crate) member: usize,
-    pub(crate) at: Instant,
-    pub(crate) name: String,
-    pub(crate) image: String,
-}
-
-/// Watches of the members' Deployments.
-pub(crate) struct Watches {
-    pub(crate) seen: Receiver<Seen>,
-    handles: Vec<Handle>,
-    threads: Vec<JoinHandle<()>>,
-}
-
-impl Watches {
-    pub(crate) fn open(members: &[Process]) -> anyhow::Result<Self> {
-        let (sender, seen) = mpsc::channel();
-        let (mut handles, mut threads) = (Vec::new(), Vec::new());
-        for (member, process) in members.iter().enumerate() {
-            let to: Kubeconfig = process.access()?;
-            let mut connection = Connection::open(&to)?;
-            let list = connection.get(DEPLOYMENTS)?.json()?;
-            let revision = list["metadata"]["resourceVersion"]
-                .as_str()
-                .context("no revision")?;
-            let path = format!("{DEPLOYMENTS}?watch=true&resourceVersion={revision}");
-            handles.push(connection.handle()?);
-            let sender = sender.clone();
-            threads.push(std::thread::spawn(move || {
-                // Ends when the socket is shut down, which is an error by then.
-                let _ = connection.lines(&path, |line| {
-                    let at = Instant::now();
-                    let Ok(event) = serde_json::from_slice::<Value>(line) else {
-                        return;
-                    };
-                    let object = &event["object"];
-                    let containers = &object["spec"]["template"]["spec"]["containers"];
-                    let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
-                    let _ = sender.send(Seen {
-                        member,
-                        at,
-                        name: text(&object["metadata"]["name"]),
-                        image: text(&containers[0]["image"]),
-                    });
-                });
-            }));
-        }
-        Ok(Self {
-            seen,
-            handles,
-            threads,
-        })
-    }
-
-    /// When the last of `count` Deployments came to the last member.
-    fn all(&self, prefix: &str, count: usize) -> anyhow::Result<Instant> {
-        let mut there: HashSet<(usize, String)> = HashSet::new();
-        let mut last = Instant::now();
-        while there.len() < count * MEMBERS {
-            let seen = self.seen.recv_timeout(PATIENCE).with_context(|| {
-                format!("{} of {} objects in members", there.len(), count * MEMBERS)
-            })?;
-            if seen.name.starts_with(prefix) && there.insert((seen.member, seen.name)) {
-                last = seen.at;
-            }
-        }
-        Ok(last)
-    }
-}
-
-impl Drop for Watches {
-    fn drop(&mut self) {
-        self.handles.clear();
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
-        }
-    }
 }
 
 pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
@@ -233,15 +158,15 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     Connection::open(&to)?.post(POLICIES, &policy())?;
     fleet.plane.quiet(Duration::from_secs(10))?;
 
-    let watches = Watches::open(&fleet.members)?;
+    let watches = Watches::open(&fleet.members, &[DEPLOYMENTS])?;
     let single = flow::run(report, &fleet, &watches)?;
     few(report, &fleet, &watches, single)?;
     drop(watches);
 
-    let watches = Watches::open(&fleet.members)?;
+    let watches = Watches::open(&fleet.members, &[DEPLOYMENTS])?;
     let more = MANY - FEW - single;
     create(&to, "more", more)?;
-    watches.all("more", more)?;
+    watches.all("more", more * MEMBERS)?;
     drop(watches);
     fleet.wait_applied(MANY)?;
     fleet.plane.quiet(PATIENCE)?;

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 
 use crate::figure::{Limit, Report, median};
-use crate::fleet::{Fleet, MEMBERS, Watches};
+use crate::fleet::{Fleet, MEMBERS};
 use crate::objects::{DEPLOYMENTS, deployment};
+use crate::seen::Watches;
 use crate::wire::Connection;
 
 const ROUNDS: usize = 31;

@@ -7,6 +7,7 @@
 //! them (`detector` and `scripts` alone measure one room each). Arguments select groups by name; none means all. The exit code is 0 when all that ran is within its limit.
 
 mod behind;
+mod cold;
 mod create;
 mod detector;
 mod failover;
@@ -20,6 +21,7 @@ mod objects;
 mod process;
 mod restart;
 mod scripts;
+mod seen;
 mod watchers;
 mod wire;
 
@@ -30,7 +32,7 @@ use figure::Report;
 /// A group shares one set of processes.
 type Group = (&'static str, fn(&mut Report) -> anyhow::Result<()>);
 
-const GROUPS: [Group; 10] = [
+const GROUPS: [Group; 11] = [
     ("up", idle::up),
     ("idle", idle::serve),
     ("list", list::run),
@@ -39,6 +41,7 @@ const GROUPS: [Group; 10] = [
     ("detector", detector::run),
     ("scripts", scripts::run),
     ("fleet", fleet::run),
+    ("cold", cold::run),
     ("failover", failover::run),
     ("behind", behind::run),
 ];

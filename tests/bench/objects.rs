@@ -1,6 +1,6 @@
 //! Objects that the load consists of, and where they are posted.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 pub(crate) const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
 pub(crate) const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
@@ -22,6 +22,16 @@ pub(crate) fn configmap(name: &str, size: usize) -> String {
 
 /// A Deployment of the size people write.
 pub(crate) fn deployment(name: &str, replicas: u32) -> String {
+    deployment_of(name, replicas, &json!([])).to_string()
+}
+
+/// The same, which takes its environment from the ConfigMap of its name.
+pub(crate) fn dependent(name: &str) -> String {
+    let from = json!([{ "configMapRef": { "name": name } }]);
+    deployment_of(name, 1, &from).to_string()
+}
+
+fn deployment_of(name: &str, replicas: u32, env_from: &Value) -> Value {
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": { "name": name, "namespace": "default", "labels": { "app": name } },
@@ -35,11 +45,11 @@ pub(crate) fn deployment(name: &str, replicas: u32) -> String {
                     "ports": [{ "containerPort": 80 }],
                     "resources": { "requests": { "cpu": "10m", "memory": "16Mi" } },
                     "env": [{ "name": "MODE", "value": "production" }],
+                    "envFrom": env_from,
                 }]},
             },
         },
     })
-    .to_string()
 }
 
 /// Every Deployment of the namespace, to every cluster.

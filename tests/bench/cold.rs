@@ -1,0 +1,126 @@
+//! Many Deployments that were created while no controllers ran, as in what Karmada
+//! publishes of its own cold start: each has a policy, and a ConfigMap that goes with it
+//! as its dependency, to two members that keep objects as records.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use serde_json::json;
+
+use crate::create::{Load, load};
+use crate::figure::{Limit, Report};
+use crate::fleet::{Fleet, condition, items};
+use crate::kubeconfig::Kubeconfig;
+use crate::objects::{BINDINGS, CONFIGMAPS, DEPLOYMENTS, POLICIES, configmap, dependent};
+use crate::process::{MIB, Process};
+use crate::seen::Watches;
+use crate::wire::Connection;
+
+/// Of Deployments, policies and ConfigMaps.
+const EACH: usize = 5000;
+const MEMBERS: usize = 2;
+const PREFIX: &str = "cold";
+const PATIENCE: Duration = Duration::from_secs(120);
+
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+
+pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
+    let Fleet {
+        plane,
+        members,
+        dir,
+    } = Fleet::of(MEMBERS, &["--workloads=false"], Process::serve)?;
+    let data = dir.path().join("plane");
+    let before = created(plane, &data)?;
+
+    let watches = Watches::open(&members, &[DEPLOYMENTS, CONFIGMAPS])?;
+    let began = Instant::now();
+    let plane = Process::serve(&data)?;
+    let objects = 2 * EACH * MEMBERS;
+    let last = watches.all(PREFIX, objects)?;
+    let took = last.duration_since(began).as_secs_f64();
+    let cpu = plane.quiet(PATIENCE)?;
+    let (peak, resident) = (plane.peak()? / MIB, plane.resident()? / MIB);
+    let applied = applied(&plane.access()?)?;
+    ensure!(applied == 2 * EACH, "{applied} bindings are FullyApplied");
+
+    let setup = "5,000 Deployments, each with a policy and a ConfigMap as its dependency, created while no controllers ran, to 2 members without workload controllers: from the start of serve to the last of 20,000 objects (Karmada v1.14: 240 s)";
+    report.tell("cold_applied", took, "s", Limit::Below(30.0), setup);
+    let rate = objects as f64 / took;
+    report.tell("cold_rate", rate, "1/s", Limit::None, setup);
+    let setup = "the same, until all is told of and the control plane is quiet";
+    report.tell("cold_cpu", cpu, "s", Limit::None, setup);
+    report.tell("cold_peak", peak, "MiB", Limit::Below(400.0), setup);
+    report.tell("cold_memory", resident, "MiB", Limit::None, setup);
+    let setup = "the most that was resident while all that was created, no controllers";
+    report.tell("cold_create_peak", before / MIB, "MiB", Limit::None, setup);
+    Ok(())
+}
+
+/// Creates everything while the lease that controllers run under is another's, and ends
+/// the control plane, which had them until then. Gives what was resident at most.
+fn created(plane: Process, data: &Path) -> anyhow::Result<f64> {
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": { "name": "flotilla", "namespace": "kube-system" },
+        "spec": { "holderIdentity": "nobody", "leaseDurationSeconds": 3600 },
+    });
+    Connection::open(&plane.access()?)?.post(LEASES, &lease.to_string())?;
+    plane.stop()?;
+    let data = data.display().to_string();
+    let plane = Process::start(&[
+        "serve",
+        "--data-dir",
+        &data,
+        "--listen",
+        "127.0.0.1:0",
+        "--leader-elect",
+        "--leader-elect-lease-duration=1h",
+    ])?;
+    let to = plane.access()?;
+    create(&to, CONFIGMAPS, &|name| configmap(name, 100))?;
+    create(&to, DEPLOYMENTS, &dependent)?;
+    create(&to, POLICIES, &policy)?;
+    let bindings = Connection::open(&to)?.get(BINDINGS)?.json()?;
+    ensure!(items(&bindings).next().is_none(), "controllers have run");
+    let peak = plane.peak()?;
+    plane.stop()?;
+    Ok(peak)
+}
+
+fn create(
+    to: &Kubeconfig,
+    path: &str,
+    object: &(dyn Fn(&str) -> String + Sync),
+) -> anyhow::Result<()> {
+    let of = Load {
+        path,
+        count: EACH,
+        connections: 16,
+    };
+    load(to, &of, |n| object(&format!("{PREFIX}-{n}")))
+}
+
+/// The Deployment of its name with what it depends on, to every cluster.
+fn policy(name: &str) -> String {
+    json!({
+        "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
+        "metadata": { "name": name, "namespace": "default" },
+        "spec": {
+            "propagateDeps": true,
+            "resourceSelectors": [{ "apiVersion": "apps/v1", "kind": "Deployment", "name": name }],
+            "placement": { "replicaScheduling": { "replicaSchedulingType": "Duplicated" } },
+        },
+    })
+    .to_string()
+}
+
+/// How many bindings are FullyApplied.
+fn applied(to: &Kubeconfig) -> anyhow::Result<usize> {
+    let mut connection = Connection::open(to)?;
+    let list = connection.get(BINDINGS)?.json()?;
+    Ok(items(&list)
+        .filter(|b| condition(b, "FullyApplied"))
+        .count())
+}
