@@ -94,7 +94,7 @@ fn core(kind: &str, namespace: &str, name: &str) -> Dependency {
 }
 
 /// `made`: the names of volumes whose claims the object makes itself.
-fn of_pod(pod: &Value, namespace: &str, made: &BTreeSet<&str>) -> Vec<Dependency> {
+pub(crate) fn of_pod(pod: &Value, namespace: &str, made: &BTreeSet<&str>) -> Vec<Dependency> {
     let volumes = || items(pod, "/volumes");
     let sources = || volumes().flat_map(|volume| items(volume, "/projected/sources"));
     let mut maps = BTreeSet::new();

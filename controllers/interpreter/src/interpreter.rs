@@ -15,17 +15,18 @@ use openapi::karmada::binding::{AggregatedItem, Component};
 use runtime::Informers;
 use serde_json::{Value, json};
 
+use crate::built_in::BuiltIn;
 use crate::customized::Customized;
 use crate::lua::{Arg, Limits};
-use crate::native::{ClusterStatus, Error, Native, Replicas};
+use crate::native::{ClusterStatus, Error, Replicas};
 use crate::operation::Operation;
 use crate::returned::{Returned, union};
 
-/// Answers what a resource means. Cheap to clone; the default has the native rules alone.
+/// Answers what a resource means. Cheap to clone; the default has the built-in rules alone.
 #[derive(Clone, Debug, Default)]
 pub struct Interpreter {
     customized: Option<Arc<Customized>>,
-    native: Native,
+    built_in: BuiltIn,
 }
 
 impl Interpreter {
@@ -33,7 +34,7 @@ impl Interpreter {
     pub fn follow(informers: &Informers, api: &Arc<dyn Api>, limits: Limits) -> Self {
         Self {
             customized: Some(Customized::follow(informers, api, limits)),
-            native: Native,
+            built_in: BuiltIn,
         }
     }
 
@@ -41,7 +42,7 @@ impl Interpreter {
     pub fn under(customizations: &[Object], limits: Limits) -> Self {
         Self {
             customized: Some(Arc::new(Customized::fixed(customizations, limits))),
-            native: Native,
+            built_in: BuiltIn,
         }
     }
 
@@ -93,19 +94,21 @@ impl Interpreter {
         let args = || vec![Arg::Object(template.clone(), kind.clone())];
         match self.script(Operation::InterpretReplica, kind, args).await {
             Some(returned) => returned?.replicas().map(Some),
-            None => self.native.replicas(kind, template),
+            None => self.built_in.replicas(kind, template),
         }
     }
 
-    /// The parts of a template that have a pod template each. No native kind has any.
+    /// The parts of a template that have a pod template each.
     pub async fn components(
         &self,
         kind: &Gvk,
         template: &Object,
     ) -> Result<Option<Vec<Component>>, Error> {
         let args = || vec![Arg::Object(template.clone(), kind.clone())];
-        let returned = self.script(Operation::InterpretComponent, kind, args).await;
-        returned.transpose()?.map(Returned::components).transpose()
+        match self.script(Operation::InterpretComponent, kind, args).await {
+            Some(returned) => returned?.components().map(Some),
+            None => self.built_in.components(kind, template),
+        }
     }
 
     /// What a template refers to.
@@ -118,13 +121,13 @@ impl Interpreter {
         let operation = Operation::InterpretDependency;
         match self.scripts(operation, kind, args).await {
             Some(returned) => union(returned?).map(Some),
-            None => self.native.dependencies(kind, template),
+            None => self.built_in.dependencies(kind, template),
         }
     }
 
     /// The PriorityClass that the pods of a template ask for.
     pub fn priority_class(&self, kind: &Gvk, template: &Object) -> Result<Option<String>, Error> {
-        self.native.priority_class(kind, template)
+        self.built_in.priority_class(kind, template)
     }
 
     /// The copy with the replicas of one cluster written into it; as it was where no
@@ -133,10 +136,7 @@ impl Interpreter {
         let args = || vec![Arg::Tree(copy.take()), Arg::Count(replicas)];
         match self.script(Operation::ReviseReplica, kind, args).await {
             Some(returned) => returned?.object(),
-            None => {
-                self.native.revise(kind, &mut copy, replicas);
-                Ok(copy)
-            }
+            None => self.built_in.revise(kind, copy, replicas),
         }
     }
 
@@ -150,10 +150,7 @@ impl Interpreter {
         let args = || vec![Arg::Tree(desired.take()), Arg::Tree(observed.clone())];
         match self.script(Operation::Retain, kind, args).await {
             Some(returned) => returned?.object(),
-            None => {
-                self.native.retain(kind, &mut desired, observed)?;
-                Ok(desired)
-            }
+            None => self.built_in.retain(kind, desired, observed),
         }
     }
 
@@ -162,7 +159,7 @@ impl Interpreter {
         let args = || vec![Arg::Object(observed.clone(), kind.clone())];
         match self.script(Operation::InterpretHealth, kind, args).await {
             Some(returned) => returned?.verdict().map(Some),
-            None => self.native.healthy(kind, observed),
+            None => self.built_in.healthy(kind, observed),
         }
     }
 
@@ -171,7 +168,7 @@ impl Interpreter {
         let args = || vec![Arg::Object(observed.clone(), kind.clone())];
         match self.script(Operation::InterpretStatus, kind, args).await {
             Some(returned) => returned?.status().map(Some),
-            None => self.native.reflect(kind, observed),
+            None => self.built_in.reflect(kind, observed),
         }
     }
 
@@ -195,7 +192,7 @@ impl Interpreter {
                 status: item.status.as_ref(),
             })
             .collect();
-        self.native.aggregate(kind, template, &items, now)
+        self.built_in.aggregate(kind, template, &items, now)
     }
 
     /// The template with the status of [`Self::aggregate`].

@@ -2,16 +2,17 @@
 //! it is healthy, what it refers to, which part of its status travels home, and what
 //! its owner in the control plane shows for all clusters together.
 //!
-//! object ──► [`Interpreter`] ──► script of a customization ([`lua`]), else native rule ──► decision
+//! object ──► [`Interpreter`] ──► script of a customization ([`lua`]), else built-in rule ──► decision
 //!
 //! Invariants: rules are pure and synchronous, no I/O, no clock (time is an argument);
 //! only the interface is asynchronous, since a level may decide elsewhere. Kinds are
-//! told apart only in [`native`], [`pods`] and [`dependencies`].
+//! told apart only in [`native`], [`pods`], [`dependencies`] and [`wellknown`].
 //!
 //! Entry points: [`Interpreter`].
 
 mod accounts;
 mod bare_pods;
+mod built_in;
 mod cron;
 mod customizations;
 mod customized;
@@ -31,6 +32,7 @@ mod scaling;
 #[cfg(test)]
 mod tests;
 mod volumes;
+mod wellknown;
 mod workloads;
 
 pub use interpreter::Interpreter;

@@ -39,6 +39,9 @@ pub enum Error {
     /// A field that must be kept from the member is not there.
     #[error("failed to get {0} from the observed object")]
     Missing(&'static str),
+    /// A field that a rule cannot do without is absent or of another type.
+    #[error("{place}: {wanted} is needed")]
+    Field { place: String, wanted: &'static str },
     /// A quantity that cannot be read.
     #[error("{0}")]
     Quantity(String),

@@ -1,0 +1,182 @@
+//! The rules that need no customization: those of well-known kinds, then native ones.
+//!
+//! Enters: a kind, objects. Leaves: decisions, as those of [`Native`].
+
+use jiff::Timestamp;
+use machinery::{Gvk, Object};
+use openapi::karmada::Dependency;
+use openapi::karmada::binding::Component;
+use serde_json::{Value, json};
+
+use crate::native::{ClusterStatus, Error, Native, Replicas};
+use crate::pods::tree;
+use crate::wellknown::WellKnown;
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct BuiltIn;
+
+/// Asks about an object as a tree, if its kind is well known.
+fn ask<T>(
+    kind: &Gvk,
+    object: &Object,
+    what: &'static str,
+    rule: impl FnOnce(&Value) -> Result<Option<T>, Error>,
+) -> Result<Option<T>, Error> {
+    if !WellKnown.knows(kind) {
+        return Ok(None);
+    }
+    rule(&tree(object, what)?)
+}
+
+impl BuiltIn {
+    pub(crate) fn replicas(
+        &self,
+        kind: &Gvk,
+        template: &Object,
+    ) -> Result<Option<Replicas>, Error> {
+        match ask(kind, template, "replicas", |t| WellKnown.replicas(kind, t))? {
+            None => Native.replicas(kind, template),
+            found => Ok(found),
+        }
+    }
+
+    /// No native kind has any.
+    pub(crate) fn components(
+        &self,
+        kind: &Gvk,
+        template: &Object,
+    ) -> Result<Option<Vec<Component>>, Error> {
+        ask(kind, template, "components", |t| {
+            WellKnown.components(kind, t)
+        })
+    }
+
+    pub(crate) fn dependencies(
+        &self,
+        kind: &Gvk,
+        template: &Object,
+    ) -> Result<Option<Vec<Dependency>>, Error> {
+        let rule = |t: &Value| WellKnown.dependencies(kind, t);
+        match ask(kind, template, "dependencies", rule)? {
+            None => Native.dependencies(kind, template),
+            found => Ok(found),
+        }
+    }
+
+    pub(crate) fn priority_class(
+        &self,
+        kind: &Gvk,
+        template: &Object,
+    ) -> Result<Option<String>, Error> {
+        Native.priority_class(kind, template)
+    }
+
+    pub(crate) fn revise(
+        &self,
+        kind: &Gvk,
+        mut copy: Value,
+        replicas: i64,
+    ) -> Result<Value, Error> {
+        if let Some(revised) = WellKnown.revise(kind, &copy, replicas)? {
+            return Ok(revised);
+        }
+        Native.revise(kind, &mut copy, replicas);
+        Ok(copy)
+    }
+
+    pub(crate) fn retain(
+        &self,
+        kind: &Gvk,
+        mut desired: Value,
+        observed: &Value,
+    ) -> Result<Value, Error> {
+        if let Some(retained) = WellKnown.retain(kind, &desired, observed)? {
+            return Ok(retained);
+        }
+        Native.retain(kind, &mut desired, observed)?;
+        Ok(desired)
+    }
+
+    pub(crate) fn healthy(&self, kind: &Gvk, observed: &Object) -> Result<Option<bool>, Error> {
+        match ask(kind, observed, "health", |o| WellKnown.healthy(kind, o))? {
+            None => Native.healthy(kind, observed),
+            found => Ok(found),
+        }
+    }
+
+    pub(crate) fn reflect(&self, kind: &Gvk, observed: &Object) -> Result<Option<Value>, Error> {
+        match ask(kind, observed, "status", |o| Ok(WellKnown.reflect(kind, o)))? {
+            None => Native.reflect(kind, observed),
+            found => Ok(found),
+        }
+    }
+
+    pub(crate) fn aggregate(
+        &self,
+        kind: &Gvk,
+        template: &Object,
+        items: &[ClusterStatus<'_>],
+        now: Timestamp,
+    ) -> Result<Option<Value>, Error> {
+        let rule = |t: &Value| WellKnown.aggregate(kind, t, Some(items), now);
+        match ask(kind, template, "status", rule)? {
+            None => Native.aggregate(kind, template, items, now),
+            Some(mut made) => {
+                let status = made.get_mut("status").map(Value::take);
+                Ok(Some(status.unwrap_or_else(|| json!({}))))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::native::tests::object;
+
+    // proves: CRD-before-native
+    #[test]
+    fn what_a_well_known_kind_has_no_rule_for_is_native() {
+        let (cron, deployment) = (
+            Gvk::constant("apps.kruise.io", "v1alpha1", "AdvancedCronJob"),
+            Gvk::constant("apps", "v1", "Deployment"),
+        );
+        let status = json!({"type": "Job", "odd": 1});
+        let copy =
+            object(json!({"metadata": {"name": "x"}, "spec": {"replicas": 2}, "status": status}));
+        assert_eq!(BuiltIn.reflect(&cron, &copy).unwrap(), Some(status.clone()));
+        assert_eq!(BuiltIn.healthy(&cron, &copy).unwrap(), None);
+        assert_eq!(BuiltIn.replicas(&cron, &copy).unwrap(), None);
+        assert_eq!(
+            BuiltIn.replicas(&deployment, &copy).unwrap().unwrap().count,
+            2
+        );
+        let items = [ClusterStatus {
+            cluster: "a",
+            status: Some(&status),
+        }];
+        let now = Timestamp::UNIX_EPOCH;
+        let made = BuiltIn.aggregate(&cron, &copy, &items, now).unwrap();
+        assert_eq!(made, Some(json!({"type": "Job", "odd": 1})));
+    }
+
+    // proves: CRD-before-native
+    #[test]
+    fn a_well_known_kind_is_interpreted_by_its_own_rules() {
+        let set = Gvk::constant("apps.kruise.io", "v1alpha1", "CloneSet");
+        let revised = BuiltIn.revise(&set, json!({"spec": {}}), 3).unwrap();
+        assert_eq!(revised, json!({"spec": {"replicas": 3}}));
+        let release = Gvk::constant("helm.toolkit.fluxcd.io", "v2beta1", "HelmRelease");
+        let observed = json!({"spec": {"suspend": true}});
+        let retained = BuiltIn.retain(&release, json!({"spec": {"a": 1}}), &observed);
+        assert_eq!(
+            retained.unwrap(),
+            json!({"spec": {"a": 1, "suspend": true}})
+        );
+        let broken = object(json!({"metadata": {"name": "x"}, "spec": {}}));
+        let said = BuiltIn.replicas(&set, &broken).unwrap_err().to_string();
+        assert_eq!(said, "spec.replicas: a number is needed");
+        let job = Gvk::constant("ray.io", "v1", "RayJob");
+        assert_eq!(BuiltIn.components(&job, &broken).unwrap(), Some(Vec::new()));
+    }
+}

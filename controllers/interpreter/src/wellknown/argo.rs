@@ -1,0 +1,91 @@
+//! Argo's Workflow.
+
+use openapi::karmada::Dependency;
+use serde_json::{Map, Value, json};
+
+use super::Rules;
+use super::pods::{core, count, needs};
+use super::tree::{Error, at, keep_in_spec, list, needed, put, put_in_spec, said, text};
+use crate::native::Replicas;
+
+pub(super) static WORKFLOW: Rules = Rules {
+    healthy: Some(|observed| {
+        let phase = text(observed, "/status/phase");
+        Ok(phase.is_some_and(|phase| !["", "Error", "Failed"].contains(&phase)))
+    }),
+    replicas: Some(|workflow| {
+        let mut pod = Map::new();
+        for field in ["affinity", "nodeSelector", "tolerations"] {
+            if let Some(value) = at(workflow, &format!("/spec/{field}")) {
+                pod.insert(field.into(), value.clone());
+            }
+        }
+        Ok(Replicas {
+            count: count(workflow, "/spec/parallelism", Some(1.0))?,
+            requirements: needs(&json!({ "spec": pod }))?,
+        })
+    }),
+    revise: Some(|copy, replicas| put_in_spec(copy, "parallelism", replicas.into())),
+    retain: Some(|desired, observed| {
+        keep_in_spec(desired, observed, "suspend")?;
+        if let Some(status) = at(observed, "/status") {
+            put(desired, "status", status.clone());
+        }
+        Ok(())
+    }),
+    dependencies: Some(dependencies),
+    ..Rules::NONE
+};
+
+/// Where a volume names a Secret; not `secret.secretName`, so Karmada has it.
+const SECRETS: [&str; 10] = [
+    "/azureFile/secretName",
+    "/cephfs/secretRef/name",
+    "/cinder/secretRef/name",
+    "/csi/nodePublishSecretRef/name",
+    "/flexVolume/secretRef/name",
+    "/iscsi/secretRef/name",
+    "/rbd/secretRef/name",
+    "/scaleIO/secretRef/name",
+    "/secret/name",
+    "/storageos/secretRef/name",
+];
+
+fn dependencies(workflow: &Value) -> Result<Vec<Dependency>, Error> {
+    let mut found = Vec::new();
+    let mut look = |kind: &str, from: &Value, place: &str| {
+        found.extend(said(from, place).map(|name| core(workflow, kind, name)));
+    };
+    look(
+        "ServiceAccount",
+        workflow,
+        "/spec/executor/serviceAccountName",
+    );
+    let account = "/spec/serviceAccountName";
+    if text(workflow, account) != Some("default") {
+        look("ServiceAccount", workflow, account);
+    }
+    for claim in list(workflow, "/spec/volumeClaimTemplates") {
+        needed(claim, "/metadata", "an object")?;
+        look("PersistentVolumeClaim", claim, "/metadata/name");
+    }
+    for secret in list(workflow, "/spec/imagePullSecrets") {
+        look("Secret", secret, "/name");
+    }
+    for volume in list(workflow, "/spec/volumes") {
+        look("ConfigMap", volume, "/configMap/name");
+        look(
+            "PersistentVolumeClaim",
+            volume,
+            "/persistentVolumeClaim/claimName",
+        );
+        for source in list(volume, "/projected/sources") {
+            look("ConfigMap", source, "/configMap/name");
+            look("Secret", source, "/secret/name");
+        }
+        for place in SECRETS {
+            look("Secret", volume, place);
+        }
+    }
+    Ok(found)
+}

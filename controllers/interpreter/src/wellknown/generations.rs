@@ -1,0 +1,117 @@
+//! Whether members have seen what the template says now.
+
+use openapi::karmada::labels::TEMPLATE_GENERATION;
+use serde_json::Value;
+
+use super::items::Items;
+use super::tree::{Fields, at, number, readable_number, same};
+
+/// The listed fields of a copy's status, those it has.
+pub(super) fn copied(observed: &Value, fields: &[&[&str]]) -> Fields {
+    let mut out = Fields::new();
+    if let Some(status) = observed.get("status").and_then(Value::as_object) {
+        for field in fields.iter().copied().flatten() {
+            if let Some(value) = status.get(*field) {
+                out.insert((*field).to_owned(), value.clone());
+            }
+        }
+    }
+    out
+}
+
+/// As [`copied`], with the copy's generation and that of the template it was made of.
+pub(super) fn copied_with_generations(observed: &Value, fields: &[&[&str]]) -> Fields {
+    let mut out = copied(observed, fields);
+    if at(observed, "/status").is_none() {
+        return out;
+    }
+    if let Some(generation) = at(observed, "/metadata/generation") {
+        out.insert("generation".into(), generation.clone());
+    }
+    let annotations = at(observed, "/metadata/annotations");
+    let template = annotations.and_then(|all| all.get(TEMPLATE_GENERATION));
+    if let Some(generation) = readable_number(template) {
+        out.insert("resourceTemplateGeneration".into(), number(generation));
+    }
+    out
+}
+
+/// Whether a cluster that is silent has seen what it was told.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Silent {
+    CountsAsZero,
+    NeverUpToDate,
+}
+
+/// The template's status shows its generation once every cluster is up to date.
+pub(super) fn observe(status: &mut Fields, generation: &Value, items: &Items<'_>, silent: Silent) {
+    let zero = Value::from(0);
+    let up_to_date = |told: Option<&Value>| {
+        let field = |name: &str| told.and_then(|s| at(s, name)).unwrap_or(&zero);
+        same(Some(field("/resourceTemplateGeneration")), Some(generation))
+            && same(
+                Some(field("/generation")),
+                Some(field("/observedGeneration")),
+            )
+            && (told.is_some() || silent == Silent::CountsAsZero)
+    };
+    if items.statuses().all(up_to_date) {
+        status.insert("observedGeneration".into(), generation.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::native::ClusterStatus;
+    use serde_json::json;
+
+    #[test]
+    fn generations_are_told_where_they_are_known() {
+        let copy =
+            |metadata: Value| json!({"metadata": metadata, "status": {"a": 1, "b": null, "c": 3}});
+        let annotated =
+            |text: &str| json!({"generation": 4, "annotations": {TEMPLATE_GENERATION: text}});
+        for (observed, told) in [
+            (json!({"metadata": annotated("2")}), json!({})),
+            (
+                copy(annotated("2")),
+                json!({"a": 1, "b": null, "generation": 4, "resourceTemplateGeneration": 2}),
+            ),
+            (
+                copy(annotated("x")),
+                json!({"a": 1, "b": null, "generation": 4}),
+            ),
+            (copy(json!({})), json!({"a": 1, "b": null})),
+        ] {
+            let found = copied_with_generations(&observed, &[&["a"], &["b", "d"]]);
+            assert_eq!(Value::Object(found), told, "{observed}");
+        }
+    }
+
+    // proves: CRD-generation
+    #[test]
+    fn observed_once_all_are_up_to_date() {
+        let told = |template: i64, own: i64, seen: i64| json!({"resourceTemplateGeneration": template, "generation": own, "observedGeneration": seen});
+        let check = |generation: i64, all: &[Value], silent: Silent, seen: bool| {
+            let items: Vec<ClusterStatus<'_>> = all
+                .iter()
+                .map(|status| ClusterStatus {
+                    cluster: "a",
+                    status: Some(status),
+                })
+                .collect();
+            let mut status = Fields::new();
+            observe(&mut status, &generation.into(), &Items(&items), silent);
+            assert_eq!(status.contains_key("observedGeneration"), seen, "{all:?}");
+        };
+        let zero = Silent::CountsAsZero;
+        check(2, &[told(2, 5, 5), told(2, 1, 1)], zero, true);
+        check(2, &[told(2, 5, 4), told(2, 1, 1)], zero, false);
+        check(2, &[told(3, 5, 5)], zero, false);
+        check(2, &[], zero, true);
+        check(2, &[Value::Null], zero, false);
+        check(0, &[Value::Null, json!({})], zero, true);
+        check(0, &[Value::Null], Silent::NeverUpToDate, false);
+    }
+}

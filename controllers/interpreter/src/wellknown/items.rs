@@ -1,0 +1,207 @@
+//! What the clusters reported, in order.
+
+use serde_json::Value;
+
+use super::tree::{Error, at, list, number, number_or_zero, put, said, text};
+use crate::native::ClusterStatus;
+
+pub(super) struct Items<'a>(pub(super) &'a [ClusterStatus<'a>]);
+
+impl<'a> Items<'a> {
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Of each cluster; nothing of a silent one.
+    pub(super) fn statuses(&self) -> impl DoubleEndedIterator<Item = Option<&'a Value>> {
+        let status = |item: &ClusterStatus<'a>| item.status.filter(|s| !s.is_null());
+        self.0.iter().map(status)
+    }
+
+    /// The clusters that are not silent.
+    pub(super) fn told(&self) -> impl Iterator<Item = (&'a str, &'a Value)> {
+        let clusters = self.0.iter().map(|item| item.cluster);
+        clusters
+            .zip(self.statuses())
+            .filter_map(|(cluster, status)| Some((cluster, status?)))
+    }
+
+    pub(super) fn first(&self, place: &str) -> Option<&'a Value> {
+        self.statuses()
+            .flatten()
+            .find_map(|status| at(status, place))
+    }
+
+    pub(super) fn last(&self, place: &str) -> Option<&'a Value> {
+        let mut latest_first = self.statuses().rev().flatten();
+        latest_first.find_map(|status| at(status, place))
+    }
+
+    /// The last that is neither absent nor an empty text.
+    pub(super) fn last_said(&self, place: &str) -> Option<&'a Value> {
+        let mut latest_first = self.statuses().rev().flatten();
+        latest_first.find_map(|status| at(status, place).filter(|value| *value != ""))
+    }
+
+    pub(super) fn sum(&self, place: &str) -> Result<Value, Error> {
+        let each = self.statuses().flatten();
+        let sum: Result<f64, Error> = each.map(|status| number_or_zero(status, place)).sum();
+        Ok(number(sum?))
+    }
+
+    /// All lists one after the other.
+    pub(super) fn joined(&self, place: &str) -> Vec<Value> {
+        let lists = self.told();
+        lists
+            .flat_map(|(_, status)| list(status, place))
+            .cloned()
+            .collect()
+    }
+
+    /// Times in RFC 3339 and UTC: the order of texts is that of time.
+    pub(super) fn times(&self, place: &str) -> impl Iterator<Item = &'a str> {
+        let each = self.statuses().flatten();
+        each.filter_map(move |status| text(status, place))
+    }
+
+    pub(super) fn latest(&self, place: &str) -> Option<Value> {
+        self.times(place).max().map(Value::from)
+    }
+
+    /// The status that ranks highest, the earlier among equals; one without a rank is
+    /// passed over.
+    pub(super) fn worst<T: PartialOrd>(
+        &self,
+        rank: impl Fn(&'a Value) -> Result<Option<T>, Error>,
+    ) -> Result<Option<&'a Value>, Error> {
+        let mut worst: Option<(T, &Value)> = None;
+        for status in self.statuses().flatten() {
+            let Some(rank) = rank(status)? else { continue };
+            if worst.as_ref().is_none_or(|(so_far, _)| rank > *so_far) {
+                worst = Some((rank, status));
+            }
+        }
+        Ok(worst.map(|(_, status)| status))
+    }
+}
+
+/// A condition of a type that has a status.
+pub(super) fn is(condition: &Value, kind: &str, status: &str) -> bool {
+    text(condition, "/type") == Some(kind) && text(condition, "/status") == Some(status)
+}
+
+/// Whether a status has a condition of a type that is true, for one of these reasons.
+pub(super) fn holds(object: &Value, kind: &str, reasons: &[&str]) -> bool {
+    let for_reason = |condition: &Value| {
+        let reason = said(condition, "/reason");
+        reasons.is_empty() || reason.is_some_and(|reason| reasons.contains(&reason))
+    };
+    let mut conditions = list(object, "/status/conditions").iter();
+    conditions.any(|condition| is(condition, kind, "True") && for_reason(condition))
+}
+
+/// One condition for all clusters that agree on type, status and reason; the messages
+/// tell whose they are.
+pub(super) fn merged_conditions(items: &Items<'_>) -> Result<Value, Error> {
+    let mut merged: Vec<Value> = Vec::new();
+    for (cluster, status) in items.told() {
+        for condition in list(status, "/conditions") {
+            let message = text(condition, "/message").ok_or_else(|| Error::Field {
+                place: format!("status.conditions of cluster {cluster}"),
+                wanted: "a message in each of them",
+            })?;
+            let message = format!("{cluster}={message}");
+            let agrees = |other: &&mut Value| {
+                ["/type", "/status", "/reason"]
+                    .iter()
+                    .all(|place| at(other, place) == at(condition, place))
+            };
+            match merged.iter_mut().find(agrees) {
+                Some(same) => {
+                    let all = format!("{}, {message}", text(same, "/message").unwrap_or(""));
+                    put(same, "message", all.into());
+                }
+                None => {
+                    let mut condition = condition.clone();
+                    put(&mut condition, "message", message.into());
+                    merged.push(condition);
+                }
+            }
+        }
+    }
+    Ok(merged.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn with<T>(statuses: &[Value], f: impl FnOnce(&Items<'_>) -> T) -> T {
+        let names = ["a", "b", "c", "d"];
+        let items: Vec<ClusterStatus<'_>> = names
+            .into_iter()
+            .zip(statuses)
+            .map(|(cluster, status)| ClusterStatus {
+                cluster,
+                status: Some(status),
+            })
+            .collect();
+        f(&Items(&items))
+    }
+
+    #[test]
+    fn silent_clusters_are_passed_over() {
+        let all = [
+            json!({"n": 1, "t": "x"}),
+            Value::Null,
+            json!({"n": 2, "t": ""}),
+            json!({}),
+        ];
+        with(&all, |items| {
+            assert_eq!(items.len(), 4);
+            assert_eq!(items.told().count(), 3);
+            assert_eq!(items.sum("/n").unwrap(), json!(3));
+            assert_eq!(items.first("/n"), Some(&json!(1)));
+            assert_eq!(items.last("/n"), Some(&json!(2)));
+            assert_eq!(items.last("/t"), Some(&json!("")));
+            assert_eq!(items.last_said("/t"), Some(&json!("x")));
+            assert_eq!(items.last("/none"), None);
+        });
+        with(&[json!({"n": "many"})], |items| {
+            assert_eq!(
+                items.sum("/n").unwrap_err().to_string(),
+                "n: a number is needed"
+            );
+        });
+    }
+
+    // proves: CRD-conditions
+    #[test]
+    fn conditions_are_merged_where_they_agree() {
+        let one = |status: &str, reason: &str, message: &str, at: i64| json!({"type": "Ready", "status": status, "reason": reason, "message": message, "at": at});
+        let all = [
+            json!({"conditions": [one("True", "Ok", "fine", 1), one("False", "Ok", "odd", 2)]}),
+            Value::Null,
+            json!({"conditions": [one("True", "Other", "", 3), one("True", "Ok", "good", 4)]}),
+        ];
+        with(&all, |items| {
+            assert_eq!(
+                merged_conditions(items).unwrap(),
+                json!([
+                    one("True", "Ok", "a=fine, c=good", 1),
+                    one("False", "Ok", "a=odd", 2),
+                    one("True", "Other", "c=", 3)
+                ])
+            );
+        });
+        with(&[json!({"conditions": [{"type": "Ready"}]})], |items| {
+            let said = merged_conditions(items).unwrap_err().to_string();
+            assert!(said.contains("cluster a"), "{said}");
+        });
+    }
+}

@@ -1,0 +1,254 @@
+//! Kubeflow's training jobs: PyTorchJob and TFJob, roles with a pod template each.
+
+use machinery::time::rfc3339_seconds;
+use openapi::karmada::Dependency;
+use openapi::karmada::binding::Component;
+use serde_json::{Map, Value, json};
+
+use super::items::{Items, is};
+use super::pods::{component, needs, own_namespace, refers};
+use super::settle::{idle, without};
+use super::tree::{Error, Fields, at, list, readable_number, set, text};
+use super::{Aggregate, Rules, Told};
+
+/// Where the roles of a kind stand, and which it has.
+struct Roles {
+    place: &'static str,
+    names: &'static [&'static str],
+}
+
+const PYTORCH: Roles = Roles {
+    place: "/spec/pytorchReplicaSpecs",
+    names: &["Master", "Worker"],
+};
+
+const TF: Roles = Roles {
+    place: "/spec/tfReplicaSpecs",
+    names: &["PS", "Worker", "Chief", "Master", "Evaluator"],
+};
+
+pub(super) static PYTORCH_JOB: Rules = Rules {
+    healthy: Some(|observed| Ok(healthy(observed))),
+    components: Some(|job| components(job, &PYTORCH)),
+    dependencies: Some(|job| Ok(dependencies(job, &PYTORCH))),
+    aggregate: Some(Aggregate {
+        unlisted: |status, _| forget(status),
+        ..Aggregate::new(|status, told| {
+            if told.items.is_empty() {
+                forget(status);
+                return Ok(());
+            }
+            aggregate(status, told, &PYTORCH, pytorch_end, pytorch_conditions)
+        })
+    }),
+    ..Rules::NONE
+};
+
+pub(super) static TF_JOB: Rules = Rules {
+    healthy: Some(|observed| Ok(healthy(observed))),
+    components: Some(|job| components(job, &TF)),
+    dependencies: Some(|job| Ok(dependencies(job, &TF))),
+    aggregate: Some(Aggregate {
+        unlisted: |status, _| forget(status),
+        ..Aggregate::new(|status, told| aggregate(status, told, &TF, tf_end, tf_conditions))
+    }),
+    ..Rules::NONE
+};
+
+fn healthy(observed: &Value) -> bool {
+    let mut conditions = list(observed, "/status/conditions").iter();
+    at(observed, "/status/conditions").is_some() && !conditions.any(|c| is(c, "Failed", "True"))
+}
+
+impl Roles {
+    fn of<'a>(&self, job: &'a Value) -> impl Iterator<Item = (&'static str, &'a Value)> {
+        let specs = at(job, self.place);
+        let names = self.names.iter();
+        names.filter_map(move |name| {
+            let spec = specs?.get(*name).filter(|spec| !spec.is_null())?;
+            Some((*name, spec))
+        })
+    }
+}
+
+fn components(job: &Value, roles: &Roles) -> Result<Vec<Component>, Error> {
+    let each = roles.of(job).map(|(name, spec)| {
+        let replicas = readable_number(spec.get("replicas")).unwrap_or(1.0);
+        let template = at(spec, "/template").map(needs).transpose()?;
+        component(&name.to_ascii_lowercase(), replicas, template.flatten())
+    });
+    each.collect()
+}
+
+fn dependencies(job: &Value, roles: &Roles) -> Vec<Dependency> {
+    let namespace = own_namespace(job);
+    let templates = roles.of(job).filter_map(|(_, spec)| at(spec, "/template"));
+    templates
+        .flat_map(|template| refers(namespace, template))
+        .collect()
+}
+
+/// Nothing is left of what clusters have said; a status there is, even if an empty one.
+fn forget(status: &mut Fields) {
+    status.remove("startTime");
+    status.remove("completionTime");
+    for field in ["replicaStatuses", "conditions"] {
+        status.insert(field.into(), json!([]));
+    }
+}
+
+#[derive(Clone, Copy)]
+enum End {
+    Failed,
+    Succeeded,
+}
+
+/// What the clusters' jobs have come to.
+struct Outcome<'a> {
+    failed: Vec<&'a str>,
+    all_succeeded: bool,
+}
+
+impl<'a> Outcome<'a> {
+    fn of(items: &Items<'a>, ended: fn(&Value) -> Option<End>) -> Self {
+        let mut failed = Vec::new();
+        let mut succeeded = 0;
+        for (cluster, reported) in items.told() {
+            match ended(reported) {
+                Some(End::Failed) => failed.push(cluster),
+                Some(End::Succeeded) => succeeded += 1,
+                None => {}
+            }
+        }
+        Self {
+            failed,
+            all_succeeded: succeeded > 0 && succeeded == items.len(),
+        }
+    }
+
+    fn message_of_failure(&self, kind: &str) -> String {
+        let clusters = self.failed.join(", ");
+        format!("{kind} executed failed in member clusters: {clusters}")
+    }
+}
+
+fn started(items: &Items<'_>) -> Option<Value> {
+    items.times("/startTime").min().map(Value::from)
+}
+
+fn aggregate(
+    status: &mut Fields,
+    told: &Told<'_>,
+    roles: &Roles,
+    ended: fn(&Value) -> Option<End>,
+    conditions: fn(&Told<'_>, &Outcome<'_>) -> Vec<Value>,
+) -> Result<(), Error> {
+    let items = &told.items;
+    let outcome = Outcome::of(items, ended);
+    let mut counts = Map::new();
+    for role in roles.names {
+        counts.insert((*role).to_owned(), counts_of(items, role)?);
+    }
+    set(status, "startTime", started(items));
+    set(
+        status,
+        "lastReconcileTime",
+        items.latest("/lastReconcileTime"),
+    );
+    if outcome.all_succeeded {
+        set(status, "completionTime", items.latest("/completionTime"));
+    }
+    status.insert("replicaStatuses".into(), counts.into());
+    status.insert("conditions".into(), conditions(told, &outcome).into());
+    let kept = without(Value::Object(std::mem::take(status)), idle);
+    if let Some(Value::Object(kept)) = kept {
+        *status = kept;
+    }
+    Ok(())
+}
+
+/// How many pods of a role are in which state.
+fn counts_of(items: &Items<'_>, role: &str) -> Result<Value, Error> {
+    let mut counts = Map::new();
+    for state in ["active", "failed", "succeeded"] {
+        let sum = items.sum(&format!("/replicaStatuses/{role}/{state}"))?;
+        counts.insert(state.into(), sum);
+    }
+    Ok(counts.into())
+}
+
+fn has(reported: &Value, kind: &str) -> bool {
+    let mut conditions = list(reported, "/conditions").iter();
+    conditions.any(|c| is(c, kind, "True"))
+}
+
+/// What a cluster says last.
+fn tf_end(reported: &Value) -> Option<End> {
+    let mut latest_first = list(reported, "/conditions").iter().rev();
+    latest_first.find_map(|c| {
+        if is(c, "Failed", "True") {
+            Some(End::Failed)
+        } else {
+            is(c, "Succeeded", "True").then_some(End::Succeeded)
+        }
+    })
+}
+
+fn tf_conditions(told: &Told<'_>, outcome: &Outcome<'_>) -> Vec<Value> {
+    let now = rfc3339_seconds(told.now);
+    let condition = |kind: &str, reason: &str, message: String| {
+        json!({"type": kind, "status": "True",
+        "reason": reason, "message": message, "lastProbeTime": now, "lastTransitionTime": now})
+    };
+    if !outcome.failed.is_empty() {
+        let message = outcome.message_of_failure("TFJob");
+        return vec![condition("Failed", "TFJobFailed", message)];
+    }
+    if outcome.all_succeeded {
+        let message = "TFJob completed successfully".into();
+        return vec![condition("Succeeded", "Completed", message)];
+    }
+    Vec::new()
+}
+
+/// A failure outweighs a success.
+fn pytorch_end(reported: &Value) -> Option<End> {
+    if has(reported, "Failed") {
+        Some(End::Failed)
+    } else {
+        has(reported, "Succeeded").then_some(End::Succeeded)
+    }
+}
+
+/// In the order in which a job goes through them: the last is the one that is shown.
+fn pytorch_conditions(told: &Told<'_>, outcome: &Outcome<'_>) -> Vec<Value> {
+    let items = &told.items;
+    let condition =
+        |kind: &str, status: bool, message: &str, [updated, changed]: [Option<Value>; 2]| {
+            json!({"type": kind, "status": if status { "True" } else { "False" },
+            "reason": format!("PyTorchJob{kind}"), "message": message,
+            "lastUpdateTime": updated, "lastTransitionTime": changed})
+        };
+    let mut conditions = Vec::new();
+    if items.told().any(|(_, reported)| has(reported, "Created")) {
+        let at = [started(items), started(items)];
+        conditions.push(condition("Created", true, "PyTorchJob is created.", at));
+    }
+    let all = items
+        .told()
+        .flat_map(|(_, reported)| list(reported, "/conditions"));
+    if let Some(running) = all.filter(|c| text(c, "/type") == Some("Running")).last() {
+        let ended = !outcome.failed.is_empty() || outcome.all_succeeded;
+        let at = ["/lastUpdateTime", "/lastTransitionTime"].map(|time| at(running, time).cloned());
+        conditions.push(condition("Running", !ended, "PyTorchJob is running.", at));
+    }
+    let completed = [(); 2].map(|()| items.latest("/completionTime"));
+    if !outcome.failed.is_empty() {
+        let message = outcome.message_of_failure("PyTorchJob");
+        conditions.push(condition("Failed", true, &message, completed));
+    } else if outcome.all_succeeded {
+        let message = "PyTorchJob is successfully completed.";
+        conditions.push(condition("Succeeded", true, message, completed));
+    }
+    conditions
+}

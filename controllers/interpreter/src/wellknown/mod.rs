@@ -1,0 +1,296 @@
+//! Rules for kinds of other projects' CRDs, as TABLE.md beside this file has them.
+//!
+//! Enters: objects as trees, what clusters reported, the time. Leaves: decisions, and
+//! objects with what was decided written into them. A kind is known in exactly one
+//! version. `None` says that the kind has no rule for what is asked.
+
+mod argo;
+mod flink;
+mod flux;
+mod generations;
+mod items;
+mod kruise;
+mod kruise_jobs;
+mod kubeflow;
+mod kyverno;
+mod mpi;
+mod notebook;
+mod pods;
+mod ray;
+mod ray_service;
+mod settle;
+mod spark;
+mod tree;
+mod volcano;
+
+use jiff::Timestamp;
+use machinery::Gvk;
+use openapi::karmada::Dependency;
+use openapi::karmada::binding::Component;
+use serde_json::Value;
+
+use crate::native::{ClusterStatus, Error, Replicas};
+use items::Items;
+use settle::settle;
+use tree::{Fields, at, put, take};
+
+/// What an object says.
+type Reading<T> = fn(&Value) -> Result<T, Error>;
+/// Writes the replicas into a copy.
+type Revision = fn(&mut Value, i64) -> Result<(), Error>;
+/// Writes into what is desired what is observed.
+type Retention = fn(&mut Value, &Value) -> Result<(), Error>;
+
+/// The rules of one kind, those it has.
+struct Rules {
+    healthy: Option<Reading<bool>>,
+    reflect: Option<fn(&Value) -> Fields>,
+    aggregate: Option<Aggregate>,
+    replicas: Option<Reading<Replicas>>,
+    revise: Option<Revision>,
+    components: Option<Reading<Vec<Component>>>,
+    retain: Option<Retention>,
+    dependencies: Option<Reading<Vec<Dependency>>>,
+}
+
+impl Rules {
+    const NONE: Self = Self {
+        healthy: None,
+        reflect: None,
+        aggregate: None,
+        replicas: None,
+        revise: None,
+        components: None,
+        retain: None,
+        dependencies: None,
+    };
+}
+
+/// What an aggregation is told besides the template's own status.
+struct Told<'a> {
+    /// `metadata.generation` of the template.
+    generation: &'a Value,
+    items: Items<'a>,
+    now: Timestamp,
+}
+
+/// How the status of a template is made.
+struct Aggregate {
+    /// Whether generations that are absent are 0 from now on.
+    generations: bool,
+    /// What becomes of the status when there is not even an empty list of items.
+    unlisted: fn(&mut Fields, &Value),
+    /// Whether the status of a single item is taken as it is.
+    sole: bool,
+    /// Whether what is made still has the template's spec.
+    keeps_spec: bool,
+    rule: fn(&mut Fields, &Told<'_>) -> Result<(), Error>,
+}
+
+impl Aggregate {
+    const fn new(rule: fn(&mut Fields, &Told<'_>) -> Result<(), Error>) -> Self {
+        Self {
+            generations: false,
+            unlisted: |_, _| {},
+            sole: false,
+            keeps_spec: true,
+            rule,
+        }
+    }
+}
+
+fn rules(kind: &Gvk) -> Option<&'static Rules> {
+    Some(match (&*kind.group, &*kind.version, &*kind.kind) {
+        ("apps.kruise.io", "v1alpha1", "AdvancedCronJob") => &kruise_jobs::ADVANCED_CRON_JOB,
+        ("apps.kruise.io", "v1alpha1", "BroadcastJob") => &kruise_jobs::BROADCAST_JOB,
+        ("apps.kruise.io", "v1alpha1", "CloneSet") => &kruise::CLONE_SET,
+        ("apps.kruise.io", "v1alpha1", "DaemonSet") => &kruise::DAEMON_SET,
+        ("apps.kruise.io", "v1alpha1", "SidecarSet") => &kruise_jobs::SIDECAR_SET,
+        ("apps.kruise.io", "v1alpha1", "UnitedDeployment") => &kruise::UNITED_DEPLOYMENT,
+        ("apps.kruise.io", "v1beta1", "StatefulSet") => &kruise::STATEFUL_SET,
+        ("argoproj.io", "v1alpha1", "Workflow") => &argo::WORKFLOW,
+        ("batch.volcano.sh", "v1alpha1", "Job") => &volcano::JOB,
+        ("flink.apache.org", "v1beta1", "FlinkDeployment") => &flink::FLINK_DEPLOYMENT,
+        ("helm.toolkit.fluxcd.io", "v2beta1", "HelmRelease") => &flux::HELM_RELEASE,
+        ("kubeflow.org", "v1", "Notebook") => &notebook::NOTEBOOK,
+        ("kubeflow.org", "v1", "PyTorchJob") => &kubeflow::PYTORCH_JOB,
+        ("kubeflow.org", "v1", "TFJob") => &kubeflow::TF_JOB,
+        ("kubeflow.org", "v2beta1", "MPIJob") => &mpi::MPI_JOB,
+        ("kustomize.toolkit.fluxcd.io", "v1", "Kustomization") => &flux::KUSTOMIZATION,
+        ("kyverno.io", "v1", "ClusterPolicy" | "Policy") => &kyverno::POLICY,
+        ("ray.io", "v1", "RayCluster") => &ray::RAY_CLUSTER,
+        ("ray.io", "v1", "RayJob") => &ray::RAY_JOB,
+        ("ray.io", "v1", "RayService") => &ray_service::RAY_SERVICE,
+        ("source.toolkit.fluxcd.io", "v1", "GitRepository") => &flux::GIT_REPOSITORY,
+        ("source.toolkit.fluxcd.io", "v1beta2", "Bucket") => &flux::BUCKET,
+        ("source.toolkit.fluxcd.io", "v1beta2", "HelmChart") => &flux::HELM_CHART,
+        ("source.toolkit.fluxcd.io", "v1beta2", "HelmRepository") => &flux::HELM_REPOSITORY,
+        ("source.toolkit.fluxcd.io", "v1beta2", "OCIRepository") => &flux::OCI_REPOSITORY,
+        ("sparkoperator.k8s.io", "v1beta2", "SparkApplication") => &spark::SPARK_APPLICATION,
+        _ => return None,
+    })
+}
+
+/// The level between customizations and native rules.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct WellKnown;
+
+impl WellKnown {
+    /// Whether there are rules for a kind at all.
+    pub(crate) fn knows(&self, kind: &Gvk) -> bool {
+        rules(kind).is_some()
+    }
+
+    /// The replicas a template asks for.
+    pub(crate) fn replicas(&self, kind: &Gvk, template: &Value) -> Result<Option<Replicas>, Error> {
+        let rule = rules(kind).and_then(|rules| rules.replicas);
+        rule.map(|rule| rule(template)).transpose()
+    }
+
+    /// The parts of a template that have a pod template each.
+    pub(crate) fn components(
+        &self,
+        kind: &Gvk,
+        template: &Value,
+    ) -> Result<Option<Vec<Component>>, Error> {
+        let rule = rules(kind).and_then(|rules| rules.components);
+        rule.map(|rule| rule(template)).transpose()
+    }
+
+    /// The copy with the replicas of one cluster written into it.
+    pub(crate) fn revise(
+        &self,
+        kind: &Gvk,
+        copy: &Value,
+        replicas: i64,
+    ) -> Result<Option<Value>, Error> {
+        let Some(rule) = rules(kind).and_then(|rules| rules.revise) else {
+            return Ok(None);
+        };
+        let mut revised = copy.clone();
+        rule(&mut revised, replicas)?;
+        settle(&mut revised, &[copy]);
+        Ok(Some(revised))
+    }
+
+    /// What is desired, with what the member decides by itself.
+    pub(crate) fn retain(
+        &self,
+        kind: &Gvk,
+        desired: &Value,
+        observed: &Value,
+    ) -> Result<Option<Value>, Error> {
+        let Some(rule) = rules(kind).and_then(|rules| rules.retain) else {
+            return Ok(None);
+        };
+        let mut retained = desired.clone();
+        rule(&mut retained, observed)?;
+        settle(&mut retained, &[desired, observed]);
+        Ok(Some(retained))
+    }
+
+    /// Whether the copy in a member is healthy.
+    pub(crate) fn healthy(&self, kind: &Gvk, observed: &Value) -> Result<Option<bool>, Error> {
+        let rule = rules(kind).and_then(|rules| rules.healthy);
+        rule.map(|rule| rule(observed)).transpose()
+    }
+
+    /// The part of a copy's status that is collected, empty if there is none.
+    pub(crate) fn reflect(&self, kind: &Gvk, observed: &Value) -> Option<Value> {
+        let rule = rules(kind)?.reflect?;
+        let mut status = Value::Object(rule(observed));
+        settle(&mut status, &[]);
+        Some(status)
+    }
+
+    /// What a template refers to.
+    pub(crate) fn dependencies(
+        &self,
+        kind: &Gvk,
+        template: &Value,
+    ) -> Result<Option<Vec<Dependency>>, Error> {
+        let Some(rule) = rules(kind).and_then(|rules| rules.dependencies) else {
+            return Ok(None);
+        };
+        Ok(Some(pods::in_order(rule(template)?)?))
+    }
+
+    /// The template as it is with the status that its copies make together. Without a
+    /// list of items nothing is known of them; an empty one says that there are none.
+    pub(crate) fn aggregate(
+        &self,
+        kind: &Gvk,
+        template: &Value,
+        items: Option<&[ClusterStatus<'_>]>,
+        now: Timestamp,
+    ) -> Result<Option<Value>, Error> {
+        let Some(rule) = rules(kind).and_then(|rules| rules.aggregate.as_ref()) else {
+            return Ok(None);
+        };
+        let mut made = template.clone();
+        rule.apply(&mut made, items.map(Items), now)?;
+        settle(&mut made, &[]);
+        Ok(Some(made))
+    }
+}
+
+impl Aggregate {
+    fn apply(
+        &self,
+        template: &mut Value,
+        items: Option<Items<'_>>,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        let mut status = take(template, "status");
+        if self.generations {
+            let mut metadata = take(template, "metadata");
+            zero_if_absent(&mut metadata, "generation");
+            put(template, "metadata", Value::Object(metadata));
+            zero_if_absent(&mut status, "observedGeneration");
+        }
+        let generation = at(template, "/metadata/generation").cloned();
+        let generation = generation.unwrap_or_default();
+        if !self.keeps_spec && items.is_some() {
+            put(template, "spec", Value::Null);
+        }
+        let status = match items {
+            None => {
+                (self.unlisted)(&mut status, &generation);
+                Value::Object(status)
+            }
+            Some(Items([only])) if self.sole => only.status.cloned().unwrap_or_default(),
+            Some(items) => {
+                let told = Told {
+                    generation: &generation,
+                    items,
+                    now,
+                };
+                (self.rule)(&mut status, &told)?;
+                Value::Object(status)
+            }
+        };
+        put(template, "status", status);
+        Ok(())
+    }
+}
+
+fn zero_if_absent(fields: &mut Fields, field: &str) {
+    if fields.get(field).is_none_or(Value::is_null) {
+        fields.insert(field.to_owned(), 0.into());
+    }
+}
+
+/// The generations of a template that is nowhere are those of a template that is
+/// everywhere as it should be.
+fn unlisted(status: &mut Fields, generation: &Value, counters: &[&str], texts: &[&str]) {
+    status.insert("observedGeneration".into(), generation.clone());
+    for counter in counters {
+        status.insert((*counter).to_owned(), 0.into());
+    }
+    for text in texts {
+        status.insert((*text).to_owned(), "".into());
+    }
+}
+
+#[cfg(test)]
+mod tests;

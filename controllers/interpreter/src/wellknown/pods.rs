@@ -1,0 +1,119 @@
+//! Pod templates inside other objects: what a pod needs and refers to.
+
+use std::collections::BTreeSet;
+
+use openapi::karmada::Dependency;
+use openapi::karmada::binding::Component;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::settle::settle;
+use super::tree::{Error, at, lacks, number, said};
+use crate::dependencies::{of_pod, verify};
+use crate::native::Replicas;
+use crate::requirements::{PodTemplate, requirements};
+
+/// Where a pod template stands that has to be there.
+pub(super) fn needs_at(object: &Value, place: &str) -> Result<Option<Value>, Error> {
+    needs(at(object, place).ok_or_else(|| lacks(place, "a pod template"))?)
+}
+
+pub(super) fn needs(template: &Value) -> Result<Option<Value>, Error> {
+    let mut template = template.clone();
+    settle(&mut template, &[]);
+    let template = PodTemplate::deserialize(template).map_err(|e| Error::Malformed {
+        what: "pod template",
+        source: e.into(),
+    })?;
+    requirements(&template.spec)
+}
+
+/// The count at a place, for the pod template that has to be there.
+pub(super) fn replicas(
+    object: &Value,
+    place: &str,
+    absent: Option<f64>,
+) -> Result<Replicas, Error> {
+    Ok(Replicas {
+        count: count(object, place, absent)?,
+        requirements: needs_at(object, "/spec/template")?,
+    })
+}
+
+pub(super) fn count(object: &Value, place: &str, absent: Option<f64>) -> Result<i64, Error> {
+    let count = match at(object, place) {
+        None => absent,
+        Some(count) => count.as_f64(),
+    };
+    // Fractions are cut off, as where Go makes a number whole.
+    Ok(count.ok_or_else(|| lacks(place, "a number"))? as i64)
+}
+
+pub(super) fn component(
+    name: &str,
+    replicas: f64,
+    requirements: Option<Value>,
+) -> Result<Component, Error> {
+    let whole = number(replicas).as_i64();
+    let replicas = whole.filter(|n| i32::try_from(*n).is_ok());
+    Ok(Component {
+        name: name.to_owned(),
+        replicas: replicas.ok_or_else(|| Error::Field {
+            place: format!("replicas of component {name}"),
+            wanted: "a whole number of 32 bits",
+        })?,
+        replica_requirements: requirements,
+    })
+}
+
+/// The namespace of an object; empty where it has none.
+pub(super) fn namespace(object: &Value) -> &str {
+    said(object, "/metadata/namespace").unwrap_or_default()
+}
+
+/// As [`namespace`], of an object that is in one in any case.
+pub(super) fn own_namespace(object: &Value) -> &str {
+    said(object, "/metadata/namespace").unwrap_or("default")
+}
+
+/// What a pod template refers to.
+pub(super) fn refers(namespace: &str, template: &Value) -> Vec<Dependency> {
+    match at(template, "/spec") {
+        Some(spec) => of_pod(spec, namespace, &BTreeSet::new()),
+        None => Vec::new(),
+    }
+}
+
+/// What the pod template at a place refers to; it has to be there.
+pub(super) fn refers_at(object: &Value, place: &str) -> Result<Vec<Dependency>, Error> {
+    let template = at(object, place).ok_or_else(|| lacks(place, "a pod template"))?;
+    Ok(refers(own_namespace(object), template))
+}
+
+pub(super) fn core(object: &Value, kind: &str, name: &str) -> Dependency {
+    Dependency {
+        api_version: "v1".into(),
+        kind: kind.into(),
+        namespace: namespace(object).into(),
+        name: name.into(),
+        label_selector: None,
+    }
+}
+
+/// Each once, in order.
+pub(super) fn in_order(mut found: Vec<Dependency>) -> Result<Vec<Dependency>, Error> {
+    verify(&found)?;
+    let key = |d: &Dependency| {
+        let Dependency {
+            api_version,
+            kind,
+            namespace,
+            name,
+            ..
+        } = d;
+        [api_version, kind, namespace, name].map(Clone::clone)
+    };
+    found.sort_by_cached_key(key);
+    found.dedup();
+    Ok(found)
+}

@@ -1,0 +1,108 @@
+//! argoproj.io
+
+use super::*;
+
+const WORKFLOW: &str = "argoproj.io/v1alpha1 Workflow";
+
+// proves: CRD-workflow
+#[test]
+fn a_workflow_is_healthy_unless_it_has_gone_wrong() {
+    let phase = |phase: &str| json!({"phase": phase});
+    healthy_by_status(
+        WORKFLOW,
+        &[
+            (phase("Succeeded"), Some(true)),
+            (phase("Running"), Some(true)),
+            (phase("Pending"), Some(true)),
+            (phase("Failed"), Some(false)),
+            (phase("Error"), Some(false)),
+            (phase(""), Some(false)),
+            (json!({}), Some(false)),
+        ],
+    );
+}
+
+// proves: CRD-workflow
+#[test]
+fn parallel_pods_are_its_replicas() {
+    let spec = json!({"parallelism": 4, "nodeSelector": {"a": "b"}, "tolerations": [], "templates": [pod("1")]});
+    let found = WellKnown
+        .replicas(&gvk(WORKFLOW), &in_n(spec))
+        .unwrap()
+        .unwrap();
+    let claim = json!({"nodeClaim": {"nodeSelector": {"a": "b"}}});
+    assert_eq!((found.count, found.requirements), (4, Some(claim)));
+    let found = WellKnown
+        .replicas(&gvk(WORKFLOW), &in_n(json!({})))
+        .unwrap()
+        .unwrap();
+    assert_eq!((found.count, found.requirements), (1, None));
+    let revised = WellKnown
+        .revise(&gvk(WORKFLOW), &in_n(json!({})), 2)
+        .unwrap();
+    assert_eq!(revised, Some(in_n(json!({"parallelism": 2}))));
+}
+
+// proves: CRD-workflow-status
+#[test]
+fn what_it_has_come_to_is_the_members() {
+    let desired = json!({"spec": {"a": 1}, "status": {"phase": "Pending"}});
+    let observed = json!({"spec": {}, "status": {"phase": "Running", "nodes": {}, "none": []}});
+    let kept = WellKnown
+        .retain(&gvk(WORKFLOW), &desired, &observed)
+        .unwrap()
+        .unwrap();
+    assert_eq!(
+        kept,
+        json!({"spec": {"a": 1}, "status": {"phase": "Running", "nodes": {}, "none": []}})
+    );
+    let kept = WellKnown
+        .retain(&gvk(WORKFLOW), &desired, &json!({"spec": {}}))
+        .unwrap();
+    assert_eq!(kept, Some(desired));
+}
+
+// proves: CRD-workflow-deps
+#[test]
+fn it_refers_to_what_it_names_itself() {
+    let secret = |source: &str| json!({source: {"secretRef": {"name": source}}});
+    let spec = json!({
+        "serviceAccountName": "default",
+        "executor": {"serviceAccountName": "default"},
+        "imagePullSecrets": [{"name": "pull"}, {"name": ""}, {}],
+        "volumeClaimTemplates": [{"metadata": {"name": "work"}}],
+        "volumes": [
+            {"configMap": {"name": "files"}}, {"persistentVolumeClaim": {"claimName": "disk"}},
+            {"secret": {"secretName": "unseen"}}, {"secret": {"name": "seen"}},
+            {"projected": {"sources": [{"secret": {"name": "mixed"}}, {"configMap": {"name": "mixed"}}]}},
+            {"azureFile": {"secretName": "azure"}}, {"csi": {"nodePublishSecretRef": {"name": "csi"}}},
+            secret("rbd"), secret("cephfs"),
+        ],
+        "templates": [{"container": {"envFrom": [{"secretRef": {"name": "unseen"}}]}}],
+    });
+    let expected = [
+        "ConfigMap n/files",
+        "ConfigMap n/mixed",
+        "PersistentVolumeClaim n/disk",
+        "PersistentVolumeClaim n/work",
+        "Secret n/azure",
+        "Secret n/cephfs",
+        "Secret n/csi",
+        "Secret n/mixed",
+        "Secret n/pull",
+        "Secret n/rbd",
+        "Secret n/seen",
+        "ServiceAccount n/default",
+    ];
+    assert_eq!(dependencies(WORKFLOW, &in_n(spec)).unwrap(), expected);
+    let robot = in_n(json!({"serviceAccountName": "robot"}));
+    assert_eq!(
+        dependencies(WORKFLOW, &robot).unwrap(),
+        ["ServiceAccount n/robot"]
+    );
+    assert_eq!(dependencies(WORKFLOW, &in_n(json!({}))), Some(Vec::new()));
+    assert_eq!(
+        dependencies(WORKFLOW, &in_n(json!({"volumeClaimTemplates": [{}]}))),
+        None
+    );
+}

@@ -1,0 +1,295 @@
+//! Each kind's rules on objects of ours: healthy, unhealthy, on their way, in several
+//! clusters, without status.
+
+mod argo;
+mod flink;
+mod flux;
+mod kruise;
+mod kubeflow;
+mod kyverno;
+mod properties;
+mod ray;
+mod spark;
+mod volcano;
+
+use serde_json::json;
+
+use super::*;
+
+const NOW: &str = "2026-01-02T03:04:05Z";
+
+/// `group/version Kind`.
+fn gvk(kind: &str) -> Gvk {
+    let (api, kind) = kind.split_once(' ').unwrap();
+    let (group, version) = api.split_once('/').unwrap();
+    Gvk::new(group.to_owned(), version.to_owned(), kind.to_owned())
+}
+
+/// What each object's health is; `None` where it cannot be told.
+fn healthy(kind: &str, table: &[(Value, Option<bool>)]) {
+    for (observed, expected) in table {
+        let found = WellKnown.healthy(&gvk(kind), observed).ok().flatten();
+        assert_eq!(found, *expected, "{kind} {observed}");
+    }
+}
+
+/// As [`healthy`], for objects of nothing but a status.
+fn healthy_by_status(kind: &str, table: &[(Value, Option<bool>)]) {
+    let whole =
+        |(status, expected): &(Value, Option<bool>)| (json!({ "status": status }), *expected);
+    healthy(kind, &table.iter().map(whole).collect::<Vec<_>>());
+    let missing = WellKnown.healthy(&gvk(kind), &json!({"metadata": {}, "spec": {}}));
+    assert_ne!(missing.ok().flatten(), Some(true), "{kind} without status");
+}
+
+fn reflected(kind: &str, observed: &Value) -> Value {
+    WellKnown.reflect(&gvk(kind), observed).unwrap()
+}
+
+/// What clusters a, b, c … make of a template together; null is a silent one.
+fn aggregated(kind: &str, template: &Value, all: &[Value]) -> Result<Value, Error> {
+    let items: Vec<ClusterStatus<'_>> = ["a", "b", "c", "d"]
+        .into_iter()
+        .zip(all)
+        .map(|(cluster, status)| ClusterStatus {
+            cluster,
+            status: (!status.is_null()).then_some(status),
+        })
+        .collect();
+    let now = NOW.parse().unwrap();
+    let made = WellKnown.aggregate(&gvk(kind), template, Some(&items), now)?;
+    Ok(made.unwrap())
+}
+
+/// The status of a template that has none so far.
+fn status_of(kind: &str, all: &[Value]) -> Value {
+    let template = json!({"metadata": {"generation": 1}});
+    aggregated(kind, &template, all).unwrap()["status"].clone()
+}
+
+fn unlisted(kind: &str, template: &Value) -> Value {
+    let now = NOW.parse().unwrap();
+    let made = WellKnown.aggregate(&gvk(kind), template, None, now);
+    made.unwrap().unwrap()
+}
+
+/// Dependencies as `Kind namespace/name`; nothing where they cannot be told.
+fn dependencies(kind: &str, template: &Value) -> Option<Vec<String>> {
+    let found = WellKnown.dependencies(&gvk(kind), template).ok()?.unwrap();
+    let short = |d: Dependency| format!("{} {}/{}", d.kind, d.namespace, d.name);
+    Some(found.into_iter().map(short).collect())
+}
+
+/// Components as name, replicas, requirements.
+fn components(kind: &str, template: &Value) -> Vec<(String, i64, Value)> {
+    let found = WellKnown.components(&gvk(kind), template).unwrap().unwrap();
+    let short = |c: Component| {
+        (
+            c.name,
+            c.replicas,
+            c.replica_requirements.unwrap_or_default(),
+        )
+    };
+    found.into_iter().map(short).collect()
+}
+
+fn part(name: &str, replicas: i64, needs: Value) -> (String, i64, Value) {
+    (name.to_owned(), replicas, needs)
+}
+
+/// A pod template that asks for this much of a processor.
+fn pod(cpu: &str) -> Value {
+    json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}})
+}
+
+fn needs(cpu: &str) -> Value {
+    json!({"resourceRequest": {"cpu": cpu}})
+}
+
+/// A pod template that refers to one of each.
+fn referring() -> Value {
+    json!({"spec": {
+        "serviceAccountName": "robot",
+        "imagePullSecrets": [{"name": "pull"}],
+        "initContainers": [{"envFrom": [{"secretRef": {"name": "init"}}]}],
+        "containers": [{"env": [{"name": "e", "valueFrom": {"configMapKeyRef": {"name": "env", "key": "k"}}}]}],
+        "volumes": [
+            {"name": "v", "secret": {"secretName": "files"}},
+            {"name": "d", "persistentVolumeClaim": {"claimName": "disk"}},
+            {"name": "e", "emptyDir": {}},
+        ],
+    }})
+}
+
+fn referred() -> Option<Vec<String>> {
+    let all = [
+        "ConfigMap n/env",
+        "PersistentVolumeClaim n/disk",
+        "Secret n/files",
+        "Secret n/init",
+        "Secret n/pull",
+        "ServiceAccount n/robot",
+    ];
+    Some(all.map(str::to_owned).into())
+}
+
+fn in_n(spec: Value) -> Value {
+    json!({"metadata": {"name": "x", "namespace": "n"}, "spec": spec})
+}
+
+fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Value {
+    json!({"type": kind, "status": status, "reason": reason, "message": message})
+}
+
+/// Kind, and the letters of TABLE.md for what it has rules on.
+const KINDS: [(&str, &str); 27] = [
+    ("apps.kruise.io/v1alpha1 AdvancedCronJob", "AD"),
+    ("apps.kruise.io/v1alpha1 BroadcastJob", "HSARVTD"),
+    ("apps.kruise.io/v1alpha1 CloneSet", "HSARVD"),
+    ("apps.kruise.io/v1alpha1 DaemonSet", "HSAD"),
+    ("apps.kruise.io/v1alpha1 SidecarSet", "HSARTD"),
+    ("apps.kruise.io/v1alpha1 UnitedDeployment", "HSARVD"),
+    ("apps.kruise.io/v1beta1 StatefulSet", "HSARVD"),
+    ("argoproj.io/v1alpha1 Workflow", "HRVTD"),
+    ("batch.volcano.sh/v1alpha1 Job", "HSAC"),
+    ("flink.apache.org/v1beta1 FlinkDeployment", "HSARC"),
+    ("helm.toolkit.fluxcd.io/v2beta1 HelmRelease", "HSATD"),
+    ("kubeflow.org/v1 Notebook", "HSAR"),
+    ("kubeflow.org/v1 PyTorchJob", "HACD"),
+    ("kubeflow.org/v1 TFJob", "HACD"),
+    ("kubeflow.org/v2beta1 MPIJob", "HSAC"),
+    ("kustomize.toolkit.fluxcd.io/v1 Kustomization", "HSATD"),
+    ("kyverno.io/v1 ClusterPolicy", "HSA"),
+    ("kyverno.io/v1 Policy", "HSA"),
+    ("ray.io/v1 RayCluster", "HAC"),
+    ("ray.io/v1 RayJob", "HACD"),
+    ("ray.io/v1 RayService", "HARVD"),
+    ("source.toolkit.fluxcd.io/v1 GitRepository", "HSATD"),
+    ("source.toolkit.fluxcd.io/v1beta2 Bucket", "HSATD"),
+    ("source.toolkit.fluxcd.io/v1beta2 HelmChart", "HSATD"),
+    ("source.toolkit.fluxcd.io/v1beta2 HelmRepository", "HSATD"),
+    ("source.toolkit.fluxcd.io/v1beta2 OCIRepository", "HSATD"),
+    ("sparkoperator.k8s.io/v1beta2 SparkApplication", "HSAC"),
+];
+
+// proves: CRD-versions
+#[test]
+fn rules_by_kind() {
+    for (kind, letters) in KINDS {
+        let rules = rules(&gvk(kind)).unwrap();
+        let has = [
+            ('H', rules.healthy.is_some()),
+            ('S', rules.reflect.is_some()),
+            ('A', rules.aggregate.is_some()),
+            ('R', rules.replicas.is_some()),
+            ('V', rules.revise.is_some()),
+            ('C', rules.components.is_some()),
+            ('T', rules.retain.is_some()),
+            ('D', rules.dependencies.is_some()),
+        ];
+        let found = has.into_iter().filter(|(_, has)| *has);
+        assert_eq!(
+            found.map(|(letter, _)| letter).collect::<String>(),
+            letters,
+            "{kind}"
+        );
+    }
+}
+
+// proves: CRD-versions
+#[test]
+fn another_version_is_another_kind() {
+    for kind in [
+        "helm.toolkit.fluxcd.io/v2 HelmRelease",
+        "apps.kruise.io/v1alpha1 StatefulSet",
+        "argoproj.io/v1alpha1 Rollout",
+        "batch/v1 Job",
+    ] {
+        let (kind, thing) = (gvk(kind), json!({"status": {"a": 1}}));
+        assert!(rules(&kind).is_none());
+        assert_eq!(WellKnown.healthy(&kind, &thing).unwrap(), None);
+        assert_eq!(WellKnown.reflect(&kind, &thing), None);
+        assert_eq!(WellKnown.replicas(&kind, &thing).unwrap(), None);
+        assert_eq!(WellKnown.components(&kind, &thing).unwrap(), None);
+        assert_eq!(WellKnown.dependencies(&kind, &thing).unwrap(), None);
+        assert_eq!(WellKnown.revise(&kind, &thing, 1).unwrap(), None);
+        assert_eq!(WellKnown.retain(&kind, &thing, &thing).unwrap(), None);
+        let now = NOW.parse().unwrap();
+        assert_eq!(WellKnown.aggregate(&kind, &thing, None, now).unwrap(), None);
+    }
+}
+
+/// Where there is no status, nothing is collected, and nobody is called healthy.
+// proves: CRD-no-status
+#[test]
+fn without_status() {
+    let bare = json!({"metadata": {"name": "x", "generation": 1}, "spec": {}});
+    for (kind, letters) in KINDS {
+        if letters.contains('S') {
+            assert_eq!(reflected(kind, &bare), json!({}), "{kind}");
+        }
+        if letters.contains('H') {
+            let found = WellKnown.healthy(&gvk(kind), &bare).ok().flatten();
+            assert_ne!(found, Some(true), "{kind}");
+        }
+    }
+}
+
+/// What a member decides by itself is its suspension.
+// proves: CRD-suspend
+#[test]
+fn suspension_is_the_members() {
+    let suspends = |kind: &&str| kind.contains("fluxcd.io") || kind.ends_with("Workflow");
+    for kind in KINDS
+        .map(|(kind, _)| kind)
+        .iter()
+        .filter(|kind| suspends(kind))
+    {
+        let desired = json!({"spec": {"suspend": true, "a": {}, "b": null}});
+        for (observed, kept) in [
+            (
+                json!({"spec": {"suspend": false}}),
+                json!({"spec": {"suspend": false, "a": {}}}),
+            ),
+            (
+                json!({"spec": {"other": 1}}),
+                json!({"spec": {"suspend": true, "a": {}}}),
+            ),
+        ] {
+            let found = WellKnown.retain(&gvk(kind), &desired, &observed).unwrap();
+            assert_eq!(found, Some(kept), "{kind}");
+        }
+        assert!(
+            WellKnown.retain(&gvk(kind), &desired, &json!({})).is_err(),
+            "{kind}"
+        );
+    }
+}
+
+/// One cluster's status is that of the template where nothing is to be added up.
+// proves: CRD-sole
+#[test]
+fn a_single_cluster_speaks_for_all() {
+    for kind in [
+        "batch.volcano.sh/v1alpha1 Job",
+        "kubeflow.org/v1 Notebook",
+        "kubeflow.org/v2beta1 MPIJob",
+        "ray.io/v1 RayCluster",
+        "ray.io/v1 RayJob",
+        "ray.io/v1 RayService",
+        "sparkoperator.k8s.io/v1beta2 SparkApplication",
+    ] {
+        let template = json!({"metadata": {"name": "x"}, "spec": {"a": 1}, "status": {"old": 1}});
+        let made =
+            aggregated(kind, &template, &[json!({"any": {"thing": 0}, "none": []})]).unwrap();
+        assert_eq!(made["status"], json!({"any": {"thing": 0}}), "{kind}");
+        assert_eq!(
+            made.get("spec").is_none(),
+            kind.starts_with("ray"),
+            "{kind}"
+        );
+        let made = aggregated(kind, &template, &[Value::Null]).unwrap();
+        assert_eq!(made.get("status"), None, "{kind}");
+        assert_eq!(unlisted(kind, &template), template, "{kind}");
+    }
+}

@@ -1,0 +1,116 @@
+//! What holds whatever the objects look like.
+
+use proptest::collection::{btree_map, vec};
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::*;
+
+/// Fields that rules look at, so that what is made up is looked into.
+const FIELDS: [&str; 38] = [
+    "spec",
+    "status",
+    "metadata",
+    "annotations",
+    "generation",
+    "observedGeneration",
+    "conditions",
+    "type",
+    "reason",
+    "message",
+    "template",
+    "replicas",
+    "parallelism",
+    "suspend",
+    "containers",
+    "resources",
+    "requests",
+    "cpu",
+    "memory",
+    "volumes",
+    "secretRef",
+    "name",
+    "tasks",
+    "state",
+    "phase",
+    "taskStatusCount",
+    "runningDuration",
+    "containerState",
+    "running",
+    "jobManager",
+    "resource",
+    "rayClusterConfig",
+    "rayClusterSpec",
+    "headGroupSpec",
+    "workerGroupSpecs",
+    "desiredCPU",
+    "driver",
+    "applicationState",
+];
+
+fn tree() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        select(vec![
+            "", "Ready", "True", "Failed", "1", "1.5g", "2Gi", "1h3m", "-1"
+        ])
+        .prop_map(Value::from),
+        ".{0,6}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(6, 96, 8, |inner| {
+        let name = select(&FIELDS[..]).prop_map(str::to_owned);
+        prop_oneof![
+            vec(inner.clone(), 0..4).prop_map(Value::from),
+            btree_map(name, inner, 0..12)
+                .prop_map(|fields| Value::Object(fields.into_iter().collect())),
+        ]
+    })
+}
+
+fn without_nulls(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Array(items) => items.iter().all(without_nulls),
+        Value::Object(fields) => fields.values().all(without_nulls),
+        _ => true,
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_object_is_answered(object in tree(), other in tree(), status in tree(), more in tree()) {
+        let now = NOW.parse().unwrap();
+        let items = [status, more];
+        let items = [0, 1].map(|at| ClusterStatus { cluster: "a", status: Some(&items[at]) });
+        for (kind, _) in KINDS {
+            let kind = gvk(kind);
+            let _ = WellKnown.healthy(&kind, &object);
+            let _ = WellKnown.replicas(&kind, &object);
+            let _ = WellKnown.components(&kind, &object);
+            let _ = WellKnown.dependencies(&kind, &object);
+            let reflected = WellKnown.reflect(&kind, &object);
+            prop_assert!(reflected.is_none_or(|status| without_nulls(&status)));
+            for made in [WellKnown.revise(&kind, &object, i64::MIN), WellKnown.retain(&kind, &object, &other)] {
+                prop_assert!(made.ok().flatten().is_none_or(|made| made.is_null() || without_nulls(&made)));
+            }
+            for items in [None, Some(&items[..]), Some(&items[..1]), Some(&[])] {
+                let made = WellKnown.aggregate(&kind, &object, items, now).ok().flatten();
+                prop_assert!(made.is_none_or(|made| made.is_null() || without_nulls(&made)));
+            }
+        }
+    }
+
+    #[test]
+    fn no_worker_is_lost_or_made_up(now in vec(0..1000_i64, 1..6), replicas in 1..5000_i64) {
+        let groups: Vec<Value> = now.iter().map(|n| json!({"replicas": n})).collect();
+        let service = in_n(json!({"rayClusterConfig": {"workerGroupSpecs": groups}}));
+        let kind = gvk("ray.io/v1 RayService");
+        let revised = WellKnown.revise(&kind, &service, replicas).unwrap().unwrap();
+        let groups = revised["spec"]["rayClusterConfig"]["workerGroupSpecs"].as_array().unwrap();
+        let sum: i64 = groups.iter().map(|group| group["replicas"].as_i64().unwrap()).sum();
+        prop_assert_eq!(sum, replicas - 1);
+    }
+}

@@ -1,0 +1,230 @@
+//! Volcano's Job: tasks with a pod template each.
+
+use machinery::time::rfc3339_seconds;
+use openapi::karmada::binding::Component;
+use serde_json::{Map, Value, json};
+
+use super::generations::copied;
+use super::items::Items;
+use super::kruise::sums;
+use super::pods::{component, needs_at};
+use super::settle::{idle, without};
+use super::tree::{
+    Error, Fields, at, entries, list, number, number_or_zero, readable_number, said, text,
+};
+use super::{Aggregate, Rules, Told};
+
+const COUNTERS: &[&str] = &[
+    "minAvailable",
+    "pending",
+    "running",
+    "succeeded",
+    "failed",
+    "terminating",
+    "unknown",
+    "retryCount",
+];
+const REST: &[&str] = &[
+    "version",
+    "runningDuration",
+    "taskStatusCount",
+    "controlledResources",
+    "state",
+    "conditions",
+];
+
+/// Failed is the one that is not.
+const HEALTHY: [&str; 9] = [
+    "Pending",
+    "Running",
+    "Completing",
+    "Completed",
+    "Aborting",
+    "Aborted",
+    "Restarting",
+    "Terminating",
+    "Terminated",
+];
+
+/// Statuses of conditions that say that a cluster's job has gone wrong.
+const WRONG: [&str; 5] = ["Failed", "Aborted", "Aborting", "Terminated", "Terminating"];
+
+pub(super) static JOB: Rules = Rules {
+    healthy: Some(|observed| {
+        let phase = text(observed, "/status/state/phase");
+        Ok(phase.is_some_and(|phase| HEALTHY.contains(&phase)))
+    }),
+    components: Some(components),
+    reflect: Some(|observed| copied(observed, &[COUNTERS, REST])),
+    aggregate: Some(Aggregate {
+        sole: true,
+        ..Aggregate::new(aggregate)
+    }),
+    ..Rules::NONE
+};
+
+fn components(job: &Value) -> Result<Vec<Component>, Error> {
+    let tasks = list(job, "/spec/tasks").iter().enumerate();
+    let each = tasks.map(|(at, task)| {
+        let name = said(task, "/name").map(str::to_owned);
+        let name = name.unwrap_or_else(|| format!("task-{at}"));
+        let replicas = readable_number(task.get("minAvailable")).unwrap_or(1.0);
+        component(&name, replicas, needs_at(task, "/template")?)
+    });
+    each.collect()
+}
+
+fn aggregate(status: &mut Fields, told: &Told<'_>) -> Result<(), Error> {
+    let items = &told.items;
+    let mut made = Map::new();
+    sums(&mut made, items, COUNTERS)?;
+    made.insert("version".into(), version(items)?);
+    made.insert("taskStatusCount".into(), tasks(items)?);
+    let mut controlled = Map::new();
+    for (_, reported) in items.told() {
+        for (key, value) in entries(reported, "/controlledResources") {
+            controlled.insert(key.clone(), value.clone());
+        }
+    }
+    made.insert("controlledResources".into(), controlled.into());
+    made.insert("runningDuration".into(), longest(items)?);
+    made.insert("state".into(), state(told));
+    made.insert("conditions".into(), conditions(items)?.into());
+    *status = match without(made.into(), idle) {
+        Some(Value::Object(made)) => made,
+        _ => Map::new(),
+    };
+    Ok(())
+}
+
+fn version(items: &Items<'_>) -> Result<Value, Error> {
+    let mut greatest = 0.0_f64;
+    for (_, reported) in items.told() {
+        greatest = greatest.max(number_or_zero(reported, "/version")?);
+    }
+    Ok(number(greatest))
+}
+
+/// Per task how many pods are in which phase.
+fn tasks(items: &Items<'_>) -> Result<Value, Error> {
+    let mut all = json!({});
+    for (_, reported) in items.told() {
+        for (task, counts) in entries(reported, "/taskStatusCount") {
+            for (phase, count) in entries(counts, "/phase") {
+                let sum = &mut all[task]["phase"][phase];
+                let count = count.as_f64().ok_or_else(|| Error::Field {
+                    place: format!("status.taskStatusCount.{task}.phase.{phase}"),
+                    wanted: "a number",
+                })?;
+                *sum = number(sum.as_f64().unwrap_or(0.0) + count);
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn longest(items: &Items<'_>) -> Result<Value, Error> {
+    let mut longest = (0.0, Value::Null);
+    for (_, reported) in items.told() {
+        if let Some(duration) = at(reported, "/runningDuration") {
+            let seconds = seconds(duration)?;
+            if seconds > longest.0 {
+                longest = (seconds, duration.clone());
+            }
+        }
+    }
+    Ok(longest.1)
+}
+
+/// `1h2m3.5s`; every number right before an h, m or s counts, wherever it stands.
+fn seconds(duration: &Value) -> Result<f64, Error> {
+    let text = match duration {
+        Value::String(text) => text,
+        other => return Ok(other.as_f64().unwrap_or(0.0)),
+    };
+    let mut sum = 0.0;
+    let mut digits = String::new();
+    for letter in text.chars() {
+        if letter.is_ascii_digit() || letter == '.' {
+            digits.push(letter);
+            continue;
+        }
+        let unit = match letter {
+            'h' => 3600.0,
+            'm' => 60.0,
+            's' => 1.0,
+            _ => 0.0,
+        };
+        if unit > 0.0 && !digits.is_empty() {
+            let amount: Result<f64, _> = digits.parse();
+            sum += unit
+                * amount.map_err(|_| Error::Field {
+                    place: "status.runningDuration".into(),
+                    wanted: "a duration",
+                })?;
+        }
+        digits.clear();
+    }
+    if sum > 0.0 {
+        return Ok(sum);
+    }
+    Ok(readable_number(Some(duration)).unwrap_or(0.0))
+}
+
+/// Told only of a job that has ended in some way.
+fn state(told: &Told<'_>) -> Value {
+    let phases = || {
+        let each = told.items.told();
+        each.map(|(cluster, reported)| (cluster, text(reported, "/state/phase")))
+    };
+    let failed = phases().filter(|(_, phase)| matches!(phase, Some("Failed" | "Aborted")));
+    let failed: Vec<&str> = failed.map(|(cluster, _)| cluster).collect();
+    let completed = phases().filter(|(_, phase)| *phase == Some("Completed"));
+    let state = |phase: &str, reason: &str, message: String| {
+        json!({"phase": phase, "reason": reason,
+        "message": message, "lastTransitionTime": rfc3339_seconds(told.now)})
+    };
+    if !failed.is_empty() {
+        let message = format!("Job failed in clusters: {}", failed.join(","));
+        return state("Failed", "VolcanoJobFailed", message);
+    }
+    if !told.items.is_empty() && completed.count() == told.items.len() {
+        return state(
+            "Completed",
+            "Completed",
+            "Job completed successfully".into(),
+        );
+    }
+    Value::Null
+}
+
+/// All of the first cluster where the job has gone wrong, else the latest of each
+/// status.
+fn conditions(items: &Items<'_>) -> Result<Vec<Value>, Error> {
+    let of = |reported| list(reported, "/conditions");
+    let wrong = |c: &Value| text(c, "/status").is_some_and(|status| WRONG.contains(&status));
+    let mut all = items.told().map(|(_, reported)| of(reported));
+    if let Some(gone_wrong) = all.find(|conditions| conditions.iter().any(wrong)) {
+        return Ok(gone_wrong.to_vec());
+    }
+    let mut latest: Vec<&Value> = Vec::new();
+    for condition in items.told().flat_map(|(_, reported)| of(reported)) {
+        let status = at(condition, "/status");
+        match latest.iter_mut().find(|c| at(c, "/status") == status) {
+            Some(known) => {
+                if transition(condition)? > transition(known)? {
+                    *known = condition;
+                }
+            }
+            None => latest.push(condition),
+        }
+    }
+    Ok(latest.into_iter().cloned().collect())
+}
+
+fn transition(condition: &Value) -> Result<&str, Error> {
+    text(condition, "/lastTransitionTime").ok_or_else(|| Error::Field {
+        place: "status.conditions".into(),
+        wanted: "lastTransitionTime in each of them",
+    })
+}
