@@ -111,6 +111,7 @@ impl BuiltIn {
         }
     }
 
+    /// The status of a template.
     pub(crate) fn aggregate(
         &self,
         kind: &Gvk,
@@ -118,8 +119,7 @@ impl BuiltIn {
         items: &[ClusterStatus<'_>],
         now: Timestamp,
     ) -> Result<Option<Value>, Error> {
-        let rule = |t: &Value| WellKnown.aggregate(kind, t, Some(items), now);
-        match ask(kind, template, "status", rule)? {
+        match summed(kind, template, items, now)? {
             None => Native.aggregate(kind, template, items, now),
             Some(mut made) => {
                 let status = made.get_mut("status").map(Value::take);
@@ -127,6 +127,36 @@ impl BuiltIn {
             }
         }
     }
+
+    /// The template with its status.
+    pub(crate) fn aggregated(
+        &self,
+        kind: &Gvk,
+        template: &Object,
+        items: &[ClusterStatus<'_>],
+        now: Timestamp,
+    ) -> Result<Option<Value>, Error> {
+        if let Some(made) = summed(kind, template, items, now)? {
+            return Ok(Some(made));
+        }
+        let Some(status) = Native.aggregate(kind, template, items, now)? else {
+            return Ok(None);
+        };
+        let mut made = tree(template, "template")?;
+        made["status"] = status;
+        Ok(Some(made))
+    }
+}
+
+fn summed(
+    kind: &Gvk,
+    template: &Object,
+    items: &[ClusterStatus<'_>],
+    now: Timestamp,
+) -> Result<Option<Value>, Error> {
+    ask(kind, template, "status", |t| {
+        WellKnown.aggregate(kind, t, Some(items), now)
+    })
 }
 
 #[cfg(test)]
@@ -158,6 +188,8 @@ mod tests {
         let now = Timestamp::UNIX_EPOCH;
         let made = BuiltIn.aggregate(&cron, &copy, &items, now).unwrap();
         assert_eq!(made, Some(json!({"type": "Job", "odd": 1})));
+        let made = BuiltIn.aggregated(&cron, &copy, &items, now).unwrap();
+        assert_eq!(made.unwrap()["spec"], json!({"replicas": 2}));
     }
 
     // proves: CRD-before-native

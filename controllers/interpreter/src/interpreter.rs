@@ -185,13 +185,7 @@ impl Interpreter {
             let status = summed?.get_mut("status").map(Value::take);
             return Ok(Some(status.unwrap_or_else(|| json!({}))));
         }
-        let items: Vec<_> = items
-            .iter()
-            .map(|item| ClusterStatus {
-                cluster: &item.cluster_name,
-                status: item.status.as_ref(),
-            })
-            .collect();
+        let items = reported(items);
         self.built_in.aggregate(kind, template, &items, now)
     }
 
@@ -206,12 +200,8 @@ impl Interpreter {
         if let Some(summed) = self.summed(kind, template, items).await {
             return summed.map(Some);
         }
-        let Some(status) = self.aggregate(kind, template, items, now).await? else {
-            return Ok(None);
-        };
-        let mut tree = crate::pods::tree(template, "template")?;
-        tree["status"] = status;
-        Ok(Some(tree))
+        let items = reported(items);
+        self.built_in.aggregated(kind, template, &items, now)
     }
 
     /// What the script that adds statuses up returns.
@@ -228,4 +218,12 @@ impl Interpreter {
         let returned = self.script(Operation::AggregateStatus, kind, args).await?;
         Some(returned.and_then(Returned::object))
     }
+}
+
+fn reported(items: &[AggregatedItem]) -> Vec<ClusterStatus<'_>> {
+    let each = items.iter().map(|item| ClusterStatus {
+        cluster: &item.cluster_name,
+        status: item.status.as_ref(),
+    });
+    each.collect()
 }
