@@ -119,7 +119,7 @@ impl BuiltIn {
         items: &[ClusterStatus<'_>],
         now: Timestamp,
     ) -> Result<Option<Value>, Error> {
-        match summed(kind, template, items, now)? {
+        match summed(kind, template, Some(items), now)? {
             None => Native.aggregate(kind, template, items, now),
             Some(mut made) => {
                 let status = made.get_mut("status").map(Value::take);
@@ -133,12 +133,13 @@ impl BuiltIn {
         &self,
         kind: &Gvk,
         template: &Object,
-        items: &[ClusterStatus<'_>],
+        items: Option<&[ClusterStatus<'_>]>,
         now: Timestamp,
     ) -> Result<Option<Value>, Error> {
         if let Some(made) = summed(kind, template, items, now)? {
             return Ok(Some(made));
         }
+        let items = items.unwrap_or_default();
         let Some(status) = Native.aggregate(kind, template, items, now)? else {
             return Ok(None);
         };
@@ -151,11 +152,11 @@ impl BuiltIn {
 fn summed(
     kind: &Gvk,
     template: &Object,
-    items: &[ClusterStatus<'_>],
+    items: Option<&[ClusterStatus<'_>]>,
     now: Timestamp,
 ) -> Result<Option<Value>, Error> {
     ask(kind, template, "status", |t| {
-        WellKnown.aggregate(kind, t, Some(items), now)
+        WellKnown.aggregate(kind, t, items, now)
     })
 }
 
@@ -188,8 +189,12 @@ mod tests {
         let now = Timestamp::UNIX_EPOCH;
         let made = BuiltIn.aggregate(&cron, &copy, &items, now).unwrap();
         assert_eq!(made, Some(json!({"type": "Job", "odd": 1})));
-        let made = BuiltIn.aggregated(&cron, &copy, &items, now).unwrap();
+        let made = BuiltIn.aggregated(&cron, &copy, Some(&items), now).unwrap();
         assert_eq!(made.unwrap()["spec"], json!({"replicas": 2}));
+        let empty = BuiltIn.aggregated(&cron, &copy, Some(&[]), now).unwrap();
+        assert_eq!(empty.unwrap()["status"]["type"], "");
+        let none = BuiltIn.aggregated(&cron, &copy, None, now).unwrap();
+        assert_eq!(none.unwrap()["status"]["type"], "Job");
     }
 
     // proves: CRD-before-native

@@ -181,7 +181,7 @@ impl Interpreter {
         items: &[AggregatedItem],
         now: Timestamp,
     ) -> Result<Option<Value>, Error> {
-        if let Some(summed) = self.summed(kind, template, items).await {
+        if let Some(summed) = self.summed(kind, template, Some(items)).await {
             let status = summed?.get_mut("status").map(Value::take);
             return Ok(Some(status.unwrap_or_else(|| json!({}))));
         }
@@ -189,19 +189,21 @@ impl Interpreter {
         self.built_in.aggregate(kind, template, &items, now)
     }
 
-    /// The template with the status of [`Self::aggregate`].
+    /// The template with the status of [`Self::aggregate`]. Scripts and rules may tell an
+    /// empty list of items from none.
     pub async fn aggregated(
         &self,
         kind: &Gvk,
         template: &Object,
-        items: &[AggregatedItem],
+        items: Option<&[AggregatedItem]>,
         now: Timestamp,
     ) -> Result<Option<Value>, Error> {
         if let Some(summed) = self.summed(kind, template, items).await {
             return summed.map(Some);
         }
-        let items = reported(items);
-        self.built_in.aggregated(kind, template, &items, now)
+        let items = items.map(reported);
+        let built_in = self.built_in;
+        built_in.aggregated(kind, template, items.as_deref(), now)
     }
 
     /// What the script that adds statuses up returns.
@@ -209,7 +211,7 @@ impl Interpreter {
         &self,
         kind: &Gvk,
         template: &Object,
-        items: &[AggregatedItem],
+        items: Option<&[AggregatedItem]>,
     ) -> Option<Result<Value, Error>> {
         let args = || {
             let template = Arg::Object(template.clone(), kind.clone());

@@ -106,7 +106,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let given = execute::Given {
         desired: object(arguments.desired_file.as_deref(), "desired")?,
         observed: object(arguments.observed_file.as_deref(), "observed")?,
-        items: items(arguments.status_file.as_deref())?,
+        items: arguments.status_file.as_deref().map(items).transpose()?,
         replicas: arguments.desired_replica.into(),
     };
     match execute::execute(&customizations, operation, &given).await {
@@ -188,10 +188,7 @@ fn object(file: Option<&Path>, what: &str) -> anyhow::Result<Option<Value>> {
     }
 }
 
-fn items(file: Option<&Path>) -> anyhow::Result<Vec<openapi::karmada::binding::AggregatedItem>> {
-    let Some(file) = file else {
-        return Ok(Vec::new());
-    };
+fn items(file: &Path) -> anyhow::Result<Vec<openapi::karmada::binding::AggregatedItem>> {
     let found = files::documents(file)?.into_iter();
     let items: Result<Vec<_>, _> = found.map(serde_json::from_value).collect();
     items.with_context(|| format!("{}: fail to get status items", file.display()))
