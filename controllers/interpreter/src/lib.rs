@@ -17,6 +17,7 @@ mod cron;
 mod customizations;
 mod customized;
 mod dependencies;
+mod empties;
 mod interpreter;
 mod jobs;
 mod lua;

@@ -6,9 +6,9 @@ use serde_json::{Map, Value};
 
 use super::generations::copied;
 use super::pods::{component, namespace};
-use super::settle::settle;
 use super::tree::{Error, Fields, at, lacks, number, put, readable_number, said, set, text};
 use super::{Aggregate, Rules, Told};
+use crate::empties::settle;
 use crate::native::Replicas;
 
 const STATUS: [&str; 8] = [

@@ -5,9 +5,9 @@ use openapi::karmada::Dependency;
 use openapi::karmada::binding::Component;
 use serde_json::{Map, Value, json};
 
+use super::idle::{idle, without};
 use super::items::{Items, is};
 use super::pods::{component, needs, own_namespace, refers};
-use super::settle::{idle, without};
 use super::tree::{Error, Fields, at, list, readable_number, set, text};
 use super::{Aggregate, Rules, Told};
 

@@ -8,6 +8,7 @@ mod argo;
 mod flink;
 mod flux;
 mod generations;
+mod idle;
 mod items;
 mod kruise;
 mod kruise_jobs;
@@ -18,7 +19,6 @@ mod notebook;
 mod pods;
 mod ray;
 mod ray_service;
-mod settle;
 mod spark;
 mod tree;
 mod volcano;
@@ -29,9 +29,9 @@ use openapi::karmada::Dependency;
 use openapi::karmada::binding::Component;
 use serde_json::Value;
 
+use crate::empties::settle;
 use crate::native::{ClusterStatus, Error, Replicas};
 use items::Items;
-use settle::settle;
 use tree::{Fields, at, put, take};
 
 /// What an object says.

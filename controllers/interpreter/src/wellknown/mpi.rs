@@ -4,9 +4,9 @@ use openapi::karmada::binding::Component;
 use serde_json::{Map, Value, json};
 
 use super::generations::copied;
+use super::idle::without;
 use super::items::{Items, is};
 use super::pods::{component, needs};
-use super::settle::without;
 use super::tree::{
     Error, Fields, at, entries, list, number, number_or_zero, readable_number, said, text,
 };

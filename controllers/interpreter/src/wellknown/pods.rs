@@ -7,9 +7,9 @@ use openapi::karmada::binding::Component;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::settle::settle;
 use super::tree::{Error, at, lacks, number, said};
 use crate::dependencies::{of_pod, verify};
+use crate::empties::settle;
 use crate::native::Replicas;
 use crate::requirements::{PodTemplate, requirements};
 

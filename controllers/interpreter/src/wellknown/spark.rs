@@ -7,9 +7,9 @@ use serde_json::{Map, Value};
 use super::generations::copied;
 use super::kruise::sums;
 use super::pods::component;
-use super::settle::settle;
 use super::tree::{Error, Fields, at, entries, lacks, needed, readable_number, said, set, text};
 use super::{Aggregate, Rules, Told};
+use crate::empties::settle;
 
 const STATUS: &[&str] = &[
     "applicationState",

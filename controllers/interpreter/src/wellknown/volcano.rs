@@ -5,10 +5,10 @@ use openapi::karmada::binding::Component;
 use serde_json::{Map, Value, json};
 
 use super::generations::copied;
+use super::idle::{idle, without};
 use super::items::Items;
 use super::kruise::sums;
 use super::pods::{component, needs_at};
-use super::settle::{idle, without};
 use super::tree::{
     Error, Fields, at, entries, list, number, number_or_zero, readable_number, said, text,
 };

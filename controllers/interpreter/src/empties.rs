@@ -1,0 +1,151 @@
+//! Empty objects and lists in what scripts and rules make: neither Karmada's scripts nor
+//! ours can tell them apart.
+//!
+//! Enters: a result, and the objects it was made from. Leaves: the result without nulls,
+//! with `{}` where one of these has `{}`, `[]` where they have `[]`, and without what is
+//! empty in none of them. Places in lists all count as one. Source: Karmada's
+//! `luavm/lua_convert.go`.
+
+use std::collections::HashSet;
+
+use serde_json::{Map, Value};
+
+/// Between the names of a path; in no name of a Kubernetes object.
+const SEPARATOR: char = '\u{1f}';
+
+#[derive(Default)]
+struct Known {
+    lists: HashSet<String>,
+    objects: HashSet<String>,
+}
+
+/// Settles what is inside a result; the whole stays what it is.
+pub(crate) fn settle(result: &mut Value, references: &[&Value]) {
+    let mut known = Known::default();
+    for reference in references {
+        known.learn(reference, &mut String::new());
+    }
+    known.settle(result, &mut String::new());
+}
+
+/// Runs `then` with the path extended by a name.
+fn within<T>(path: &mut String, name: &str, then: impl FnOnce(&mut String) -> T) -> T {
+    let before = path.len();
+    path.push(SEPARATOR);
+    path.push_str(name);
+    let done = then(path);
+    path.truncate(before);
+    done
+}
+
+impl Known {
+    fn learn(&mut self, value: &Value, path: &mut String) {
+        match value {
+            Value::Array(items) => items.iter().for_each(|item| self.note(item, path)),
+            Value::Object(fields) => {
+                for (name, value) in fields {
+                    within(path, name, |path| self.note(value, path));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn note(&mut self, value: &Value, path: &mut String) {
+        match value {
+            Value::Array(items) if items.is_empty() => {
+                self.lists.insert(path.clone());
+            }
+            Value::Object(fields) if fields.is_empty() => {
+                self.objects.insert(path.clone());
+            }
+            other => self.learn(other, path),
+        }
+    }
+
+    fn settle(&self, value: &mut Value, path: &mut String) {
+        match value {
+            Value::Array(items) => items.retain_mut(|item| self.stays(item, path)),
+            Value::Object(fields) => {
+                fields.retain(|name, value| within(path, name, |path| self.stays(value, path)));
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether a value stays; where it does, it is made what it should be.
+    fn stays(&self, value: &mut Value, path: &mut String) -> bool {
+        let empty = match value {
+            Value::Null => return false,
+            Value::Object(fields) => fields.values().all(Value::is_null),
+            Value::Array(items) => items.iter().all(Value::is_null),
+            _ => return true,
+        };
+        if !empty {
+            self.settle(value, path);
+            return true;
+        }
+        let object = self.objects.contains(path);
+        *value = if object {
+            Value::Object(Map::new())
+        } else {
+            Value::Array(Vec::new())
+        };
+        object || self.lists.contains(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn check(mut result: Value, references: &[Value], settled: Value) {
+        let said = result.to_string();
+        let references: Vec<&Value> = references.iter().collect();
+        settle(&mut result, &references);
+        assert_eq!(result, settled, "{said}");
+    }
+
+    // proves: CRD-empty
+    #[test]
+    fn what_is_empty_goes_unless_a_reference_has_it_empty() {
+        let made = json!({"a": {}, "b": [], "c": null, "d": {"e": {"f": null}}, "g": 0, "h": ""});
+        check(made.clone(), &[], json!({"d": {}, "g": 0, "h": ""}));
+        check(
+            made,
+            &[json!({"a": [], "b": []}), json!({"a": {}, "d": {"e": {}}})],
+            json!({"a": {}, "b": [], "d": {"e": {}}, "g": 0, "h": ""}),
+        );
+    }
+
+    // proves: CRD-empty
+    #[test]
+    fn indices_do_not_count() {
+        let volumes =
+            |empty: Value| json!({"v": [{"name": "a"}, {"name": "b", "emptyDir": empty}]});
+        check(
+            volumes(json!([])),
+            &[volumes(json!({}))],
+            volumes(json!({})),
+        );
+        check(json!({"v": [[], {}, 1, null]}), &[], json!({"v": [1]}));
+        check(
+            json!({"v": [{}]}),
+            &[json!({"v": [{}, {}]})],
+            json!({"v": [{}]}),
+        );
+    }
+
+    #[test]
+    fn a_whole_may_be_empty() {
+        check(json!({"a": null}), &[], json!({}));
+        check(json!([{}]), &[], json!([]));
+    }
+
+    #[test]
+    fn a_reference_that_only_holds_nulls_is_not_empty() {
+        let template = json!({"template": {"metadata": {"creationTimestamp": null}, "x": 1}});
+        check(template.clone(), &[template], json!({"template": {"x": 1}}));
+    }
+}

@@ -1,0 +1,51 @@
+//! What is idle: the zeros and empty texts of a job that has not begun.
+//!
+//! Enters: a status. Leaves: the status without what is empty or idle. Pure.
+
+use serde_json::{Map, Value};
+
+/// Leaves out what is empty, and what is `idle`, at any depth; nothing if nothing is
+/// left.
+pub(super) fn without(value: Value, idle: fn(&Value) -> bool) -> Option<Value> {
+    match value {
+        Value::Null => None,
+        Value::Object(fields) => {
+            let kept = fields
+                .into_iter()
+                .filter_map(|(field, value)| Some((field, without(value, idle)?)));
+            let kept: Map<String, Value> = kept.collect();
+            (!kept.is_empty()).then_some(Value::Object(kept))
+        }
+        Value::Array(items) => {
+            let kept = items.into_iter().filter_map(|item| without(item, idle));
+            let kept: Vec<Value> = kept.collect();
+            (!kept.is_empty()).then_some(Value::Array(kept))
+        }
+        value => (!idle(&value)).then_some(value),
+    }
+}
+
+/// What a job that has not begun says.
+pub(super) fn idle(value: &Value) -> bool {
+    match value {
+        Value::Number(n) => n.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty() || text == "0s",
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_is_idle_goes_at_any_depth() {
+        let status = json!({"a": 0, "b": "", "c": "0s", "d": false, "e": {"f": {"g": 0}}, "h": [{"i": 0, "j": 1}]});
+        assert_eq!(
+            without(status, idle),
+            Some(json!({"d": false, "h": [{"j": 1}]}))
+        );
+        assert_eq!(without(json!({"a": {"b": 0}}), idle), None);
+    }
+}
