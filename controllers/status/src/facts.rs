@@ -1,51 +1,17 @@
 //! The few fields of a Work that the way back reads, straight from its bytes. The
 //! shared view is left to those who need whole manifests.
 
-use machinery::{Gvk, Object, object};
+use machinery::{Object, object};
 use openapi::karmada::binding::Condition;
-use openapi::karmada::work::WorkStatus;
+use openapi::karmada::work::{Held, ManifestHead, WorkStatus};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
 pub(crate) struct Facts {
     #[serde(default)]
-    spec: Spec,
+    spec: Held,
     #[serde(default)]
     pub(crate) status: WorkStatus,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Spec {
-    workload: Workload,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Workload {
-    manifests: Vec<Manifest>,
-}
-
-/// Which object a manifest is.
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct Manifest {
-    pub(crate) api_version: String,
-    pub(crate) kind: String,
-    pub(crate) metadata: Name,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Name {
-    pub(crate) namespace: String,
-    pub(crate) name: String,
-}
-
-impl Manifest {
-    pub(crate) fn gvk(&self) -> Gvk {
-        Gvk::from_api_version(&self.api_version, &self.kind)
-    }
 }
 
 impl Facts {
@@ -53,8 +19,8 @@ impl Facts {
         Ok(serde_json::from_slice(work.bytes())?)
     }
 
-    pub(crate) fn manifests(&self) -> &[Manifest] {
-        &self.spec.workload.manifests
+    pub(crate) fn manifests(&self) -> &[ManifestHead] {
+        self.spec.manifests()
     }
 
     fn verdict(&self) -> Option<&Condition> {

@@ -1,5 +1,6 @@
 //! View of Work (`work.karmada.io/v1alpha1`).
 
+use machinery::Gvk;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -25,6 +26,47 @@ pub struct WorkSpec {
 #[serde(default)]
 pub struct Workload {
     pub manifests: Vec<Value>,
+}
+
+/// `spec` for those who ask which objects a work holds, and need no whole manifests.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub struct Held {
+    workload: HeldWorkload,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct HeldWorkload {
+    manifests: Vec<ManifestHead>,
+}
+
+/// Which object a manifest is.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ManifestHead {
+    pub api_version: String,
+    pub kind: String,
+    pub metadata: ManifestName,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub struct ManifestName {
+    pub namespace: String,
+    pub name: String,
+}
+
+impl ManifestHead {
+    pub fn gvk(&self) -> Gvk {
+        Gvk::from_api_version(&self.api_version, &self.kind)
+    }
+}
+
+impl Held {
+    pub fn manifests(&self) -> &[ManifestHead] {
+        &self.workload.manifests
+    }
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use machinery::{Gvk, Gvr, Object};
 use openapi::karmada::names::cluster_of_space;
+use openapi::karmada::work::{Held, ManifestHead};
 use parking_lot::Mutex;
 use runtime::{Action, Queue, Tasks, run_workers};
 use serde::Deserialize;
@@ -80,33 +81,15 @@ impl Execution {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Kinds {
-    spec: Spec,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Spec {
-    workload: Workload,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Workload {
-    manifests: Vec<Manifest>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Manifest {
-    api_version: String,
-    kind: String,
+    spec: Held,
 }
 
 /// The kinds of a work's manifests; none of a work that cannot be read.
 fn kinds(work: &Object) -> Vec<Gvk> {
     let read: Kinds = serde_json::from_slice(work.bytes()).unwrap_or_default();
-    let manifests = read.spec.workload.manifests.iter();
-    manifests
-        .map(|m| Gvk::from_api_version(&m.api_version, &m.kind))
+    read.spec
+        .manifests()
+        .iter()
+        .map(ManifestHead::gvk)
         .collect()
 }

@@ -9,11 +9,11 @@ use interpreter::Interpreter;
 use jiff::{SignedDuration, Timestamp};
 use machinery::{Gvk, Object};
 use openapi::karmada::names::cluster_of_space;
-use openapi::karmada::work::{Identifier, ManifestStatus};
+use openapi::karmada::work::{Identifier, ManifestHead, ManifestStatus};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::facts::{Facts, Manifest};
+use crate::facts::Facts;
 
 /// An event about the Work.
 #[derive(Debug, PartialEq)]
@@ -147,7 +147,7 @@ struct CreatedAt {
     creation_timestamp: String,
 }
 
-fn identify(ordinal: i64, kind: &Gvk, manifest: &Manifest) -> Identifier {
+fn identify(ordinal: i64, kind: &Gvk, manifest: &ManifestHead) -> Identifier {
     Identifier {
         ordinal,
         group: kind.group.to_string(),
