@@ -135,4 +135,4 @@ pub(crate) fn foresee(
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

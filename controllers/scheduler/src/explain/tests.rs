@@ -1,25 +1,10 @@
 //! What is told of decisions.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::*;
-use crate::core::tests::cluster;
-use crate::core::{ClusterTrace, Failure, Snapshot};
-
-fn snapshot(clusters: usize) -> Snapshot {
-    Snapshot::new((1..=clusters).map(|n| cluster(&format!("m{n}"), 10, json!({}))))
-}
-
-fn binding(spec: Value, status: Value) -> Binding {
-    let mut full = json!({
-        "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": "web"},
-        "replicas": 4,
-        "placement": {"replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"}},
-    });
-    let more = spec.as_object().unwrap().clone();
-    full.as_object_mut().unwrap().extend(more);
-    serde_json::from_value(json!({"spec": full, "status": status})).unwrap()
-}
+use crate::core::{ClusterTrace, Failure};
+use crate::foresight::tests::{binding, snapshot};
 
 // proves: DCN-bounded
 #[test]

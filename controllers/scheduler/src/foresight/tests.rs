@@ -5,11 +5,11 @@ use serde_json::{Value, json};
 use super::*;
 use crate::core::tests::cluster;
 
-fn snapshot(clusters: usize) -> Snapshot {
+pub(crate) fn snapshot(clusters: usize) -> Snapshot {
     Snapshot::new((1..=clusters).map(|n| cluster(&format!("m{n}"), 10, json!({}))))
 }
 
-fn binding(spec: Value, status: Value) -> Binding {
+pub(crate) fn binding(spec: Value, status: Value) -> Binding {
     let mut full = json!({
         "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": "web"},
         "replicas": 4,
