@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 
 use super::body::Body;
 use super::config::{Config, ConfigError};
-use super::pool::{Pool, Reply};
+use super::pool::{Failure, Pool, Reply};
 use super::tls;
 use crate::tasks::Tasks;
 
@@ -21,8 +21,17 @@ use crate::tasks::Tasks;
 #[error("{message}")]
 pub struct Unreachable {
     pub message: String,
-    /// The server cannot have seen the request.
+    /// The server did nothing with the request.
     pub unsent: bool,
+}
+
+impl From<Failure> for Unreachable {
+    fn from(failure: Failure) -> Self {
+        Self {
+            unsent: failure.not_begun(),
+            message: failure.message,
+        }
+    }
 }
 
 /// Passes requests on to one server.
@@ -55,10 +64,7 @@ impl Forwarder {
     pub async fn send(&self, mut request: Request<Body>) -> Result<Response<Reply>, Unreachable> {
         self.address(&mut request).await?;
         let sent = self.pool.send(request).await;
-        sent.map_err(|failure| Unreachable {
-            message: failure.message,
-            unsent: failure.unsent,
-        })
+        sent.map_err(Unreachable::from)
     }
 
     /// Sends a request that asks for an upgrade. It is up to the caller to look
@@ -74,10 +80,7 @@ impl Forwarder {
         let path = request.uri().path_and_query().cloned();
         *request.uri_mut() = path.map_or_else(Uri::default, Uri::from);
         let sent = self.pool.send_alone(request).await;
-        sent.map_err(|failure| Unreachable {
-            message: failure.message,
-            unsent: failure.unsent,
-        })
+        sent.map_err(Unreachable::from)
     }
 
     /// Completes the address and adds our credentials.

@@ -47,8 +47,8 @@ use decode::Events;
 use figures::Figures;
 pub use forward::{Forwarder, Unreachable};
 pub use gate::Gate;
-use pool::Pool;
 pub use pool::Reply;
+use pool::{Fate, Pool};
 use request::Ask;
 pub use tls::client as tls_client;
 
@@ -114,9 +114,14 @@ impl Remote {
         loop {
             let response = match self.ask_once(ask).await {
                 Ok(response) => response,
-                // The connection broke while the answer was awaited.
-                Err((error, unsent)) => {
-                    let harmless = ask.method == Method::GET && !unsent;
+                Err((error, fate)) => {
+                    let harmless = match fate {
+                        // It was tried again where that could help.
+                        Fate::Unsent => false,
+                        Fate::Refused => true,
+                        // The connection broke while the answer was awaited.
+                        Fate::Unknown => ask.method == Method::GET,
+                    };
                     if harmless && attempt == 1 {
                         attempt += 1;
                         continue;
@@ -145,16 +150,16 @@ impl Remote {
         }
     }
 
-    async fn ask_once(&self, ask: &Ask) -> std::result::Result<Response<Reply>, (Error, bool)> {
+    async fn ask_once(&self, ask: &Ask) -> std::result::Result<Response<Reply>, (Error, Fate)> {
         let credentials = self.pool.credentials().header().await;
         let request = credentials
             .and_then(|header| ask.request(&self.config().server, header, &self.as_user))
-            .map_err(|e| (self.transport(e), true))?;
+            .map_err(|e| (self.transport(e), Fate::Unsent))?;
         let began = Instant::now();
         let sent = self.pool.send(request.map(Body::whole)).await;
         let code = sent.as_ref().ok().map(|response| response.status());
         self.figures.asked(&ask.method, code, began.elapsed());
-        sent.map_err(|failure| (self.transport(failure.message), failure.unsent))
+        sent.map_err(|failure| (self.transport(failure.message), failure.fate))
     }
 
     /// The whole body of a successful answer.

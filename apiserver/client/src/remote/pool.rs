@@ -43,8 +43,32 @@ const RESENDS: usize = 3;
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) message: String,
-    /// The server cannot have seen the request.
-    pub(super) unsent: bool,
+    pub(super) fate: Fate,
+}
+
+/// What became of a request without a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// The server cannot have seen it.
+    Unsent,
+    /// The server said that it did nothing with it: it was on its way while the
+    /// server said goodbye (RFC 9113, 8.7).
+    Refused,
+    Unknown,
+}
+
+impl Failure {
+    fn unsent(message: String) -> Self {
+        Self {
+            message,
+            fate: Fate::Unsent,
+        }
+    }
+
+    /// The server has not begun with the request.
+    pub(super) fn not_begun(&self) -> bool {
+        self.fate != Fate::Unknown
+    }
 }
 
 struct Http2 {
@@ -125,10 +149,7 @@ impl Pool {
     ) -> Result<Response<Reply>, Failure> {
         let mut tries = 0;
         loop {
-            let lent = self.lend().await.map_err(|message| Failure {
-                message,
-                unsent: true,
-            })?;
+            let lent = self.lend().await.map_err(Failure::unsent)?;
             let (failure, back) = match lent {
                 Lent::Http2(mut sender, place) => match sender.try_send_request(request).await {
                     Ok(response) => {
@@ -169,17 +190,17 @@ impl Pool {
         request: Request<Body>,
     ) -> Result<Response<Incoming>, Failure> {
         let shared = &*self.0;
-        let unsent = |message| Failure {
-            message,
-            unsent: true,
-        };
-        let identity = shared.credentials.identity().await.map_err(unsent)?;
+        let identity = shared
+            .credentials
+            .identity()
+            .await
+            .map_err(Failure::unsent)?;
         let dialled = Box::pin(dial_upgradable(
             &shared.config,
             identity.as_ref(),
             &shared.tasks,
         ));
-        let mut sender = dialled.await.map_err(unsent)?;
+        let mut sender = dialled.await.map_err(Failure::unsent)?;
         send_http1(&mut sender, request)
             .await
             .map_err(|(failure, _)| failure)
@@ -302,11 +323,7 @@ async fn send_http1(
 ) -> Result<Response<Incoming>, (Failure, Option<Request<Body>>)> {
     // A connection taken from the pool may just have been closed by the server.
     if let Err(e) = sender.ready().await {
-        let failure = Failure {
-            message: chain(&e),
-            unsent: true,
-        };
-        return Err((failure, Some(request)));
+        return Err((Failure::unsent(chain(&e)), Some(request)));
     }
     sender.try_send_request(request).await.map_err(explain)
 }
@@ -314,11 +331,23 @@ async fn send_http1(
 /// Whether the message came back says that it was never sent.
 fn explain(mut failed: TrySendError<Request<Body>>) -> (Failure, Option<Request<Body>>) {
     let back = failed.take_message();
-    let failure = Failure {
-        message: chain(&failed.into_error()),
-        unsent: back.is_some(),
+    let error = failed.into_error();
+    let fate = match back {
+        Some(_) => Fate::Unsent,
+        None if refused(&error) => Fate::Refused,
+        None => Fate::Unknown,
     };
-    (failure, back)
+    let message = chain(&error);
+    (Failure { message, fate }, back)
+}
+
+/// A stream that fails by the server's GOAWAY is past the last one that the server
+/// began with; all others go on.
+fn refused(error: &hyper::Error) -> bool {
+    let http2 = error.source().and_then(|e| e.downcast_ref::<h2::Error>());
+    http2.is_some_and(|e| {
+        e.is_remote() && (e.is_go_away() || e.reason() == Some(h2::Reason::REFUSED_STREAM))
+    })
 }
 
 /// An error and its sources in one line.

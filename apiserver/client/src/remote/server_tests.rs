@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
@@ -50,6 +51,8 @@ struct Script {
     /// Answers by path.
     paths: Mutex<HashMap<&'static str, &'static str>>,
     goaway: AtomicBool,
+    /// Connections that say goodbye when they have read a request, and leave it.
+    refusing: AtomicUsize,
 }
 
 struct Server {
@@ -148,6 +151,11 @@ async fn connection(
         let (script, open) = (Arc::clone(&script), Arc::clone(&own_streams));
         async move { Ok::<_, Infallible>(answer(&script, &open, &request)) }
     });
+    let once_less = |n: usize| n.checked_sub(1);
+    let (set, get) = (Ordering::SeqCst, Ordering::SeqCst);
+    if http2 && script.refusing.fetch_update(set, get, once_less).is_ok() {
+        return refuse(stream).await;
+    }
     if http2 {
         let serving = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -167,6 +175,28 @@ async fn connection(
     let _ = hyper::server::conn::http1::Builder::new()
         .serve_connection(TokioIo::new(stream), service)
         .await;
+}
+
+/// Speaks just enough of HTTP/2 to leave the first request behind a GOAWAY.
+async fn refuse(mut stream: tokio_rustls::server::TlsStream<tokio::net::TcpStream>) {
+    const PREFACE: usize = 24;
+    const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    const HEADERS: u8 = 1;
+    const GOAWAY_AT_0: [u8; 17] = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    stream.write_all(&SETTINGS).await.unwrap();
+    stream.flush().await.unwrap();
+    stream.read_exact(&mut [0; PREFACE]).await.unwrap();
+    loop {
+        let mut head = [0; 9];
+        stream.read_exact(&mut head).await.unwrap();
+        let length = usize::from(head[1]) << 8 | usize::from(head[2]);
+        stream.read_exact(&mut vec![0; length]).await.unwrap();
+        if head[3] == HEADERS {
+            break;
+        }
+    }
+    stream.write_all(&GOAWAY_AT_0).await.unwrap();
+    stream.shutdown().await.unwrap();
 }
 
 fn answer(script: &Script, open: &AtomicUsize, request: &Request<Incoming>) -> Answer {
@@ -269,6 +299,24 @@ async fn a_burst_shares_one_connection() {
     }
     assert_eq!(server.count(|s| &s.connections), 1);
     server.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn what_a_leaving_server_did_not_begin_with_is_sent_again() {
+    let server = Server::start(&["h2"], 10).await;
+    let client = server.client();
+    let made = json!({"metadata": {"name": "m"}});
+    let options = WriteOptions::default();
+    let create = || client.create(At::all(&MAPS, "ns"), made.clone(), &options);
+    server.script.refusing.store(1, Ordering::SeqCst);
+    create().await.unwrap();
+    assert_eq!(server.count(|s| &s.connections), 2);
+    assert_eq!(server.count(|s| &s.requests), 1);
+    // Not for ever.
+    client.pool.retire();
+    server.script.refusing.store(2, Ordering::SeqCst);
+    create().await.unwrap_err();
+    assert_eq!(server.count(|s| &s.requests), 1);
 }
 
 #[tokio::test]
