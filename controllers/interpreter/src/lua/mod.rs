@@ -9,6 +9,7 @@
 mod convert;
 mod empties;
 mod kube;
+mod order;
 mod script;
 #[cfg(test)]
 mod tests;

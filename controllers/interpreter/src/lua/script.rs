@@ -1,10 +1,13 @@
 //! A script and what is made of it once.
 
+use std::borrow::Cow;
 use std::sync::OnceLock;
 
 use mlua::Error;
 use mlua::chunk::Compiler;
 use sha2::{Digest, Sha256};
+
+use super::order::keeping;
 
 /// By which a script is known: equal text, equal script.
 pub(crate) type Hash = [u8; 32];
@@ -43,6 +46,12 @@ impl Script {
 fn compile(source: &str) -> Result<Vec<u8>, String> {
     // Lines are named in errors; nothing is left out that a debugger would want.
     let compiler = Compiler::new().set_optimization_level(1).set_debug_level(1);
+    let kept = keeping(source);
+    if matches!(kept, Cow::Owned(_))
+        && let Ok(bytecode) = compiler.compile(&*kept)
+    {
+        return Ok(bytecode);
+    }
     compiler.compile(source).map_err(|error| {
         let why = match error {
             Error::SyntaxError { message, .. } => format!("line {message}"),

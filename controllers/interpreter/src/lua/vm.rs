@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use super::convert::{of_object, of_tree, to_json, weight};
 use super::script::{Hash, Script};
-use super::{Limits, kube};
+use super::{Limits, kube, order};
 
 /// What remains of the base library.
 const BASE: [&str; 13] = [
@@ -50,8 +50,8 @@ const LIBRARIES: [(&str, &[&str]); 4] = [
     (
         "string",
         &[
-            "byte", "char", "find", "format", "gsub", "len", "lower", "match", "rep", "reverse",
-            "sub", "upper",
+            "byte", "char", "find", "format", "gmatch", "gsub", "len", "lower", "match", "rep",
+            "reverse", "sub", "upper",
         ],
     ),
     (
@@ -190,8 +190,10 @@ impl Watch {
 
 pub(super) struct Vm {
     lua: Lua,
-    /// The metatable of the globals of every script.
-    outlook: Table,
+    /// What every script finds.
+    base: Table,
+    /// Copies a table.
+    copy: Function,
     reseed: Function,
     watch: Rc<Watch>,
     functions: HashMap<Hash, Function>,
@@ -212,6 +214,8 @@ impl Vm {
         }
         // There is nowhere to print to.
         base.raw_set("print", lua.create_function(|_, _: Variadic<Item>| Ok(()))?)?;
+        order::install(&lua, &base)?;
+        let copy = globals.raw_get::<Table>("table")?.raw_get("clone")?;
         let mut reseed = None;
         for (name, kept) in LIBRARIES {
             let library: Table = globals.raw_get(name)?;
@@ -222,24 +226,25 @@ impl Vm {
                     library.raw_set("mod", modulo)?;
                     reseed = Some(library.raw_get::<Function>("randomseed")?);
                 }
-                "string" => library.raw_set("dump", unable(&lua, "string.dump")?)?,
+                "string" => {
+                    library.raw_set("dump", unable(&lua, "string.dump")?)?;
+                    let older = library.raw_get::<Function>("gmatch")?;
+                    library.raw_set("gfind", older)?;
+                }
                 _ => {}
             }
             library.set_readonly(true);
             base.raw_set(name, library)?;
         }
         base.raw_set("require", kube::require(&lua)?)?;
-        base.set_readonly(true);
-        let outlook = lua.create_table()?;
-        outlook.raw_set("__index", base)?;
-        outlook.raw_set("__metatable", false)?;
         let watch = Rc::new(Watch::default());
         let ticking = Rc::clone(&watch);
         lua.set_interrupt(move |_| ticking.tick());
         Ok(Self {
             reseed: reseed.ok_or_else(|| mlua::Error::runtime("there is no math library"))?,
             lua,
-            outlook,
+            base,
+            copy,
             watch,
             functions: HashMap::new(),
         })
@@ -317,9 +322,9 @@ impl Vm {
 
     /// Runs the script itself, which defines the function.
     fn find(&self, main: &Function, function: &str) -> mlua::Result<Function> {
-        let globals = self.lua.create_table()?;
+        // A copy: what a script puts in the place of something may be nil.
+        let globals: Table = self.copy.call(&self.base)?;
         globals.raw_set("_G", &globals)?;
-        globals.set_metatable(Some(self.outlook.clone()))?;
         main.set_environment(globals.clone())?;
         self.reseed.call::<()>(0)?;
         main.call::<()>(())?;

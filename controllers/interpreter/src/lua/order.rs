@@ -1,0 +1,327 @@
+//! Fields of a table in the order in which they were set.
+//!
+//! source ──[`keeping`]──► source whose tables remember ──► `pairs` and `next` of [`install`]
+//!
+//! In gopher-lua, on which Karmada stands, `pairs` goes through the fields of a table in
+//! the order in which a script set them, and so lists that scripts make of them have an
+//! order; Luau's tables have none to ask for. What is given to a script has no order in
+//! Karmada either. Only scripts that ask `pairs` are rewritten: each `{ … }` of theirs
+//! becomes a call of [`KEEP`].
+
+use std::borrow::Cow;
+
+use mlua::{Function, Lua, Table};
+
+/// The name under which scripts find what makes a table remember.
+const KEEP: &str = "__keep";
+
+/// Of each table that remembers: its fields by position, and the position of each.
+const LIBRARY: &str = r##"
+local next, type, error, select, rawget, rawset, setmetatable =
+  next, type, error, select, rawget, rawset, setmetatable
+local orders = setmetatable({}, {__mode = "k"})
+
+local function note(t, field)
+  if type(field) == "number" then return end
+  local order = orders[t]
+  if order == nil then
+    order = {}
+    orders[t] = order
+  end
+  if order[field] == nil then
+    local at = #order + 1
+    order[at] = field
+    order[field] = at
+  end
+end
+
+local remembering = {__newindex = function(t, field, value)
+  if field == nil then error("table index is nil", 2) end
+  if field ~= field then error("table index is NaN", 2) end
+  rawset(t, field, value)
+  if value ~= nil then note(t, field) end
+end}
+
+local function keep(t, ...)
+  for at = 1, select("#", ...) do
+    local field = select(at, ...)
+    if rawget(t, field) ~= nil then note(t, field) end
+  end
+  for field in next, t do note(t, field) end
+  return setmetatable(t, remembering)
+end
+
+local function step(t, field)
+  local order = orders[t]
+  if order == nil then
+    if type(t) ~= "table" then
+      error("invalid argument #1 to 'next' (table expected, got " .. type(t) .. ")", 2)
+    end
+    return next(t, field)
+  end
+  local at = 0
+  if field == nil or type(field) == "number" then
+    local value
+    repeat
+      field, value = next(t, field)
+    until field == nil or type(field) == "number"
+    if field ~= nil then return field, value end
+  else
+    at = order[field]
+    if at == nil then error("invalid key to 'next'", 2) end
+  end
+  repeat
+    at = at + 1
+    field = order[at]
+    if field == nil then return nil end
+    local value = rawget(t, field)
+    if value ~= nil then return field, value end
+  until false
+end
+
+local function pairs(t)
+  if type(t) ~= "table" then
+    error("invalid argument #1 to 'pairs' (table expected, got " .. type(t) .. ")", 2)
+  end
+  if orders[t] == nil then return next, t, nil end
+  return step, t, nil
+end
+
+return keep, step, pairs
+"##;
+
+/// Puts what knows the order where scripts find it.
+pub(super) fn install(lua: &Lua, base: &Table) -> mlua::Result<()> {
+    let library = lua.load(LIBRARY).set_name("=pairs");
+    let (keep, next, pairs): (Function, Function, Function) = library.eval()?;
+    base.raw_set(KEEP, keep)?;
+    base.raw_set("next", next)?;
+    base.raw_set("pairs", pairs)
+}
+
+/// A source whose tables remember, if it asks for their order. Lines stay where they are.
+pub(super) fn keeping(source: &str) -> Cow<'_, str> {
+    let Some(tokens) = tokens(source) else {
+        return source.into();
+    };
+    if !tokens.iter().any(|token| token.text == "pairs") {
+        return source.into();
+    }
+    let mut insertions = insertions(&tokens);
+    insertions.sort_by_key(|(at, _)| *at);
+    let mut made = String::with_capacity(source.len() + 16 * insertions.len());
+    let mut done = 0;
+    for (at, text) in insertions {
+        made.push_str(&source[done..at]);
+        made.push_str(&text);
+        done = at;
+    }
+    made.push_str(&source[done..]);
+    made.into()
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Name,
+    Text,
+    Sign,
+}
+
+#[derive(Clone, Copy)]
+struct Token<'a> {
+    kind: Kind,
+    text: &'a str,
+    at: usize,
+}
+
+impl Token<'_> {
+    fn end(&self) -> usize {
+        self.at + self.text.len()
+    }
+
+    /// Whether a table that follows is what a function is called with.
+    fn calls(&self) -> bool {
+        match self.kind {
+            Kind::Name => !KEYWORDS.contains(&self.text),
+            Kind::Text => true,
+            Kind::Sign => matches!(self.text, ")" | "]" | "}"),
+        }
+    }
+}
+
+const KEYWORDS: [&str; 21] = [
+    "and", "break", "do", "else", "elseif", "end", "false", "for", "function", "if", "in", "local",
+    "nil", "not", "or", "repeat", "return", "then", "true", "until", "while",
+];
+
+/// A bracket that is open, and of a table the fields that it names.
+struct Open<'a> {
+    sign: &'a str,
+    call: bool,
+    fields: Vec<Cow<'a, str>>,
+}
+
+/// What has to be written where.
+fn insertions(tokens: &[Token<'_>]) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    let mut open: Vec<Open<'_>> = Vec::new();
+    for (at, token) in tokens.iter().enumerate() {
+        if token.kind != Kind::Sign {
+            continue;
+        }
+        match token.text {
+            "{" => {
+                let before = at.checked_sub(1).map(|at| tokens[at]);
+                let call = before.filter(Token::calls);
+                if let Some(before) = call {
+                    found.push((before.end(), "(".to_owned()));
+                }
+                found.push((token.at, format!("{KEEP}(")));
+                open.push(Open {
+                    sign: token.text,
+                    call: call.is_some(),
+                    fields: field(&tokens[at + 1..]).into_iter().collect(),
+                });
+            }
+            "(" | "[" => open.push(Open {
+                sign: token.text,
+                call: false,
+                fields: Vec::new(),
+            }),
+            "," | ";" => {
+                if let Some(table) = open.last_mut().filter(|open| open.sign == "{") {
+                    table.fields.extend(field(&tokens[at + 1..]));
+                }
+            }
+            ")" | "]" | "}" => {
+                let Some(closed) = open.pop().filter(|open| open.sign == "{") else {
+                    continue;
+                };
+                let mut text = String::new();
+                // A single one needs no order.
+                if closed.fields.len() > 1 {
+                    for field in &closed.fields {
+                        text.push_str(", ");
+                        text.push_str(field);
+                    }
+                }
+                text.push_str(if closed.call { "))" } else { ")" });
+                found.push((token.end(), text));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// The field that is named where one may begin, as an expression.
+fn field<'a>(tokens: &[Token<'a>]) -> Option<Cow<'a, str>> {
+    match tokens {
+        [name, equals, ..] if name.kind == Kind::Name && equals.text == "=" => {
+            Some(format!("\"{}\"", name.text).into())
+        }
+        [open, name, close, ..]
+            if open.text == "[" && name.kind == Kind::Text && close.text == "]" =>
+        {
+            Some(name.text.into())
+        }
+        _ => None,
+    }
+}
+
+/// `None` for what is no Lua.
+fn tokens(source: &str) -> Option<Vec<Token<'_>>> {
+    let bytes = source.as_bytes();
+    let mut found = Vec::new();
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        let rest = &source[at..];
+        let (kind, length) = match byte {
+            b if b.is_ascii_whitespace() => {
+                at += 1;
+                continue;
+            }
+            b'-' if rest.starts_with("--") => {
+                let line = || rest.find('\n').unwrap_or(rest.len());
+                at += long(&rest[2..]).map_or_else(line, |length| length + 2);
+                continue;
+            }
+            b'"' | b'\'' => (Kind::Text, quoted(rest)?),
+            b'[' => match long(rest) {
+                Some(length) => (Kind::Text, length),
+                None => (Kind::Sign, 1),
+            },
+            b if b.is_ascii_alphabetic() || b == b'_' => (Kind::Name, word(rest)),
+            // As long as a word, so that what is in it is no name.
+            b if b.is_ascii_digit() => (Kind::Sign, word(rest)),
+            b'=' | b'~' | b'<' | b'>' if bytes.get(at + 1) == Some(&b'=') => (Kind::Sign, 2),
+            b if b.is_ascii() => (Kind::Sign, 1),
+            _ => return None,
+        };
+        let text = &source[at..at + length];
+        found.push(Token { kind, text, at });
+        at += length;
+    }
+    Some(found)
+}
+
+fn word(text: &str) -> usize {
+    let ends = |c: char| !c.is_ascii_alphanumeric() && c != '_';
+    text.find(ends).unwrap_or(text.len())
+}
+
+/// How long a text in quotes is.
+fn quoted(text: &str) -> Option<usize> {
+    let bytes = text.as_bytes();
+    let mut at = 1;
+    while bytes.get(at)? != &bytes[0] {
+        at += if bytes[at] == b'\\' { 2 } else { 1 };
+    }
+    Some(at + 1)
+}
+
+/// How long a text in long brackets is, if one begins here.
+fn long(text: &str) -> Option<usize> {
+    let inner = text.strip_prefix('[')?;
+    let level = inner.len() - inner.trim_start_matches('=').len();
+    let content = inner[level..].strip_prefix('[')?;
+    let end = format!("]{}]", "=".repeat(level));
+    let length = content.find(&end)?;
+    Some(level + 2 + length + end.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_of_scripts_that_ask_for_the_order_are_made_to_remember_it() {
+        for (source, expected) in [
+            ("return {a = 1}", "return {a = 1}"),
+            ("pairs({})", "pairs(__keep({}))"),
+            (
+                "pairs(t) return {b = 1, a = {x = 1}}",
+                "pairs(t) return __keep({b = 1, a = __keep({x = 1})}, \"b\", \"a\")",
+            ),
+            (
+                "pairs{1; ['x.y'] = 2, z = f(a, b), [1] = 3}",
+                "pairs(__keep({1; ['x.y'] = 2, z = f(a, b), [1] = 3}, 'x.y', \"z\"))",
+            ),
+            (
+                "pairs(t) f 'x' {} g[1]\n{} h{}{}",
+                "pairs(t) f 'x'( __keep({})) g[1](\n__keep({})) h(__keep({}))(__keep({}))",
+            ),
+            (
+                "pairs(t) -- {\n--[[ {\n{ ]] s = '{' .. \"\\\"{\" .. [==[{]]]==] a = b == {}",
+                "pairs(t) -- {\n--[[ {\n{ ]] s = '{' .. \"\\\"{\" .. [==[{]]]==] a = b == __keep({})",
+            ),
+            (
+                "-- pairs\nreturn {'pairs', ipairs}",
+                "-- pairs\nreturn {'pairs', ipairs}",
+            ),
+            ("pairs(t) x = {'", "pairs(t) x = {'"),
+        ] {
+            assert_eq!(keeping(source), expected, "{source}");
+        }
+    }
+}
