@@ -266,7 +266,7 @@ fn rows(connection: &Connection, options: &Options) -> rusqlite::Result<Loaded> 
             }));
         }
         let deleted = row.get(3)?;
-        state.load(key, Version { revision, deleted }, &mut garbage);
+        state.load(key, Version::new(revision, deleted), &mut garbage);
     }
     // The last writes may be tombstones that are compacted away.
     revision = revision.max(compacted);

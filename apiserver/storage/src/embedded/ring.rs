@@ -3,6 +3,8 @@
 
 use std::collections::VecDeque;
 
+use bytes::Bytes;
+
 use crate::store::Event;
 
 /// What one event costs beside its key and values.
@@ -40,23 +42,32 @@ impl Ring {
         self.events.push_back(event);
     }
 
-    /// The oldest event, removed, as long as there are too many bytes.
-    pub(super) fn evict(&mut self) -> Option<Event> {
-        if self.bytes <= self.limit {
-            return None;
+    /// The oldest events go as long as there are too many bytes.
+    pub(super) fn evict(&mut self) {
+        while self.bytes > self.limit
+            && let Some(event) = self.events.pop_front()
+        {
+            self.bytes -= cost(&event);
+            self.start = event.revision;
         }
-        let event = self.events.pop_front()?;
-        self.bytes -= cost(&event);
-        self.start = event.revision;
-        Some(event)
+    }
+
+    /// What was written at a revision, if that is recent.
+    pub(super) fn value(&self, revision: u64) -> Option<Bytes> {
+        let event = self.events.get(self.place(revision.checked_sub(1)?)?)?;
+        debug_assert_eq!(event.revision, revision, "one event per revision");
+        event.value.clone()
+    }
+
+    /// Where the first event after a revision is.
+    fn place(&self, revision: u64) -> Option<usize> {
+        usize::try_from(revision.checked_sub(self.start)?).ok()
     }
 
     /// The events after a revision whose keys begin with `prefix`; `None` when
     /// some of them have left the ring.
     pub(super) fn after(&self, revision: u64, prefix: &str) -> Option<Vec<Event>> {
-        let skip = revision.checked_sub(self.start)?;
-        let skip = usize::try_from(skip).unwrap_or(usize::MAX);
-        let events = self.events.iter().skip(skip);
+        let events = self.events.iter().skip(self.place(revision)?);
         Some(
             events
                 .filter(|e| e.key.starts_with(prefix))
@@ -79,17 +90,17 @@ mod tests {
         Event {
             key: key.into(),
             revision,
-            value: None,
+            value: Some(Bytes::from(revision.to_string())),
             previous: None,
         }
     }
 
     #[test]
     fn keeps_the_newest_within_its_bytes() {
-        let mut ring = Ring::new(10, 3 * (OVERHEAD + 2));
+        let mut ring = Ring::new(10, 3 * (OVERHEAD + 4));
         for revision in 11..=15 {
             ring.push(event(revision, if revision % 2 == 0 { "a/" } else { "b/" }));
-            while ring.evict().is_some() {}
+            ring.evict();
         }
         let revisions = |after, prefix| {
             let events = ring.after(after, prefix)?;
@@ -99,5 +110,9 @@ mod tests {
         assert_eq!(revisions(12, ""), Some(vec![13, 14, 15]));
         assert_eq!(revisions(12, "b/"), Some(vec![13, 15]));
         assert_eq!(revisions(15, ""), Some(vec![]));
+        let known = (10..=16).map(|revision| ring.value(revision).is_some());
+        let expected = [false, false, false, true, true, true, false];
+        assert!(known.eq(expected));
+        assert_eq!(ring.value(14).unwrap(), "14");
     }
 }

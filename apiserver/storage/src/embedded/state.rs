@@ -11,32 +11,46 @@ use bytes::Bytes;
 use super::ring::Ring;
 use crate::store::{Entry, Error, Event, Page, Range, Result};
 
-/// One write to a key.
+/// One write to a key: a revision, and whether it deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Version {
-    pub(super) revision: u64,
-    pub(super) deleted: bool,
+pub(super) struct Version(u64);
+
+impl Version {
+    /// Revisions do not come so far.
+    const DELETED: u64 = 1 << 63;
+
+    pub(super) fn new(revision: u64, deleted: bool) -> Self {
+        Self(revision | if deleted { Self::DELETED } else { 0 })
+    }
+
+    fn revision(self) -> u64 {
+        self.0 & !Self::DELETED
+    }
+
+    fn deleted(self) -> bool {
+        self.0 & Self::DELETED != 0
+    }
 }
 
-/// The readable versions of one key, as in etcd's key index.
+/// The readable versions of one key, as in etcd's key index. There is one for each key
+/// of the store, most of which are written once and never read: it is kept small.
 #[derive(Debug)]
 struct Slot {
     newest: Version,
-    /// The newest value, kept for as long as its event is in the ring.
-    value: Option<Bytes>,
-    /// Ascending.
-    older: VecDeque<Version>,
+    older: Older,
 }
+
+/// Ascending; most keys have none.
+type Older = Option<Box<VecDeque<Version>>>;
 
 impl Slot {
     fn at(&self, revision: u64) -> Option<Version> {
-        if self.newest.revision <= revision {
+        if self.newest.revision() <= revision {
             return Some(self.newest);
         }
-        let after = self.older.partition_point(|v| v.revision <= revision);
-        after
-            .checked_sub(1)
-            .and_then(|i| self.older.get(i).copied())
+        let older = self.older.as_deref()?;
+        let after = older.partition_point(|v| v.revision() <= revision);
+        after.checked_sub(1).and_then(|i| older.get(i).copied())
     }
 }
 
@@ -103,7 +117,7 @@ impl State {
         version: Version,
         garbage: &mut VecDeque<Garbage>,
     ) {
-        self.advance(&key, version, None, garbage);
+        self.advance(&key, version, garbage);
     }
 
     /// Ends the loading.
@@ -141,56 +155,39 @@ impl State {
     /// Makes durable events visible.
     pub(super) fn publish(&mut self, events: &[Event], garbage: &mut VecDeque<Garbage>) {
         for event in events {
-            let version = Version {
-                revision: event.revision,
-                deleted: event.value.is_none(),
-            };
-            self.advance(&event.key, version, event.value.clone(), garbage);
+            let version = Version::new(event.revision, event.value.is_none());
+            self.advance(&event.key, version, garbage);
             self.revision = event.revision;
             self.ring.push(event.clone());
         }
-        while let Some(event) = self.ring.evict() {
-            if let Some(slot) = self.keys.get_mut(&event.key)
-                && slot.newest.revision == event.revision
-            {
-                slot.value = None;
-            }
-        }
+        self.ring.evict();
     }
 
-    fn advance(
-        &mut self,
-        key: &Arc<str>,
-        version: Version,
-        value: Option<Bytes>,
-        garbage: &mut VecDeque<Garbage>,
-    ) {
+    fn advance(&mut self, key: &Arc<str>, version: Version, garbage: &mut VecDeque<Garbage>) {
         let mut supersede = |revision| {
             garbage.push_back(Garbage {
-                superseded_at: version.revision,
+                superseded_at: version.revision(),
                 revision,
                 key: key.clone(),
             });
         };
         if let Some(slot) = self.keys.get_mut(key) {
             // A tombstone supersedes itself, see below.
-            if !slot.newest.deleted {
-                supersede(slot.newest.revision);
+            if !slot.newest.deleted() {
+                supersede(slot.newest.revision());
             }
-            slot.older.push_back(slot.newest);
+            slot.older.get_or_insert_default().push_back(slot.newest);
             slot.newest = version;
-            slot.value = value;
         } else {
             let slot = Slot {
                 newest: version,
-                value,
-                older: VecDeque::new(),
+                older: None,
             };
             self.keys.insert(key.clone(), slot);
         }
         // No read at or after its own revision needs a tombstone.
-        if version.deleted {
-            supersede(version.revision);
+        if version.deleted() {
+            supersede(version.revision());
         }
     }
 
@@ -205,14 +202,15 @@ impl State {
         let Some(slot) = self.keys.get_mut(&row.key) else {
             return;
         };
-        while slot
-            .older
-            .front()
-            .is_some_and(|v| v.revision <= row.revision)
-        {
-            slot.older.pop_front();
+        if let Some(older) = &mut slot.older {
+            while older.front().is_some_and(|v| v.revision() <= row.revision) {
+                older.pop_front();
+            }
+            if older.is_empty() {
+                slot.older = None;
+            }
         }
-        if slot.newest.revision == row.revision {
+        if slot.newest.revision() == row.revision {
             self.keys.remove(&row.key);
         }
     }
@@ -220,11 +218,16 @@ impl State {
     /// The newest version of a key, unless it is deleted.
     pub(super) fn newest(&self, key: &str) -> Option<Found> {
         let (key, slot) = self.keys.get_key_value(key)?;
-        (!slot.newest.deleted).then(|| Found {
+        (!slot.newest.deleted()).then(|| self.found(key, slot.newest))
+    }
+
+    /// A recent value is at hand.
+    fn found(&self, key: &Arc<str>, version: Version) -> Found {
+        Found {
             key: key.clone(),
-            revision: slot.newest.revision,
-            value: slot.value.clone(),
-        })
+            revision: version.revision(),
+            value: self.ring.value(version.revision()),
+        }
     }
 
     /// Checks that `revision` can be read.
@@ -264,19 +267,14 @@ impl State {
             Bound::Excluded(range.end.as_str()),
         );
         for (key, slot) in self.keys.range::<str, _>(bounds) {
-            let Some(version) = slot.at(at).filter(|v| !v.deleted) else {
+            let Some(version) = slot.at(at).filter(|v| !v.deleted()) else {
                 continue;
             };
             if range.limit > 0 && keys.found.len() == range.limit {
                 keys.page.remaining += 1;
                 continue;
             }
-            let newest = version == slot.newest;
-            keys.found.push(Found {
-                key: key.clone(),
-                revision: version.revision,
-                value: slot.value.clone().filter(|_| newest),
-            });
+            keys.found.push(self.found(key, version));
         }
         Ok(keys)
     }
