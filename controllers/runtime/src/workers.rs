@@ -77,18 +77,31 @@ pub fn run_workers<K, E, F, Fut>(
                         None
                     }
                     Ok(Err(error)) => Some(error.to_string()),
-                    Err(_) => Some("panicked".to_owned()),
+                    Err(_) => {
+                        tracing::error!(controller = name, ?key, "reconciliation panicked");
+                        Some("panicked".to_owned())
+                    }
                 };
                 if let Some(error) = failure {
                     figures.ended(took, Ended::Error, None);
                     let again = queue.add_backoff(key.clone());
-                    tracing::warn!(controller = name, ?key, %error, ?again, "reconciliation failed");
+                    if lasting(queue.attempts(&key)) {
+                        tracing::warn!(controller = name, ?key, %error, ?again, "reconciliation failed");
+                    } else {
+                        tracing::debug!(controller = name, ?key, %error, ?again, "reconciliation failed");
+                    }
                 }
                 queue.done(&key);
             }
             queue.close();
         });
     }
+}
+
+/// Whether a key that failed so many times in a row is worth a word: a conflict with
+/// another writer, or a namespace that is about to be there, is not.
+fn lasting(failures: u32) -> bool {
+    failures > 2
 }
 
 #[cfg(test)]
