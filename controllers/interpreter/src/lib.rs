@@ -31,6 +31,8 @@ mod returned;
 mod rows;
 mod scaling;
 #[cfg(test)]
+mod tables;
+#[cfg(test)]
 mod tests;
 mod volumes;
 mod wellknown;

@@ -242,6 +242,16 @@ pub(crate) fn member<T: serde::de::DeserializeOwned>(
     })
 }
 
+/// A counter of what one cluster reported; what is absent counts as zero.
+pub(crate) fn count(
+    item: &ClusterStatus<'_>,
+    status: &Map<String, Value>,
+    field: &str,
+) -> Result<i64, Error> {
+    let found = status.get(field).filter(|value| !value.is_null());
+    found.map_or(Ok(0), |value| member(item, value))
+}
+
 /// Makes a field what the member has it to be: this, or absent.
 pub(crate) fn keep(at: &mut Value, field: &str, value: Option<&Value>) {
     match value {

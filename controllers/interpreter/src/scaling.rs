@@ -6,7 +6,7 @@ use machinery::Object;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::native::{ClusterStatus, Error, Rules, counter, member, parse};
+use crate::native::{ClusterStatus, Error, Rules, count, counter, member, parse};
 
 pub(crate) struct Budget;
 pub(crate) struct Autoscaler;
@@ -30,11 +30,16 @@ fn sum<'a>(all: impl Iterator<Item = &'a Map<String, Value>>, field: &str) -> i6
 /// What clusters reported, each with its name.
 type Reported<'a> = Vec<(&'a str, Map<String, Value>)>;
 
-fn reported<'a>(items: &[ClusterStatus<'a>]) -> Result<Reported<'a>, Error> {
+/// The error says which cluster counts with what is no number.
+fn reported<'a>(items: &[ClusterStatus<'a>], counters: &[&str]) -> Result<Reported<'a>, Error> {
     let mut all = Vec::with_capacity(items.len());
     for item in items {
         if let Some(status) = item.status {
-            all.push((item.cluster, member(item, status)?));
+            let status = member(item, status)?;
+            for counter in counters {
+                count(item, &status, counter)?;
+            }
+            all.push((item.cluster, status));
         }
     }
     Ok(all)
@@ -79,7 +84,7 @@ impl Rules for Budget {
         items: &[ClusterStatus<'_>],
         _now: Timestamp,
     ) -> Result<Option<Value>, Error> {
-        let all = reported(items)?;
+        let all = reported(items, &BUDGET)?;
         let mut out = budget(all.iter().map(|(_, status)| status));
         let mut pods = Map::new();
         for (cluster, status) in &all {
@@ -118,7 +123,7 @@ impl Rules for Autoscaler {
         items: &[ClusterStatus<'_>],
         _now: Timestamp,
     ) -> Result<Option<Value>, Error> {
-        let all = reported(items)?;
+        let all = reported(items, &["currentReplicas", "desiredReplicas"])?;
         Ok(Some(autoscaler(all.iter().map(|(_, status)| status))))
     }
 }

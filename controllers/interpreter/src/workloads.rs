@@ -9,7 +9,7 @@ use openapi::karmada::labels::{RETAIN_REPLICAS, TEMPLATE_GENERATION};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::native::{ClusterStatus, Error, Replicas, Rules, counter, member, parse};
+use crate::native::{ClusterStatus, Error, Replicas, Rules, count, counter, member, parse};
 use crate::requirements::{PodTemplate, requirements};
 
 const RETAIN_REPLICAS_VALUE: &str = "true";
@@ -262,19 +262,20 @@ impl Rules for Workload {
                 continue;
             };
             let reported: Map<String, Value> = member(item, reported)?;
-            let own = counter(&reported, "generation");
+            let told = |field| count(item, &reported, field);
+            let own = told("generation")?;
             let aligned_with = if self.reflects_observed {
                 generation
             } else {
                 own
             };
-            if counter(&reported, "observedGeneration") >= own
-                && counter(&reported, "resourceTemplateGeneration") >= aligned_with
+            if told("observedGeneration")? >= own
+                && told("resourceTemplateGeneration")? >= aligned_with
             {
                 current += 1;
             }
             for (sum, field) in sums.iter_mut().zip(self.sums) {
-                *sum += counter(&reported, field);
+                *sum += told(field)?;
             }
         }
         if current == items.len() {

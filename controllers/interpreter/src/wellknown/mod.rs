@@ -293,4 +293,4 @@ fn unlisted(status: &mut Fields, generation: &Value, counters: &[&str], texts: &
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -16,7 +16,7 @@ use serde_json::json;
 
 use super::*;
 
-const NOW: &str = "2026-01-02T03:04:05Z";
+pub(crate) const NOW: &str = "2026-01-02T03:04:05Z";
 
 /// `group/version Kind`.
 fn gvk(kind: &str) -> Gvk {
@@ -142,7 +142,7 @@ fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Value {
 }
 
 /// Kind, and the letters of TABLE.md for what it has rules on.
-const KINDS: [(&str, &str); 27] = [
+pub(crate) const KINDS: [(&str, &str); 27] = [
     ("apps.kruise.io/v1alpha1 AdvancedCronJob", "AD"),
     ("apps.kruise.io/v1alpha1 BroadcastJob", "HSARVTD"),
     ("apps.kruise.io/v1alpha1 CloneSet", "HSARVD"),
