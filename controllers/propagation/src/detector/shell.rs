@@ -85,6 +85,11 @@ pub(crate) struct Detector {
 
 impl Detector {
     pub(crate) async fn start(deps: &Deps, templates: &Arc<Templates>, tasks: &Tasks) {
+        Self::listening(deps, templates, tasks).await.work(tasks);
+    }
+
+    /// One that hears and queues, after it has seen everything once.
+    async fn listening(deps: &Deps, templates: &Arc<Templates>, tasks: &Tasks) -> Arc<Self> {
         let informer = |resource: &Gvr| deps.informers.get(&deps.control, &Select::all(resource));
         let it = Arc::new(Self {
             api: Arc::clone(&deps.control),
@@ -131,21 +136,25 @@ impl Detector {
         it.host.wait_synced().await;
         templates.follow(tasks).await;
         it.listen_to_host();
-        let me = Arc::clone(&it);
+        it
+    }
+
+    fn work(self: Arc<Self>, tasks: &Tasks) {
+        let me = Arc::clone(&self);
         run_workers(
             tasks,
             Name::stage("detector", "binding"),
-            &it.queue,
+            &self.queue,
             TEMPLATE_WORKERS,
             move |key| {
                 let me = Arc::clone(&me);
                 async move { me.template(&key).await }
             },
         );
-        let queue = it.policy_queue.clone();
+        let queue = self.policy_queue.clone();
         run_workers(tasks, "policies", &queue, 1, move |key| {
-            let it = Arc::clone(&it);
-            async move { it.policy(&key).await }
+            let me = Arc::clone(&self);
+            async move { me.policy(&key).await }
         });
     }
 
@@ -307,5 +316,45 @@ pub(super) fn name_of(namespace: &str, name: &str) -> String {
         name.to_owned()
     } else {
         format!("{namespace}/{name}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Options;
+    use crate::flow_tests::{DEPLOYMENTS, Plane, deployment, policy, until};
+    use crate::kinds::{Kinds, Scope, Skips};
+    use serde_json::json;
+
+    // proves: DET-policy-lane
+    #[tokio::test]
+    async fn what_a_policy_touches_waits_behind_what_users_change() {
+        let mut plane = Plane::new();
+        for name in ["first", "second"] {
+            plane.control.seed(&DEPLOYMENTS, deployment(name));
+        }
+        let deps = plane.deps(Options::default(), None);
+        let kinds = Arc::new(Kinds::new(Skips::new(&[]).unwrap()));
+        let (api, informers) = (Arc::clone(&deps.control), deps.informers.clone());
+        let templates = Templates::new(api, informers, kinds, Scope::new(&[]).unwrap());
+        let it = Detector::listening(&deps, &templates, &plane.tasks).await;
+        while !it.queue.is_empty() {
+            let key = it.queue.get().await.unwrap();
+            it.template(&key).await.unwrap();
+            it.queue.done(&key);
+        }
+        plane.control.seed(&POLICIES, policy(json!({})));
+        until("heard of", || it.policies.get_key("n/p").is_some()).await;
+        it.policy("n/p").await.unwrap();
+        assert!(!it.queue.is_empty(), "the policy takes what has waited");
+        plane.control.seed(&DEPLOYMENTS, deployment("third"));
+        let key = Key {
+            gvr: DEPLOYMENTS.clone(),
+            name: "n/third".into(),
+        };
+        until("heard of", || it.causes.lock().contains_key(&key)).await;
+        assert_eq!(it.queue.get().await.unwrap(), key);
+        plane.tasks.stop().await;
     }
 }

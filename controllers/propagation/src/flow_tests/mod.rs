@@ -212,6 +212,12 @@ impl Plane {
 
     /// `propagate`: the control plane may run workloads, and what then becomes of them.
     pub(crate) async fn start_with(&mut self, options: Options, propagate: Option<bool>) {
+        let deps = self.deps(options, propagate);
+        start(deps, &self.tasks).await.unwrap();
+    }
+
+    /// What controllers of a new process get; `propagate` as in [`Self::start_with`].
+    pub(crate) fn deps(&mut self, options: Options, propagate: Option<bool>) -> Deps {
         self.tasks = Tasks::new(Shutdown::new());
         self.followed.lock().clear();
         let informers = Informers::new(&self.tasks);
@@ -237,7 +243,7 @@ impl Plane {
         let host = propagate
             .map(|propagate| HostWorkloads::follow(&control, &informers, propagate))
             .unwrap_or_default();
-        let deps = Deps {
+        Deps {
             interpreter: interpreter::Interpreter::default(),
             control,
             members: Arc::new(members),
@@ -247,8 +253,7 @@ impl Plane {
             informers,
             host,
             options,
-        };
-        start(deps, &self.tasks).await.unwrap();
+        }
     }
 
     pub(crate) async fn started(mut self) -> Self {
