@@ -7,7 +7,9 @@ use machinery::Object;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::native::{ClusterStatus, Error, Replicas, Rules, keep, keep_added, member, parse};
+use crate::native::{
+    ClusterStatus, Error, Replicas, Rules, keep, keep_added, keep_in_spec, member, parse,
+};
 use crate::requirements::{PodTemplate, requirements};
 
 pub(crate) struct Pod;
@@ -73,11 +75,12 @@ impl Rules for Pod {
     /// the fields named here, and cannot change a pod that its member has given more.
     fn retain(&self, desired: &mut Value, observed: &Value) -> Result<(), Error> {
         for field in ["nodeName", "serviceAccountName", "volumes"] {
-            keep(&mut desired["spec"], field, observed["spec"].get(field));
+            keep_in_spec(desired, field, observed["spec"].get(field));
         }
         for list in ["containers", "initContainers"] {
             for seen in listed(observed, list) {
-                let wanted = desired["spec"][list].as_array_mut();
+                let wanted = desired.get_mut("spec").and_then(|spec| spec.get_mut(list));
+                let wanted = wanted.and_then(Value::as_array_mut);
                 let mut wanted = wanted.into_iter().flatten();
                 if let Some(container) = wanted.find(|c| c["name"] == seen["name"]) {
                     keep(container, "volumeMounts", seen.get("volumeMounts"));

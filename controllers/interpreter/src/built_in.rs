@@ -144,7 +144,9 @@ impl BuiltIn {
             return Ok(None);
         };
         let mut made = tree(template, "template")?;
-        made["status"] = status;
+        if let Some(fields) = made.as_object_mut() {
+            fields.insert("status".to_owned(), status);
+        }
         Ok(Some(made))
     }
 }

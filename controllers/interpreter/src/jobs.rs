@@ -72,9 +72,9 @@ struct Total {
 
 impl Total {
     fn add(&mut self, cluster: &str, one: Status) {
-        self.active += one.active;
-        self.succeeded += one.succeeded;
-        self.failed += one.failed;
+        self.active = self.active.saturating_add(one.active);
+        self.succeeded = self.succeeded.saturating_add(one.succeeded);
+        self.failed = self.failed.saturating_add(one.failed);
         if one.has("Complete") {
             self.complete += 1;
         } else if one.has("Failed") {

@@ -18,6 +18,8 @@ mod customizations;
 mod customized;
 mod dependencies;
 mod empties;
+#[cfg(test)]
+mod fuzz;
 mod interpreter;
 mod jobs;
 mod lua;

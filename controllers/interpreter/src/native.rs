@@ -269,6 +269,16 @@ pub(crate) fn keep(at: &mut Value, field: &str, value: Option<&Value>) {
     }
 }
 
+/// As [`keep`], of a field of the object's spec.
+pub(crate) fn keep_in_spec(desired: &mut Value, field: &str, value: Option<&Value>) {
+    let Some(fields) = desired.as_object_mut() else {
+        return;
+    };
+    if value.is_some() || fields.contains_key("spec") {
+        keep(fields.entry("spec").or_insert(Value::Null), field, value);
+    }
+}
+
 /// Keeps the fields of an object's spec that the member has added: of a spec that is
 /// for good they could not be taken away.
 pub(crate) fn keep_added(desired: &mut Value, observed: &Value) {
@@ -354,6 +364,60 @@ pub(crate) mod tests {
                 template_status.unwrap().is_some(),
             ];
             assert_eq!(found, expected, "{name}");
+        }
+    }
+
+    /// Manifests of works are whatever somebody wrote.
+    #[test]
+    fn a_shape_that_nobody_expects_breaks_nothing() {
+        let huge = i64::MAX;
+        let observed = json!({"spec": {"nodeName": "n", "volumeName": "v", "claimRef": {}, "containers": [{"name": "c"}]}});
+        for (group, name) in [
+            ("", "Pod"),
+            ("", "PersistentVolume"),
+            ("", "PersistentVolumeClaim"),
+            ("", "Service"),
+            ("", "ServiceAccount"),
+            ("batch", "Job"),
+            ("apps", "Deployment"),
+        ] {
+            let kind = Gvk::new(group, "v1", name);
+            for desired in [
+                json!([]),
+                json!("x"),
+                json!({"spec": "x"}),
+                json!({"spec": []}),
+            ] {
+                for observed in [&observed, &json!({"spec": {}}), &json!([])] {
+                    drop(Native.retain(&kind, &mut desired.clone(), observed));
+                }
+            }
+            let mut none = json!({"kind": name});
+            Native
+                .retain(&kind, &mut none, &json!({"spec": {}}))
+                .unwrap();
+            assert_eq!(none, json!({"kind": name}), "nothing is made up");
+        }
+        for (kind, fields) in [
+            (
+                Gvk::constant("apps", "v1", "Deployment"),
+                ["replicas", "readyReplicas"],
+            ),
+            (Gvk::constant("batch", "v1", "Job"), ["active", "failed"]),
+            (
+                Gvk::constant("policy", "v1", "PodDisruptionBudget"),
+                ["expectedPods", "currentHealthy"],
+            ),
+        ] {
+            let status = json!({fields[0]: huge, fields[1]: huge});
+            let items = ["a", "b"].map(|cluster| ClusterStatus {
+                cluster,
+                status: Some(&status),
+            });
+            let template = object(json!({"metadata": {"name": "x"}}));
+            let sum = Native.aggregate(&kind, &template, &items, Timestamp::UNIX_EPOCH);
+            let sum = sum.unwrap().unwrap();
+            assert_eq!([&sum[fields[0]], &sum[fields[1]]], [huge, huge], "{kind}");
         }
     }
 

@@ -24,7 +24,8 @@ struct Observed {
 }
 
 fn sum<'a>(all: impl Iterator<Item = &'a Map<String, Value>>, field: &str) -> i64 {
-    all.map(|status| counter(status, field)).sum()
+    all.map(|status| counter(status, field))
+        .fold(0, i64::saturating_add)
 }
 
 /// What clusters reported, each with its name.

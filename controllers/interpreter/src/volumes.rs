@@ -5,7 +5,7 @@ use machinery::Object;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::native::{ClusterStatus, Error, Rules, keep, keep_added, member, parse};
+use crate::native::{ClusterStatus, Error, Rules, keep_added, keep_in_spec, member, parse};
 
 pub(crate) struct Volume;
 pub(crate) struct Claim;
@@ -37,7 +37,7 @@ fn phase(phase: &str) -> Value {
 impl Rules for Volume {
     fn retain(&self, desired: &mut Value, observed: &Value) -> Result<(), Error> {
         if let Some(claim) = observed["spec"].get("claimRef") {
-            keep(&mut desired["spec"], "claimRef", Some(claim));
+            keep_in_spec(desired, "claimRef", Some(claim));
         }
         Ok(())
     }
@@ -67,7 +67,7 @@ impl Rules for Claim {
     fn retain(&self, desired: &mut Value, observed: &Value) -> Result<(), Error> {
         let volume = &observed["spec"]["volumeName"];
         if volume.as_str().is_some_and(|v| !v.is_empty()) {
-            keep(&mut desired["spec"], "volumeName", Some(volume));
+            keep_in_spec(desired, "volumeName", Some(volume));
         }
         keep_added(desired, observed);
         Ok(())

@@ -275,7 +275,7 @@ impl Rules for Workload {
                 current += 1;
             }
             for (sum, field) in sums.iter_mut().zip(self.sums) {
-                *sum += told(field)?;
+                *sum = sum.saturating_add(told(field)?);
             }
         }
         if current == items.len() {

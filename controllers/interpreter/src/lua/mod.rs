@@ -8,6 +8,8 @@
 
 mod convert;
 mod empties;
+#[cfg(test)]
+mod fuzz;
 mod kube;
 mod order;
 mod script;

@@ -94,7 +94,24 @@ const LIBRARIES: [(&str, &[&str]); 4] = [
 
 /// How many instructions at which a script may be stopped pass between two looks at
 /// the clock.
-const STRIDE: u32 = 16;
+const STRIDE: u32 = 4;
+
+/// By this name the texts below are known in traces.
+const LIBRARY: &str = "library";
+/// One step of a pattern may go through all of the text, and for each letter through all
+/// of the pattern: nobody stops it meanwhile.
+const GUARD: &str = "
+local function guarded(search)
+    return function(text, pattern, ...)
+        if type(text) == 'string' and type(pattern) == 'string' and #text * #pattern > 2^26 then
+            error('the pattern is too long for a text of this length', 2)
+        end
+        return search(text, pattern, ...)
+    end
+end
+for _, name in ipairs({'find', 'gmatch', 'gsub', 'match'}) do
+    string[name] = guarded(string[name])
+end";
 
 /// Why a script has no result.
 #[derive(Debug, PartialEq)]
@@ -216,6 +233,7 @@ impl Vm {
         base.raw_set("print", lua.create_function(|_, _: Variadic<Item>| Ok(()))?)?;
         order::install(&lua, &base)?;
         let copy = globals.raw_get::<Table>("table")?.raw_get("clone")?;
+        lua.load(GUARD).set_name(format!("={LIBRARY}")).exec()?;
         let mut reseed = None;
         for (name, kept) in LIBRARIES {
             let library: Table = globals.raw_get(name)?;
@@ -374,11 +392,31 @@ fn reduce(library: &Table, kept: &[&str]) -> mlua::Result<()> {
 fn failure(error: mlua::Error) -> Failure {
     match error {
         mlua::Error::MemoryError(_) => Failure::Memory,
-        mlua::Error::CallbackError { cause, .. } => failure((*cause).clone()),
+        mlua::Error::CallbackError { cause, traceback } => match failure((*cause).clone()) {
+            Failure::Script(text) => Failure::Script(placed(&text, &traceback)),
+            other => other,
+        },
         mlua::Error::RuntimeError(text) => {
-            let text = text.split("\nstack traceback:").next().unwrap_or_default();
-            Failure::Script(text.to_owned())
+            let (text, trace) = text.split_once("\nstack traceback:").unwrap_or((&text, ""));
+            Failure::Script(match text.strip_prefix(LIBRARY) {
+                // Of the library the line is nothing to its caller.
+                Some(rest) => placed(rest.split_once(": ").map_or(rest, |(_, text)| text), trace),
+                None => text.to_owned(),
+            })
         }
         other => Failure::Script(other.to_string()),
+    }
+}
+
+/// An error of a function that is no script's, with the line that called it.
+fn placed(text: &str, trace: &str) -> String {
+    const SCRIPT: &str = "script:";
+    let line = trace.split_once(SCRIPT).map(|(_, rest)| {
+        let end = rest.find(|c: char| !c.is_ascii_digit());
+        &rest[..end.unwrap_or(rest.len())]
+    });
+    match line {
+        Some(line) if !text.starts_with(SCRIPT) => format!("{SCRIPT}{line}: {text}"),
+        _ => text.to_owned(),
     }
 }

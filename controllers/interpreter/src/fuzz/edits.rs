@@ -1,0 +1,289 @@
+//! Trees with something changed at a place chosen at random.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+use serde_json::{Map, Value, json};
+
+/// Texts that are read as something by one rule or another, and some that nearly are.
+const TEXTS: [&str; 72] = [
+    "",
+    " ",
+    "\0",
+    "\u{1f}",
+    "ü\u{10ffff}",
+    "/",
+    "~1",
+    "True",
+    "False",
+    "Ready",
+    "Failed",
+    "Complete",
+    "Completed",
+    "Running",
+    "Succeeded",
+    "Pending",
+    "LoadBalancer",
+    "None",
+    "Available",
+    "Bound",
+    "RUNNING",
+    "FAILED",
+    "READY",
+    "STABLE",
+    "CREATED",
+    "ErrImagePull",
+    "default",
+    "true",
+    "0",
+    "-0",
+    "1",
+    "-1",
+    "+1",
+    "1.",
+    ".5",
+    "1.5",
+    "1e3",
+    "1E",
+    "1e999999999",
+    "-1e-999999999",
+    "0x1F",
+    "0x",
+    "NaN",
+    "inf",
+    "9007199254740993",
+    "9223372036854775807",
+    "-9223372036854775808",
+    "99999999999999999999999999999999999999",
+    "100m",
+    "-100m",
+    "1n",
+    "1Ki",
+    "1.5Gi",
+    "8Ei",
+    "9999999999Ei",
+    "1g",
+    "1.5g",
+    "1K",
+    "99999999999999999999pb",
+    "0.0000001t",
+    "1h3m",
+    "1.5s",
+    "99999999999999999999h",
+    "0s",
+    "2026-01-02T03:04:05Z",
+    "9999-12-31T23:59:59Z",
+    "-262144-01-01T00:00:00Z",
+    "2026-01-02T03:04:05+99:99",
+    "*/5 * * * *",
+    "0 0 31 2 *",
+    "@every 1s",
+    "60 24 32 13 8",
+];
+
+/// Names that rules look for besides those of the seeds.
+const NAMES: [&str; 20] = [
+    "",
+    "spec",
+    "status",
+    "metadata",
+    "generation",
+    "annotations",
+    "labels",
+    "template",
+    "replicas",
+    "conditions",
+    "type",
+    "name",
+    "resources",
+    "requests",
+    "limits",
+    "containers",
+    "clusterIP",
+    "matchLabels",
+    "items",
+    "\u{1f}",
+];
+
+#[derive(Clone, Debug)]
+enum Edit {
+    /// Something else is there.
+    Put(Value),
+    Remove,
+    /// It is inside so many lists or objects.
+    Wrap(u8, bool),
+    /// A list or an object has this more.
+    Add(&'static str, Value),
+    /// It is there so many times, in a list.
+    Repeat(u8),
+    /// What is at another place is here too.
+    Copy(Index),
+}
+
+/// A value that nobody expects.
+pub(crate) fn odd() -> impl Strategy<Value = Value> {
+    let numbers = [
+        json!(0),
+        json!(1),
+        json!(-1),
+        json!(i64::MAX),
+        json!(i64::MIN),
+        json!(u64::MAX),
+        json!(i32::MAX),
+        json!(9_007_199_254_740_993_i64),
+        json!(-0.0),
+        json!(0.5),
+        json!(-2.5),
+        json!(1e300),
+        json!(-1e300),
+        json!(f64::MAX),
+        json!(f64::MIN_POSITIVE),
+        json!(9.3e18),
+        json!(4e15),
+    ];
+    let leaf = prop_oneof![
+        2 => Just(Value::Null),
+        1 => any::<bool>().prop_map(Value::from),
+        4 => select(numbers.to_vec()),
+        1 => any::<i64>().prop_map(Value::from),
+        1 => any::<f64>().prop_map(Value::from),
+        6 => select(&TEXTS[..]).prop_map(Value::from),
+        1 => ".{0,12}".prop_map(Value::from),
+        1 => (0..2000_usize).prop_map(|n| "9".repeat(n).into()),
+        1 => Just(json!([])),
+        1 => Just(json!({})),
+    ];
+    leaf.prop_recursive(3, 12, 4, |inner| {
+        let field = (select(&NAMES[..]), inner.clone());
+        prop_oneof![
+            vec(inner, 0..4).prop_map(Value::from),
+            vec(field, 0..4).prop_map(|fields| {
+                let fields = fields
+                    .into_iter()
+                    .map(|(name, value)| (name.to_owned(), value));
+                Value::Object(fields.collect())
+            }),
+        ]
+    })
+}
+
+fn edit() -> impl Strategy<Value = Edit> {
+    prop_oneof![
+        8 => odd().prop_map(Edit::Put),
+        3 => Just(Edit::Remove),
+        1 => (1..100_u8, any::<bool>()).prop_map(|(times, list)| Edit::Wrap(times, list)),
+        3 => (select(&NAMES[..]), odd()).prop_map(|(name, value)| Edit::Add(name, value)),
+        1 => (0..20_u8).prop_map(Edit::Repeat),
+        4 => any::<Index>().prop_map(Edit::Copy),
+    ]
+}
+
+/// Changes to a tree in a few places, or in none.
+#[derive(Clone, Debug)]
+pub(super) struct Edits(Vec<(Index, Edit)>);
+
+impl Edits {
+    pub(super) fn apply(&self, tree: &Value) -> Value {
+        let mut tree = tree.clone();
+        for (place, edit) in &self.0 {
+            edit.apply(&mut tree, place);
+        }
+        tree
+    }
+}
+
+pub(super) fn edits() -> impl Strategy<Value = Edits> {
+    vec((any::<Index>(), edit()), 0..6).prop_map(Edits)
+}
+
+impl Edit {
+    fn apply(&self, tree: &mut Value, place: &Index) {
+        let size = size(tree);
+        let copied = match self {
+            Self::Copy(from) => nth(tree, &mut from.index(size)).cloned(),
+            _ => None,
+        };
+        if matches!(self, Self::Remove) {
+            return remove(tree, &mut place.index(size));
+        }
+        let Some(at) = nth(tree, &mut place.index(size)) else {
+            return;
+        };
+        match self {
+            Self::Put(value) => *at = value.clone(),
+            Self::Remove => {}
+            Self::Wrap(times, list) => {
+                for _ in 0..*times {
+                    let inner = at.take();
+                    *at = if *list {
+                        json!([inner])
+                    } else {
+                        json!({"a": inner})
+                    };
+                }
+            }
+            Self::Add(name, value) => match at {
+                Value::Object(fields) => {
+                    fields.insert((*name).to_owned(), value.clone());
+                }
+                Value::Array(items) => items.push(value.clone()),
+                other => *other = value.clone(),
+            },
+            Self::Repeat(times) => {
+                *at = match &*at {
+                    Value::Array(items) => {
+                        let again = items.iter().cycle().take(items.len() * usize::from(*times));
+                        again.cloned().collect()
+                    }
+                    other => vec![other.clone(); usize::from(*times)].into(),
+                }
+            }
+            Self::Copy(_) => *at = copied.unwrap_or_default(),
+        }
+    }
+}
+
+fn children(tree: &mut Value) -> impl Iterator<Item = &mut Value> {
+    let (items, fields) = match tree {
+        Value::Array(items) => (Some(items), None),
+        Value::Object(fields) => (None, Some(fields)),
+        _ => (None, None),
+    };
+    let fields = fields.into_iter().flat_map(Map::values_mut);
+    items.into_iter().flatten().chain(fields)
+}
+
+/// How many places a tree has.
+fn size(tree: &Value) -> usize {
+    match tree {
+        Value::Array(items) => 1 + items.iter().map(size).sum::<usize>(),
+        Value::Object(fields) => 1 + fields.values().map(size).sum::<usize>(),
+        _ => 1,
+    }
+}
+
+/// The place with a number, counted from the root down.
+fn nth<'a>(tree: &'a mut Value, left: &mut usize) -> Option<&'a mut Value> {
+    if *left == 0 {
+        return Some(tree);
+    }
+    *left -= 1;
+    children(tree).find_map(|child| nth(child, left))
+}
+
+/// Takes the place with a number out of the tree; the root has to stay.
+fn remove(tree: &mut Value, left: &mut usize) {
+    let mut gone = |child: &mut Value| {
+        *left = left.wrapping_sub(1);
+        let here = *left == 0;
+        if !here && *left <= isize::MAX as usize {
+            remove(child, left);
+        }
+        here
+    };
+    match tree {
+        Value::Array(items) => items.retain_mut(|item| !gone(item)),
+        Value::Object(fields) => fields.retain(|_, value| !gone(value)),
+        _ => {}
+    }
+}

@@ -1,0 +1,90 @@
+//! What targets are given.
+
+use machinery::Gvk;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+use serde_json::{Value, json};
+
+use super::edits::{edits, odd};
+use super::seeds::{Seed, native, well_known};
+
+/// A kind; a template of it, what a member has of it, and what clusters report.
+#[derive(Clone, Debug)]
+pub(super) struct Case {
+    pub(super) kind: Gvk,
+    pub(super) template: Value,
+    pub(super) observed: Value,
+    /// Null where nothing was collected.
+    pub(super) statuses: Vec<Value>,
+    pub(super) replicas: i64,
+}
+
+impl Case {
+    pub(super) fn show(&self) -> String {
+        let Self {
+            kind,
+            template,
+            observed,
+            statuses,
+            replicas,
+        } = self;
+        let statuses = json!(statuses);
+        format!(
+            "{kind} to {replicas}\ntemplate {template}\nobserved {observed}\nstatuses {statuses}"
+        )
+    }
+}
+
+fn gvk(kind: &str) -> Gvk {
+    let (api, name) = kind.split_once(' ').unwrap();
+    let (group, version) = api.split_once('/').unwrap();
+    Gvk::new(group.to_owned(), version.to_owned(), name.to_owned())
+}
+
+/// Objects of one of these kinds each, now and then of another than is said.
+pub(super) fn cases(seeds: Vec<Seed>) -> impl Strategy<Value = Case> {
+    let other = prop_oneof![9 => Just(None), 1 => any::<Index>().prop_map(Some)];
+    let replicas = prop_oneof![0..9_i64, select(vec![-1, i64::MAX, i64::MIN, 1 << 53])];
+    let statuses = vec(edits(), 0..4);
+    let parts = (any::<Index>(), other, edits(), edits(), statuses, replicas);
+    parts.prop_map(
+        move |(seed, other, template, observed, statuses, replicas)| {
+            let seed = seed.get(&seeds);
+            let kind = other.map_or(seed, |other| other.get(&seeds)).kind;
+            let status = &seed.object["status"];
+            Case {
+                kind: gvk(kind),
+                template: template.apply(&seed.object),
+                observed: observed.apply(&seed.object),
+                statuses: statuses.iter().map(|edits| edits.apply(status)).collect(),
+                replicas,
+            }
+        },
+    )
+}
+
+/// Any JSON, mostly of the shape of objects.
+pub(crate) fn trees() -> impl Strategy<Value = Value> {
+    let all = native().into_iter().chain(well_known());
+    let all: Vec<Value> = all.map(|seed| seed.object).collect();
+    let seed = any::<Index>().prop_map(move |seed| seed.get(&all).clone());
+    let start = prop_oneof![4 => seed, 1 => odd()];
+    (start, edits()).prop_map(|(tree, edits)| edits.apply(&tree))
+}
+
+/// The bytes of a tree, with some of them replaced.
+pub(crate) fn bytes() -> impl Strategy<Value = Vec<u8>> {
+    let damage = (
+        any::<Index>(),
+        prop_oneof![any::<u8>(), select(b"{}[]\",:\\nu0e-".to_vec())],
+    );
+    (trees(), vec(damage, 0..3)).prop_map(|(tree, damage)| {
+        let mut bytes = tree.to_string().into_bytes();
+        for (place, byte) in damage {
+            let at = place.index(bytes.len());
+            bytes[at] = byte;
+        }
+        bytes
+    })
+}

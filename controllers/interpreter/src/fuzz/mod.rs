@@ -1,0 +1,69 @@
+//! What must hold whatever is thrown at this room: nothing breaks, and what is
+//! converted comes back.
+//!
+//! objects as they really are ──► edited at random ──► one target after the other ──► the smallest input that fails
+//!
+//! Each target is a test. It tries a few hundred inputs, always the same ones;
+//! FLOTILLA_FUZZ_SECONDS=600 makes it go on for that long, with others each time. What
+//! fails names its seed, which FLOTILLA_FUZZ_SEED takes.
+
+pub(crate) mod edits;
+pub(crate) mod inputs;
+mod rules;
+mod seeds;
+
+use std::fmt::Debug;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use proptest::strategy::Strategy;
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseResult, TestError, TestRng, TestRunner};
+
+/// Inputs between two looks at the clock.
+const ROUND: u32 = 400;
+
+fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().expect("a whole number"))
+}
+
+/// Runs a target on inputs until the time is up; `show` tells an input that failed.
+pub(crate) fn run<S: Strategy>(
+    target: &str,
+    inputs: &S,
+    show: impl Fn(&S::Value) -> String,
+    property: impl Fn(S::Value) -> TestCaseResult,
+) where
+    S::Value: Debug,
+{
+    let seconds = number("FLOTILLA_FUZZ_SECONDS");
+    let time = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let fresh = || seconds.map_or(0, |_| time().as_millis() as u64);
+    let first = number("FLOTILLA_FUZZ_SEED").unwrap_or_else(fresh);
+    let limit = Duration::from_secs(seconds.unwrap_or(0));
+    let began = Instant::now();
+    let mut tried = 0;
+    for seed in first.. {
+        let config = Config {
+            cases: ROUND,
+            failure_persistence: None,
+            max_shrink_iters: 20_000,
+            ..Config::default()
+        };
+        let mut bytes = [0; 32];
+        bytes[..8].copy_from_slice(&seed.to_le_bytes());
+        let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+        match TestRunner::new_with_rng(config, rng).run(inputs, &property) {
+            Ok(()) => {}
+            Err(TestError::Fail(why, input)) => {
+                panic!("{target}, seed {seed}: {why}\n{}", show(&input));
+            }
+            Err(TestError::Abort(why)) => panic!("{target}, seed {seed}: {why}"),
+        }
+        tried += u64::from(ROUND);
+        if began.elapsed() >= limit {
+            break;
+        }
+    }
+    let rate = tried as f64 / began.elapsed().as_secs_f64();
+    println!("{target}: {tried} inputs from seed {first} on, {rate:.0} in a second");
+}

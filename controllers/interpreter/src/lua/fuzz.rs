@@ -1,0 +1,225 @@
+//! Targets of [`crate::fuzz`]: JSON to Lua and back, and the library `kube`.
+
+use machinery::Object;
+use mlua::{Function, Lua, MultiValue, Table, Value as Item};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+use serde_json::{Map, Value, json};
+
+use super::convert::{of_object, of_tree, to_json};
+use super::kube::require;
+use crate::fuzz::edits::odd;
+use crate::fuzz::inputs::{bytes, trees};
+use crate::fuzz::run;
+
+/// The first whole number that no integer holds.
+const END: f64 = 9_223_372_036_854_775_808.0;
+/// How deep a result may be nested.
+const DEPTH: usize = 120;
+
+fn depth(tree: &Value) -> usize {
+    match tree {
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+        Value::Object(fields) => 1 + fields.values().map(depth).max().unwrap_or(0),
+        _ => 0,
+    }
+}
+
+/// What becomes of a tree in Lua: numbers are doubles, null is absent, and an empty
+/// table is a list.
+fn seen(tree: &Value) -> Option<Value> {
+    Some(match tree {
+        Value::Null => return None,
+        Value::Number(number) => {
+            let double = number.as_f64().unwrap();
+            if double.fract() == 0.0 && (-END..END).contains(&double) {
+                (double as i64).into()
+            } else {
+                double.into()
+            }
+        }
+        Value::Array(items) => items.iter().filter_map(seen).collect(),
+        Value::Object(fields) => {
+            let each = fields
+                .iter()
+                .filter_map(|(name, value)| Some((name.clone(), seen(value)?)));
+            let fields: Map<String, Value> = each.collect();
+            if fields.is_empty() {
+                Value::Array(Vec::new())
+            } else {
+                Value::Object(fields)
+            }
+        }
+        other => other.clone(),
+    })
+}
+
+#[test]
+fn what_json_becomes_comes_back() {
+    let lua = Lua::new();
+    run("JSON to Lua and back", &trees(), Value::to_string, |tree| {
+        let item = of_tree(&lua, &tree).unwrap();
+        let back = to_json(item);
+        if depth(&tree) > DEPTH {
+            prop_assert!(back.is_err());
+            return Ok(());
+        }
+        prop_assert_eq!(back, Ok(seen(&tree)));
+        Ok(())
+    });
+}
+
+/// Bytes are converted without a tree between.
+#[test]
+fn bytes_become_what_their_tree_does() {
+    let lua = Lua::new();
+    let show = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).into_owned();
+    run("bytes to Lua", &bytes(), show, |bytes| {
+        let Ok(object) = Object::from_json(bytes.into()) else {
+            return Ok(());
+        };
+        let item = of_object(&lua, &object);
+        match object.value() {
+            Err(_) => prop_assert!(item.is_err()),
+            Ok(tree) if depth(&tree) <= DEPTH => {
+                prop_assert_eq!(to_json(item.unwrap()), Ok(seen(&tree)));
+            }
+            Ok(_) => prop_assert!(to_json(item.unwrap()).is_err()),
+        }
+        Ok(())
+    });
+}
+
+/// A value that a script might return.
+#[derive(Clone, Debug)]
+enum Made {
+    Nil,
+    Boolean(bool),
+    Number(f64),
+    Text(Vec<u8>),
+    Function,
+    /// The table that it is in.
+    Itself,
+    Table(Vec<(Made, Made)>),
+    List(Vec<Made>),
+}
+
+impl Made {
+    fn item(&self, lua: &Lua, around: &Table) -> Item {
+        match self {
+            Self::Nil => Item::Nil,
+            Self::Boolean(value) => Item::Boolean(*value),
+            Self::Number(value) => Item::Number(*value),
+            Self::Text(text) => Item::String(lua.create_string(text).unwrap()),
+            Self::Function => Item::Function(lua.create_function(|_, ()| Ok(())).unwrap()),
+            Self::Itself => Item::Table(around.clone()),
+            Self::Table(entries) => {
+                let table = lua.create_table().unwrap();
+                for (key, value) in entries {
+                    let (key, value) = (key.item(lua, &table), value.item(lua, &table));
+                    // What cannot be a key is refused by the table.
+                    drop(table.raw_set(key, value));
+                }
+                Item::Table(table)
+            }
+            Self::List(items) => {
+                let table = lua.create_table().unwrap();
+                for item in items {
+                    table.raw_push(item.item(lua, &table)).unwrap();
+                }
+                Item::Table(table)
+            }
+        }
+    }
+}
+
+fn made() -> impl Strategy<Value = Made> {
+    let numbers = [
+        0.0,
+        -0.0,
+        1.0,
+        2.0,
+        3.0,
+        -1.0,
+        0.5,
+        1e15,
+        9.3e18,
+        -9.3e18,
+        1e300,
+        f64::NAN,
+        f64::INFINITY,
+    ];
+    let leaf = prop_oneof![
+        1 => Just(Made::Nil),
+        2 => any::<bool>().prop_map(Made::Boolean),
+        4 => select(numbers.to_vec()).prop_map(Made::Number),
+        1 => any::<f64>().prop_map(Made::Number),
+        4 => "[a-c]{0,2}".prop_map(|text| Made::Text(text.into_bytes())),
+        1 => vec(any::<u8>(), 0..8).prop_map(Made::Text),
+        1 => Just(Made::Function),
+        1 => Just(Made::Itself),
+    ];
+    let key = prop_oneof![
+        6 => "[a-z]{1,6}".prop_map(|text| Made::Text(text.into_bytes())),
+        1 => leaf.clone(),
+    ];
+    leaf.prop_recursive(8, 64, 6, move |inner| {
+        prop_oneof![
+            vec((key.clone(), inner.clone()), 0..6).prop_map(Made::Table),
+            vec(inner, 0..6).prop_map(Made::List),
+        ]
+    })
+}
+
+#[test]
+fn what_a_script_returns_is_json_or_an_error() {
+    let lua = Lua::new();
+    let show = |made: &Made| format!("{made:?}");
+    run("Lua to JSON and back", &made(), show, |made| {
+        let around = lua.create_table().unwrap();
+        let Ok(Some(tree)) = to_json(made.item(&lua, &around)) else {
+            return Ok(());
+        };
+        prop_assert_eq!(
+            seen(&tree),
+            Some(tree.clone()),
+            "nothing is lost on the way back"
+        );
+        let back = to_json(of_tree(&lua, &tree).unwrap());
+        prop_assert_eq!(back, Ok(Some(tree)));
+        Ok(())
+    });
+}
+
+#[test]
+fn the_library_takes_anything() {
+    let lua = Lua::new();
+    let library: Table = require(&lua).unwrap().call("kube").unwrap();
+    let functions = [
+        "resourceAdd",
+        "getResourceQuantity",
+        "accuratePodRequirements",
+        "getPodDependencies",
+    ];
+    let templates = trees().prop_map(|tree| {
+        let place = tree.pointer("/spec/template");
+        place.cloned().unwrap_or(tree)
+    });
+    let argument = prop_oneof![templates, odd(), ".{0,9}".prop_map(Value::from)];
+    let show = |args: &Vec<Value>| json!(args).to_string();
+    run("library kube", &vec(argument, 0..4), show, |args| {
+        let items = args.iter().map(|arg| of_tree(&lua, arg).unwrap());
+        let items: Vec<_> = items.collect();
+        for name in functions {
+            let function: Function = library.raw_get(name).unwrap();
+            for given in 0..=items.len() {
+                let given = MultiValue::from_vec(items[..given].to_vec());
+                if let Ok(found) = function.call::<Item>(given) {
+                    prop_assert!(to_json(found).is_ok(), "{}", name);
+                }
+            }
+        }
+        Ok(())
+    });
+}

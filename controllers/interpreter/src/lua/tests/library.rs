@@ -1,0 +1,214 @@
+//! The library `kube`, function by function, and what is the same each time.
+
+use super::*;
+
+/// What each expression is.
+async fn table(rows: &[(&str, Value)]) {
+    let engine = engine();
+    for (expression, expected) in rows {
+        let body = format!("local kube = require('kube') return {{result = {expression}}}");
+        let found = status(&engine, &body)
+            .await
+            .unwrap_or_else(|e| panic!("{expression}: {e}"));
+        let found = found.unwrap_or_default().get("result").cloned();
+        assert_eq!(found.unwrap_or_default(), *expected, "{expression}");
+    }
+}
+
+/// What each expression is refused for.
+async fn refused(rows: &[(&str, &str)]) {
+    let engine = engine();
+    for (expression, why) in rows {
+        let body = format!("local kube = require('kube') return {{{expression}}}");
+        let told = status(&engine, &body).await.unwrap_err();
+        assert!(told.contains(why), "{expression}: {told}");
+        assert!(told.starts_with("script:2: "), "{expression}: {told}");
+    }
+}
+
+// proves: LUA-kube, LUA-line
+#[tokio::test]
+async fn quantities_are_added() {
+    table(&[
+        ("kube.resourceAdd()", json!("0")),
+        ("kube.resourceAdd(nil)", json!("0")),
+        ("kube.resourceAdd(nil, nil)", json!("0")),
+        ("kube.resourceAdd('1')", json!("1")),
+        ("kube.resourceAdd('100m', nil, '1')", json!("1100m")),
+        ("kube.resourceAdd('1Gi', '512Mi')", json!("1536Mi")),
+        ("kube.resourceAdd('0.5', '500m')", json!("1")),
+        ("kube.resourceAdd('1', '-1')", json!("0")),
+        ("kube.resourceAdd('1k', '24')", json!("1024")),
+    ])
+    .await;
+    refused(&[
+        ("kube.resourceAdd('many')", "many"),
+        ("kube.resourceAdd('1', '')", "resourceAdd"),
+        (
+            "kube.resourceAdd({})",
+            "bad argument #1 (string expected, got table",
+        ),
+        (
+            "kube.resourceAdd('1', true)",
+            "bad argument #2 (string expected, got boolean",
+        ),
+    ])
+    .await;
+}
+
+// proves: LUA-kube
+#[tokio::test]
+async fn quantities_become_numbers() {
+    table(&[
+        ("kube.getResourceQuantity('250m')", json!(0.25)),
+        ("kube.getResourceQuantity('1Ki')", json!(1024)),
+        ("kube.getResourceQuantity('0')", json!(0)),
+        (
+            "kube.getResourceQuantity('1.5Gi')",
+            json!(1_610_612_736_i64),
+        ),
+        ("kube.getResourceQuantity('2e3')", json!(2000)),
+    ])
+    .await;
+    refused(&[
+        ("kube.getResourceQuantity('-1')", "negative"),
+        ("kube.getResourceQuantity('x')", "\"x\""),
+        ("kube.getResourceQuantity()", "only accepts one argument"),
+        (
+            "kube.getResourceQuantity('1', '2')",
+            "only accepts one argument",
+        ),
+    ])
+    .await;
+}
+
+// proves: LUA-kube
+#[tokio::test]
+async fn a_replica_of_a_template_requires() {
+    let c = |resources: &str| format!("{{name = 'c', resources = {resources}}}");
+    let pods = [
+        (
+            format!("{{containers = {{{}}}}}", c("{requests = {cpu = '1'}}")),
+            json!({"resourceRequest": {"cpu": "1"}}),
+        ),
+        (
+            format!("{{containers = {{{}}}}}", c("{limits = {cpu = 2}}")),
+            json!({"resourceRequest": {"cpu": "2"}}),
+        ),
+        (
+            format!(
+                "{{containers = {{{0}, {0}}}, initContainers = {{{1}}}, overhead = {{cpu = '1m'}}}}",
+                c("{requests = {cpu = '100m'}}"),
+                c("{requests = {cpu = '150m', memory = '1Gi'}}")
+            ),
+            json!({"resourceRequest": {"cpu": "201m", "memory": "1Gi"}}),
+        ),
+        (
+            "{nodeSelector = {a = 'b'}, tolerations = {{key = 'k'}}}".into(),
+            json!({"nodeClaim": {"nodeSelector": {"a": "b"}, "tolerations": [{"key": "k"}]}}),
+        ),
+        ("{containers = {}}".into(), Value::Null),
+        ("{}".into(), Value::Null),
+    ];
+    for (pod, expected) in pods {
+        let expression = format!("kube.accuratePodRequirements({{spec = {pod}}})");
+        table(&[(&expression, expected)]).await;
+    }
+    table(&[("kube.accuratePodRequirements({})", Value::Null)]).await;
+    refused(&[
+        ("kube.accuratePodRequirements()", "only accepts one argument"),
+        ("kube.accuratePodRequirements(nil)", "bad argument #1 (table expected, got nil"),
+        ("kube.accuratePodRequirements('x')", "table expected"),
+        ("kube.accuratePodRequirements({spec = {containers = {{resources = {requests = {cpu = 'x'}}}}}})", "\"x\""),
+        ("kube.accuratePodRequirements({spec = 1})", "invalid type"),
+    ])
+    .await;
+}
+
+// proves: LUA-kube
+#[tokio::test]
+async fn a_template_refers_to() {
+    let reference = |kind: &str, namespace: &str, name: &str| json!({"apiVersion": "v1", "kind": kind, "namespace": namespace, "name": name});
+    let of = |pod: &str, namespace: &str| {
+        format!("kube.getPodDependencies({{spec = {pod}}}, {namespace})")
+    };
+    table(&[
+        (&of("{serviceAccountName = 'robot'}", "'n'"), json!([reference("ServiceAccount", "n", "robot")])),
+        (&of("{serviceAccountName = 'default'}", "'n'"), Value::Null),
+        (&of("{serviceAccountName = 'robot'}", "nil"), json!([reference("ServiceAccount", "default", "robot")])),
+        (&of("{volumes = {{secret = {secretName = 's'}}, {configMap = {name = 'm'}}, {persistentVolumeClaim = {claimName = 'p'}}}}", "'n'"),
+         json!([reference("ConfigMap", "n", "m"), reference("Secret", "n", "s"), reference("PersistentVolumeClaim", "n", "p")])),
+        (&of("{containers = {{env = {{valueFrom = {secretKeyRef = {name = 'k'}}}}, envFrom = {{configMapRef = {name = 'e'}}}}}}", "'n'"),
+         json!([reference("ConfigMap", "n", "e"), reference("Secret", "n", "k")])),
+        (&of("{}", "'n'"), Value::Null),
+    ])
+    .await;
+    refused(&[
+        ("kube.getPodDependencies({})", "only accepts two argument"),
+        (
+            "kube.getPodDependencies({}, 'n', 1)",
+            "only accepts two argument",
+        ),
+        ("kube.getPodDependencies('x', 'n')", "table expected"),
+        (
+            "kube.getPodDependencies({}, {})",
+            "bad argument #2 (string expected, got table",
+        ),
+    ])
+    .await;
+}
+
+// proves: LUA-libraries
+#[tokio::test]
+async fn the_remainder_is_math_mod() {
+    table(&[
+        ("math.mod(7, 4)", json!(3)),
+        ("math.mod(-7, 4)", json!(1)),
+        ("math.mod(7, -4)", json!(-1)),
+        ("math.mod(5.5, 2)", json!(1.5)),
+        ("math.fmod(-7, 4)", json!(-3)),
+        ("-7 % 4", json!(1)),
+    ])
+    .await;
+}
+
+/// Whichever thread answers, and whatever it answered before.
+// proves: LUA-nothing-stays
+#[tokio::test]
+async fn the_same_question_has_the_same_answer() {
+    let script = "function ReflectStatus(obj)
+        local all = {}
+        for key, value in pairs(obj.status) do all[#all + 1] = key .. '=' .. tostring(value) end
+        return {all = all, random = math.random(1, 1000000), text = tostring(math.pi)}
+    end";
+    let fields = (0..100).map(|n| (format!("key-{}", n * 7919 % 101), json!(n)));
+    let tree = json!({"status": fields.collect::<serde_json::Map<_, _>>()});
+    let mut answers = Vec::new();
+    for _ in 0..3 {
+        let engine = Engine::default();
+        for between in [
+            "return {}",
+            "local t = {} for i = 1, 1000 do t['x' .. i] = i end return t",
+            "error()",
+        ] {
+            drop(status(&engine, between).await);
+            let args = vec![Arg::Tree(tree.clone())];
+            answers.push(
+                ask(&engine, Operation::InterpretStatus, script, args)
+                    .await
+                    .unwrap(),
+            );
+        }
+    }
+    assert!(
+        answers.iter().all(|answer| *answer == answers[0]),
+        "{answers:?}"
+    );
+    assert_eq!(
+        answers[0][0].as_ref().unwrap()["all"]
+            .as_array()
+            .unwrap()
+            .len(),
+        100
+    );
+}
