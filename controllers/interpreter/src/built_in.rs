@@ -80,7 +80,7 @@ impl BuiltIn {
         if let Some(revised) = WellKnown.revise(kind, &copy, replicas)? {
             return Ok(revised);
         }
-        Native.revise(kind, &mut copy, replicas);
+        Native.revise(kind, &mut copy, replicas)?;
         Ok(copy)
     }
 

@@ -168,13 +168,23 @@ impl Native {
         crate::pods::priority_class(kind, template)
     }
 
-    /// Writes the replicas of one cluster into its copy, where the field exists.
-    pub(crate) fn revise(&self, kind: &Gvk, copy: &mut Value, replicas: i64) {
-        if let Some(field) = rules(kind).replica_field()
-            && let Some(slot) = copy.get_mut("spec").and_then(|s| s.get_mut(field))
-        {
-            *slot = replicas.into();
+    /// Writes the replicas of one cluster into its copy, where the field exists; the error
+    /// says that it is no number.
+    pub(crate) fn revise(&self, kind: &Gvk, copy: &mut Value, replicas: i64) -> Result<(), Error> {
+        let Some(field) = rules(kind).replica_field() else {
+            return Ok(());
+        };
+        match copy.get_mut("spec").and_then(|spec| spec.get_mut(field)) {
+            Some(slot) if slot.is_i64() || slot.is_null() => *slot = replicas.into(),
+            Some(_) => {
+                return Err(Error::Field {
+                    place: format!("spec.{field}"),
+                    wanted: "a whole number",
+                });
+            }
+            None => {}
         }
+        Ok(())
     }
 
     /// Keeps in `desired` what the member decides by itself.

@@ -32,7 +32,7 @@ fn count(kind: &str, spec: Value) -> Option<i64> {
 }
 
 fn revised(kind: &str, mut copy: Value, replicas: i64) -> Value {
-    Native.revise(&gvk(kind), &mut copy, replicas);
+    Native.revise(&gvk(kind), &mut copy, replicas).unwrap();
     copy
 }
 

@@ -1,6 +1,6 @@
 //! Whether customizations are sound.
 //!
-//! Enters: customizations. Leaves: what is told of each, and whether all are sound.
+//! Enters: documents. Leaves: what is told of each, and whether all are sound.
 
 use interpreter::{Limits, check};
 use machinery::Object;
@@ -12,50 +12,72 @@ const RULE: &str = "-----------------------------------";
 /// Between the columns.
 const GAP: usize = 3;
 
+/// How wide the columns are: never narrower than before, as in the tables of kubectl.
+#[derive(Default)]
+struct Widths([usize; 2]);
+
+impl Widths {
+    fn of<'a>(&mut self, column: usize, texts: impl Iterator<Item = &'a str>) -> usize {
+        let widest = texts.map(|text| text.chars().count() + GAP).max();
+        self.0[column] = self.0[column].max(widest.unwrap_or(0));
+        self.0[column]
+    }
+}
+
 /// Without a line end.
-pub(super) fn told(customizations: &[Object]) -> (String, bool) {
+pub(super) fn told(documents: &[Object]) -> (String, bool) {
     let (mut lines, mut sound) = (Vec::new(), true);
-    for customization in customizations {
+    let mut widths = Widths::default();
+    for document in documents {
         lines.push(RULE.to_owned());
-        lines.push(format!("SOURCE: {}", customization.name()));
-        let tree = customization.value().unwrap_or_default();
-        let text = |at: &str| tree.pointer(at).and_then(Value::as_str).unwrap_or_default();
-        let (version, kind) = (text("/spec/target/apiVersion"), text("/spec/target/kind"));
-        let missing = match (version, kind) {
-            (_, "") => Some("target.kind no set"),
-            ("", _) => Some("target.apiVersion no set"),
-            _ => None,
-        };
-        if let Some(missing) = missing {
-            sound = false;
-            lines.push(missing.to_owned());
-            continue;
-        }
-        lines.push(format!("TARGET: {version} {kind}"));
-        lines.push("RULERS:".to_owned());
-        let width = OPERATIONS.map(|(_, name)| name.len()).into_iter().max();
-        let width = width.unwrap_or(0) + 1 + GAP;
-        for (operation, name) in OPERATIONS {
-            let script = text(&format!(
-                "/spec/customizations/{}/luaScript",
-                operation.field()
-            ));
-            let verdict = if script.is_empty() {
-                "UNSET".to_owned()
-            } else {
-                match check(operation, script, Limits::default()) {
-                    Ok(()) => "PASS".to_owned(),
-                    Err(why) => {
-                        sound = false;
-                        format!("ERROR: {}", why.trim())
-                    }
-                }
-            };
-            let name = format!("{name}:");
-            lines.push(format!("    {name:width$}{verdict}"));
+        lines.push(format!("SOURCE: {}", document.name()));
+        match judged(document, &mut widths) {
+            Ok((rows, all_pass)) => {
+                lines.extend(rows);
+                sound &= all_pass;
+            }
+            Err(why) => {
+                lines.push(why);
+                sound = false;
+            }
         }
     }
     (lines.join("\n"), sound)
+}
+
+/// What is told of a customization, and whether its scripts are sound; the error says
+/// why there is nothing to tell.
+fn judged(document: &Object, widths: &mut Widths) -> Result<(Vec<String>, bool), String> {
+    let tree = document.value().unwrap_or_default();
+    super::customizes(&tree)?;
+    let text = |at: &str| tree.pointer(at).and_then(Value::as_str).unwrap_or_default();
+    let target = match (text("/spec/target/apiVersion"), text("/spec/target/kind")) {
+        (_, "") => return Err("target.kind no set".into()),
+        ("", _) => return Err("target.apiVersion no set".into()),
+        (version, kind) => format!("TARGET: {version} {kind}"),
+    };
+    let width = widths.of(0, std::iter::once(&*target));
+    let mut lines = vec![format!("{target:width$}"), "RULERS:".to_owned()];
+    let rows = OPERATIONS.map(|(operation, name)| {
+        let place = format!("/spec/customizations/{}/luaScript", operation.field());
+        let verdict = match text(&place) {
+            "" => Ok("UNSET"),
+            script => check(operation, script, Limits::default()).map(|()| "PASS"),
+        };
+        let verdict = verdict.map_err(|why| format!("ERROR: {}", why.trim()));
+        (format!("    {name}:"), verdict)
+    });
+    let first = widths.of(0, rows.iter().map(|(name, _)| &**name));
+    for alike in rows.chunk_by(|(_, a), (_, b)| a.is_err() == b.is_err()) {
+        let failed = alike.iter().filter_map(|(_, v)| v.as_ref().err());
+        let second = widths.of(1, failed.map(|why| &**why));
+        lines.extend(alike.iter().map(|(name, verdict)| match verdict {
+            Ok(verdict) => format!("{name:first$}{verdict}"),
+            Err(why) => format!("{name:first$}{why:second$}"),
+        }));
+    }
+    let sound = rows.iter().all(|(_, verdict)| verdict.is_ok());
+    Ok((lines, sound))
 }
 
 #[cfg(test)]
@@ -63,32 +85,68 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    // proves: CLI-interpret-check
     #[test]
     fn each_rule_of_each_customization_is_judged() {
         let one = |target: Value, script: &str| {
             let spec =
                 json!({"target": target, "customizations": {"retention": {"luaScript": script}}});
-            Object::from_value(&json!({"metadata": {"name": "one"}, "spec": spec})).unwrap()
+            Object::from_value(&json!({"apiVersion": "config.karmada.io/v1alpha1",
+                "kind": "ResourceInterpreterCustomization", "metadata": {"name": "one"}, "spec": spec}))
+            .unwrap()
         };
         let target = json!({"apiVersion": "example.io/v1", "kind": "Thing"});
         let good = "function Retain(desired) return desired end";
         let (text, sound) = told(&[one(target.clone(), good)]);
         assert!(sound);
+        let rows = |first: &str| {
+            format!(
+                "\
+-----------------------------------
+SOURCE: one
+TARGET: example.io/v1 Thing   
+RULERS:
+    Retain:                   {first}
+    InterpretReplica:         UNSET
+    InterpretComponent:       UNSET
+    ReviseReplica:            UNSET
+    InterpretStatus:          UNSET
+    AggregateStatus:          UNSET
+    InterpretHealth:          UNSET
+    InterpretDependency:      UNSET"
+            )
+        };
+        assert_eq!(text, rows("PASS"));
+        // Columns do not become narrower again.
+        let narrow = one(json!({"apiVersion": "v1", "kind": "Pod"}), good);
+        let (text, _) = told(&[one(target.clone(), good), narrow]);
+        let (_, second) = text.rsplit_once("SOURCE").unwrap();
+        assert!(
+            second.contains(&format!("\n{:30}\n", "TARGET: v1 Pod")),
+            "{text}"
+        );
+        let (text, sound) = told(&[one(target.clone(), "function Retain(")]);
+        assert!(
+            !sound && text.contains("Retain:                   ERROR: line 1"),
+            "{text}"
+        );
+        assert!(text.lines().nth(4).unwrap().ends_with("   "), "{text}");
+        // What is no customization is told beside those that are.
+        let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}});
+        let other = Object::from_value(&pod).unwrap();
+        pod["apiVersion"] = "example.io/v1".into();
+        let another = Object::from_value(&pod).unwrap();
+        let (text, sound) = told(&[other, another]);
+        assert!(!sound);
         assert_eq!(
             text,
             "\
 -----------------------------------
-SOURCE: one
-TARGET: example.io/v1 Thing
-RULERS:
-    Retain:                PASS
-    InterpretReplica:      UNSET
-    InterpretComponent:    UNSET
-    ReviseReplica:         UNSET
-    InterpretStatus:       UNSET
-    AggregateStatus:       UNSET
-    InterpretHealth:       UNSET
-    InterpretDependency:   UNSET"
+SOURCE: p
+not a ResourceInterpreterCustomization, got /v1, Kind=Pod
+-----------------------------------
+SOURCE: p
+not a ResourceInterpreterCustomization, got example.io/v1, Kind=Pod"
         );
         for (target, script, why) in [
             (target, "function Retain(", "ERROR: line 1"),

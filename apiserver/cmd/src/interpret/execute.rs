@@ -33,10 +33,9 @@ impl Given {
         match (&self.desired, &self.observed) {
             (Some(one), None) | (None, Some(one)) => Ok(one),
             (None, None) => Err("desired-file, observed-file options are not set".into()),
-            (Some(_), Some(_)) => Err(
-                "you can not specify multiple objects by desired-file, observed-file options"
-                    .into(),
-            ),
+            (Some(_), Some(_)) => {
+                Err("you can not specify both desired-file and observed-file options".into())
+            }
         }
     }
 }
@@ -217,7 +216,7 @@ mod tests {
             told(&[], status, both)
                 .await
                 .unwrap_err()
-                .contains("multiple")
+                .contains("not specify both")
         );
         let retain = Operation::Retain;
         assert!(

@@ -10,10 +10,10 @@ mod execute;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use interpreter::Operation;
-use machinery::Object;
+use machinery::{Gvk, Object};
 use serde_json::Value;
 
 use crate::{files, output};
@@ -48,8 +48,8 @@ pub(crate) struct Arguments {
     recursive: bool,
     /// What to interpret: Retain, InterpretReplica, InterpretComponent, ReviseReplica,
     /// InterpretStatus, AggregateStatus, InterpretHealth or InterpretDependency.
-    #[arg(long, value_name = "OPERATION", value_parser = operation, required_unless_present_any = ["check", "show_doc"])]
-    operation: Option<Operation>,
+    #[arg(long, value_name = "OPERATION")]
+    operation: Option<String>,
     /// Check the customizations: their scripts have to compile and to have their functions.
     #[arg(long, requires = "filename", conflicts_with = "operation")]
     check: bool,
@@ -90,9 +90,11 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         output::line(documentation());
         return Ok(ExitCode::SUCCESS);
     }
-    let customizations = customizations(&arguments)?;
+    let operation = arguments.operation.as_deref().map(operation);
+    let operation = operation.transpose().map_err(anyhow::Error::msg)?;
+    let documents = documents(&arguments)?;
     if arguments.check {
-        let (text, sound) = check::told(&customizations);
+        let (text, sound) = check::told(&documents);
         output::line(text);
         return Ok(if sound {
             ExitCode::SUCCESS
@@ -100,16 +102,20 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             ExitCode::FAILURE
         });
     }
-    let Some(operation) = arguments.operation else {
+    let Some(operation) = operation else {
         bail!("operation is not set for executing");
     };
+    for document in &documents {
+        let judged = customizes(&document.value()?);
+        judged.map_err(|why| anyhow!("fail to get customization object: {why}"))?;
+    }
     let given = execute::Given {
         desired: object(arguments.desired_file.as_deref(), "desired")?,
         observed: object(arguments.observed_file.as_deref(), "observed")?,
         items: arguments.status_file.as_deref().map(items).transpose()?,
         replicas: arguments.desired_replica.into(),
     };
-    match execute::execute(&customizations, operation, &given).await {
+    match execute::execute(&documents, operation, &given).await {
         Ok(results) => {
             output::line(execute::documents(&results)?);
             Ok(ExitCode::SUCCESS)
@@ -121,8 +127,8 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The customizations of the files.
-fn customizations(arguments: &Arguments) -> anyhow::Result<Vec<Object>> {
+/// The objects of the files.
+fn documents(arguments: &Arguments) -> anyhow::Result<Vec<Object>> {
     let mut paths = Vec::new();
     for path in &arguments.filename {
         if path.is_dir() {
@@ -134,18 +140,27 @@ fn customizations(arguments: &Arguments) -> anyhow::Result<Vec<Object>> {
     let mut found = Vec::new();
     for path in paths {
         for document in files::documents(&path)? {
-            let kind = document["kind"].as_str().unwrap_or_default();
-            if kind != "ResourceInterpreterCustomization" {
-                bail!(
-                    "{}: not a ResourceInterpreterCustomization, got {} {kind:?}",
-                    path.display(),
-                    document["apiVersion"]
-                );
-            }
             found.push(Object::from_value(&document).with_context(|| path.display().to_string())?);
         }
     }
     Ok(found)
+}
+
+/// Whether a document is a customization; the error says what it is instead.
+fn customizes(document: &Value) -> Result<(), String> {
+    let text = |field: &str| document[field].as_str().unwrap_or_default();
+    let kind = Gvk::from_api_version(text("apiVersion"), text("kind"));
+    if kind.group == "config.karmada.io" && kind.kind == "ResourceInterpreterCustomization" {
+        return Ok(());
+    }
+    let Gvk {
+        group,
+        version,
+        kind,
+    } = kind;
+    Err(format!(
+        "not a ResourceInterpreterCustomization, got {group}/{version}, Kind={kind}"
+    ))
 }
 
 /// The files of a directory that hold documents, in order.
