@@ -4,12 +4,14 @@
 //! server ──watch──► [`Informer`] ──change──► [`Queue`] ──key──► [`run_workers`] ──► reconcile ──► writes, [`Recorder`]
 //!
 //! Invariants: no polling where an event exists; one key is in the hands of one
-//! worker at a time; nothing here blocks a caller; every task has an owner
+//! worker at a time; who waits for a server that may hang steps [`aside`]; nothing
+//! here blocks a caller; every task has an owner
 //! ([`Tasks`]) and ends with its [`Shutdown`].
 //!
-//! Entry points: [`Informers`], [`Queue`], [`run_workers`], [`Recorder`],
-//! [`Election`], [`Fence`], [`HostWorkloads`].
+//! Entry points: [`Informers`], [`Queue`], [`run_workers`], [`aside`],
+//! [`Recorder`], [`Election`], [`Fence`], [`HostWorkloads`].
 
+mod aside;
 mod bucket;
 mod election;
 mod events;
@@ -19,6 +21,7 @@ mod host;
 mod queue;
 mod workers;
 
+pub use aside::aside;
 pub use client::{Change, Informer, Informers, ObjectRef, Select, Shutdown, Tasks};
 pub use election::{Election, Term};
 pub use events::Recorder;

@@ -3,14 +3,17 @@
 use std::fmt::{Debug, Display};
 use std::future::Future;
 use std::hash::Hash;
+use std::marker::PhantomData;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use client::Tasks;
 use futures_util::FutureExt;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use crate::aside::{Crew, Place};
 use crate::figures::{Ended, Name, OfWorkers};
 use crate::queue::Queue;
 
@@ -28,9 +31,12 @@ impl Action {
     pub const AFTER_CONFLICT: Self = Self::After(Duration::from_millis(5));
 }
 
+/// Substitutes of a queue at most: beyond that who waits outside holds its worker.
+const SUBSTITUTES: usize = 256;
+
 /// Starts `n` workers on a queue. An error brings the key back with backoff; a
 /// panic counts as an error. On shutdown running reconciliations finish, and the
-/// queue is closed.
+/// queue is closed. Who steps [`aside`](crate::aside) is not counted.
 pub fn run_workers<K, E, F, Fut>(
     tasks: &Tasks,
     name: impl Into<Name>,
@@ -39,62 +45,140 @@ pub fn run_workers<K, E, F, Fut>(
     reconcile: F,
 ) where
     K: Clone + Debug + Eq + Hash + Send + Sync + 'static,
-    E: Display + Send,
+    E: Display + Send + 'static,
     F: Fn(K) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<Action, E>> + Send,
+    Fut: Future<Output = Result<Action, E>> + Send + 'static,
 {
-    let (name, reconcile) = (name.into(), Arc::new(reconcile));
+    let (name, n) = (name.into(), n.max(1));
     queue.measure(name);
-    let (name, figures) = (name.controller, OfWorkers::new(name));
-    for _ in 0..n.max(1) {
-        let (queue, reconcile) = (queue.clone(), Arc::clone(&reconcile));
-        let figures = Arc::clone(&figures);
-        let shutdown = tasks.shutdown().clone();
-        tasks.spawn(async move {
-            let _worker = figures.worker();
-            while let Some(Some(key)) = shutdown.unless(queue.get()).await {
-                let began = Instant::now();
-                let busy = figures.busy();
-                let work = async { reconcile(key.clone()).await };
-                let outcome = AssertUnwindSafe(work).catch_unwind().await;
-                drop(busy);
-                let ended = Instant::now();
-                let took = ended - began;
-                let failure = match outcome {
-                    Ok(Ok(action)) => {
-                        let lag = queue.lag(&key, ended);
-                        queue.forget(&key);
-                        match action {
-                            Action::Done => figures.ended(took, Ended::Success, lag),
-                            Action::After(delay) => {
-                                figures.ended(took, Ended::Later, None);
-                                if figures.is_stage() {
-                                    queue.postpone(&key, lag.map(|lag| ended - lag));
-                                }
-                                queue.add_after(key.clone(), delay);
-                            }
+    let crew = Arc::new(Workers {
+        tasks: tasks.clone(),
+        name: name.controller,
+        figures: OfWorkers::new(name),
+        queue: queue.clone(),
+        reconcile,
+        n,
+        hands: Mutex::new(Hands { all: n, ready: n }),
+        _ends: PhantomData,
+    });
+    for _ in 0..n {
+        tasks.spawn(Arc::clone(&crew).work());
+    }
+}
+
+/// How many workers there are, and how many of them do not wait outside.
+struct Hands {
+    all: usize,
+    ready: usize,
+}
+
+struct Workers<K, E, F, Fut> {
+    tasks: Tasks,
+    name: &'static str,
+    figures: Arc<OfWorkers>,
+    queue: Queue<K>,
+    reconcile: F,
+    n: usize,
+    hands: Mutex<Hands>,
+    _ends: PhantomData<fn() -> (E, Fut)>,
+}
+
+impl<K, E, F, Fut> Crew for Workers<K, E, F, Fut>
+where
+    K: Clone + Debug + Eq + Hash + Send + Sync + 'static,
+    E: Display + Send + 'static,
+    F: Fn(K) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<Action, E>> + Send + 'static,
+{
+    fn leave(self: Arc<Self>) {
+        let mut hands = self.hands.lock();
+        hands.ready -= 1;
+        if hands.ready < self.n && hands.all < self.n + SUBSTITUTES {
+            hands.ready += 1;
+            hands.all += 1;
+            drop(hands);
+            self.tasks.spawn(Arc::clone(&self).work());
+        }
+    }
+
+    fn back(&self) {
+        self.hands.lock().ready += 1;
+    }
+}
+
+impl<K, E, F, Fut> Workers<K, E, F, Fut>
+where
+    K: Clone + Debug + Eq + Hash + Send + Sync + 'static,
+    E: Display + Send + 'static,
+    F: Fn(K) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<Action, E>> + Send + 'static,
+{
+    /// One worker, until shutdown or until it is one too many.
+    async fn work(self: Arc<Self>) {
+        let _worker = self.figures.worker();
+        let shutdown = self.tasks.shutdown().clone();
+        while let Some(Some(key)) = shutdown.unless(self.queue.get()).await {
+            self.deal_with(key).await;
+            if self.is_one_too_many() {
+                return;
+            }
+        }
+        self.queue.close();
+    }
+
+    fn is_one_too_many(&self) -> bool {
+        let mut hands = self.hands.lock();
+        let surplus = hands.ready > self.n;
+        if surplus {
+            hands.ready -= 1;
+            hands.all -= 1;
+        }
+        surplus
+    }
+
+    async fn deal_with(self: &Arc<Self>, key: K) {
+        let (queue, figures) = (&self.queue, &self.figures);
+        let began = Instant::now();
+        let busy = figures.busy();
+        let work = async { (self.reconcile)(key.clone()).await };
+        let place = Place::new(Arc::clone(self) as Arc<dyn Crew>);
+        let outcome = AssertUnwindSafe(place.taken(work)).catch_unwind().await;
+        drop(busy);
+        let ended = Instant::now();
+        let took = ended - began;
+        let failure = match outcome {
+            Ok(Ok(action)) => {
+                let lag = queue.lag(&key, ended);
+                queue.forget(&key);
+                match action {
+                    Action::Done => figures.ended(took, Ended::Success, lag),
+                    Action::After(delay) => {
+                        figures.ended(took, Ended::Later, None);
+                        if figures.is_stage() {
+                            queue.postpone(&key, lag.map(|lag| ended - lag));
                         }
-                        None
-                    }
-                    Ok(Err(error)) => Some(error.to_string()),
-                    Err(_) => {
-                        tracing::error!(controller = name, ?key, "reconciliation panicked");
-                        Some("panicked".to_owned())
-                    }
-                };
-                if let Some(error) = failure {
-                    figures.ended(took, Ended::Error, None);
-                    let again = queue.add_backoff(key.clone());
-                    if lasting(queue.attempts(&key)) {
-                        tracing::warn!(controller = name, ?key, %error, ?again, "reconciliation failed");
-                    } else {
-                        tracing::debug!(controller = name, ?key, %error, ?again, "reconciliation failed");
+                        queue.add_after(key.clone(), delay);
                     }
                 }
-                queue.done(&key);
+                None
             }
-            queue.close();
-        });
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(_) => {
+                tracing::error!(controller = self.name, ?key, "reconciliation panicked");
+                Some("panicked".to_owned())
+            }
+        };
+        if let Some(error) = failure {
+            figures.ended(took, Ended::Error, None);
+            let again = queue.add_backoff(key.clone());
+            let controller = self.name;
+            if lasting(queue.attempts(&key)) {
+                tracing::warn!(controller, ?key, %error, ?again, "reconciliation failed");
+            } else {
+                tracing::debug!(controller, ?key, %error, ?again, "reconciliation failed");
+            }
+        }
+        queue.done(&key);
     }
 }
 
@@ -108,7 +192,6 @@ fn lasting(failures: u32) -> bool {
 mod tests {
     use super::*;
     use client::Shutdown;
-    use parking_lot::Mutex;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     fn told(series: &str) -> f64 {
@@ -198,5 +281,57 @@ mod tests {
         assert_eq!(seen.lock().last(), Some(&(2, 99)));
         queue.add(4);
         assert!(queue.is_empty());
+    }
+
+    /// Two workers, five keys that wait outside for an hour, and one that does not.
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_outside_holds_nobody_up() {
+        let tasks = Tasks::new(Shutdown::new());
+        let queue = Queue::new();
+        let seen: Arc<Mutex<Vec<u32>>> = Arc::default();
+        let log = Arc::clone(&seen);
+        run_workers(&tasks, "outside", &queue, 2, move |key: u32| {
+            let log = Arc::clone(&log);
+            async move {
+                let hour = || tokio::time::sleep(Duration::from_secs(3600));
+                match key {
+                    // Two at once are one who waits; what is dropped is no longer waited for.
+                    0..5 => {
+                        let both =
+                            async { tokio::join!(crate::aside(hour()), crate::aside(hour())) };
+                        tokio::time::timeout(Duration::from_secs(1800), both)
+                            .await
+                            .ok();
+                    }
+                    5..9 => tokio::time::sleep(Duration::from_secs(1)).await,
+                    _ => {}
+                }
+                log.lock().push(key);
+                Ok::<_, String>(Action::Done)
+            }
+        });
+        for key in 0..10 {
+            queue.add(key);
+        }
+        let began = Instant::now();
+        let until = async |count: usize| {
+            while seen.lock().len() < count {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                let so_far = seen.lock().clone();
+                assert!(began.elapsed() < Duration::from_secs(3600), "{so_far:?}");
+            }
+            let mut seen = std::mem::take(&mut *seen.lock());
+            seen.sort_unstable();
+            (seen, began.elapsed().as_secs())
+        };
+        // Two at a time, as ever.
+        assert_eq!(until(5).await, (vec![5, 6, 7, 8, 9], 2));
+        assert_eq!(until(5).await, (vec![0, 1, 2, 3, 4], 1800));
+        // Substitutes have gone: again no more than two at a time.
+        for key in 5..9 {
+            queue.add(key);
+        }
+        assert_eq!(until(4).await, (vec![5, 6, 7, 8], 1802));
+        tasks.stop().await;
     }
 }
