@@ -10,7 +10,7 @@ use crate::objects::{
 
 const GATES: &str = "MultiplePodTemplatesScheduling=true";
 
-fn customization(name: &str, kind: (&str, &str), scripts: &[(&str, &str)]) -> Value {
+pub(crate) fn customization(name: &str, kind: (&str, &str), scripts: &[(&str, &str)]) -> Value {
     let scripts = scripts.iter().map(|(operation, script)| {
         let script = json!({"luaScript": script});
         ((*operation).to_owned(), script)
@@ -23,10 +23,13 @@ fn customization(name: &str, kind: (&str, &str), scripts: &[(&str, &str)]) -> Va
     })
 }
 
-const WIDGET: (&str, &str) = ("example.org/v1", "Widget");
+pub(crate) const WIDGET: (&str, &str) = ("example.org/v1", "Widget");
 
-async fn with_widgets(ns: &str) -> Fleet {
-    let fleet = Fleet::with_gates(GATES, ns).await;
+/// A fleet that serves widgets everywhere.
+pub(crate) async fn with_widgets(ns: &str) -> Fleet {
+    // What members serve is noticed at once.
+    let flags = ["--cluster-status-update-frequency", "500ms"];
+    let fleet = Fleet::with_flags(&[&flags[..], &["--feature-gates", GATES]].concat(), ns).await;
     for server in fleet.members.iter().chain([&fleet.control]) {
         server.create(widgets()).await;
     }

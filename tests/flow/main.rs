@@ -41,6 +41,9 @@ mod kinds;
 /// Kinds of users whose meaning scripts tell.
 mod customizations;
 
+/// Kinds of users whose meaning webhooks tell.
+mod webhooks;
+
 /// Namespaces in all members.
 mod namespaces;
 

@@ -8,7 +8,7 @@
 //! No task without an owner ([`Tasks`]).
 //!
 //! Entry points: [`Api`], [`remote::kubeconfig::Source`] and [`Remote`], [`Informers`],
-//! [`Tasks`].
+//! [`Tasks`], [`webhook::Caller`].
 
 pub mod api;
 pub mod event;
@@ -19,6 +19,7 @@ pub mod reflect;
 pub mod remote;
 pub mod split;
 pub mod tasks;
+pub mod webhook;
 
 pub use api::{
     Api, ApiResource, At, DeleteOptions, Discovered, Error, Groups, List, ListOptions, Match,

@@ -9,7 +9,7 @@ use auth::token::Signer;
 use client::Api;
 use clusters::Options as ClusterOptions;
 use estimator::Estimator;
-use interpreter::{Interpreter, Limits};
+use interpreter::{Interpreter, Limits, Outside};
 use machinery::time::Clock;
 use members::{Connector, Detail, Members, RemoteConnector};
 use openapi::karmada::FeatureGates;
@@ -21,6 +21,7 @@ use crate::controllers::Controllers;
 use crate::plane::Plane;
 use crate::scheduling::Scheduling;
 use crate::templates::Templates;
+use crate::webhooks::{Absent, Calls};
 
 const CONTROLLER_MANAGER: &str = "karmada-controller-manager";
 
@@ -122,10 +123,16 @@ pub(crate) async fn federation(on: &Base, settings: &Settings) -> anyhow::Result
     let informer = on.informers.get(&on.api, &Select::all(&CLUSTERS));
     let all = Clusters::under(informer, *rules);
     let manager = recorder(CONTROLLER_MANAGER);
+    let outside = Outside {
+        caller: Calls::new(&on.api, Absent::ByName, tasks),
+        apply: registry::apply_patch,
+    };
+    let interpreter = Interpreter::follow(&on.informers, &on.api, settings.scripts, outside);
     clusters::start(clusters::Deps {
         control: Arc::clone(&on.api),
         members: members.clone(),
         recorder: manager.clone(),
+        interpreter: interpreter.clone(),
         clock: Arc::clone(&on.clock),
         informers: on.informers.clone(),
         tasks: tasks.clone(),
@@ -150,7 +157,6 @@ pub(crate) async fn federation(on: &Base, settings: &Settings) -> anyhow::Result
         &on.informers,
         tasks,
     );
-    let interpreter = Interpreter::follow(&on.informers, &on.api, settings.scripts);
     status::start(status::Deps {
         control: Arc::clone(&on.api),
         members: Arc::new(members.clone()),

@@ -43,6 +43,7 @@ mod templates;
 mod unjoin;
 mod up;
 mod version;
+mod webhooks;
 mod why;
 
 use std::process::ExitCode;

@@ -68,6 +68,12 @@ impl Bindings {
         self.by_index(TARGETS, cluster)
     }
 
+    /// Those that a condition holds for; it must not use the bindings.
+    pub(crate) fn list_where(&self, condition: impl Fn(&Object) -> bool) -> Vec<Object> {
+        let found = self.informers.iter().map(|i| i.list_where(&condition));
+        found.flatten().collect()
+    }
+
     pub(crate) fn by_index(&self, index: &str, key: &str) -> Vec<Object> {
         let found = self.informers.iter().map(|i| i.by_index(index, key));
         found.flatten().collect()

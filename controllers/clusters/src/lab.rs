@@ -11,6 +11,7 @@ use client::{
     Api, ApiResource, At, DeleteOptions, Discovered, List, ListOptions, Patch, Result,
     WatchOptions, WatchStream, WriteOptions,
 };
+use interpreter::Interpreter;
 use jiff::Timestamp;
 use machinery::time::Clock;
 use machinery::{Gvr, Object};
@@ -123,6 +124,7 @@ impl Lab {
             control,
             members: members.clone(),
             recorder,
+            interpreter: Interpreter::default(),
             clock,
             informers,
             tasks: tasks.clone(),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::Api;
+use interpreter::Interpreter;
 use machinery::time::Clock;
 use members::Members;
 use openapi::karmada::{FeatureGates, Gate};
@@ -18,6 +19,7 @@ pub struct Deps {
     pub control: Arc<dyn Api>,
     pub members: Members,
     pub recorder: Recorder,
+    pub interpreter: Interpreter,
     pub clock: Arc<dyn Clock>,
     /// The control plane's.
     pub informers: Informers,

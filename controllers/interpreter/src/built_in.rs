@@ -97,6 +97,11 @@ impl BuiltIn {
         Ok(desired)
     }
 
+    /// Whether any rule tells how healthy objects of a kind are.
+    pub(crate) fn tells_health(&self, kind: &Gvk) -> bool {
+        WellKnown.tells_health(kind) || Native.tells_health(kind)
+    }
+
     pub(crate) fn healthy(&self, kind: &Gvk, observed: &Object) -> Result<Option<bool>, Error> {
         match ask(kind, observed, "health", |o| WellKnown.healthy(kind, o))? {
             None => Native.healthy(kind, observed),

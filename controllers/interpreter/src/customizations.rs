@@ -10,6 +10,7 @@ use std::sync::Arc;
 use machinery::{Gvk, Object};
 use serde::Deserialize;
 
+use crate::followed::Rules;
 use crate::lua::{Hash, Script};
 use crate::operation::Operation;
 
@@ -21,11 +22,11 @@ pub(crate) struct Rule {
 }
 
 /// The scripts of a kind, by operation: one each, but of dependencies all.
-type Rules = BTreeMap<Operation, Vec<Rule>>;
+type Scripts = BTreeMap<Operation, Vec<Rule>>;
 
 #[derive(Debug, Default)]
 pub(crate) struct Table {
-    kinds: HashMap<Gvk, Rules>,
+    kinds: HashMap<Gvk, Scripts>,
 }
 
 /// The part of a customization that is read.
@@ -55,10 +56,10 @@ struct Customized {
     lua_script: String,
 }
 
-impl Table {
-    /// Of customizations in any order: where two have a script for the same, the first
-    /// by name counts. Scripts that `before` has too stay what was made of them.
-    pub(crate) fn new<'a>(all: impl IntoIterator<Item = &'a Object>, before: &Self) -> Self {
+impl Rules for Table {
+    /// Where two have a script for the same, the first by name counts. Scripts that
+    /// `before` has too stay what was made of them.
+    fn told<'a>(all: impl IntoIterator<Item = &'a Object>, before: &Self) -> Self {
         let mut made: HashMap<Hash, Arc<Script>> = before
             .rules()
             .map(|(_, _, rule)| (*rule.script.hash(), Arc::clone(&rule.script)))
@@ -97,6 +98,22 @@ impl Table {
         table
     }
 
+    fn differs(&self, before: &Self, kind: &Gvk, operation: Operation) -> bool {
+        let hashes = |table: &Self| {
+            let rules = table.find(kind, operation).iter();
+            rules.map(|rule| *rule.script.hash()).collect::<Vec<_>>()
+        };
+        hashes(self) != hashes(before)
+    }
+
+    fn touched(&self, before: &Self) -> Vec<Operation> {
+        let kinds = || self.kinds.keys().chain(before.kinds.keys());
+        let touched = |o: &Operation| kinds().any(|kind| self.differs(before, kind, *o));
+        Operation::ALL.into_iter().filter(touched).collect()
+    }
+}
+
+impl Table {
     fn rules(&self) -> impl Iterator<Item = (&Gvk, Operation, &Rule)> {
         self.kinds.iter().flat_map(|(kind, rules)| {
             let each = rules.iter();
@@ -110,25 +127,6 @@ impl Table {
     pub(crate) fn find(&self, kind: &Gvk, operation: Operation) -> &[Rule] {
         let rules = self.kinds.get(kind).and_then(|rules| rules.get(&operation));
         rules.map_or(&[], Vec::as_slice)
-    }
-
-    /// For which kinds other scripts answer than before, and to what.
-    pub(crate) fn changes(&self, before: &Self) -> BTreeMap<Gvk, Vec<Operation>> {
-        let hashes = |table: &Self, kind: &Gvk, operation| {
-            let rules = table.find(kind, operation).iter();
-            rules.map(|rule| *rule.script.hash()).collect::<Vec<_>>()
-        };
-        let mut changed = BTreeMap::new();
-        for kind in self.kinds.keys().chain(before.kinds.keys()) {
-            let other = |operation: &Operation| {
-                hashes(self, kind, *operation) != hashes(before, kind, *operation)
-            };
-            let operations: Vec<_> = Operation::ALL.into_iter().filter(other).collect();
-            if !operations.is_empty() {
-                changed.insert(kind.clone(), operations);
-            }
-        }
-        changed
     }
 }
 
@@ -172,7 +170,7 @@ mod tests {
             customization("d", "Other", &[("retention", "d")]),
             object(json!({"metadata": {"name": "broken"}, "spec": {}})),
         ];
-        let table = Table::new(&all, &Table::default());
+        let table = Table::told(&all, &Table::default());
         let dependencies = Operation::InterpretDependency;
         assert_eq!(names(&table, "Thing", Operation::Retain), ["b"]);
         assert_eq!(names(&table, "Thing", dependencies), ["a", "c"]);
@@ -188,18 +186,26 @@ mod tests {
             "Thing",
             &[("retention", "x"), ("healthInterpretation", "h")],
         )];
-        let before = Table::new(&first, &Table::default());
+        let before = Table::told(&first, &Table::default());
         let changed = |all: &[Object]| {
-            let table = Table::new(all, &before);
+            let table = Table::told(all, &before);
             let kept = table.rules().zip(before.rules());
             for ((_, _, now), (_, _, then)) in kept {
                 if now.script.hash() == then.script.hash() {
                     assert!(Arc::ptr_eq(&now.script, &then.script), "made once");
                 }
             }
-            let changes = table.changes(&before).into_iter();
-            let told = changes.map(|(kind, operations)| (kind.kind.to_string(), operations));
-            told.collect::<Vec<_>>()
+            let touched = table.touched(&before);
+            let kinds = ["Thing", "Other"].into_iter();
+            let told = kinds.map(|kind| {
+                let differs =
+                    |o: &Operation| table.differs(&before, &Gvk::new("example.io", "v1", kind), *o);
+                let operations: Vec<_> = Operation::ALL.into_iter().filter(differs).collect();
+                assert!(operations.iter().all(|o| touched.contains(o)));
+                (kind.to_owned(), operations)
+            });
+            told.filter(|(_, operations)| !operations.is_empty())
+                .collect::<Vec<_>>()
         };
         let thing = |operations: &[Operation]| vec![("Thing".to_owned(), operations.to_vec())];
         let with = |scripts: &[(&str, &str)]| vec![customization("b", "Thing", scripts)];

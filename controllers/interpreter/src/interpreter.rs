@@ -16,24 +16,35 @@ use runtime::Informers;
 use serde_json::{Value, json};
 
 use crate::built_in::BuiltIn;
+use crate::changed::Changed;
 use crate::customized::Customized;
+use crate::followed::Listener;
 use crate::lua::{Arg, Limits};
 use crate::native::{ClusterStatus, Error, Replicas};
 use crate::operation::Operation;
+use crate::pods::tree;
 use crate::returned::{Returned, union};
+use crate::webhook::{Outside, Question, Said, Webhooks};
 
 /// Answers what a resource means. Cheap to clone; the default has the built-in rules alone.
 #[derive(Clone, Debug, Default)]
 pub struct Interpreter {
     customized: Option<Arc<Customized>>,
+    webhooks: Option<Arc<Webhooks>>,
     built_in: BuiltIn,
 }
 
 impl Interpreter {
-    /// Under the customizations of a control plane, as they come and go.
-    pub fn follow(informers: &Informers, api: &Arc<dyn Api>, limits: Limits) -> Self {
+    /// Under the customizations and webhooks of a control plane, as they come and go.
+    pub fn follow(
+        informers: &Informers,
+        api: &Arc<dyn Api>,
+        limits: Limits,
+        outside: Outside,
+    ) -> Self {
         Self {
-            customized: Some(Customized::follow(informers, api, limits)),
+            customized: Some(Arc::new(Customized::follow(informers, api, limits))),
+            webhooks: Some(Arc::new(Webhooks::follow(informers, api, outside))),
             built_in: BuiltIn,
         }
     }
@@ -42,23 +53,30 @@ impl Interpreter {
     pub fn under(customizations: &[Object], limits: Limits) -> Self {
         Self {
             customized: Some(Arc::new(Customized::fixed(customizations, limits))),
-            built_in: BuiltIn,
+            ..Self::default()
         }
     }
 
-    /// Waits until all customizations are known: before that it would be answered as if
-    /// there were none.
+    /// Waits until all customizations and webhooks are known: before that it would be
+    /// answered as if there were none.
     pub async fn wait_synced(&self) {
         if let Some(customized) = &self.customized {
-            customized.wait_synced().await;
+            customized.followed.wait_synced().await;
+        }
+        if let Some(webhooks) = &self.webhooks {
+            webhooks.followed.wait_synced().await;
         }
     }
 
-    /// Tells for which kind other rules answer now than before, and to what. Called on the
-    /// task that hears of customizations: it has to be quick.
-    pub fn on_change(&self, listener: impl Fn(&Gvk, &[Operation]) + Send + Sync + 'static) {
+    /// Tells when other rules answer now than before. Called on the task that hears of
+    /// customizations and webhooks: it has to be quick.
+    pub fn on_change(&self, listener: impl Fn(&Changed<'_>) + Send + Sync + 'static) {
+        let listener: Listener = Arc::new(listener);
         if let Some(customized) = &self.customized {
-            customized.on_change(Box::new(listener));
+            customized.followed.on_change(Arc::clone(&listener));
+        }
+        if let Some(webhooks) = &self.webhooks {
+            webhooks.followed.on_change(listener);
         }
     }
 
@@ -66,6 +84,15 @@ impl Interpreter {
     pub fn customizes(&self, kind: &Gvk, operation: Operation) -> bool {
         let customized = self.customized.as_ref();
         customized.is_some_and(|level| level.answers(kind, operation))
+    }
+
+    /// Whether any level tells how healthy objects of a kind are.
+    pub fn tells_health(&self, kind: &Gvk) -> bool {
+        let operation = Operation::InterpretHealth;
+        let hooks = self.webhooks.as_ref();
+        self.customizes(kind, operation)
+            || hooks.is_some_and(|level| level.answers(kind, operation))
+            || self.built_in.tells_health(kind)
     }
 
     /// What scripts return; `None` where no customization has any for the operation.
@@ -89,11 +116,26 @@ impl Interpreter {
         all.map(|all| all.into_iter().next()).transpose()
     }
 
+    /// What a webhook says; `None` where none is asked for the operation.
+    async fn hook<'a>(
+        &self,
+        operation: Operation,
+        kind: &Gvk,
+        question: impl FnOnce() -> Result<Question<'a>, Error>,
+    ) -> Option<Result<Said, Error>> {
+        self.webhooks.as_ref()?.ask(operation, kind, question).await
+    }
+
     /// The replicas a template asks for.
     pub async fn replicas(&self, kind: &Gvk, template: &Object) -> Result<Option<Replicas>, Error> {
         let args = || vec![Arg::Object(template.clone(), kind.clone())];
-        match self.script(Operation::InterpretReplica, kind, args).await {
-            Some(returned) => returned?.replicas().map(Some),
+        let operation = Operation::InterpretReplica;
+        if let Some(returned) = self.script(operation, kind, args).await {
+            return returned?.replicas().map(Some);
+        }
+        let about = || about(template, "replicas");
+        match self.hook(operation, kind, about).await {
+            Some(said) => said?.replicas().map(Some),
             None => self.built_in.replicas(kind, template),
         }
     }
@@ -105,8 +147,13 @@ impl Interpreter {
         template: &Object,
     ) -> Result<Option<Vec<Component>>, Error> {
         let args = || vec![Arg::Object(template.clone(), kind.clone())];
-        match self.script(Operation::InterpretComponent, kind, args).await {
-            Some(returned) => returned?.components().map(Some),
+        let operation = Operation::InterpretComponent;
+        if let Some(returned) = self.script(operation, kind, args).await {
+            return returned?.components().map(Some);
+        }
+        let about = || about(template, "components");
+        match self.hook(operation, kind, about).await {
+            Some(said) => said?.components().map(Some),
             None => self.built_in.components(kind, template),
         }
     }
@@ -119,8 +166,12 @@ impl Interpreter {
     ) -> Result<Option<Vec<Dependency>>, Error> {
         let args = || vec![Arg::Object(template.clone(), kind.clone())];
         let operation = Operation::InterpretDependency;
-        match self.scripts(operation, kind, args).await {
-            Some(returned) => union(returned?).map(Some),
+        if let Some(returned) = self.scripts(operation, kind, args).await {
+            return union(returned?).map(Some);
+        }
+        let about = || about(template, "dependencies");
+        match self.hook(operation, kind, about).await {
+            Some(said) => Ok(Some(said?.dependencies())),
             None => self.built_in.dependencies(kind, template),
         }
     }
@@ -134,8 +185,19 @@ impl Interpreter {
     /// rule says how.
     pub async fn revise(&self, kind: &Gvk, mut copy: Value, replicas: i64) -> Result<Value, Error> {
         let args = || vec![Arg::Tree(copy.take()), Arg::Count(replicas)];
-        match self.script(Operation::ReviseReplica, kind, args).await {
-            Some(returned) => returned?.object(),
+        let operation = Operation::ReviseReplica;
+        if let Some(returned) = self.script(operation, kind, args).await {
+            return returned?.object();
+        }
+        let about = || {
+            Ok(Question {
+                object: copy.take(),
+                replicas,
+                ..Question::default()
+            })
+        };
+        match self.hook(operation, kind, about).await {
+            Some(said) => said?.object(),
             None => self.built_in.revise(kind, copy, replicas),
         }
     }
@@ -148,8 +210,18 @@ impl Interpreter {
         observed: &Value,
     ) -> Result<Value, Error> {
         let args = || vec![Arg::Tree(desired.take()), Arg::Tree(observed.clone())];
-        match self.script(Operation::Retain, kind, args).await {
-            Some(returned) => returned?.object(),
+        if let Some(returned) = self.script(Operation::Retain, kind, args).await {
+            return returned?.object();
+        }
+        let about = || {
+            Ok(Question {
+                object: desired.take(),
+                observed: Some(observed),
+                ..Question::default()
+            })
+        };
+        match self.hook(Operation::Retain, kind, about).await {
+            Some(said) => said?.object(),
             None => self.built_in.retain(kind, desired, observed),
         }
     }
@@ -157,8 +229,13 @@ impl Interpreter {
     /// Whether the copy in a member is healthy.
     pub async fn healthy(&self, kind: &Gvk, observed: &Object) -> Result<Option<bool>, Error> {
         let args = || vec![Arg::Object(observed.clone(), kind.clone())];
-        match self.script(Operation::InterpretHealth, kind, args).await {
-            Some(returned) => returned?.verdict().map(Some),
+        let operation = Operation::InterpretHealth;
+        if let Some(returned) = self.script(operation, kind, args).await {
+            return returned?.verdict().map(Some);
+        }
+        let about = || about(observed, "health");
+        match self.hook(operation, kind, about).await {
+            Some(said) => Ok(said?.healthy()),
             None => self.built_in.healthy(kind, observed),
         }
     }
@@ -166,8 +243,13 @@ impl Interpreter {
     /// The part of a copy's status that is collected; `None` when there is none.
     pub async fn reflect(&self, kind: &Gvk, observed: &Object) -> Result<Option<Value>, Error> {
         let args = || vec![Arg::Object(observed.clone(), kind.clone())];
-        match self.script(Operation::InterpretStatus, kind, args).await {
-            Some(returned) => returned?.status().map(Some),
+        let operation = Operation::InterpretStatus;
+        if let Some(returned) = self.script(operation, kind, args).await {
+            return returned?.status().map(Some);
+        }
+        let about = || about(observed, "status");
+        match self.hook(operation, kind, about).await {
+            Some(said) => Ok(said?.status()),
             None => self.built_in.reflect(kind, observed),
         }
     }
@@ -206,7 +288,7 @@ impl Interpreter {
         built_in.aggregated(kind, template, items.as_deref(), now)
     }
 
-    /// What the script that adds statuses up returns.
+    /// What the script or the webhook that adds statuses up makes.
     async fn summed(
         &self,
         kind: &Gvk,
@@ -217,9 +299,27 @@ impl Interpreter {
             let template = Arg::Object(template.clone(), kind.clone());
             vec![template, Arg::Tree(json!(items))]
         };
-        let returned = self.script(Operation::AggregateStatus, kind, args).await?;
-        Some(returned.and_then(Returned::object))
+        let operation = Operation::AggregateStatus;
+        if let Some(returned) = self.script(operation, kind, args).await {
+            return Some(returned.and_then(Returned::object));
+        }
+        let about = || {
+            Ok(Question {
+                items: items.unwrap_or_default(),
+                ..about(template, "status")?
+            })
+        };
+        let said = self.hook(operation, kind, about).await?;
+        Some(said.and_then(Said::object))
     }
+}
+
+/// The question of operations on one object.
+fn about(object: &Object, what: &'static str) -> Result<Question<'static>, Error> {
+    Ok(Question {
+        object: tree(object, what)?,
+        ..Question::default()
+    })
 }
 
 fn reported(items: &[AggregatedItem]) -> Vec<ClusterStatus<'_>> {

@@ -55,6 +55,16 @@ pub enum Error {
         function: &'static str,
         why: String,
     },
+    /// A webhook could not be asked, or says what has no meaning.
+    #[error("Internal error occurred: failed calling webhook {hook:?}: {why}")]
+    Webhook { hook: String, why: String },
+}
+
+impl Error {
+    /// Whether the same question may be answered the next time.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::Webhook { .. })
+    }
 }
 
 /// How many replicas a template asks for, and what each of them needs.
@@ -195,6 +205,13 @@ impl Native {
         observed: &Value,
     ) -> Result<(), Error> {
         rules(kind).retain(desired, observed)
+    }
+
+    /// Whether a kind has a rule for health: one that does answers or fails, whatever it
+    /// is asked about.
+    pub(crate) fn tells_health(&self, kind: &Gvk) -> bool {
+        let nothing = Object::from_value(&Value::Object(Map::new()));
+        nothing.is_ok_and(|nothing| !matches!(rules(kind).healthy(&nothing), Ok(None)))
     }
 
     /// Whether the copy in a member is healthy; `None` when its kind cannot tell.

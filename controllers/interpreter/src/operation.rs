@@ -25,6 +25,20 @@ impl Operation {
         Self::InterpretDependency,
     ];
 
+    /// Its name in a ResourceInterpreterWebhookConfiguration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::InterpretReplica => "InterpretReplica",
+            Self::InterpretComponent => "InterpretComponent",
+            Self::ReviseReplica => "ReviseReplica",
+            Self::Retain => "Retain",
+            Self::AggregateStatus => "AggregateStatus",
+            Self::InterpretStatus => "InterpretStatus",
+            Self::InterpretHealth => "InterpretHealth",
+            Self::InterpretDependency => "InterpretDependency",
+        }
+    }
+
     /// Its name in a script.
     pub fn function(self) -> &'static str {
         match self {

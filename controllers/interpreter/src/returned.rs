@@ -161,7 +161,7 @@ pub(crate) fn union(all: Vec<Returned>) -> Result<Vec<Dependency>, Error> {
 }
 
 /// Requirements with their amounts as Kubernetes writes them.
-fn settled(mut fields: Map<String, Value>) -> Result<Value, String> {
+pub(crate) fn settled(mut fields: Map<String, Value>) -> Result<Value, String> {
     match fields.get_mut("resourceRequest") {
         None => {}
         Some(Value::Object(amounts)) => {

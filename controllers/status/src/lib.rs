@@ -16,6 +16,7 @@ mod access;
 pub mod binding;
 mod deps;
 mod facts;
+mod failure;
 mod mapper;
 #[cfg(test)]
 mod tests;

@@ -24,6 +24,7 @@ resources! {
     CLUSTER_BINDINGS = "work" "v1alpha2" "clusterresourcebindings";
     WORKS = "work" "v1alpha1" "works";
     CUSTOMIZATIONS = "config" "v1alpha1" "resourceinterpretercustomizations";
+    WEBHOOK_CONFIGURATIONS = "config" "v1alpha1" "resourceinterpreterwebhookconfigurations";
     REBALANCERS = "apps" "v1alpha1" "workloadrebalancers";
 }
 

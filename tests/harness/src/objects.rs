@@ -56,6 +56,7 @@ resources! {
     QUOTAS "policy.karmada.io" "v1alpha1" "federatedresourcequotas" "FederatedResourceQuota";
     REBALANCERS "apps.karmada.io" "v1alpha1" "workloadrebalancers" "WorkloadRebalancer";
     CUSTOMIZATIONS "config.karmada.io" "v1alpha1" "resourceinterpretercustomizations" "ResourceInterpreterCustomization";
+    HOOKS "config.karmada.io" "v1alpha1" "resourceinterpreterwebhookconfigurations" "ResourceInterpreterWebhookConfiguration";
     BINDINGS "work.karmada.io" "v1alpha2" "resourcebindings" "ResourceBinding";
     CLUSTER_BINDINGS "work.karmada.io" "v1alpha2" "clusterresourcebindings" "ClusterResourceBinding";
     WORKS "work.karmada.io" "v1alpha1" "works" "Work";

@@ -38,7 +38,12 @@ impl Drop for Peer {
 impl Peer {
     /// Serves `handler` over HTTP/1.1 and, where clients want it, HTTP/2.
     pub async fn start(handler: Handler) -> Self {
-        let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
+        Self::named(&["localhost", "127.0.0.1"], handler).await
+    }
+
+    /// With other names in its certificate.
+    pub async fn named(names: &[&str], handler: Handler) -> Self {
+        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
         let made = rcgen::generate_simple_self_signed(names).unwrap();
         let ca = made.cert.pem();
         let chain = vec![CertificateDer::from_pem_slice(ca.as_bytes()).unwrap()];

@@ -7,8 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use client::webhook::Place;
 use machinery::{LabelSelector, Object};
 use serde::Deserialize;
 use serde_json::Value;
@@ -16,31 +15,6 @@ use serde_json::Value;
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 const TIMEOUT: u64 = 10;
 const LONGEST: u64 = 30;
-
-/// A Service of the host.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
-pub struct ServiceRef {
-    pub namespace: String,
-    pub name: String,
-    #[serde(default = "https")]
-    pub port: u16,
-}
-
-fn https() -> u16 {
-    443
-}
-
-/// How a hook is reached.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Client {
-    /// `https://HOST:PORT`; unset: by the Service.
-    pub server: Option<String>,
-    pub service: Option<ServiceRef>,
-    /// Path and query, with its slash.
-    pub path: String,
-    /// PEM; empty: the system's roots.
-    pub ca: Vec<u8>,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SideEffects {
@@ -63,7 +37,7 @@ pub(super) struct Rule {
 #[derive(Debug)]
 pub(super) struct Hook {
     pub(super) name: String,
-    pub(super) client: Client,
+    pub(super) place: Place,
     pub(super) rules: Vec<Rule>,
     pub(super) ignore_failures: bool,
     /// Rules of one version concern the others too.
@@ -85,7 +59,7 @@ struct Configuration {
 #[serde(rename_all = "camelCase")]
 struct Written {
     name: String,
-    client_config: WrittenClient,
+    client_config: Place,
     #[serde(default)]
     rules: Vec<Rule>,
     failure_policy: Option<String>,
@@ -100,21 +74,6 @@ struct Written {
     reinvocation_policy: Option<String>,
     #[serde(default)]
     match_conditions: Vec<Value>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WrittenClient {
-    url: Option<String>,
-    service: Option<WrittenService>,
-    ca_bundle: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct WrittenService {
-    #[serde(flatten)]
-    service: ServiceRef,
-    path: Option<String>,
 }
 
 /// The hooks of all configurations, by the names of these and then in the order
@@ -158,7 +117,7 @@ fn parse(value: Value) -> Result<Hook, String> {
     let quiet = is(&written.side_effects, "None") || is(&written.side_effects, "NoneOnDryRun");
     let seconds = written.timeout_seconds.unwrap_or(TIMEOUT).clamp(1, LONGEST);
     Ok(Hook {
-        client: client(written.client_config)?,
+        place: written.client_config,
         name: written.name,
         rules: written.rules,
         ignore_failures: is(&written.failure_policy, "Ignore"),
@@ -175,41 +134,6 @@ fn parse(value: Value) -> Result<Hook, String> {
     })
 }
 
-fn client(written: WrittenClient) -> Result<Client, String> {
-    let ca = match written.ca_bundle.as_deref() {
-        None => Vec::new(),
-        Some(text) => STANDARD
-            .decode(text)
-            .map_err(|e| format!("caBundle: {e}"))?,
-    };
-    match (written.url, written.service) {
-        (Some(url), None) => {
-            let rest = url.strip_prefix("https://").ok_or("its url is not https")?;
-            let host = rest.find(['/', '?']).unwrap_or(rest.len());
-            let path = match &rest[host..] {
-                path if path.starts_with('/') => path.to_owned(),
-                query => format!("/{query}"),
-            };
-            Ok(Client {
-                server: Some(format!("https://{}", &rest[..host])),
-                service: None,
-                path,
-                ca,
-            })
-        }
-        (None, Some(WrittenService { service, path })) => {
-            let path = path.unwrap_or_default();
-            Ok(Client {
-                server: None,
-                service: Some(service),
-                path: format!("/{}", path.trim_start_matches('/')),
-                ca,
-            })
-        }
-        _ => Err("it names not exactly one of url and service".into()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -217,40 +141,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_a_hook_is() {
-        let check = |config: Value, server: Option<&str>, path: &str| {
-            let hook = parse(json!({"name": "h", "clientConfig": config})).unwrap();
-            assert_eq!(hook.client.server.as_deref(), server);
-            assert_eq!(hook.client.path, path);
-            hook
-        };
-        check(
-            json!({"url": "https://a.b:8443/x?y=1"}),
-            Some("https://a.b:8443"),
-            "/x?y=1",
-        );
-        check(json!({"url": "https://a.b"}), Some("https://a.b"), "/");
-        let service = json!({"namespace": "n", "name": "s", "path": "p/q"});
-        let hook = check(
-            json!({"service": service, "caBundle": "eA=="}),
-            None,
-            "/p/q",
-        );
-        assert_eq!(hook.client.service.unwrap().port, 443);
-        assert_eq!(hook.client.ca, b"x");
+    fn what_is_not_said_has_a_default() {
+        let place = json!({"url": "https://a.b"});
+        let hook = parse(json!({"name": "h", "clientConfig": place})).unwrap();
         assert!(!hook.ignore_failures && hook.equivalent && !hook.reinvoke);
         assert_eq!(hook.timeout, Duration::from_secs(10));
-        for bad in [
-            json!({}),
-            json!({"url": "http://a"}),
-            json!({"url": "https://a", "service": {"namespace": "n", "name": "s"}}),
-            json!({"url": "https://a", "caBundle": "?"}),
-        ] {
-            assert!(
-                parse(json!({"name": "h", "clientConfig": bad})).is_err(),
-                "{bad}"
-            );
-        }
+        let nowhere = parse(json!({"name": "h", "clientConfig": {}})).unwrap_err();
+        assert_eq!(nowhere, "it names not exactly one of url and service");
     }
 
     #[test]

@@ -15,16 +15,14 @@ mod review;
 mod tests;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
+use client::webhook::Caller;
 use machinery::{Gvk, Gvr, Object, Status};
 use parking_lot::RwLock;
 use serde_json::Value;
 
 use crate::attributes::Attributes;
-pub use config::{Client, ServiceRef};
 use config::{Hook, SideEffects};
 use review::Verdict;
 
@@ -33,12 +31,6 @@ use review::Verdict;
 pub trait Namespaces: Send + Sync {
     /// The namespace; none only when that server says so now.
     async fn find(&self, name: &str) -> Result<Option<Object>, Status>;
-}
-
-/// Carries a review to a hook and its answer back. The error is for people.
-#[async_trait]
-pub trait Caller: Send + Sync {
-    async fn call(&self, hook: &Client, body: Bytes, patience: Duration) -> Result<Bytes, String>;
 }
 
 /// Applies a JSON patch.
@@ -246,7 +238,7 @@ impl Webhooks {
         let old = asked.old.map_or(Value::Null, shown);
         let kinds = &asked.versions.kinds;
         let (uid, body) = review::request(asked.at, &kinds[version], &kinds[0], shown(new), old);
-        let call = self.caller.call(&hook.client, body, hook.timeout);
+        let call = self.caller.call(&hook.place, body, hook.timeout);
         let answer = match tokio::time::timeout(hook.timeout, call).await {
             Ok(answer) => answer,
             Err(_) => Err(format!("no answer within {} s", hook.timeout.as_secs())),

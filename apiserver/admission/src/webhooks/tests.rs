@@ -1,9 +1,12 @@
 //! Hooks as closures behind a caller in memory.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use client::webhook::Place;
 use machinery::UserInfo;
 use parking_lot::Mutex;
 use serde_json::json;
@@ -22,7 +25,7 @@ struct Lab {
 
 #[async_trait]
 impl Caller for Lab {
-    async fn call(&self, hook: &Client, body: Bytes, _: Duration) -> Result<Bytes, String> {
+    async fn call(&self, hook: &Place, body: Bytes, _: Duration) -> Result<Bytes, String> {
         let review: Value = serde_json::from_slice(&body).unwrap();
         let request = review["request"].clone();
         let said = match self.hooks.lock().get(&hook.path) {

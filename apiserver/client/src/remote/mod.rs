@@ -92,11 +92,12 @@ impl Remote {
         self.pool.config()
     }
 
-    /// POST of JSON to a path outside the API, once: of a webhook, for one.
-    pub async fn post(&self, path: &str, body: Bytes) -> Result<Bytes> {
+    /// POST of JSON to a path outside the API, once: of a webhook, for one. An answer
+    /// of more bytes than `most` is refused.
+    pub async fn post(&self, path: &str, body: Bytes, most: usize) -> Result<Bytes> {
         let ask = Ask::post(path.to_owned(), body);
         let response = self.ask_once(&ask).await.map_err(|(error, _)| error)?;
-        self.body_of(response).await
+        self.body_of(response, most).await
     }
 
     fn transport(&self, message: impl Into<String>) -> Error {
@@ -166,7 +167,7 @@ impl Remote {
     async fn fetch(&self, ask: &Ask) -> Result<Bytes> {
         self.in_time(async {
             let response = self.ask(ask).await?;
-            self.body_of(response).await
+            self.body_of(response, LARGEST_REPLY).await
         })
         .await
     }
@@ -178,25 +179,23 @@ impl Remote {
         }
     }
 
-    async fn body_of(&self, response: Response<Reply>) -> Result<Bytes> {
+    async fn body_of(&self, response: Response<Reply>, most: usize) -> Result<Bytes> {
         let code = response.status();
-        let body = self.collect(response.into_body()).await?;
+        let body = self.collect(response.into_body(), most).await?;
         if code.is_success() {
             return Ok(body);
         }
         Err(refusal(code, &body).into())
     }
 
-    async fn collect(&self, mut body: Reply) -> Result<Bytes> {
+    async fn collect(&self, mut body: Reply, most: usize) -> Result<Bytes> {
         let expected = body.size_hint().exact().unwrap_or(0).min(1 << 20);
         let mut whole = BytesMut::with_capacity(usize::try_from(expected).unwrap_or(0));
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|e| self.transport(pool::chain(&e)))?;
             if let Some(data) = frame.data_ref() {
-                if whole.len() + data.len() > LARGEST_REPLY {
-                    return Err(Error::Protocol(format!(
-                        "the reply exceeds {LARGEST_REPLY} bytes"
-                    )));
+                if whole.len() + data.len() > most {
+                    return Err(Error::Protocol(format!("the reply exceeds {most} bytes")));
                 }
                 whole.extend_from_slice(data);
             }
@@ -333,7 +332,7 @@ impl Api for Remote {
             if response.status().is_success() {
                 return Ok(response.into_body());
             }
-            let refused = self.body_of(response).await;
+            let refused = self.body_of(response, LARGEST_REPLY).await;
             Err(refused
                 .err()
                 .unwrap_or_else(|| Error::Protocol("no watch".into())))

@@ -189,6 +189,11 @@ impl WellKnown {
         Ok(Some(retained))
     }
 
+    /// Whether a kind has a rule for health.
+    pub(crate) fn tells_health(&self, kind: &Gvk) -> bool {
+        rules(kind).is_some_and(|rules| rules.healthy.is_some())
+    }
+
     /// Whether the copy in a member is healthy.
     pub(crate) fn healthy(&self, kind: &Gvk, observed: &Value) -> Result<Option<bool>, Error> {
         let rule = rules(kind).and_then(|rules| rules.healthy);

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use client::{Api, At, Patch, WriteOptions};
 use futures_util::StreamExt;
-use interpreter::{Interpreter, Operation};
-use machinery::{Gvk, Gvr, Object};
+use interpreter::{Changed, Interpreter, Operation};
+use machinery::{Gvr, Object};
 use openapi::karmada::labels::{
     APPLIED_CLUSTER_OVERRIDES, APPLIED_OVERRIDES, BINDING_FINALIZER, BINDING_ID, BINDING_NAME,
     BINDING_NAMESPACE, CLUSTER_BINDING_FINALIZER, CLUSTER_BINDING_ID, CLUSTER_BINDING_NAME,
@@ -40,6 +40,8 @@ const PUTS_AT_ONCE: usize = 16;
 /// Bindings whose end is remembered.
 const REMEMBERED: usize = 10_000;
 const RETRY_PURGE: Duration = Duration::from_secs(5);
+/// What copies follow from.
+const REVISION: &[Operation] = &[Operation::ReviseReplica];
 
 /// `namespace/name`, or the name of a cluster-scoped binding.
 type Key = String;
@@ -144,11 +146,11 @@ impl BindingController {
             }
         });
         let it = Arc::downgrade(self);
-        self.interpreter.on_change(move |kind, operations| {
+        self.interpreter.on_change(move |changed| {
             if let Some(it) = it.upgrade()
-                && operations.contains(&Operation::ReviseReplica)
+                && changed.touches(REVISION)
             {
-                it.revised_otherwise(kind);
+                it.revised_otherwise(changed);
             }
         });
         let it = Arc::downgrade(self);
@@ -195,11 +197,12 @@ impl BindingController {
     }
 
     /// Other rules say how copies of a kind get their replicas.
-    fn revised_otherwise(&self, kind: &Gvk) {
+    fn revised_otherwise(&self, changed: &Changed<'_>) {
         let all = [self.bindings.list(), self.cluster_bindings.list()];
         for binding in all.into_iter().flatten() {
-            let of_kind = |view: Arc<Binding>| view.spec.resource.gvk() == *kind;
-            if binding.view::<Binding>().is_ok_and(of_kind) {
+            let concerned =
+                |view: Arc<Binding>| changed.concerns(&view.spec.resource.gvk(), REVISION);
+            if binding.view::<Binding>().is_ok_and(concerned) {
                 self.queue.add_low(binding.head().key());
             }
         }

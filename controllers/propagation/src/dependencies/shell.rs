@@ -82,14 +82,16 @@ impl Dependencies {
             }
         });
         let it = Arc::downgrade(self);
-        self.interpreter.on_change(move |kind, operations| {
+        self.interpreter.on_change(move |changed| {
+            const ASKED: &[Operation] = &[Operation::InterpretDependency];
             let Some(it) = it.upgrade() else { return };
-            if !operations.contains(&Operation::InterpretDependency) {
+            if !changed.touches(ASKED) {
                 return;
             }
             for binding in it.bindings.list() {
-                let concerned =
-                    |b: Arc<Binding>| b.spec.propagate_deps && b.spec.resource.gvk() == *kind;
+                let concerned = |b: Arc<Binding>| {
+                    b.spec.propagate_deps && changed.concerns(&b.spec.resource.gvk(), ASKED)
+                };
                 if binding.view::<Binding>().is_ok_and(concerned) {
                     it.queue.add_low(binding.head().key());
                 }

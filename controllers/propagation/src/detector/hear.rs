@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use interpreter::Operation;
-use machinery::{Gvk, Gvr, Object};
+use interpreter::{Changed, Operation};
+use machinery::{Gvr, Object};
 use openapi::karmada::{Binding, Gate, PropagationPolicy};
 use runtime::{Change, Informer};
 
@@ -77,9 +77,9 @@ impl Detector {
 
     pub(super) fn listen_to_rules(self: &Arc<Self>) {
         let it = Arc::downgrade(self);
-        self.interpreter.on_change(move |kind, operations| {
+        self.interpreter.on_change(move |changed| {
             if let Some(it) = it.upgrade() {
-                it.rules_changed(kind, operations);
+                it.rules_changed(changed);
             }
         });
     }
@@ -94,9 +94,9 @@ impl Detector {
     }
 
     /// What templates of a kind ask for may be something else by other rules.
-    fn rules_changed(&self, kind: &Gvk, operations: &[Operation]) {
-        let asked = [Operation::InterpretReplica, Operation::InterpretComponent];
-        if !operations.iter().any(|o| asked.contains(o)) {
+    fn rules_changed(&self, changed: &Changed<'_>) {
+        const ASKED: &[Operation] = &[Operation::InterpretReplica, Operation::InterpretComponent];
+        if !changed.touches(ASKED) {
             return;
         }
         let cause = Cause {
@@ -104,7 +104,7 @@ impl Detector {
             // To a Lazy policy this is no change of the template.
             ours: true,
         };
-        for key in self.templates.keys_of(|k| k == kind) {
+        for key in self.templates.keys_of(|k| changed.concerns(k, ASKED)) {
             self.carried.lock().remove(&key);
             self.enqueue(key, cause, true);
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::{Api, At, Patch, WriteOptions};
-use interpreter::{Interpreter, Operation};
+use interpreter::{Changed, Interpreter, Operation};
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{Gvk, Gvr, Object};
 use openapi::karmada::labels::{WORK_NAME, WORK_NAMESPACE};
@@ -26,6 +26,8 @@ use crate::run::{Deps, Reach};
 use crate::works::Works;
 
 const BY_CLUSTER: &str = "cluster";
+/// What copies in members keep of their own follows from it.
+const RETENTION: &[Operation] = &[Operation::Retain];
 /// Calls to one member at once.
 const WORKERS_PER_CLUSTER: usize = 8;
 
@@ -111,11 +113,11 @@ impl Execution {
             }
         });
         let it = Arc::downgrade(self);
-        self.interpreter.on_change(move |kind, operations| {
+        self.interpreter.on_change(move |changed| {
             if let Some(it) = it.upgrade()
-                && operations.contains(&Operation::Retain)
+                && changed.touches(RETENTION)
             {
-                it.retained_otherwise(kind);
+                it.retained_otherwise(changed);
             }
         });
         let it = Arc::downgrade(self);
@@ -155,8 +157,9 @@ impl Execution {
     }
 
     /// Other rules say what a member decides by itself of objects of a kind.
-    fn retained_otherwise(self: &Arc<Self>, kind: &Gvk) {
-        for work in self.works.list_where(|work| carries(work, kind)) {
+    fn retained_otherwise(self: &Arc<Self>, changed: &Changed<'_>) {
+        let concerned = |kind: &Gvk| changed.concerns(kind, RETENTION);
+        for work in self.works.list_where(|work| carries(work, concerned)) {
             let key = work.head().key();
             self.in_order.lock().remove(&key);
             self.enqueue(key, true);
@@ -354,8 +357,8 @@ struct CarriedKind {
     kind: String,
 }
 
-fn carries(work: &Object, kind: &Gvk) -> bool {
-    let of_kind = |m: &CarriedKind| Gvk::from_api_version(&m.api_version, &m.kind) == *kind;
+fn carries(work: &Object, one_of: impl Fn(&Gvk) -> bool) -> bool {
+    let of_kind = |m: &CarriedKind| one_of(&Gvk::from_api_version(&m.api_version, &m.kind));
     let read = serde_json::from_slice::<Carried>(work.bytes());
     read.is_ok_and(|work| work.spec.workload.manifests.iter().any(of_kind))
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::{Api, At, Error, Patch, WriteOptions};
-use interpreter::{Interpreter, Operation};
+use interpreter::{Changed, Interpreter, Operation};
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{Gvk, Gvr, Object};
 use openapi::karmada::binding::{AggregatedItem, ObjectReference};
@@ -25,6 +25,7 @@ use tokio::time::Instant;
 
 use super::aggregate::{aggregate, conditions, is_settling, is_told, says_the_same};
 use crate::deps::Deps;
+use crate::failure::Failure;
 use crate::mapper::Mapper;
 use crate::written::{Turn, Written};
 
@@ -41,6 +42,8 @@ const BY_ID: &str = "permanent-id";
 
 const SUCCEEDED: &str = "AggregateStatusSucceed";
 const FAILED: &str = "AggregateStatusFailed";
+/// What the status of templates follows from.
+const AGGREGATION: &[Operation] = &[Operation::AggregateStatus];
 
 /// A binding: its scope and `namespace/name`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -190,11 +193,11 @@ impl Shell {
             });
         }
         let it = Arc::downgrade(self);
-        self.interpreter.on_change(move |kind, operations| {
+        self.interpreter.on_change(move |changed| {
             if let Some(it) = it.upgrade()
-                && operations.contains(&Operation::AggregateStatus)
+                && changed.touches(AGGREGATION)
             {
-                it.added_up_otherwise(kind);
+                it.added_up_otherwise(changed);
             }
         });
         let it = Arc::downgrade(self);
@@ -209,11 +212,12 @@ impl Shell {
     }
 
     /// Other rules say what the copies of a kind report together.
-    fn added_up_otherwise(&self, kind: &Gvk) {
+    fn added_up_otherwise(&self, changed: &Changed<'_>) {
         for cluster_scoped in [false, true] {
             for binding in self.informer(cluster_scoped).list() {
-                let of_kind = |view: Arc<Binding>| view.spec.resource.gvk() == *kind;
-                if binding.view::<Binding>().is_ok_and(of_kind) {
+                let concerned =
+                    |view: Arc<Binding>| changed.concerns(&view.spec.resource.gvk(), AGGREGATION);
+                if binding.view::<Binding>().is_ok_and(concerned) {
                     let name = binding.head().key();
                     self.queue.add_low(Key {
                         cluster_scoped,
@@ -262,7 +266,7 @@ impl Shell {
         }
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<Action, Error> {
+    async fn reconcile(&self, key: &Key) -> Result<Action, Failure> {
         let informer = self.informer(key.cluster_scoped);
         let object = match self.written.turn(key, || informer.get_key(&key.name)) {
             Turn::Now(binding) if !binding.head().deleting => binding,
@@ -291,7 +295,7 @@ impl Shell {
         );
         let conflict = [&on_binding, &on_template]
             .iter()
-            .any(|r| r.as_ref().is_err_and(Error::is_conflict));
+            .any(|r| r.as_ref().is_err_and(Failure::is_conflict));
         match on_binding.and(on_template) {
             Ok(action) => Ok(action),
             Err(_) if conflict => Ok(Action::AFTER_CONFLICT),
@@ -336,7 +340,7 @@ impl Shell {
         object: &Object,
         binding: &Binding,
         items: &[AggregatedItem],
-    ) -> Result<Action, Error> {
+    ) -> Result<Action, Failure> {
         let now = rfc3339_seconds(self.clock.now());
         let old = &binding.status;
         let mut status = Map::new();
@@ -378,7 +382,7 @@ impl Shell {
                 if !e.is_conflict() {
                     self.tell_failure(key, object, &e);
                 }
-                return Err(e);
+                return Err(e.into());
             }
         }
         Ok(Action::Done)
@@ -389,7 +393,7 @@ impl Shell {
         key: &Key,
         reference: &ObjectReference,
         items: &[AggregatedItem],
-    ) -> Result<Action, Error> {
+    ) -> Result<Action, Failure> {
         let kind = Gvk::from_api_version(&reference.api_version, &reference.kind);
         if self.host.keeps_status(&kind) {
             return Ok(Action::Done);
@@ -405,8 +409,12 @@ impl Shell {
             Ok(Some(status)) => status,
             Ok(None) => return Ok(Action::Done),
             Err(error) => {
-                self.recorder_for(key)
-                    .warning(&about, FAILED, error.to_string());
+                let text = error.to_string();
+                let recorder = self.recorder_for(key);
+                recorder.warning(&about, FAILED, text.clone());
+                if error.may_pass() {
+                    return Err(Failure::Unanswered(text));
+                }
                 // What a member or the template says next is what mends it.
                 return Ok(Action::Done);
             }
@@ -437,7 +445,7 @@ impl Shell {
                     self.recorder_for(key)
                         .warning(&about, FAILED, e.to_string());
                 }
-                return Err(e);
+                return Err(e.into());
             }
         }
         Ok(Action::Done)

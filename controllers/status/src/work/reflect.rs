@@ -28,6 +28,8 @@ pub(crate) struct Outcome {
     /// `None`: nothing to write.
     pub(crate) statuses: Option<Vec<ManifestStatus>>,
     pub(crate) told: Vec<Told>,
+    /// Why something is not known that may be the next time.
+    pub(crate) unanswered: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -67,6 +69,14 @@ pub(crate) struct Reading {
     healthy: Result<Option<bool>, interpreter::Error>,
 }
 
+impl Reading {
+    fn unanswered(&self) -> Option<String> {
+        let [status, healthy] = [self.status.as_ref().err(), self.healthy.as_ref().err()];
+        let mut failed = status.into_iter().chain(healthy);
+        failed.find(|e| e.may_pass()).map(ToString::to_string)
+    }
+}
+
 /// `observed` has an entry per manifest, as has the answer.
 pub(crate) async fn read(
     interpreter: &Interpreter,
@@ -94,6 +104,7 @@ pub(crate) fn reflect(
     readings: Vec<Option<Reading>>,
 ) -> Outcome {
     let old = &work.status.manifest_statuses;
+    let unanswered = readings.iter().flatten().find_map(Reading::unanswered);
     let mut told = Vec::new();
     let mut statuses = Vec::new();
     let found = observed.iter().zip(readings);
@@ -109,6 +120,7 @@ pub(crate) fn reflect(
     Outcome {
         statuses: (statuses != *old).then_some(statuses),
         told,
+        unanswered,
     }
 }
 

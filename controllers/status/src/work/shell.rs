@@ -6,11 +6,12 @@
 use std::sync::Arc;
 
 use client::{Api, At, Error, Patch, WriteOptions};
-use interpreter::{Interpreter, Operation};
+use interpreter::{Changed, Interpreter, Operation};
+use machinery::Object;
 use machinery::time::Clock;
-use machinery::{Gvk, Object};
 use openapi::karmada::names::{cluster_of_space, execution_space};
 use openapi::karmada::resources::WORKS;
+use openapi::karmada::work::ManifestHead;
 use runtime::{Action, Change, Informer, Name, ObjectRef, Queue, Recorder, Select, run_workers};
 use scheduler::Clusters;
 use serde_json::json;
@@ -19,11 +20,14 @@ use super::reflect::{Told, read, reflect, settling, work_of};
 use crate::access::MemberStatus;
 use crate::deps::Deps;
 use crate::facts::Facts;
+use crate::failure::Failure;
 use crate::mapper::Mapper;
 use crate::written::{Turn, Written};
 
 /// Many, since a worker mostly waits for its write, and stores commit in groups.
 const WORKERS: usize = 16;
+/// What the status of objects follows from.
+const READING: &[Operation] = &[Operation::InterpretStatus, Operation::InterpretHealth];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Key {
@@ -109,12 +113,11 @@ impl Shell {
             }
         });
         let it = Arc::downgrade(self);
-        self.interpreter.on_change(move |kind, operations| {
-            let told = [Operation::InterpretStatus, Operation::InterpretHealth];
+        self.interpreter.on_change(move |changed| {
             if let Some(it) = it.upgrade()
-                && operations.iter().any(|o| told.contains(o))
+                && changed.touches(READING)
             {
-                it.read_otherwise(kind);
+                it.read_otherwise(changed);
             }
         });
         let queue = self.queue.clone();
@@ -133,10 +136,11 @@ impl Shell {
     }
 
     /// Other rules say what objects of a kind report.
-    fn read_otherwise(&self, kind: &Gvk) {
+    fn read_otherwise(&self, changed: &Changed<'_>) {
         let carries = |work: &Object| {
+            let concerned = |m: &ManifestHead| changed.concerns(&m.gvk(), READING);
             let facts = Facts::of(work);
-            facts.is_ok_and(|facts| facts.manifests().iter().any(|m| m.gvk() == *kind))
+            facts.is_ok_and(|facts| facts.manifests().iter().any(concerned))
         };
         for work in self.works.list_where(carries) {
             self.queue.add_low(Key::Work(work.head().key()));
@@ -155,7 +159,7 @@ impl Shell {
         }
     }
 
-    async fn reconcile(&self, key: Key) -> Result<Action, Error> {
+    async fn reconcile(&self, key: Key) -> Result<Action, Failure> {
         let key = match key {
             Key::Work(key) => key,
             Key::Cluster(cluster) => {
@@ -191,8 +195,12 @@ impl Shell {
             return Ok(Action::After(rest));
         }
         self.tell(&work, outcome.told);
+        let end = match outcome.unanswered {
+            None => Ok(Action::Done),
+            Some(why) => Err(Failure::Unanswered(why)),
+        };
         let Some(statuses) = outcome.statuses else {
-            return Ok(Action::Done);
+            return end;
         };
         let patch = json!({
             "metadata": {"resourceVersion": work.revision().to_string()},
@@ -204,9 +212,9 @@ impl Shell {
             Ok(written) => self.written.note(&key, &written),
             Err(e) if e.is_conflict() => return Ok(Action::AFTER_CONFLICT),
             Err(e) if e.is_not_found() => {}
-            Err(e) => return Err(e),
+            Err(e) => return Err(e.into()),
         }
-        Ok(Action::Done)
+        end
     }
 
     /// The objects of the manifests, as far as they are there and the Work's own.

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use client::Error;
+use interpreter::{Interpreter, Operation};
 use machinery::Object;
 use machinery::object::Malformed;
 use machinery::time::Clock;
@@ -35,6 +36,7 @@ pub(in crate::failover) struct Controller {
     bindings: Bindings,
     clock: Arc<dyn Clock>,
     recorder: Recorder,
+    interpreter: Interpreter,
     gates: FeatureGates,
     unhealthy: Mutex<HashMap<String, Since>>,
 }
@@ -45,6 +47,7 @@ impl Controller {
             bindings: bindings.clone(),
             clock: Arc::clone(&deps.clock),
             recorder: deps.recorder.clone(),
+            interpreter: deps.interpreter.clone(),
             gates: deps.options.gates,
             unhealthy: Mutex::default(),
         });
@@ -53,6 +56,20 @@ impl Controller {
         bindings.on_change(move |change| {
             if [change.old, change.new].into_iter().flatten().any(is_told) {
                 wake.add_lane(change.key(), change.initial);
+            }
+        });
+        let (wake, all) = (queue.clone(), bindings.clone());
+        deps.interpreter.on_change(move |changed| {
+            const ASKED: &[Operation] = &[Operation::InterpretHealth];
+            if !changed.touches(ASKED) {
+                return;
+            }
+            let concerned = |b: &Object| {
+                let view = b.view::<Binding>();
+                view.is_ok_and(|b| changed.concerns(&b.spec.resource.gvk(), ASKED))
+            };
+            for binding in all.list_where(|b| is_told(b) && concerned(b)) {
+                wake.add_low(binding.head().key());
             }
         });
         run_workers(
@@ -68,9 +85,11 @@ impl Controller {
     }
 
     async fn reconcile(&self, key: &str) -> Result<Action, Failure> {
+        self.interpreter.wait_synced().await;
         let found = self.bindings.get(key);
         let view = found.as_ref().map(Object::view::<Binding>).transpose()?;
-        let told = view.as_ref().and_then(|b| applies(b));
+        let tells = |b: &&Arc<Binding>| self.interpreter.tells_health(&b.spec.resource.gvk());
+        let told = view.as_ref().filter(tells).and_then(|b| applies(b));
         let (Some(object), Some(binding), Some(told)) = (found, view, told) else {
             self.unhealthy.lock().remove(key);
             return Ok(Action::Done);

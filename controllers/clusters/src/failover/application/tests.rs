@@ -9,9 +9,15 @@ use tokio::time::sleep;
 use crate::lab::Lab;
 
 async fn placed(lab: &Lab, name: &str, mode: &str) {
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment"});
+    placed_of(lab, &deployment, name, mode).await;
+}
+
+async fn placed_of(lab: &Lab, kind: &Value, name: &str, mode: &str) {
     lab.place(name, &["a", "b"], &json!([]));
     let application = json!({"decisionConditions": {"tolerationSeconds": 60}, "purgeMode": mode});
-    let spec = json!({"propagateDeps": true, "failover": {"application": application}});
+    let spec =
+        json!({"resource": kind, "propagateDeps": true, "failover": {"application": application}});
     lab.merge(&BINDINGS, ("n", name), json!({"spec": spec}))
         .await;
 }
@@ -59,7 +65,7 @@ async fn copies_of_what_has_no_namespace_are_evicted_too() {
     lab.host.seed(
         &CLUSTER_BINDINGS,
         json!({"apiVersion": "work.karmada.io/v1alpha2", "kind": "ClusterResourceBinding", "metadata": {"name": "x", "generation": 1},
-               "spec": {"resource": {"apiVersion": "v1", "kind": "Node", "name": "x"}, "clusters": [{"name": "a"}, {"name": "b"}],
+               "spec": {"resource": {"apiVersion": "kyverno.io/v1", "kind": "ClusterPolicy", "name": "x"}, "clusters": [{"name": "a"}, {"name": "b"}],
                         "propagateDeps": true, "failover": {"application": application}},
                "status": {"aggregatedStatus": [{"clusterName": "a", "health": "Unhealthy"}]}}),
     );
@@ -70,5 +76,18 @@ async fn copies_of_what_has_no_namespace_are_evicted_too() {
         spec["gracefulEvictionTasks"][0]["producer"],
         "cluster-resource-binding-application-failover-controller"
     );
+    lab.tasks.stop().await;
+}
+
+// proves: APP-hook
+#[tokio::test(start_paused = true)]
+async fn a_kind_of_which_no_rule_tells_the_health_is_left_alone() {
+    let lab = Lab::start();
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap"});
+    placed_of(&lab, &map, "x", "Never").await;
+    lab.observe("x", &[("a", "Unhealthy"), ("b", "Healthy")])
+        .await;
+    sleep(Duration::from_secs(62)).await;
+    assert_eq!(lab.tasks("x"), [] as [Value; 0]);
     lab.tasks.stop().await;
 }

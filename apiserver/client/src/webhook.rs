@@ -1,0 +1,160 @@
+//! Where a webhook is, and who carries questions to it.
+//!
+//! Enters: a `WebhookClientConfig` of `admissionregistration.k8s.io/v1`. Leaves: the
+//! place it names. Touches nothing: whoever has the network is handed in as [`Caller`].
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use serde::Deserialize;
+
+/// A Service, and one of its ports.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
+pub struct ServiceRef {
+    pub namespace: String,
+    pub name: String,
+    #[serde(default = "https")]
+    pub port: u16,
+}
+
+fn https() -> u16 {
+    443
+}
+
+/// How a server is found.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Host {
+    /// `https://HOST:PORT`.
+    Url(String),
+    Service(ServiceRef),
+}
+
+/// How a webhook is reached.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    pub host: Host,
+    /// Path and query, with its slash.
+    pub path: String,
+    /// PEM; empty: the system's roots.
+    pub ca: Vec<u8>,
+}
+
+/// Carries a question to a webhook and its answer back. The error is for people.
+#[async_trait]
+pub trait Caller: Send + Sync {
+    async fn call(&self, hook: &Place, body: Bytes, patience: Duration) -> Result<Bytes, String>;
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Written {
+    url: Option<String>,
+    service: Option<WrittenService>,
+    ca_bundle: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct WrittenService {
+    #[serde(flatten)]
+    service: ServiceRef,
+    path: Option<String>,
+}
+
+impl Place {
+    fn of(written: Written) -> Result<Self, String> {
+        let ca = match written.ca_bundle.as_deref() {
+            None => Vec::new(),
+            Some(text) => STANDARD
+                .decode(text)
+                .map_err(|e| format!("caBundle: {e}"))?,
+        };
+        let (host, path) = match (written.url, written.service) {
+            (Some(url), None) => {
+                let rest = url.strip_prefix("https://").ok_or("its url is not https")?;
+                let end = rest.find(['/', '?']).unwrap_or(rest.len());
+                let path = match &rest[end..] {
+                    path if path.starts_with('/') => path.to_owned(),
+                    query => format!("/{query}"),
+                };
+                (Host::Url(format!("https://{}", &rest[..end])), path)
+            }
+            (None, Some(WrittenService { service, path })) => {
+                let path = path.unwrap_or_default();
+                let path = format!("/{}", path.trim_start_matches('/'));
+                (Host::Service(service), path)
+            }
+            _ => return Err("it names not exactly one of url and service".into()),
+        };
+        Ok(Self { host, path, ca })
+    }
+}
+
+impl<'de> Deserialize<'de> for Place {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Self::of(Written::deserialize(from)?).map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn where_a_hook_is() {
+        let url = |server: &str| Host::Url(server.to_owned());
+        let service = |port| {
+            Host::Service(ServiceRef {
+                namespace: "n".into(),
+                name: "s".into(),
+                port,
+            })
+        };
+        let named = |more: Value| {
+            let mut all = json!({"namespace": "n", "name": "s"});
+            all.as_object_mut()
+                .unwrap()
+                .extend(more.as_object().unwrap().clone());
+            json!({"service": all, "caBundle": "eA=="})
+        };
+        for (config, host, path, ca) in [
+            (
+                json!({"url": "https://a.b:8443/x?y=1"}),
+                url("https://a.b:8443"),
+                "/x?y=1",
+                "",
+            ),
+            (json!({"url": "https://a.b"}), url("https://a.b"), "/", ""),
+            (
+                json!({"url": "https://a.b?y=1"}),
+                url("https://a.b"),
+                "/?y=1",
+                "",
+            ),
+            (named(json!({"path": "p/q"})), service(443), "/p/q", "x"),
+            (named(json!({"port": 8443})), service(8443), "/", "x"),
+        ] {
+            let expected = Place {
+                host,
+                path: path.into(),
+                ca: ca.into(),
+            };
+            let found: Place = serde_json::from_value(config.clone()).unwrap();
+            assert_eq!(found, expected, "{config}");
+        }
+        for bad in [
+            json!({}),
+            json!({"url": "http://a"}),
+            json!({"url": "https://a", "service": {"namespace": "n", "name": "s"}}),
+            json!({"url": "https://a", "caBundle": "?"}),
+            json!({"service": {"namespace": "n"}}),
+        ] {
+            let found: Result<Place, _> = serde_json::from_value(bad.clone());
+            assert!(found.is_err(), "{bad}");
+        }
+    }
+}

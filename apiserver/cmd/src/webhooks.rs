@@ -1,0 +1,223 @@
+//! How webhooks are called: those of admission and those of the interpreter.
+//!
+//! Enters: a question and the place of a webhook. Leaves: an HTTPS call to there, a
+//! Service by its address in the API server that knows it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use client::remote::Config;
+use client::webhook::{Caller, Host, Place, ServiceRef};
+use client::{Api, At, Remote, Tasks};
+use machinery::Gvr;
+use parking_lot::Mutex;
+use serde::Deserialize;
+use tokio::time::Instant;
+
+static SERVICES: Gvr = Gvr::constant("", "v1", "services");
+/// How long the address of a Service is believed.
+const ADDRESS: Duration = Duration::from_secs(5);
+/// Clients kept at most; those of hooks that are gone go with the rest.
+const CLIENTS: usize = 256;
+/// The largest answer: a patch of the largest object that is taken, in base64.
+const LARGEST: usize = 8 << 20;
+
+/// What becomes of a Service that the API server does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Absent {
+    Refused,
+    /// It is where the DNS of a cluster says.
+    ByName,
+}
+
+/// Where a server is: its address, the name in its certificate, its authority.
+type Server = (String, Option<String>, Vec<u8>);
+
+pub(crate) struct Calls {
+    services: Arc<dyn Api>,
+    absent: Absent,
+    connections: Tasks,
+    clients: Mutex<HashMap<Server, Arc<Remote>>>,
+    addresses: Mutex<HashMap<ServiceRef, (Instant, String)>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    r#type: String,
+    #[serde(rename = "clusterIP")]
+    cluster_ip: String,
+    external_name: String,
+    ports: Vec<Port>,
+}
+
+#[derive(Deserialize)]
+struct Port {
+    port: u16,
+}
+
+#[derive(Deserialize)]
+struct Service {
+    #[serde(default)]
+    spec: Spec,
+}
+
+#[async_trait]
+impl Caller for Calls {
+    async fn call(&self, hook: &Place, body: Bytes, patience: Duration) -> Result<Bytes, String> {
+        let server = match &hook.host {
+            Host::Url(address) => (address.clone(), None, hook.ca.clone()),
+            Host::Service(service) => {
+                let address = self.address(service).await?;
+                let name = format!("{}.{}.svc", service.name, service.namespace);
+                (address, Some(name), hook.ca.clone())
+            }
+        };
+        let remote = self.client(server)?;
+        let path = format!(
+            "{}{}timeout={}s",
+            hook.path,
+            if hook.path.contains('?') { '&' } else { '?' },
+            patience.as_secs()
+        );
+        let answer = remote.post(&path, body, LARGEST).await;
+        answer.map_err(|e| e.to_string())
+    }
+}
+
+impl Calls {
+    /// `services`: who knows the Services by which hooks are named.
+    pub(crate) fn new(services: &Arc<dyn Api>, absent: Absent, connections: &Tasks) -> Arc<Self> {
+        Arc::new(Self {
+            services: Arc::clone(services),
+            absent,
+            connections: connections.child(),
+            clients: Mutex::default(),
+            addresses: Mutex::default(),
+        })
+    }
+
+    fn client(&self, server: Server) -> Result<Arc<Remote>, String> {
+        let mut clients = self.clients.lock();
+        if let Some(remote) = clients.get(&server) {
+            return Ok(Arc::clone(remote));
+        }
+        if clients.len() >= CLIENTS {
+            clients.clear();
+        }
+        let (address, name, ca) = &server;
+        let mut config = Config::new(address).map_err(|e| e.to_string())?;
+        config.tls_server_name.clone_from(name);
+        config.ca = Some(ca.clone()).filter(|ca| !ca.is_empty());
+        let remote = Remote::new(config, &self.connections).map_err(|e| e.to_string())?;
+        let remote = Arc::new(remote);
+        clients.insert(server, Arc::clone(&remote));
+        Ok(remote)
+    }
+
+    async fn address(&self, service: &ServiceRef) -> Result<String, String> {
+        let known = self.addresses.lock().get(service).cloned();
+        if let Some((at, address)) = known
+            && at.elapsed() < ADDRESS
+        {
+            return Ok(address);
+        }
+        let place = At::one(&SERVICES, &service.namespace, &service.name);
+        let spec = match self.services.get(place).await {
+            Ok(found) => {
+                let found = serde_json::from_slice::<Service>(found.bytes());
+                Some(found.map_err(|e| e.to_string())?.spec)
+            }
+            Err(e) if e.is_not_found() && self.absent == Absent::ByName => None,
+            Err(e) => return Err(e.to_string()),
+        };
+        let address = address_of(service, spec)?;
+        let mut addresses = self.addresses.lock();
+        if addresses.len() >= CLIENTS {
+            addresses.clear();
+        }
+        addresses.insert(service.clone(), (Instant::now(), address.clone()));
+        Ok(address)
+    }
+}
+
+/// Where a Service is reached, by its own address: there is no proxy of these here but
+/// the one of the machine we run on. Source: `serviceresolvers.go` of Karmada and
+/// `pkg/util/proxy` of kube-apiserver.
+fn address_of(service: &ServiceRef, spec: Option<Spec>) -> Result<String, String> {
+    let ServiceRef {
+        namespace,
+        name,
+        port,
+    } = service;
+    let Some(spec) = spec else {
+        return Ok(format!("https://{name}.{namespace}.svc:{port}"));
+    };
+    let host = match (spec.r#type.as_str(), spec.cluster_ip) {
+        ("ExternalName", _) => return Ok(format!("https://{}:{port}", spec.external_name)),
+        ("" | "ClusterIP" | "NodePort" | "LoadBalancer", ip) => ip,
+        (other, _) => return Err(format!("unsupported service type {other:?}")),
+    };
+    let host = match host.as_str() {
+        "None" => return Err("cannot route to service with ClusterIP \"None\"".into()),
+        "" => return Err(format!("service \"{namespace}/{name}\" has no ClusterIP")),
+        ip if ip.contains(':') => format!("[{ip}]"),
+        ip => ip.to_owned(),
+    };
+    if !spec.ports.iter().any(|p| p.port == *port) {
+        return Err(format!("no service port {port} found for service {name:?}"));
+    }
+    Ok(format!("https://{host}:{port}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    // proves: WEB-service
+    #[test]
+    fn where_services_are() {
+        let service = ServiceRef {
+            namespace: "n".into(),
+            name: "s".into(),
+            port: 8443,
+        };
+        let check = |spec: Option<Value>, expected: Result<&str, &str>| {
+            let parsed = spec.clone().map(|s| serde_json::from_value(s).unwrap());
+            let found = address_of(&service, parsed);
+            let found = found.as_deref().map_err(String::as_str);
+            assert_eq!(found, expected, "{spec:?}");
+        };
+        let spec = |kind: &str, ip: &str| {
+            Some(
+                json!({"type": kind, "clusterIP": ip, "externalName": "a.b", "ports": [{"port": 1}, {"port": 8443}]}),
+            )
+        };
+        check(None, Ok("https://s.n.svc:8443"));
+        check(spec("ClusterIP", "10.0.0.1"), Ok("https://10.0.0.1:8443"));
+        check(spec("NodePort", "fd00::1"), Ok("https://[fd00::1]:8443"));
+        check(
+            spec("LoadBalancer", "10.0.0.1"),
+            Ok("https://10.0.0.1:8443"),
+        );
+        check(spec("ExternalName", ""), Ok("https://a.b:8443"));
+        check(
+            spec("ClusterIP", "None"),
+            Err("cannot route to service with ClusterIP \"None\""),
+        );
+        check(
+            spec("ClusterIP", ""),
+            Err("service \"n/s\" has no ClusterIP"),
+        );
+        check(spec("Other", ""), Err("unsupported service type \"Other\""));
+        check(
+            Some(json!({"clusterIP": "10.0.0.1", "ports": [{"port": 443}]})),
+            Err("no service port 8443 found for service \"s\""),
+        );
+    }
+}

@@ -1,0 +1,529 @@
+//! ResourceInterpreterContext `config.karmada.io/v1alpha1`: the question and the answer.
+//!
+//! Enters: what is asked; a hook's reply. Leaves: bytes to send; what the reply means, or
+//! why it means nothing. Pure. Source: Karmada's `webhook/request`, whose texts are kept
+//! to the letter.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use machinery::Gvk;
+use openapi::karmada::Dependency;
+use openapi::karmada::binding::{AggregatedItem, Component};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::Apply;
+use crate::dependencies::verify;
+use crate::native::Replicas;
+use crate::operation::Operation;
+use crate::returned::settled;
+
+const API_VERSION: &str = "config.karmada.io/v1alpha1";
+const KIND: &str = "ResourceInterpreterContext";
+const JSON_PATCH: &str = "JSONPatch";
+
+/// What a hook is told besides the operation and the kind.
+#[derive(Default)]
+pub(crate) struct Question<'a> {
+    pub(crate) object: Value,
+    /// What a member has, of `Retain`.
+    pub(crate) observed: Option<&'a Value>,
+    /// Those of one cluster, of `ReviseReplica`.
+    pub(crate) replicas: i64,
+    /// What clusters report, of `AggregateStatus`.
+    pub(crate) items: &'a [AggregatedItem],
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Asked<'a> {
+    kind: &'static str,
+    api_version: &'static str,
+    request: Request<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Request<'a> {
+    uid: &'a str,
+    kind: Kind<'a>,
+    name: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    namespace: &'a str,
+    operation: &'static str,
+    object: &'a Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    observed_object: Option<&'a Value>,
+    replicas: i64,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    aggregated_status: &'a [AggregatedItem],
+}
+
+#[derive(Serialize)]
+struct Kind<'a> {
+    group: &'a str,
+    version: &'a str,
+    kind: &'a str,
+}
+
+impl Question<'_> {
+    /// As it is sent.
+    pub(super) fn body(
+        &self,
+        uid: &str,
+        kind: &Gvk,
+        operation: Operation,
+    ) -> Result<Bytes, serde_json::Error> {
+        let meta = |field: &str| self.object["metadata"][field].as_str().unwrap_or_default();
+        let asked = Asked {
+            kind: KIND,
+            api_version: API_VERSION,
+            request: Request {
+                uid,
+                kind: Kind {
+                    group: &kind.group,
+                    version: &kind.version,
+                    kind: &kind.kind,
+                },
+                name: meta("name"),
+                namespace: meta("namespace"),
+                operation: operation.name(),
+                object: &self.object,
+                observed_object: self.observed,
+                replicas: self.replicas,
+                aggregated_status: self.items,
+            },
+        };
+        serde_json::to_vec(&asked).map(Bytes::from)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Replied {
+    kind: Option<String>,
+    api_version: Option<String>,
+    response: Option<Answer>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Refusal {
+    #[serde(default)]
+    message: String,
+    #[serde(default)]
+    code: i32,
+}
+
+/// What a hook says. Each operation has its own part.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Answer {
+    uid: String,
+    successful: bool,
+    status: Option<Refusal>,
+    /// In base64.
+    patch: Option<String>,
+    patch_type: Option<String>,
+    replicas: Option<i32>,
+    replica_requirements: Option<Value>,
+    components: Option<Vec<Component>>,
+    dependencies: Option<Vec<Dependency>>,
+    raw_status: Option<Value>,
+    healthy: Option<bool>,
+}
+
+/// The answer in a reply; else why the call has failed.
+pub(super) fn read(uid: &str, operation: Operation, body: &[u8]) -> Result<Answer, String> {
+    let failed = |why: String| format!("failed to call webhook: {why}");
+    let replied: Replied = serde_json::from_slice(body)
+        .map_err(|e| failed(format!("the answer is no {KIND}: {e}")))?;
+    let known = |told: &Option<String>, ours: &str| {
+        told.as_deref().is_none_or(|t| t.is_empty() || t == ours)
+    };
+    if !known(&replied.kind, KIND) || !known(&replied.api_version, API_VERSION) {
+        let told = |part: Option<String>| part.unwrap_or_default();
+        let (version, kind) = (told(replied.api_version), told(replied.kind));
+        return Err(failed(format!(
+            "the answer is {version:?} {kind:?} and no {KIND} of {API_VERSION}"
+        )));
+    }
+    let answer = judge(uid, operation, replied.response);
+    let answer = answer.map_err(|why| format!("reveived invalid webhook response: {why}"))?;
+    match &answer.status {
+        Some(Refusal { message, code }) if !answer.successful => Err(format!(
+            "webhook call failed, get status code: {code}, msg: {message}"
+        )),
+        _ => Ok(answer),
+    }
+}
+
+fn judge(uid: &str, operation: Operation, response: Option<Answer>) -> Result<Answer, String> {
+    let answer = response.ok_or("webhook response was absent")?;
+    if answer.uid != uid {
+        return Err(format!(
+            "expected response.uid {uid:?}, got {:?}",
+            answer.uid
+        ));
+    }
+    if !answer.successful {
+        return match answer.status {
+            None => Err("webhook require response.status when response.successful is false".into()),
+            Some(_) => Ok(answer),
+        };
+    }
+    match operation {
+        Operation::InterpretReplica if answer.replicas.is_none() => {
+            Err("webhook returned nil response.replicas".into())
+        }
+        Operation::InterpretStatus if answer.raw_status.is_none() => {
+            Err("webhook returned nill response.rawStatus".into())
+        }
+        Operation::InterpretStatus if !answer.raw_status.as_ref().is_some_and(Value::is_object) => {
+            Err("webhook returned response.rawStatus that is no object".into())
+        }
+        Operation::InterpretHealth if answer.healthy.is_none() => {
+            Err("webhook returned nil response.healthy".into())
+        }
+        Operation::InterpretDependency => {
+            let all = answer.dependencies.as_deref().unwrap_or_default();
+            verify(all).map_err(|e| e.to_string())?;
+            Ok(answer)
+        }
+        Operation::ReviseReplica | Operation::Retain | Operation::AggregateStatus => {
+            patch_type(&answer)?;
+            Ok(answer)
+        }
+        _ => Ok(answer),
+    }
+}
+
+fn patch_type(answer: &Answer) -> Result<(), String> {
+    let there = answer.patch.as_ref().is_some_and(|p| !p.is_empty());
+    match (there, answer.patch_type.as_deref()) {
+        (false, None) | (true, Some(JSON_PATCH)) => Ok(()),
+        (true, None) => Err("webhook returned nil response.patchType".into()),
+        (false, Some(_)) => Err("webhook returned empty response.patch".into()),
+        (true, Some(other)) => Err(format!(
+            "webhook returned invalid response.patchType of {other:?}"
+        )),
+    }
+}
+
+impl Answer {
+    pub(super) fn replicas(self) -> Result<Replicas, String> {
+        let requirements = match self.replica_requirements {
+            None => None,
+            Some(Value::Object(fields)) => Some(settled(fields)?),
+            Some(_) => return Err("response.replicaRequirements is no object".into()),
+        };
+        Ok(Replicas {
+            count: self.replicas.unwrap_or(0).into(),
+            requirements,
+        })
+    }
+
+    pub(super) fn components(self) -> Result<Vec<Component>, String> {
+        let settle = |mut component: Component| {
+            component.replica_requirements = match component.replica_requirements {
+                None => None,
+                Some(Value::Object(fields)) => Some(settled(fields)?),
+                Some(_) => {
+                    return Err("replicaRequirements of a component is no object".to_owned());
+                }
+            };
+            Ok(component)
+        };
+        let components = self.components.unwrap_or_default().into_iter();
+        components.map(settle).collect()
+    }
+
+    pub(super) fn dependencies(self) -> Vec<Dependency> {
+        self.dependencies.unwrap_or_default()
+    }
+
+    pub(super) fn status(self) -> Option<Value> {
+        self.raw_status
+    }
+
+    pub(super) fn healthy(self) -> Option<bool> {
+        self.healthy
+    }
+
+    /// The object, as the hook wants it.
+    pub(super) fn patched(self, object: Value, apply: Apply) -> Result<Value, String> {
+        let Some(patch) = self.patch.filter(|p| !p.is_empty()) else {
+            return Ok(object);
+        };
+        let patch = STANDARD
+            .decode(patch)
+            .map_err(|e| format!("response.patch: {e}"))?;
+        let steps: Value =
+            serde_json::from_slice(&patch).map_err(|e| format!("response.patch: {e}"))?;
+        let patched = apply(&object, &steps)?;
+        match patched["kind"].as_str() {
+            Some(kind) if !kind.is_empty() => Ok(patched),
+            _ => Err("what its patch makes has no kind".into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const THING: Gvk = Gvk::constant("example.io", "v1", "Thing");
+
+    // proves: WEB-request
+    #[test]
+    fn the_question_is_a_context_with_what_belongs_to_the_operation() {
+        let object = json!({"apiVersion": "example.io/v1", "kind": "Thing", "metadata": {"name": "t", "namespace": "n"}});
+        let sent = |question: Question<'_>, operation| -> Value {
+            let body = question.body("u", &THING, operation).unwrap();
+            serde_json::from_slice(&body).unwrap()
+        };
+        let expected = |operation: &str, more: Value| {
+            let mut request = json!({
+                "uid": "u", "kind": {"group": "example.io", "version": "v1", "kind": "Thing"},
+                "name": "t", "namespace": "n", "operation": operation, "object": object, "replicas": 0,
+            });
+            for (field, value) in more.as_object().unwrap() {
+                request[field] = value.clone();
+            }
+            json!({"apiVersion": "config.karmada.io/v1alpha1", "kind": "ResourceInterpreterContext", "request": request})
+        };
+        let about = || Question {
+            object: object.clone(),
+            ..Question::default()
+        };
+        assert_eq!(
+            sent(about(), Operation::InterpretReplica),
+            expected("InterpretReplica", json!({}))
+        );
+        let revise = Question {
+            replicas: 3,
+            ..about()
+        };
+        assert_eq!(
+            sent(revise, Operation::ReviseReplica),
+            expected("ReviseReplica", json!({"replicas": 3}))
+        );
+        let observed = json!({"spec": {}});
+        let retain = Question {
+            observed: Some(&observed),
+            ..about()
+        };
+        assert_eq!(
+            sent(retain, Operation::Retain),
+            expected("Retain", json!({"observedObject": observed}))
+        );
+        let items =
+            json!([{"clusterName": "a", "status": {"x": 1}, "applied": true, "health": "Healthy"}]);
+        let parsed: Vec<AggregatedItem> = serde_json::from_value(items.clone()).unwrap();
+        let sum = Question {
+            items: &parsed,
+            ..about()
+        };
+        assert_eq!(
+            sent(sum, Operation::AggregateStatus),
+            expected("AggregateStatus", json!({"aggregatedStatus": items}))
+        );
+        let wide = Question {
+            object: json!({"metadata": {"name": "t"}}),
+            ..Question::default()
+        };
+        let sent = sent(wide, Operation::InterpretHealth);
+        assert!(sent["request"].get("namespace").is_none(), "{sent}");
+    }
+
+    fn reply(response: Value) -> Vec<u8> {
+        let mut response = response;
+        if response.is_object() && response.get("uid").is_none() {
+            response["uid"] = "u".into();
+        }
+        json!({"kind": KIND, "apiVersion": API_VERSION, "response": response})
+            .to_string()
+            .into()
+    }
+
+    // proves: WEB-response
+    #[test]
+    fn an_answer_that_lacks_what_was_asked_for_says_so() {
+        let check = |operation, body: &[u8], why: Option<&str>| {
+            let found = read("u", operation, body).err();
+            let body = String::from_utf8_lossy(body);
+            match why {
+                None => assert_eq!(found, None, "{body}"),
+                Some(why) => assert!(found.is_some_and(|f| f.contains(why)), "{body}: {why}"),
+            }
+        };
+        let ok = |more: Value| {
+            let mut all = json!({"successful": true});
+            all.as_object_mut()
+                .unwrap()
+                .extend(more.as_object().unwrap().clone());
+            reply(all)
+        };
+        let health = Operation::InterpretHealth;
+        check(
+            health,
+            b"<html>",
+            Some("failed to call webhook: the answer is no ResourceInterpreterContext: "),
+        );
+        check(
+            health,
+            br#"{"kind": "Status", "apiVersion": "v1"}"#,
+            Some("the answer is \"v1\" \"Status\" and no ResourceInterpreterContext"),
+        );
+        check(
+            health,
+            b"{}",
+            Some("reveived invalid webhook response: webhook response was absent"),
+        );
+        check(
+            health,
+            &reply(json!({"uid": "v", "successful": true})),
+            Some("reveived invalid webhook response: expected response.uid \"u\", got \"v\""),
+        );
+        check(
+            health,
+            &reply(json!({"successful": false})),
+            Some("webhook require response.status when response.successful is false"),
+        );
+        check(
+            health,
+            &reply(
+                json!({"successful": false, "status": {"code": 403, "message": "not this one"}}),
+            ),
+            Some("webhook call failed, get status code: 403, msg: not this one"),
+        );
+        for (operation, part, value, why) in [
+            (
+                Operation::InterpretReplica,
+                "replicas",
+                json!(0),
+                "webhook returned nil response.replicas",
+            ),
+            (
+                Operation::InterpretStatus,
+                "rawStatus",
+                json!({}),
+                "webhook returned nill response.rawStatus",
+            ),
+            (
+                health,
+                "healthy",
+                json!(false),
+                "webhook returned nil response.healthy",
+            ),
+        ] {
+            check(operation, &ok(json!({})), Some(why));
+            check(operation, &ok(json!({part: null})), Some(why));
+            check(operation, &ok(json!({part: value})), None);
+        }
+        check(
+            Operation::InterpretStatus,
+            &ok(json!({"rawStatus": 1})),
+            Some("is no object"),
+        );
+        check(
+            Operation::InterpretDependency,
+            &ok(json!({"dependencies": [{"apiVersion": "v1", "kind": "", "name": "a"}]})),
+            Some("missing required kind"),
+        );
+        check(Operation::InterpretDependency, &ok(json!({})), None);
+        check(Operation::InterpretComponent, &ok(json!({})), None);
+        for operation in [
+            Operation::ReviseReplica,
+            Operation::Retain,
+            Operation::AggregateStatus,
+        ] {
+            check(operation, &ok(json!({})), None);
+            check(
+                operation,
+                &ok(json!({"patch": "W10=", "patchType": "JSONPatch"})),
+                None,
+            );
+            check(
+                operation,
+                &ok(json!({"patch": "W10="})),
+                Some("webhook returned nil response.patchType"),
+            );
+            check(
+                operation,
+                &ok(json!({"patchType": "JSONPatch"})),
+                Some("webhook returned empty response.patch"),
+            );
+            check(
+                operation,
+                &ok(json!({"patch": "W10=", "patchType": "MergePatch"})),
+                Some("webhook returned invalid response.patchType of \"MergePatch\""),
+            );
+        }
+    }
+
+    // proves: WEB-patch
+    #[test]
+    fn a_patch_changes_the_object_that_was_asked_about() {
+        let apply: Apply = |object, steps| {
+            let mut object = object.clone();
+            for step in steps.as_array().ok_or("no list")? {
+                let name = step["path"].as_str().unwrap_or_default().to_owned();
+                object[&name[1..]] = step["value"].clone();
+            }
+            Ok(object)
+        };
+        let check = |patch: &[u8], expected: Result<Value, &str>| {
+            let answer = Answer {
+                patch: Some(STANDARD.encode(patch)),
+                ..Answer::default()
+            };
+            let found = answer.patched(json!({"kind": "Thing", "a": 1}), apply);
+            match expected {
+                Ok(object) => assert_eq!(found, Ok(object)),
+                Err(why) => assert!(found.as_ref().is_err_and(|f| f.contains(why)), "{found:?}"),
+            }
+        };
+        check(b"", Ok(json!({"kind": "Thing", "a": 1})));
+        check(b"[]", Ok(json!({"kind": "Thing", "a": 1})));
+        check(
+            br#"[{"op": "replace", "path": "/a", "value": 2}]"#,
+            Ok(json!({"kind": "Thing", "a": 2})),
+        );
+        check(b"{}", Err("no list"));
+        check(b"[", Err("response.patch: "));
+        check(
+            br#"[{"op": "replace", "path": "/kind", "value": ""}]"#,
+            Err("has no kind"),
+        );
+        let bad = Answer {
+            patch: Some("?".into()),
+            ..Answer::default()
+        };
+        assert!(bad.patched(json!({}), apply).is_err());
+    }
+
+    // proves: WEB-response
+    #[test]
+    fn amounts_are_as_kubernetes_writes_them() {
+        let body = reply(json!({"successful": true, "replicas": 2,
+            "replicaRequirements": {"resourceRequest": {"cpu": "1000m"}},
+            "components": [{"name": "b", "replicas": 1, "replicaRequirements": {"resourceRequest": {"memory": 1024}}}, {"name": "a", "replicas": 2}]}));
+        let answer = || read("u", Operation::InterpretReplica, &body).unwrap();
+        let expected = Replicas {
+            count: 2,
+            requirements: Some(json!({"resourceRequest": {"cpu": "1"}})),
+        };
+        assert_eq!(answer().replicas(), Ok(expected));
+        let components = json!(answer().components().unwrap());
+        let expected = json!([{"name": "b", "replicas": 1, "replicaRequirements": {"resourceRequest": {"memory": "1024"}}}, {"name": "a", "replicas": 2}]);
+        assert_eq!(components, expected);
+        let bad = reply(
+            json!({"successful": true, "replicas": 2, "replicaRequirements": {"resourceRequest": {"cpu": "x"}}}),
+        );
+        let bad = read("u", Operation::InterpretReplica, &bad).unwrap();
+        assert!(bad.replicas().unwrap_err().contains("cpu"));
+    }
+}

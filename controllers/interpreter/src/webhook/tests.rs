@@ -1,0 +1,274 @@
+//! The level of webhooks among the others, with hooks as closures.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use client::fake::FakeApi;
+use client::webhook::Place;
+use jiff::Timestamp;
+use machinery::Object;
+use openapi::karmada::binding::AggregatedItem;
+use openapi::karmada::resources::CUSTOMIZATIONS;
+use parking_lot::Mutex;
+use runtime::{Shutdown, Tasks};
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::gate::PLACES;
+use super::*;
+use crate::native::tests::object;
+use crate::{Interpreter, Limits};
+
+const THING: Gvk = Gvk::constant("example.io", "v1", "Thing");
+const DEPLOYMENT: Gvk = Gvk::constant("apps", "v1", "Deployment");
+
+type Hooked = Box<dyn Fn(&Value) -> Result<Value, String> + Send + Sync>;
+
+/// Who answers every hook, and what was asked.
+struct Lab {
+    hook: Hooked,
+    hangs: bool,
+    asked: Mutex<Vec<Value>>,
+}
+
+#[async_trait]
+impl Caller for Lab {
+    async fn call(&self, _: &Place, body: Bytes, _: Duration) -> Result<Bytes, String> {
+        let context: Value = serde_json::from_slice(&body).unwrap();
+        let request = context["request"].clone();
+        self.asked.lock().push(request.clone());
+        if self.hangs {
+            std::future::pending::<()>().await;
+        }
+        let mut response = (self.hook)(&request)?;
+        response["uid"] = request["uid"].clone();
+        response["successful"] = true.into();
+        Ok(json!({"response": response}).to_string().into())
+    }
+}
+
+/// Enough of RFC 6902 for here.
+fn apply(object: &Value, steps: &Value) -> Result<Value, String> {
+    let mut object = object.clone();
+    for step in steps.as_array().ok_or("no list")? {
+        let (parent, last) = step["path"]
+            .as_str()
+            .and_then(|p| p.rsplit_once('/'))
+            .ok_or("no path")?;
+        let parent = object.pointer_mut(parent).ok_or("no such place")?;
+        parent[last] = step["value"].clone();
+    }
+    Ok(object)
+}
+
+fn patch(path: &str, value: Value) -> Value {
+    let steps = json!([{"op": "add", "path": path, "value": value}]);
+    json!({"patchType": "JSONPatch", "patch": STANDARD.encode(steps.to_string())})
+}
+
+fn configuration(operations: &[&str]) -> Value {
+    json!({"apiVersion": "config.karmada.io/v1alpha1", "kind": "ResourceInterpreterWebhookConfiguration",
+        "metadata": {"name": "c"},
+        "webhooks": [{"name": "h", "clientConfig": {"url": "https://h"}, "timeoutSeconds": 5,
+            "rules": [{"operations": operations, "apiGroups": ["*"], "apiVersions": ["*"], "kinds": ["*"]}],
+            "interpreterContextVersions": ["v1alpha1"]}]})
+}
+
+struct World {
+    lab: Arc<Lab>,
+    api: Arc<FakeApi>,
+    interpreter: Interpreter,
+    _tasks: Tasks,
+    _informers: Informers,
+}
+
+async fn world(operations: &[&str], scripts: Value, hangs: bool, hook: Hooked) -> World {
+    let api = FakeApi::new();
+    api.seed(&WEBHOOK_CONFIGURATIONS, configuration(operations));
+    let customization = json!({"apiVersion": "config.karmada.io/v1alpha1", "kind": "ResourceInterpreterCustomization",
+        "metadata": {"name": "s"},
+        "spec": {"target": {"apiVersion": "example.io/v1", "kind": "Thing"}, "customizations": scripts}});
+    api.seed(&CUSTOMIZATIONS, customization);
+    let lab = Arc::new(Lab {
+        hook,
+        hangs,
+        asked: Mutex::default(),
+    });
+    let tasks = Tasks::new(Shutdown::new());
+    let outside = Outside {
+        caller: Arc::clone(&lab) as Arc<dyn Caller>,
+        apply,
+    };
+    let informers = Informers::new(&tasks);
+    let served: Arc<dyn Api> = Arc::clone(&api) as Arc<dyn Api>;
+    let interpreter = Interpreter::follow(&informers, &served, Limits::default(), outside);
+    interpreter.wait_synced().await;
+    World {
+        lab,
+        api,
+        interpreter,
+        _tasks: tasks,
+        _informers: informers,
+    }
+}
+
+fn thing() -> Object {
+    // As lists have them: without a kind of its own.
+    object(json!({"metadata": {"name": "t", "namespace": "n"}, "spec": {"size": 4}}))
+}
+
+// proves: WEB-operations, WEB-patch
+#[tokio::test]
+async fn every_operation_can_be_answered_by_a_hook() {
+    let answers = |request: &Value| {
+        Ok(match request["operation"].as_str().unwrap() {
+            "InterpretReplica" => {
+                json!({"replicas": 4, "replicaRequirements": {"resourceRequest": {"cpu": "1000m"}}})
+            }
+            "InterpretComponent" => json!({"components": [{"name": "a", "replicas": 4}]}),
+            "ReviseReplica" => patch("/spec/size", request["replicas"].clone()),
+            "Retain" => patch(
+                "/spec/node",
+                request["observedObject"]["spec"]["node"].clone(),
+            ),
+            "AggregateStatus" => patch("/status", json!({"all": request["aggregatedStatus"]})),
+            "InterpretStatus" => json!({"rawStatus": {"seen": request["object"]["kind"]}}),
+            "InterpretHealth" => json!({"healthy": false}),
+            _ => {
+                json!({"dependencies": [{"apiVersion": "v1", "kind": "Secret", "namespace": "n", "name": "s"}]})
+            }
+        })
+    };
+    let world = world(&["*"], json!({}), false, Box::new(answers)).await;
+    let (it, thing) = (&world.interpreter, thing());
+    let tree: Value = serde_json::from_slice(thing.bytes()).unwrap();
+    let replicas = it.replicas(&THING, &thing).await.unwrap().unwrap();
+    let cpu = json!({"resourceRequest": {"cpu": "1"}});
+    assert_eq!((replicas.count, replicas.requirements), (4, Some(cpu)));
+    let components = it.components(&THING, &thing).await.unwrap();
+    assert_eq!(json!(components), json!([{"name": "a", "replicas": 4}]));
+    let revised = it.revise(&THING, tree.clone(), 3).await.unwrap();
+    assert_eq!(revised["spec"]["size"], 3);
+    let observed = json!({"spec": {"node": "m"}});
+    let retained = it.retain(&THING, tree, &observed).await.unwrap();
+    assert_eq!(retained["spec"], json!({"size": 4, "node": "m"}));
+    assert_eq!(it.healthy(&THING, &thing).await.unwrap(), Some(false));
+    let status = it.reflect(&THING, &thing).await.unwrap();
+    assert_eq!(status, Some(json!({"seen": "Thing"})));
+    let items: Vec<AggregatedItem> =
+        serde_json::from_value(json!([{"clusterName": "m1", "status": {"x": 1}}])).unwrap();
+    let now = Timestamp::UNIX_EPOCH;
+    let summed = it.aggregate(&THING, &thing, &items, now).await.unwrap();
+    assert_eq!(summed.unwrap()["all"][0]["clusterName"], "m1");
+    let dependencies = it.dependencies(&THING, &thing).await.unwrap().unwrap();
+    assert_eq!(dependencies.len(), 1);
+    assert_eq!(dependencies[0].name, "s");
+    let asked = world.lab.asked.lock();
+    let whole = |r: &Value| {
+        r["object"]["apiVersion"] == "example.io/v1"
+            && r["kind"] == json!({"group": "example.io", "version": "v1", "kind": "Thing"})
+    };
+    assert!(asked.iter().all(whole), "{asked:?}");
+}
+
+// proves: WEB-order, WEB-failure
+#[tokio::test]
+async fn hooks_come_after_scripts_and_before_what_is_built_in() {
+    let scripts = json!({"replicaResource": {"luaScript": "function GetReplicas(o) return 7 end"}});
+    let operations = ["InterpretReplica", "InterpretHealth"];
+    let hook = |_: &Value| Err("connection refused".to_owned());
+    let world = world(&operations, scripts, false, Box::new(hook)).await;
+    let it = &world.interpreter;
+    let replicas = it.replicas(&THING, &thing()).await.unwrap();
+    assert_eq!(replicas.unwrap().count, 7);
+    assert!(world.lab.asked.lock().is_empty());
+    // Its failure is the answer, though a built-in rule could tell.
+    let web = object(
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "w"}, "spec": {"replicas": 2}}),
+    );
+    let failed = it.replicas(&DEPLOYMENT, &web).await.unwrap_err();
+    assert_eq!(
+        failed.to_string(),
+        "Internal error occurred: failed calling webhook \"c/h\": failed to call webhook: connection refused"
+    );
+    assert!(failed.may_pass());
+    let revised = json!({"spec": {"replicas": 2}});
+    let revised = it.revise(&DEPLOYMENT, revised, 1).await.unwrap();
+    assert_eq!(revised["spec"]["replicas"], 1);
+}
+
+// proves: WEB-enabled
+#[tokio::test]
+async fn whether_a_kind_has_a_rule_for_health_is_known_of_every_level() {
+    let hook = |_: &Value| Err("not asked".to_owned());
+    let scripts = json!({"healthInterpretation": {"luaScript": "function InterpretHealth(o) return true end"}});
+    let world = world(&["InterpretReplica"], scripts, false, Box::new(hook)).await;
+    let it = &world.interpreter;
+    let other = Gvk::constant("example.io", "v1", "Other");
+    let check = |group: &str, version: &str, kind: &str, tells: bool| {
+        let kind = Gvk::new(group, version, kind);
+        assert_eq!(it.tells_health(&kind), tells, "{kind:?}");
+    };
+    for kind in ["Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"] {
+        check("apps", "v1", kind, true);
+    }
+    for (kind, tells) in [
+        ("Pod", true),
+        ("Service", true),
+        ("PersistentVolumeClaim", true),
+        ("ConfigMap", false),
+        ("PersistentVolume", false),
+    ] {
+        check("", "v1", kind, tells);
+    }
+    check("networking.k8s.io", "v1", "Ingress", true);
+    check("policy", "v1", "PodDisruptionBudget", true);
+    check("batch", "v1", "Job", false);
+    check("argoproj.io", "v1alpha1", "Workflow", true);
+    check("example.io", "v1", "Thing", true);
+    assert!(!it.tells_health(&other));
+    let told = Arc::new(Mutex::new(0));
+    let count = Arc::clone(&told);
+    it.on_change(move |changed| {
+        assert!(changed.touches(&[Operation::InterpretHealth]));
+        assert!(changed.concerns(&other, &[Operation::InterpretHealth]));
+        assert!(!changed.concerns(&other, &[Operation::InterpretReplica]));
+        *count.lock() += 1;
+    });
+    let more = configuration(&["InterpretReplica", "InterpretHealth"]);
+    world.api.seed(&WEBHOOK_CONFIGURATIONS, more);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while *told.lock() == 0 {
+        assert!(Instant::now() < deadline, "nothing was told");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    check("example.io", "v1", "Other", true);
+}
+
+// proves: WEB-timeout, WEB-bounded
+#[tokio::test(start_paused = true)]
+async fn one_that_hangs_is_given_up_at_its_deadline_and_is_not_asked_by_everybody() {
+    let hook = |_: &Value| Err("never".to_owned());
+    let world = world(&["InterpretHealth"], json!({}), true, Box::new(hook)).await;
+    let began = Instant::now();
+    let ask = || async {
+        let thing = thing();
+        let failed = world.interpreter.healthy(&THING, &thing).await.unwrap_err();
+        (failed.to_string(), began.elapsed())
+    };
+    let all = (0..PLACES + 8).map(|_| ask());
+    let all = futures_util::future::join_all(all).await;
+    let hung = all.iter().filter(|(why, after)| {
+        why.ends_with("failed to call webhook: no answer within 5s")
+            && *after == Duration::from_secs(5)
+    });
+    assert_eq!(hung.count(), PLACES, "{all:?}");
+    let refused = all.iter().filter(|(why, after)| {
+        why.contains("it does not answer, and 32 calls of it are under way")
+            && *after == Duration::from_secs(1)
+    });
+    assert_eq!(refused.count(), 8, "{all:?}");
+}

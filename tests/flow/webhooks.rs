@@ -1,0 +1,441 @@
+//! Kinds of users whose meaning webhooks tell, alone and beside scripts.
+
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use harness::peer::{Handler, Peer};
+use harness::target::{Body, whole};
+use http_body_util::BodyExt;
+use hyper::{Request, Response, StatusCode};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::customizations::{WIDGET, customization, with_widgets};
+use crate::fleet::{Server, condition, until};
+use crate::objects::{
+    BINDINGS, CONFIG_MAPS, CUSTOMIZATIONS, DEPLOYMENTS, EVENTS, HOOKS, WIDGETS, config_map,
+    deployment, divided, policy, widget,
+};
+
+/// How questions are met.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Mood {
+    Answers,
+    /// Says nothing for as long as it is in this mood.
+    Hangs,
+    Babbles,
+    Refuses,
+    Fails,
+}
+
+/// A webhook server for widgets; what it was asked.
+struct Hook {
+    peer: Peer,
+    asked: Arc<Mutex<Vec<Value>>>,
+    mood: watch::Sender<Mood>,
+}
+
+impl Hook {
+    async fn start(names: &[&str]) -> Self {
+        let asked: Arc<Mutex<Vec<Value>>> = Arc::default();
+        let (mood, moods) = watch::channel(Mood::Answers);
+        let log = Arc::clone(&asked);
+        let handler: Handler = Arc::new(move |request| {
+            let (log, moods) = (Arc::clone(&log), moods.clone());
+            Box::pin(answer(request, log, moods))
+        });
+        Self {
+            peer: Peer::named(names, handler).await,
+            asked,
+            mood,
+        }
+    }
+
+    /// Asked for operations on widgets.
+    fn configuration(&self, place: Value, operations: &[&str], seconds: u64) -> Value {
+        let mut client = json!({"caBundle": STANDARD.encode(&self.peer.ca)});
+        for (field, value) in place.as_object().unwrap() {
+            client[field] = value.clone();
+        }
+        json!({
+            "apiVersion": "config.karmada.io/v1alpha1", "kind": "ResourceInterpreterWebhookConfiguration",
+            "metadata": {"name": "widgets"},
+            "webhooks": [{
+                "name": "widgets.example.org", "clientConfig": client, "timeoutSeconds": seconds,
+                "rules": [{"operations": operations, "apiGroups": ["example.org"], "apiVersions": ["*"], "kinds": ["Widget"]}],
+                "interpreterContextVersions": ["v1alpha1"],
+            }],
+        })
+    }
+
+    fn url(&self) -> Value {
+        json!({"url": format!("https://{}/interpret", self.peer.address)})
+    }
+
+    fn was_asked(&self, operation: &str) -> usize {
+        let asked = self.asked.lock();
+        asked.iter().filter(|r| r["operation"] == operation).count()
+    }
+
+    fn turn(&self, mood: Mood) {
+        self.mood.send_replace(mood);
+    }
+}
+
+async fn answer(
+    request: Request<hyper::body::Incoming>,
+    log: Arc<Mutex<Vec<Value>>>,
+    mut moods: watch::Receiver<Mood>,
+) -> Response<Body> {
+    let query = request.uri().query().unwrap_or_default().to_owned();
+    let body = request.into_body().collect().await.unwrap().to_bytes();
+    let context: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(context["kind"], "ResourceInterpreterContext", "{context}");
+    assert!(query.starts_with("timeout="), "{query}");
+    let asked = context["request"].clone();
+    log.lock().push(asked.clone());
+    let mood = *moods.wait_for(|mood| *mood != Mood::Hangs).await.unwrap();
+    let mut response = match mood {
+        Mood::Babbles => return Response::new(whole("<html>no</html>")),
+        Mood::Fails => {
+            let mut failed = Response::new(whole("out of order"));
+            *failed.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+            return failed;
+        }
+        Mood::Refuses => {
+            json!({"successful": false, "status": {"code": 403, "message": "not this one"}})
+        }
+        _ => said(&asked),
+    };
+    response["uid"] = asked["uid"].clone();
+    let reply = json!({"apiVersion": "config.karmada.io/v1alpha1", "kind": "ResourceInterpreterContext", "response": response});
+    Response::new(whole(reply.to_string()))
+}
+
+/// What it knows of widgets.
+fn said(asked: &Value) -> Value {
+    let patch = |path: &str, value: &Value| {
+        let steps = json!([{"op": "add", "path": path, "value": value}]);
+        json!({"patchType": "JSONPatch", "patch": STANDARD.encode(steps.to_string())})
+    };
+    let object = &asked["object"];
+    let ready = |status: &Value| status["ready"].as_i64().unwrap_or(0);
+    let mut response = match asked["operation"].as_str().unwrap() {
+        "InterpretReplica" => json!({"replicas": object["spec"]["size"].as_i64().unwrap() * 2}),
+        "ReviseReplica" => patch("/spec/size", &asked["replicas"]),
+        "Retain" => match &asked["observedObject"]["spec"]["node"] {
+            Value::Null => json!({}),
+            node => patch("/spec/node", node),
+        },
+        "InterpretStatus" => json!({"rawStatus": {"ready": ready(&object["status"])}}),
+        "AggregateStatus" => {
+            let items = asked["aggregatedStatus"].as_array();
+            let all = items.into_iter().flatten().map(|i| ready(&i["status"]));
+            patch("/status", &json!({"ready": all.sum::<i64>()}))
+        }
+        "InterpretHealth" => {
+            json!({"healthy": object["status"]["ready"] == object["spec"]["size"]})
+        }
+        "InterpretDependency" => json!({"dependencies": []}),
+        _ => json!({}),
+    };
+    response["successful"] = true.into();
+    response
+}
+
+/// Until an event about an object says so.
+async fn until_told(control: &Server, ns: &str, (name, reason): (&str, &str), why: &str) {
+    until(&format!("{name}: {reason}: {why}"), async || {
+        let events = control.list(&EVENTS, ns).await;
+        events.iter().any(|e| {
+            let text = e["message"].as_str().unwrap_or_default();
+            let about = e["involvedObject"]["name"] == name;
+            about && e["reason"] == reason && text.contains(why)
+        })
+    })
+    .await;
+}
+
+// proves: WEB-order, WEB-operations, WEB-patch, WEB-service, WEB-tls, WEB-effective-at-once, INT-dependencies-of-all
+#[tokio::test]
+async fn two_customizations_and_a_webhook_decide_of_a_kind() {
+    let ns = "hooks";
+    let fleet = with_widgets(ns).await;
+    let control = &fleet.control;
+    let hook = Hook::start(&["hook.hooks.svc"]).await;
+    let port = hook.peer.address.port();
+    control
+        .create(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "hook", "namespace": ns},
+            "spec": {"type": "ExternalName", "externalName": "127.0.0.1"}}))
+        .await;
+    let place =
+        json!({"service": {"namespace": ns, "name": "hook", "port": port, "path": "/interpret"}});
+    let operations = [
+        "InterpretReplica",
+        "ReviseReplica",
+        "Retain",
+        "InterpretStatus",
+        "AggregateStatus",
+    ];
+    let configuration = hook.configuration(place, &operations, 10);
+    control.create(configuration).await;
+    let refers = |field: &str| {
+        format!(
+            "function GetDependencies(obj)
+                return {{{{apiVersion = 'v1', kind = 'ConfigMap', namespace = obj.metadata.namespace, name = obj.spec.{field}}}}}
+            end"
+        )
+    };
+    let (one, other) = (refers("config"), refers("other"));
+    let scripts = [
+        (
+            "replicaResource",
+            "function GetReplicas(obj) return obj.spec.size, nil end",
+        ),
+        ("dependencyInterpretation", one.as_str()),
+    ];
+    control
+        .create(customization("sizes", WIDGET, &scripts))
+        .await;
+    let scripts = [
+        (
+            "healthInterpretation",
+            "function InterpretHealth(obj) return obj.status ~= nil and obj.status.ready == obj.spec.size end",
+        ),
+        ("dependencyInterpretation", other.as_str()),
+    ];
+    control
+        .create(customization("health", WIDGET, &scripts))
+        .await;
+
+    let mut thing = widget(ns, "w", 4);
+    thing["spec"]["config"] = "conf".into();
+    thing["spec"]["other"] = "more".into();
+    let mut claim = divided(ns, "w", &thing, &[("member1", 3), ("member2", 1)]);
+    claim["spec"]["propagateDeps"] = true.into();
+    for name in ["conf", "more"] {
+        control.create(config_map(ns, name, "v")).await;
+    }
+    control.create(thing).await;
+    control.create(claim).await;
+    let sized = |size: i64| move |w: &Value| w["spec"]["size"] == size;
+    for (member, size) in fleet.members.iter().zip([3, 1]) {
+        member
+            .until(&WIDGETS, ns, "w", "its share", sized(size))
+            .await;
+        for name in ["conf", "more"] {
+            member.until_there(&CONFIG_MAPS, ns, name).await;
+        }
+        let copy = member
+            .merge(&WIDGETS, ns, "w", json!({"spec": {"node": "n1"}}))
+            .await;
+        let status = json!({"ready": size, "own": "x"});
+        member.report(&copy, status).await;
+    }
+    let binding = control
+        .until(&BINDINGS, ns, "w-widget", "healthy everywhere", |b| {
+            let all = b["status"]["aggregatedStatus"].as_array();
+            let all = all.map(|all| {
+                let item = |i: &Value| (i["health"].clone(), i["status"].clone());
+                all.iter().map(item).collect::<Vec<_>>()
+            });
+            let well = |ready: i64| (json!("Healthy"), json!({"ready": ready}));
+            all.is_some_and(|all| all == [well(3), well(1)])
+        })
+        .await;
+    assert_eq!(binding["spec"]["replicas"], 4, "{binding:#}");
+    let summed = |w: &Value| w["status"] == json!({"ready": 4});
+    control.until(&WIDGETS, ns, "w", "summed up", summed).await;
+    // A change of the template leaves what the member has set.
+    let edit = json!({"spec": {"color": "red"}});
+    control.merge(&WIDGETS, ns, "w", edit).await;
+    let kept = |w: &Value| w["spec"]["color"] == "red" && w["spec"]["node"] == "n1";
+    for member in &fleet.members[..2] {
+        member.until(&WIDGETS, ns, "w", "red, kept", kept).await;
+    }
+    assert_eq!(hook.was_asked("InterpretReplica"), 0);
+
+    // What scripts no longer tell the webhook does, at once.
+    for name in ["sizes", "health"] {
+        control.delete(&CUSTOMIZATIONS, "", name).await;
+    }
+    let doubled = |b: &Value| b["spec"]["replicas"] == 8;
+    control
+        .until(&BINDINGS, ns, "w-widget", "counted by the hook", doubled)
+        .await;
+    for (member, size) in fleet.members.iter().zip([6, 2]) {
+        let what = "its share of twice as many";
+        member.until(&WIDGETS, ns, "w", what, sized(size)).await;
+    }
+    control.delete(&HOOKS, "", "widgets").await;
+    let uncounted = |b: &Value| b["spec"].get("replicas").is_none();
+    control
+        .until(&BINDINGS, ns, "w-widget", "counted by nobody", uncounted)
+        .await;
+}
+
+// proves: WEB-failure, WEB-response, WEB-timeout, WEB-tls, WEB-again
+#[tokio::test]
+async fn a_webhook_that_does_not_answer_is_told_of_and_asked_again() {
+    let ns = "bad-hooks";
+    let fleet = with_widgets(ns).await;
+    let control = &fleet.control;
+    let hook = Hook::start(&["127.0.0.1"]).await;
+    let operations = [
+        "InterpretReplica",
+        "ReviseReplica",
+        "AggregateStatus",
+        "InterpretHealth",
+    ];
+    let mut configuration = hook.configuration(hook.url(), &operations, 1);
+    let ca = configuration["webhooks"][0]["clientConfig"]["caBundle"].take();
+    let stranger = Hook::start(&["127.0.0.1"]).await;
+    configuration["webhooks"][0]["clientConfig"]["caBundle"] =
+        STANDARD.encode(&stranger.peer.ca).into();
+    control.create(configuration.clone()).await;
+    let thing = widget(ns, "w", 1);
+    let claim = divided(ns, "w", &thing, &[("member1", 1), ("member2", 1)]);
+    control.create(claim).await;
+    control.create(thing).await;
+    let named = "Internal error occurred: failed calling webhook \"widgets/widgets.example.org\": ";
+    let replicas = "GetReplicasFailed";
+    let distrusted = format!("{named}failed to call webhook: {}: ", hook.peer.address);
+    until_told(control, ns, ("w", replicas), &distrusted).await;
+    until_told(control, ns, ("w", replicas), "invalid peer certificate").await;
+    assert_eq!(hook.asked.lock().len(), 0);
+    // No binding was made of it meanwhile, and it is once there is an answer.
+    assert_eq!(control.get(&BINDINGS, ns, "w-widget").await, None);
+    let mut webhooks = configuration["webhooks"].clone();
+    webhooks[0]["clientConfig"]["caBundle"] = ca;
+    let mended = json!({"webhooks": webhooks});
+    control.merge(&HOOKS, "", "widgets", mended).await;
+    let sized = |size: i64| move |w: &Value| w["spec"]["size"] == size;
+    for member in &fleet.members[..2] {
+        member.until(&WIDGETS, ns, "w", "its share", sized(1)).await;
+    }
+    // Whatever is wrong with it, and whoever asks it.
+    let sizes = [(
+        "replicaResource",
+        "function GetReplicas(obj) return obj.spec.size, nil end",
+    )];
+    for (mood, why) in [
+        (
+            Mood::Babbles,
+            "failed to call webhook: the answer is no ResourceInterpreterContext: ",
+        ),
+        (
+            Mood::Refuses,
+            "webhook call failed, get status code: 403, msg: not this one",
+        ),
+        (
+            Mood::Fails,
+            "failed to call webhook: 500 Internal Server Error: out of order",
+        ),
+        (Mood::Hangs, "failed to call webhook: no answer within 1s"),
+    ] {
+        hook.turn(mood);
+        let (name, why) = (format!("{mood:?}").to_lowercase(), format!("{named}{why}"));
+        let thing = widget(ns, &name, 2);
+        let weights = [("member1", 1), ("member2", 1)];
+        control.create(divided(ns, &name, &thing, &weights)).await;
+        control.create(thing).await;
+        until_told(control, ns, (&name, replicas), &why).await;
+        // A script knows how many there are, but not how a copy has its share of them.
+        let scripts = customization("sizes", WIDGET, &sizes);
+        control.create(scripts).await;
+        let bound = format!("{name}-widget");
+        until_told(control, ns, (&bound, "SyncWorkFailed"), &why).await;
+        // Other kinds go on.
+        let other = deployment(ns, &name, 1);
+        let brings = policy(ns, &format!("{name}-other"), &other, &["member1"]);
+        control.create(brings).await;
+        control.create(other).await;
+        fleet.members[0].until_there(&DEPLOYMENTS, ns, &name).await;
+        // Nothing but its next answer is needed.
+        hook.turn(Mood::Answers);
+        for member in &fleet.members[..2] {
+            let what = "its share";
+            member.until(&WIDGETS, ns, &name, what, sized(1)).await;
+        }
+        control.delete(&CUSTOMIZATIONS, "", "sizes").await;
+    }
+    let again = |b: &Value| b["spec"]["replicas"] == 2;
+    control
+        .until(&BINDINGS, ns, "w-widget", "counted by the hook", again)
+        .await;
+    for member in &fleet.members[..2] {
+        member.until(&WIDGETS, ns, "w", "its share", sized(1)).await;
+    }
+    // What is not known is told as such, and asked for until it is.
+    hook.turn(Mood::Fails);
+    let copy = fleet.members[0].until_there(&WIDGETS, ns, "w").await;
+    fleet.members[0].report(&copy, json!({"ready": 1})).await;
+    let healths = |expected: &'static str| {
+        move |b: &Value| {
+            let all = b["status"]["aggregatedStatus"].as_array();
+            let mut all = all.into_iter().flatten();
+            all.any(|i| i["clusterName"] == "member1" && i["health"] == expected)
+        }
+    };
+    control
+        .until(
+            &BINDINGS,
+            ns,
+            "w-widget",
+            "of unknown health",
+            healths("Unknown"),
+        )
+        .await;
+    until_told(control, ns, ("w", "AggregateStatusFailed"), named).await;
+    hook.turn(Mood::Answers);
+    control
+        .until(&BINDINGS, ns, "w-widget", "healthy", healths("Healthy"))
+        .await;
+    let summed = |w: &Value| w["status"] == json!({"ready": 1});
+    control.until(&WIDGETS, ns, "w", "summed up", summed).await;
+}
+
+/// More objects than any controller has workers wait for a server that is silent.
+// proves: WEB-others
+#[tokio::test]
+async fn a_webhook_that_hangs_holds_nobody_else_up() {
+    const MANY: usize = 24;
+    let ns = "hung-hooks";
+    let fleet = with_widgets(ns).await;
+    let control = &fleet.control;
+    let hook = Hook::start(&["127.0.0.1"]).await;
+    hook.turn(Mood::Hangs);
+    let configuration = hook.configuration(hook.url(), &["InterpretReplica"], 30);
+    control.create(configuration).await;
+    for at in 0..MANY {
+        let name = format!("w{at}");
+        let thing = widget(ns, &name, 1);
+        control
+            .create(policy(ns, &name, &thing, &["member1"]))
+            .await;
+        control.create(thing).await;
+    }
+    until("asked for each", async || {
+        hook.was_asked("InterpretReplica") == MANY
+    })
+    .await;
+    let other = deployment(ns, "web", 1);
+    control
+        .create(policy(ns, "web", &other, &["member1"]))
+        .await;
+    control.create(other).await;
+    let applied = |b: &Value| condition(b, "FullyApplied")["status"] == "True";
+    control
+        .until(&BINDINGS, ns, "web-deployment", "applied", applied)
+        .await;
+    fleet.members[0].until_there(&DEPLOYMENTS, ns, "web").await;
+    // They all still wait: nobody has been given up for it.
+    assert_eq!(hook.was_asked("InterpretReplica"), MANY);
+    hook.turn(Mood::Answers);
+    for at in 0..MANY {
+        let name = format!("w{at}");
+        fleet.members[0].until_there(&WIDGETS, ns, &name).await;
+    }
+}
