@@ -1,23 +1,37 @@
-//! How fast scripts of customizations answer.
+//! How fast scripts of customizations answer, and what those that mean harm can do.
 //!
-//! calls from as many tasks as there are cores ──► interpreter ──► its threads
+//! calls from as many tasks as keep every thread busy ──► interpreter ──► its threads
+//!
+//! All of it is measured in this process: on one of its processors, then on all.
 
+use std::fs;
+use std::process::Command;
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-use anyhow::{anyhow, ensure};
+use anyhow::{Context, anyhow, ensure};
 use interpreter::{Interpreter, Limits};
+use jiff::Timestamp;
 use machinery::{Gvk, Object};
+use openapi::karmada::binding::AggregatedItem;
 use serde_json::{Value, json};
+use tokio::runtime::{Builder, Runtime};
 
 use crate::figure::{Limit, Report};
+use crate::process::MIB;
 
-const CALLS: usize = 40_000;
+const CALLS: usize = 20_000;
 /// Calls that are under way at once: as many as keep every thread busy.
 const TASKS: usize = 16;
+const MANY_CALLS: usize = 1_000_000;
+const MEMBERS: usize = 100;
+/// How long a script that means harm may run.
+const DEADLINE: Duration = Duration::from_millis(200);
 static KIND: Gvk = Gvk::constant("example.org", "v1", "Widget");
+static DEPLOYMENT: Gvk = Gvk::constant("apps", "v1", "Deployment");
 
-const SCRIPT: &str = "
+const REPLICAS: &str = "
 local kube = require('kube')
 function GetReplicas(obj)
   local replicas = obj.spec.replicas
@@ -31,9 +45,49 @@ function GetReplicas(obj)
   return replicas, requires
 end";
 
+/// As [`REPLICAS`]; what is asked this way is asked about an object that is parsed.
+const REVISION: &str = "
+local kube = require('kube')
+function ReviseReplica(obj, replicas)
+  local total = {}
+  for _, container in ipairs(obj.spec.template.spec.containers) do
+    for name, amount in pairs(container.resources.requests) do
+      total[name] = kube.resourceAdd(total[name], amount)
+    end
+  end
+  return {spec = {replicas = replicas, total = total}}
+end";
+
+const SUM: &str = "
+function AggregateStatus(obj, items)
+  local ready, replicas = 0, 0
+  for _, item in ipairs(items) do
+    if item.status ~= nil then
+      ready = ready + item.status.readyReplicas
+      replicas = replicas + item.status.replicas
+    end
+  end
+  obj.status = {readyReplicas = ready, replicas = replicas}
+  return obj
+end";
+
+/// Each wants all there is of something.
+const HOSTILE: [&str; 10] = [
+    "while true do end",
+    "while true do pcall(function() while true do end end) end",
+    "local function f() return pcall(f) or f() end while true do f() end",
+    "local s = 'x' while true do s = s .. s end",
+    "local s = 'x' while true do s = s:gsub('.', '%0%0') end",
+    "local function f(n) return 1 + f(n + 1) end while true do pcall(f, 1) end",
+    "local t = {} while true do t[#t + 1] = {t} end",
+    "local t = {} while true do pcall(function() t[#t + 1] = ('x'):rep(100000) .. #t end) end",
+    "return ('a'):rep(30000):find(('.-'):rep(20) .. 'b')",
+    "table.sort({3, 2, 1}, function() while true do end end)",
+];
+
 /// About 3 KiB.
 fn workload() -> Value {
-    let env: Vec<Value> = (0..12)
+    let env: Vec<Value> = (0..18)
         .map(|n| json!({"name": format!("VARIABLE_{n}"), "value": format!("the value of variable {n}")}))
         .collect();
     let container = |n: usize| {
@@ -51,28 +105,126 @@ fn workload() -> Value {
     })
 }
 
-pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()?;
+fn under(kind: &Gvk, scripts: &[(&str, &str)], limits: Limits) -> anyhow::Result<Interpreter> {
+    let scripts = scripts.iter().map(|(field, script)| {
+        let script = json!({"luaScript": script});
+        ((*field).to_owned(), script)
+    });
     let customization = Object::from_value(&json!({
         "metadata": {"name": "widgets"},
-        "spec": {"target": {"apiVersion": "example.org/v1", "kind": "Widget"},
-                 "customizations": {"replicaResource": {"luaScript": SCRIPT}}},
+        "spec": {"target": {"apiVersion": kind.api_version(), "kind": &*kind.kind},
+                 "customizations": Value::Object(scripts.collect())},
     }))?;
-    let object = Object::from_value(&workload())?;
-    let interpreter = Arc::new(Interpreter::under(&[customization], Limits::default()));
-    let calls = |count: usize| {
-        let tasks: Vec<_> = (0..TASKS)
-            .map(|_| {
-                let (interpreter, object) = (Arc::clone(&interpreter), object.clone());
+    Ok(Interpreter::under(&[customization], limits))
+}
+
+/// A line of what the kernel says of this process.
+fn own(field: &str) -> anyhow::Result<String> {
+    let text = fs::read_to_string("/proc/self/status")?;
+    let found = text.lines().find_map(|line| line.strip_prefix(field));
+    Ok(found
+        .context("a line of /proc/self/status")?
+        .trim()
+        .to_owned())
+}
+
+fn resident() -> anyhow::Result<f64> {
+    let text = own("VmRSS:")?;
+    let kib = text.split_whitespace().next().context("a size")?;
+    Ok(kib.parse::<f64>()? * 1024.0)
+}
+
+/// Runs the main thread, and what it starts from now on, on these processors.
+fn pin(processors: &str) -> anyhow::Result<()> {
+    let process = std::process::id().to_string();
+    let done = Command::new("taskset")
+        .args(["-pc", processors, &process])
+        .output()
+        .context("taskset")?;
+    ensure!(done.status.success(), "taskset {processors} has failed");
+    Ok(())
+}
+
+/// A runtime with a thread for each processor.
+fn runtime() -> anyhow::Result<Runtime> {
+    let threads = std::thread::available_parallelism()?.get();
+    let mut builder = Builder::new_multi_thread();
+    Ok(builder.worker_threads(threads).enable_all().build()?)
+}
+
+/// How a call is made.
+type Ask<F> = fn(Arc<Interpreter>, Object) -> F;
+
+/// The seconds that so many calls take.
+fn timed<F>(
+    runtime: &Runtime,
+    it: &Arc<Interpreter>,
+    object: &Object,
+    calls: usize,
+    ask: Ask<F>,
+) -> anyhow::Result<f64>
+where
+    F: Future<Output = anyhow::Result<()>> + Send + 'static,
+{
+    let began = Instant::now();
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|_| {
+            let (it, object) = (Arc::clone(it), object.clone());
+            runtime.spawn(async move {
+                for _ in 0..calls / TASKS {
+                    ask(Arc::clone(&it), object.clone()).await?;
+                }
+                Ok::<_, anyhow::Error>(())
+            })
+        })
+        .collect();
+    runtime.block_on(async {
+        for task in tasks {
+            task.await.map_err(|e| anyhow!("a task broke: {e}"))??;
+        }
+        Ok::<_, anyhow::Error>(())
+    })?;
+    Ok(began.elapsed().as_secs_f64())
+}
+
+async fn replicas(it: Arc<Interpreter>, object: Object) -> anyhow::Result<()> {
+    let found = it.replicas(&KIND, &object).await?;
+    ensure!(
+        found.is_some_and(|r| r.count == 3),
+        "another number of replicas"
+    );
+    Ok(())
+}
+
+/// On the processors the main thread may use now.
+fn calls(object: &Object) -> anyhow::Result<f64> {
+    let runtime = runtime()?;
+    let it = under(&KIND, &[("replicaResource", REPLICAS)], Limits::default())?;
+    let it = Arc::new(it);
+    timed(&runtime, &it, object, CALLS / 10, replicas)?;
+    Ok(timed(&runtime, &it, object, CALLS, replicas)? * 1e6 / CALLS as f64)
+}
+
+/// Microseconds of a call about an object that is parsed.
+fn parsed(tree: &Value) -> anyhow::Result<f64> {
+    const EACH: usize = 1000;
+    let runtime = runtime()?;
+    let it = under(&KIND, &[("replicaRevision", REVISION)], Limits::default())?;
+    let it = Arc::new(it);
+    let mut spent = Duration::ZERO;
+    for round in 0..10 {
+        let trees: Vec<Vec<Value>> = (0..TASKS)
+            .map(|_| vec![tree.clone(); EACH / TASKS])
+            .collect();
+        let began = Instant::now();
+        let tasks: Vec<_> = trees
+            .into_iter()
+            .map(|trees| {
+                let it = Arc::clone(&it);
                 runtime.spawn(async move {
-                    for _ in 0..count / TASKS {
-                        let found = interpreter.replicas(&KIND, &object).await?;
-                        ensure!(
-                            found.is_some_and(|r| r.count == 3),
-                            "another number of replicas"
-                        );
+                    for tree in trees {
+                        let made = it.revise(&KIND, tree, 7).await?;
+                        ensure!(made["spec"]["replicas"] == 7, "not revised");
                     }
                     Ok(())
                 })
@@ -83,25 +235,217 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
                 task.await.map_err(|e| anyhow!("a task broke: {e}"))??;
             }
             Ok::<_, anyhow::Error>(())
-        })
+        })?;
+        if round > 0 {
+            spent += began.elapsed();
+        }
+    }
+    Ok(spent.as_secs_f64() * 1e6 / (9 * (EACH / TASKS) * TASKS) as f64)
+}
+
+/// How much memory a million calls leave behind.
+fn growth() -> anyhow::Result<f64> {
+    let runtime = runtime()?;
+    let script = "function GetReplicas(obj) return obj.spec.replicas, {resourceRequest = {cpu = obj.spec.cpu}} end";
+    let it = under(&KIND, &[("replicaResource", script)], Limits::default())?;
+    let it = Arc::new(it);
+    let small = Object::from_value(
+        &json!({"metadata": {"name": "w"}, "spec": {"replicas": 3, "cpu": "1"}}),
+    )?;
+    timed(&runtime, &it, &small, MANY_CALLS / 10, replicas)?;
+    let before = resident()?;
+    timed(&runtime, &it, &small, MANY_CALLS, replicas)?;
+    Ok((resident()? - before) / MIB)
+}
+
+/// Notes how late a task is that wants to go on every millisecond.
+async fn latest(stop: Arc<AtomicBool>) -> Duration {
+    let pause = Duration::from_millis(1);
+    let mut latest = Duration::ZERO;
+    while !stop.load(Ordering::Relaxed) {
+        let began = Instant::now();
+        tokio::time::sleep(pause).await;
+        latest = latest.max(began.elapsed().saturating_sub(pause));
+    }
+    latest
+}
+
+/// How long after its deadline a script has ended, how late the process's other work was
+/// meanwhile, and the next call on each thread, at worst.
+fn hostile(object: &Object) -> anyhow::Result<[Duration; 3]> {
+    let runtime = runtime()?;
+    let limits = Limits {
+        deadline: DEADLINE,
+        ..Limits::default()
     };
-    calls(CALLS / 10)?;
-    let began = Instant::now();
-    calls(CALLS)?;
-    let elapsed = began.elapsed().as_secs_f64();
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let each = elapsed * 1e6 / CALLS as f64;
-    let setup = format!(
-        "GetReplicas of an object of {} bytes, {cores} cores",
-        object.bytes().len()
-    );
+    let threads = std::thread::available_parallelism()?.get();
+    let mut worst = [Duration::ZERO; 3];
+    for body in HOSTILE {
+        let health = format!("function InterpretHealth(obj) {body} end");
+        let scripts = [
+            ("replicaResource", REPLICAS),
+            ("healthInterpretation", &*health),
+        ];
+        let it = Arc::new(under(&KIND, &scripts, limits)?);
+        let all = |healthy: bool| {
+            let tasks: Vec<_> = (0..threads)
+                .map(|_| {
+                    let (it, object) = (Arc::clone(&it), object.clone());
+                    runtime.spawn(async move {
+                        if healthy {
+                            return replicas(it, object).await;
+                        }
+                        let told = it.healthy(&KIND, &object).await;
+                        ensure!(told.is_err(), "a hostile script has ended well");
+                        Ok(())
+                    })
+                })
+                .collect();
+            let began = Instant::now();
+            runtime.block_on(async {
+                for task in tasks {
+                    task.await.map_err(|e| anyhow!("a task broke: {e}"))??;
+                }
+                Ok::<_, anyhow::Error>(began.elapsed())
+            })
+        };
+        all(true)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let other = runtime.spawn(latest(Arc::clone(&stop)));
+        let took = all(false).with_context(|| body.to_owned())?;
+        stop.store(true, Ordering::Relaxed);
+        let late = runtime.block_on(other)?;
+        let next = all(true).with_context(|| format!("after {body}"))?;
+        let seen = [took.saturating_sub(DEADLINE), late, next];
+        worst = std::array::from_fn(|at| worst[at].max(seen[at]));
+    }
+    Ok(worst)
+}
+
+/// Microseconds in which the statuses of many members become one.
+fn aggregation(scripts: &[(&str, &str)]) -> anyhow::Result<f64> {
+    const ROUNDS: u32 = 500;
+    let runtime = runtime()?;
+    let it = match scripts {
+        [] => Interpreter::default(),
+        scripts => under(&DEPLOYMENT, scripts, Limits::default())?,
+    };
+    let mut template = workload();
+    template["metadata"]["generation"] = 3.into();
+    let template = Object::from_value(&template)?;
+    let item = |n: usize| AggregatedItem {
+        cluster_name: format!("member-{n}"),
+        status: Some(
+            json!({"generation": 3, "resourceTemplateGeneration": 3, "observedGeneration": 3, "replicas": 2,
+            "updatedReplicas": 2, "readyReplicas": 2, "availableReplicas": 2}),
+        ),
+        applied: true,
+        health: "Healthy".into(),
+        ..AggregatedItem::default()
+    };
+    let items: Vec<AggregatedItem> = (0..MEMBERS).map(item).collect();
+    runtime.block_on(async {
+        let mut began = Instant::now();
+        for round in 0..=ROUNDS {
+            if round == 1 {
+                began = Instant::now();
+            }
+            let made = it
+                .aggregate(&DEPLOYMENT, &template, &items, Timestamp::UNIX_EPOCH)
+                .await?;
+            let status = made.context("no status")?;
+            ensure!(
+                status["readyReplicas"] == 2 * MEMBERS,
+                "another sum: {status}"
+            );
+        }
+        Ok(began.elapsed().as_secs_f64() * 1e6 / f64::from(ROUNDS))
+    })
+}
+
+pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
+    let tree = workload();
+    let object = Object::from_value(&tree)?;
+    let allowed = own("Cpus_allowed_list:")?;
+    let one = allowed.split([',', '-']).next().unwrap_or(&allowed);
+    let cores = std::thread::available_parallelism()?.get();
+    let size = format!("an object of {} bytes", object.bytes().len());
+
+    pin(one)?;
+    let alone = calls(&object)?;
+    let of_tree = parsed(&tree)?;
+    let summed = aggregation(&[])?;
+    let by_script = aggregation(&[("statusAggregation", SUM)])?;
+    pin(&allowed)?;
+    let setup = format!("GetReplicas of {size}, from bytes, on one core");
+    report.tell("scripts-call", alone, "us", Limit::Below(30.0), &setup);
+    let setup = format!("ReviseReplica of {size}, from a tree, on one core");
     report.tell(
-        "scripts-call",
-        each * cores as f64,
-        "us of one core",
-        Limit::Below(30.0),
+        "scripts-call-parsed",
+        of_tree,
+        "us",
+        Limit::Below(15.0),
         &setup,
     );
-    report.tell("scripts-calls", 1e6 / each, "calls/s", Limit::None, &setup);
+    let setup = format!("a Deployment in {MEMBERS} members, native rule, on one core");
+    report.tell(
+        "scripts-aggregate-native",
+        summed,
+        "us",
+        Limit::Below(200.0),
+        &setup,
+    );
+    let setup = format!("a Deployment in {MEMBERS} members, script, on one core");
+    report.tell("scripts-aggregate", by_script, "us", Limit::None, &setup);
+
+    if cores > 1 {
+        let together = calls(&object)?;
+        let setup = format!("GetReplicas of {size}, calls on {cores} cores to those on one");
+        let limit = Limit::AtLeast(0.85 * cores as f64);
+        report.tell("scripts-scaling", alone / together, "times", limit, &setup);
+        report.tell(
+            "scripts-calls",
+            1e6 / together,
+            "calls/s",
+            Limit::None,
+            &setup,
+        );
+    }
+
+    let [over, late, next] = hostile(&object)?.map(|worst| worst.as_secs_f64() * 1e3);
+    let setup = format!(
+        "{} hostile scripts, each on all of {cores} threads, deadline {DEADLINE:?}",
+        HOSTILE.len()
+    );
+    report.tell(
+        "scripts-hostile-over",
+        over,
+        "ms past the deadline",
+        Limit::Below(100.0),
+        &setup,
+    );
+    report.tell(
+        "scripts-hostile-delay",
+        late,
+        "ms",
+        Limit::Below(10.0),
+        &setup,
+    );
+    report.tell(
+        "scripts-hostile-next",
+        next,
+        "ms",
+        Limit::Below(100.0),
+        &setup,
+    );
+
+    let setup = format!("{MANY_CALLS} calls after {}", MANY_CALLS / 10);
+    report.tell(
+        "scripts-growth",
+        growth()?,
+        "MiB",
+        Limit::Below(8.0),
+        &setup,
+    );
     Ok(())
 }
