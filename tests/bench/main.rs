@@ -4,7 +4,8 @@
 //!
 //! Invariants: the server under test is always a process of its own, so its CPU
 //! time and memory are the kernel's numbers; what a figure costs here is not in
-//! them (`detector` and `scripts` alone measure one room each). Arguments select groups by name; none means all. The exit code is 0 when all that ran is within its limit.
+//! them (`detector` and `scripts` alone measure one room each). Arguments select groups
+//! by name; none means all. The exit code is 0 when all that ran is within its limit.
 
 mod behind;
 mod cold;
@@ -28,6 +29,11 @@ mod wire;
 use std::process::ExitCode;
 
 use figure::Report;
+use mimalloc::MiMalloc;
+
+/// The binary's own, for the rooms that are measured in this process.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// A group shares one set of processes.
 type Group = (&'static str, fn(&mut Report) -> anyhow::Result<()>);
