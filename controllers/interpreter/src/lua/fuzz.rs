@@ -1,16 +1,19 @@
 //! Targets of [`crate::fuzz`]: JSON to Lua and back, and the library `kube`.
 
-use machinery::Object;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use mlua::{Function, Lua, MultiValue, Table, Value as Item};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, Value, json};
 
-use super::convert::{of_object, of_tree, to_json};
+use super::convert::to_json;
+use super::given::Given;
 use super::kube::require;
 use crate::fuzz::edits::odd;
-use crate::fuzz::inputs::{bytes, trees};
+use crate::fuzz::inputs::trees;
 use crate::fuzz::run;
 
 /// The first whole number that no integer holds.
@@ -55,38 +58,58 @@ fn seen(tree: &Value) -> Option<Value> {
     })
 }
 
-#[test]
-fn what_json_becomes_comes_back() {
-    let lua = Lua::new();
-    run("JSON to Lua and back", &trees(), Value::to_string, |tree| {
-        let item = of_tree(&lua, &tree).unwrap();
-        let back = to_json(item);
-        if depth(&tree) > DEPTH {
-            prop_assert!(back.is_err());
-            return Ok(());
+/// How a script may look at what it was given: not at all, at everything, at some fields.
+const LOOKS: [&str; 3] = [
+    "return function() end",
+    "local function all(t)
+       for _, value in t do
+         if type(value) == 'table' then all(value) end
+       end
+     end
+     return all",
+    "local function some(t, names)
+       for at, name in names do
+         local value = t[name]
+         if at % 3 > 0 and type(value) == 'table' then some(value, names) end
+       end
+     end
+     return some",
+];
+
+fn names(tree: &Value, found: &mut BTreeSet<String>) {
+    match tree {
+        Value::Array(items) => items.iter().for_each(|item| names(item, found)),
+        Value::Object(fields) => {
+            found.extend(fields.keys().cloned());
+            fields.values().for_each(|value| names(value, found));
         }
-        prop_assert_eq!(back, Ok(seen(&tree)));
-        Ok(())
-    });
+        _ => {}
+    }
 }
 
-/// Bytes are converted without a tree between.
 #[test]
-fn bytes_become_what_their_tree_does() {
+fn what_json_becomes_comes_back_however_it_is_looked_at() {
     let lua = Lua::new();
-    let show = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).into_owned();
-    run("bytes to Lua", &bytes(), show, |bytes| {
-        let Ok(object) = Object::from_json(bytes.into()) else {
-            return Ok(());
-        };
-        let item = of_object(&lua, &object);
-        match object.value() {
-            Err(_) => prop_assert!(item.is_err()),
-            Ok(tree) if depth(&tree) <= DEPTH => {
-                prop_assert_eq!(to_json(item.unwrap()), Ok(seen(&tree)));
+    let given = Given::install(&lua).unwrap();
+    let looks = LOOKS.map(|look| lua.load(look).eval::<Function>().unwrap());
+    run("JSON to Lua and back", &trees(), Value::to_string, |tree| {
+        let tree = Arc::new(tree);
+        let mut fields = BTreeSet::new();
+        names(&tree, &mut fields);
+        for look in &looks {
+            let item = given.item(&lua, &tree).unwrap();
+            if item.is_table() {
+                let half: Vec<_> = fields.iter().step_by(2).take(24).cloned().collect();
+                look.call::<()>((&item, half)).unwrap();
             }
-            Ok(_) => prop_assert!(to_json(item.unwrap()).is_err()),
+            let back = to_json(&given, item);
+            if depth(&tree) > DEPTH {
+                prop_assert!(back.is_err());
+            } else {
+                prop_assert_eq!(back, Ok(seen(&tree)));
+            }
         }
+        given.clear();
         Ok(())
     });
 }
@@ -175,10 +198,11 @@ fn made() -> impl Strategy<Value = Made> {
 #[test]
 fn what_a_script_returns_is_json_or_an_error() {
     let lua = Lua::new();
+    let given = Given::install(&lua).unwrap();
     let show = |made: &Made| format!("{made:?}");
     run("Lua to JSON and back", &made(), show, |made| {
         let around = lua.create_table().unwrap();
-        let Ok(Some(tree)) = to_json(made.item(&lua, &around)) else {
+        let Ok(Some(tree)) = to_json(&given, made.item(&lua, &around)) else {
             return Ok(());
         };
         prop_assert_eq!(
@@ -186,8 +210,9 @@ fn what_a_script_returns_is_json_or_an_error() {
             Some(tree.clone()),
             "nothing is lost on the way back"
         );
-        let back = to_json(of_tree(&lua, &tree).unwrap());
-        prop_assert_eq!(back, Ok(Some(tree)));
+        let again = given.item(&lua, &Arc::new(tree.clone())).unwrap();
+        prop_assert_eq!(to_json(&given, again), Ok(Some(tree)));
+        given.clear();
         Ok(())
     });
 }
@@ -195,7 +220,8 @@ fn what_a_script_returns_is_json_or_an_error() {
 #[test]
 fn the_library_takes_anything() {
     let lua = Lua::new();
-    let library: Table = require(&lua).unwrap().call("kube").unwrap();
+    let given = Given::install(&lua).unwrap();
+    let library: Table = require(&lua, &given).unwrap().call("kube").unwrap();
     let functions = [
         "resourceAdd",
         "getResourceQuantity",
@@ -209,17 +235,20 @@ fn the_library_takes_anything() {
     let argument = prop_oneof![templates, odd(), ".{0,9}".prop_map(Value::from)];
     let show = |args: &Vec<Value>| json!(args).to_string();
     run("library kube", &vec(argument, 0..4), show, |args| {
-        let items = args.iter().map(|arg| of_tree(&lua, arg).unwrap());
+        let items = args
+            .into_iter()
+            .map(|arg| given.item(&lua, &Arc::new(arg)).unwrap());
         let items: Vec<_> = items.collect();
         for name in functions {
             let function: Function = library.raw_get(name).unwrap();
-            for given in 0..=items.len() {
-                let given = MultiValue::from_vec(items[..given].to_vec());
-                if let Ok(found) = function.call::<Item>(given) {
-                    prop_assert!(to_json(found).is_ok(), "{}", name);
+            for many in 0..=items.len() {
+                let some = MultiValue::from_vec(items[..many].to_vec());
+                if let Ok(found) = function.call::<Item>(some) {
+                    prop_assert!(to_json(&given, found).is_ok(), "{}", name);
                 }
             }
         }
+        given.clear();
         Ok(())
     });
 }

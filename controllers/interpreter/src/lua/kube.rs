@@ -2,21 +2,24 @@
 //!
 //! Source: Karmada's `luavm/kube.go`.
 
+use std::sync::Arc;
+
 use machinery::Quantity;
 use mlua::{Error, Function, Lua, MultiValue, Result, Value as Item, Variadic};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::convert::{of_tree, to_json};
+use super::convert::to_json;
 use super::empties::mended;
+use super::given::Given;
 use crate::dependencies::of_template;
 use crate::requirements::{PodTemplate, requirements};
 
 /// How a function of the library is called.
-type Entry = fn(&Lua, MultiValue) -> Result<Item>;
+type Entry = fn(&Lua, &Given, MultiValue) -> Result<Item>;
 
 /// `require`, which knows this library alone.
-pub(super) fn require(lua: &Lua) -> Result<Function> {
+pub(super) fn require(lua: &Lua, given: &Given) -> Result<Function> {
     let library = lua.create_table()?;
     let functions: [(&str, Entry); 4] = [
         ("resourceAdd", add),
@@ -25,7 +28,9 @@ pub(super) fn require(lua: &Lua) -> Result<Function> {
         ("getResourceQuantity", quantity_of),
     ];
     for (name, function) in functions {
-        library.raw_set(name, lua.create_function(function)?)?;
+        let given = given.clone();
+        let entry = move |lua: &Lua, args| function(lua, &given, args);
+        library.raw_set(name, lua.create_function(entry)?)?;
     }
     library.set_readonly(true);
     lua.create_function(move |_, name: String| match name.as_str() {
@@ -35,7 +40,7 @@ pub(super) fn require(lua: &Lua) -> Result<Function> {
 }
 
 /// A sum of quantities, as text; nil counts as zero.
-fn add(lua: &Lua, args: MultiValue) -> Result<Item> {
+fn add(lua: &Lua, _: &Given, args: MultiValue) -> Result<Item> {
     let mut sum: Option<Quantity> = None;
     for (at, arg) in (1..).zip(args) {
         let Some(more) = quantity(at, "resourceAdd", arg)? else {
@@ -48,7 +53,7 @@ fn add(lua: &Lua, args: MultiValue) -> Result<Item> {
 }
 
 /// A quantity as a number.
-fn quantity_of(_: &Lua, args: MultiValue) -> Result<Item> {
+fn quantity_of(_: &Lua, _: &Given, args: MultiValue) -> Result<Item> {
     let arg = one("getResourceQuantity", args)?;
     let amount = quantity(1, "getResourceQuantity", arg)?;
     let amount = amount.unwrap_or_else(|| Quantity::from_units(0));
@@ -61,21 +66,21 @@ fn quantity_of(_: &Lua, args: MultiValue) -> Result<Item> {
 }
 
 /// What a replica of a pod template needs; nil when that is nothing.
-fn pod_requirements(lua: &Lua, args: MultiValue) -> Result<Item> {
-    let template = table(1, one("accuratePodRequirements", args)?)?;
+fn pod_requirements(lua: &Lua, given: &Given, args: MultiValue) -> Result<Item> {
+    let template = table(given, 1, one("accuratePodRequirements", args)?)?;
     let template = PodTemplate::deserialize(&template).map_err(Error::runtime)?;
     match requirements(&template.spec).map_err(Error::runtime)? {
-        Some(found) => of_tree(lua, &found),
+        Some(found) => given.item(lua, &Arc::new(found)),
         None => Ok(Item::Nil),
     }
 }
 
 /// What a pod template refers to, in a namespace.
-fn pod_dependencies(lua: &Lua, args: MultiValue) -> Result<Item> {
+fn pod_dependencies(lua: &Lua, given: &Given, args: MultiValue) -> Result<Item> {
     let args = Variadic::from_iter(args);
     let [template, namespace] = <[Item; 2]>::try_from(Vec::from(args))
         .map_err(|_| Error::runtime("getPodDependencies only accepts two argument"))?;
-    let template = table(1, template)?;
+    let template = table(given, 1, template)?;
     let namespace = match namespace {
         Item::Nil => "default".to_owned(),
         Item::String(text) => text.to_string_lossy(),
@@ -85,7 +90,7 @@ fn pod_dependencies(lua: &Lua, args: MultiValue) -> Result<Item> {
     };
     let found = of_template(&template, &namespace);
     let found = serde_json::to_value(found).map_err(Error::runtime)?;
-    of_tree(lua, &found)
+    given.item(lua, &Arc::new(found))
 }
 
 fn one(function: &str, args: MultiValue) -> Result<Item> {
@@ -98,11 +103,11 @@ fn one(function: &str, args: MultiValue) -> Result<Item> {
     }
 }
 
-fn table(at: usize, item: Item) -> Result<Value> {
+fn table(given: &Given, at: usize, item: Item) -> Result<Value> {
     if !item.is_table() {
         return Err(bad(at, "table", &item));
     }
-    let json = to_json(item).map_err(Error::runtime)?;
+    let json = to_json(given, item).map_err(Error::runtime)?;
     Ok(mended(json.unwrap_or_default(), &[]))
 }
 

@@ -10,6 +10,7 @@ mod convert;
 mod empties;
 #[cfg(test)]
 mod fuzz;
+mod given;
 mod kube;
 mod order;
 mod script;

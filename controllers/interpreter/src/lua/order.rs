@@ -12,13 +12,16 @@ use std::borrow::Cow;
 
 use mlua::{Function, Lua, Table};
 
+use super::given::Given;
+
 /// The name under which scripts find what makes a table remember.
 const KEEP: &str = "__keep";
 
 /// Of each table that remembers: its fields by position, and the position of each.
 const LIBRARY: &str = r##"
-local next, type, error, select, rawget, rawset, setmetatable =
-  next, type, error, select, rawget, rawset, setmetatable
+local given, fill = ...
+local next, type, error, select, rawget, rawset, getmetatable, setmetatable =
+  next, type, error, select, rawget, rawset, getmetatable, setmetatable
 local orders = setmetatable({}, {__mode = "k"})
 
 local function note(t, field)
@@ -52,6 +55,7 @@ local function keep(t, ...)
 end
 
 local function step(t, field)
+  if getmetatable(t) == given then fill(t) end
   local order = orders[t]
   if order == nil then
     if type(t) ~= "table" then
@@ -83,6 +87,7 @@ local function pairs(t)
   if type(t) ~= "table" then
     error("invalid argument #1 to 'pairs' (table expected, got " .. type(t) .. ")", 2)
   end
+  if getmetatable(t) == given then fill(t) end
   if orders[t] == nil then return next, t, nil end
   return step, t, nil
 end
@@ -91,9 +96,10 @@ return keep, step, pairs
 "##;
 
 /// Puts what knows the order where scripts find it.
-pub(super) fn install(lua: &Lua, base: &Table) -> mlua::Result<()> {
+pub(super) fn install(lua: &Lua, base: &Table, given: &Given) -> mlua::Result<()> {
     let library = lua.load(LIBRARY).set_name("=pairs");
-    let (keep, next, pairs): (Function, Function, Function) = library.eval()?;
+    let (keep, next, pairs): (Function, Function, Function) =
+        library.call((given.kind(), given.filler(lua)?))?;
     base.raw_set(KEEP, keep)?;
     base.raw_set("next", next)?;
     base.raw_set("pairs", pairs)

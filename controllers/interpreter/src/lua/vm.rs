@@ -7,6 +7,7 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use machinery::{Gvk, Object};
@@ -16,7 +17,8 @@ use mlua::{
 };
 use serde_json::Value;
 
-use super::convert::{of_object, of_tree, to_json, weight};
+use super::convert::{to_json, weight};
+use super::given::Given;
 use super::script::{Hash, Script};
 use super::{Limits, kube, order};
 
@@ -133,22 +135,26 @@ impl From<String> for Failure {
 pub(crate) enum Arg {
     /// Objects from a list do not always say of which kind they are.
     Object(Object, Gvk),
-    Tree(Value),
+    Tree(Arc<Value>),
     Count(i64),
 }
 
 impl Arg {
-    fn item(&self, lua: &Lua) -> mlua::Result<Item> {
+    pub(crate) fn tree(tree: Value) -> Self {
+        Self::Tree(Arc::new(tree))
+    }
+
+    fn item(&self, lua: &Lua, given: &Given) -> mlua::Result<Item> {
         match self {
             Self::Object(object, kind) => {
-                let item = of_object(lua, object)?;
-                if let Item::Table(table) = &item {
-                    table.raw_set("apiVersion", kind.api_version())?;
-                    table.raw_set("kind", &*kind.kind)?;
+                let mut tree = object.value().map_err(mlua::Error::runtime)?;
+                if let Value::Object(fields) = &mut tree {
+                    fields.insert("apiVersion".into(), kind.api_version().into());
+                    fields.insert("kind".into(), (&*kind.kind).into());
                 }
-                Ok(item)
+                given.item(lua, &Arc::new(tree))
             }
-            Self::Tree(tree) => of_tree(lua, tree),
+            Self::Tree(tree) => given.item(lua, tree),
             Self::Count(count) => Ok(Item::Number(*count as f64)),
         }
     }
@@ -207,6 +213,7 @@ impl Watch {
 
 pub(super) struct Vm {
     lua: Lua,
+    given: Given,
     /// What every script finds.
     base: Table,
     /// Copies a table.
@@ -231,7 +238,8 @@ impl Vm {
         }
         // There is nowhere to print to.
         base.raw_set("print", lua.create_function(|_, _: Variadic<Item>| Ok(()))?)?;
-        order::install(&lua, &base)?;
+        let given = Given::install(&lua)?;
+        order::install(&lua, &base, &given)?;
         let copy = globals.raw_get::<Table>("table")?.raw_get("clone")?;
         lua.load(GUARD).set_name(format!("={LIBRARY}")).exec()?;
         let mut reseed = None;
@@ -254,13 +262,14 @@ impl Vm {
             library.set_readonly(true);
             base.raw_set(name, library)?;
         }
-        base.raw_set("require", kube::require(&lua)?)?;
+        base.raw_set("require", kube::require(&lua, &given)?)?;
         let watch = Rc::new(Watch::default());
         let ticking = Rc::clone(&watch);
         lua.set_interrupt(move |_| ticking.tick());
         Ok(Self {
             reseed: reseed.ok_or_else(|| mlua::Error::runtime("there is no math library"))?,
             lua,
+            given,
             base,
             copy,
             watch,
@@ -279,7 +288,7 @@ impl Vm {
         let main = self.load(script)?;
         let mut given = MultiValue::with_capacity(args.len());
         for arg in args {
-            given.push_back(arg.item(&self.lua).map_err(failure)?);
+            given.push_back(arg.item(&self.lua, &self.given).map_err(failure)?);
         }
         let weight: usize = args.iter().map(Arg::weight).sum();
         let memory = limits.memory + limits.per_byte * weight;
@@ -287,8 +296,10 @@ impl Vm {
             self.find(&main, function)?.call(given)
         })?;
         let mut returned = returned.into_iter();
-        let mut next = || to_json(returned.next().unwrap_or(Item::Nil));
-        Ok([next()?, next()?])
+        let mut next = || to_json(&self.given, returned.next().unwrap_or(Item::Nil));
+        let results = [next()?, next()?];
+        self.given.clear();
+        Ok(results)
     }
 
     /// Whether a script has a function; the error says why not.

@@ -115,7 +115,7 @@ impl Seat {
 /// where Karmada asks these.
 fn first_mended(value: Value, job: &Job) -> Value {
     let trees = job.args.iter().filter_map(|arg| match arg {
-        Arg::Tree(tree) => Some(tree),
+        Arg::Tree(tree) => Some(&**tree),
         _ => None,
     });
     match job.operation {
