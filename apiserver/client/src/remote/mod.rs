@@ -115,14 +115,9 @@ impl Remote {
         loop {
             let response = match self.ask_once(ask).await {
                 Ok(response) => response,
+                // The connection broke while the answer was awaited.
                 Err((error, fate)) => {
-                    let harmless = match fate {
-                        // It was tried again where that could help.
-                        Fate::Unsent => false,
-                        Fate::Refused => true,
-                        // The connection broke while the answer was awaited.
-                        Fate::Unknown => ask.method == Method::GET,
-                    };
+                    let harmless = ask.method == Method::GET && fate == Fate::Unknown;
                     if harmless && attempt == 1 {
                         attempt += 1;
                         continue;
@@ -151,7 +146,15 @@ impl Remote {
         }
     }
 
+    /// Once more if the server says that it did nothing with it.
     async fn ask_once(&self, ask: &Ask) -> std::result::Result<Response<Reply>, (Error, Fate)> {
+        match self.send(ask).await {
+            Err((_, Fate::Refused)) => self.send(ask).await,
+            other => other,
+        }
+    }
+
+    async fn send(&self, ask: &Ask) -> std::result::Result<Response<Reply>, (Error, Fate)> {
         let credentials = self.pool.credentials().header().await;
         let request = credentials
             .and_then(|header| ask.request(&self.config().server, header, &self.as_user))

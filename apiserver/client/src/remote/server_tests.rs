@@ -312,11 +312,16 @@ async fn what_a_leaving_server_did_not_begin_with_is_sent_again() {
     create().await.unwrap();
     assert_eq!(server.count(|s| &s.connections), 2);
     assert_eq!(server.count(|s| &s.requests), 1);
+    // What is said once only, as to a webhook, was not said.
+    client.pool.retire();
+    server.script.refusing.store(1, Ordering::SeqCst);
+    client.post("/hook", Bytes::new(), 1000).await.unwrap();
+    assert_eq!(server.count(|s| &s.requests), 2);
     // Not for ever.
     client.pool.retire();
     server.script.refusing.store(2, Ordering::SeqCst);
     create().await.unwrap_err();
-    assert_eq!(server.count(|s| &s.requests), 1);
+    assert_eq!(server.count(|s| &s.requests), 2);
 }
 
 #[tokio::test]
