@@ -93,11 +93,11 @@ impl Quantity {
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         let parts = split(text)?;
         let (scale, format) = suffix(parts.suffix)?;
-        let nanos = match scale {
+        let nanos = whole_nanos(&parts, &scale).unwrap_or_else(|| match scale {
             Scale::Ten(exponent) => decimal_nanos(parts.int, parts.frac, i64::from(exponent)),
             Scale::Kibi(0) => decimal_nanos(parts.int, parts.frac, 0),
             Scale::Kibi(power) => binary_nanos(parts.int, parts.frac, power),
-        };
+        });
         Ok(Self {
             nanos: if parts.negative { -nanos } else { nanos },
             format,
@@ -345,6 +345,23 @@ fn suffix(text: &str) -> Result<(Scale, Format), ParseError> {
     Ok((Scale::Ten(exponent), Format::Exponent))
 }
 
+/// What has no fraction and is not very large, as most amounts.
+fn whole_nanos(parts: &Parts<'_>, scale: &Scale) -> Option<i128> {
+    if !parts.frac.is_empty() {
+        return None;
+    }
+    let count: u64 = parts.int.parse().ok()?;
+    let factor = match scale {
+        Scale::Ten(exponent) => {
+            let exponent = u32::try_from(exponent.checked_add(9)?).ok()?;
+            10_i128.checked_pow(exponent)?
+        }
+        Scale::Kibi(power) => 1024_i128.checked_pow(*power)?.checked_mul(ONE)?,
+    };
+    let nanos = i128::from(count).checked_mul(factor)?;
+    (nanos <= CAP).then_some(nanos)
+}
+
 /// `int.frac × 10^exponent` in nanos, rounded up.
 fn decimal_nanos(int: &str, frac: &str, exponent: i64) -> i128 {
     let len = |s: &str| i64::try_from(s.len()).unwrap_or(i64::MAX);
@@ -488,6 +505,19 @@ mod tests {
             let back = Quantity::parse(&text).unwrap();
             prop_assert_eq!(back, q);
             prop_assert_eq!(back.to_string(), text);
+        }
+
+        #[test]
+        fn whole_amounts_are_what_their_digits_say(
+            int in "[1-9][0-9]{0,20}", exponent in -12_i32..30, power in 0_u32..7,
+        ) {
+            let parts = Parts { negative: false, int: &int, frac: "", suffix: "" };
+            if let Some(nanos) = whole_nanos(&parts, &Scale::Ten(exponent)) {
+                prop_assert_eq!(nanos, decimal_nanos(&int, "", exponent.into()));
+            }
+            if let Some(nanos) = whole_nanos(&parts, &Scale::Kibi(power)) {
+                prop_assert_eq!(nanos, binary_nanos(&int, "", power));
+            }
         }
 
         #[test]

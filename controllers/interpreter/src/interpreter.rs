@@ -184,7 +184,7 @@ impl Interpreter {
     /// The copy with the replicas of one cluster written into it; as it was where no
     /// rule says how.
     pub async fn revise(&self, kind: &Gvk, mut copy: Value, replicas: i64) -> Result<Value, Error> {
-        let args = || vec![Arg::tree(copy.take()), Arg::Count(replicas)];
+        let args = || vec![Arg::tree(&copy), Arg::Count(replicas)];
         let operation = Operation::ReviseReplica;
         if let Some(returned) = self.script(operation, kind, args).await {
             return returned?.object();
@@ -209,7 +209,7 @@ impl Interpreter {
         mut desired: Value,
         observed: &Value,
     ) -> Result<Value, Error> {
-        let args = || vec![Arg::tree(desired.take()), Arg::tree(observed.clone())];
+        let args = || vec![Arg::tree(&desired), Arg::tree(observed)];
         if let Some(returned) = self.script(Operation::Retain, kind, args).await {
             return returned?.object();
         }
@@ -297,7 +297,7 @@ impl Interpreter {
     ) -> Option<Result<Value, Error>> {
         let args = || {
             let template = Arg::Object(template.clone(), kind.clone());
-            vec![template, Arg::tree(json!(items))]
+            vec![template, Arg::tree(&json!(items))]
         };
         let operation = Operation::AggregateStatus;
         if let Some(returned) = self.script(operation, kind, args).await {

@@ -73,8 +73,8 @@ impl Returned {
         }
     }
 
-    pub(crate) fn replicas(self) -> Result<Replicas, Error> {
-        let [count, requirements] = &self.values;
+    pub(crate) fn replicas(mut self) -> Result<Replicas, Error> {
+        let [count, requirements] = std::mem::take(&mut self.values);
         let Some(Value::Number(number)) = count else {
             return Err(self.unlike("number", count.as_ref()));
         };
@@ -82,9 +82,7 @@ impl Returned {
         let count = number.as_i64().or(number.as_f64().map(|n| n as i64));
         let requirements = match requirements {
             None => None,
-            Some(Value::Object(fields)) => {
-                Some(settled(fields.clone()).map_err(|why| self.error(why))?)
-            }
+            Some(Value::Object(fields)) => Some(settled(fields).map_err(|why| self.error(why))?),
             other => return Err(self.unlike("table", other.as_ref())),
         };
         Ok(Replicas {

@@ -8,6 +8,7 @@ use mlua::{Table, Value as Item};
 use serde_json::{Map, Number, Value};
 
 use super::given::Given;
+use super::tape::{At, Node, Tape};
 
 const MIXED: &str = "cannot encode mixed or invalid key types";
 /// How deep a result may be nested, as deep as JSON may be elsewhere.
@@ -68,30 +69,30 @@ impl Budget<'_> {
     }
 
     /// What the script was given and gives back without having looked at it.
-    fn again(&mut self, value: &Value, depth: usize) -> Result<Option<Value>, String> {
+    fn again(&mut self, tape: &Tape, at: At, depth: usize) -> Result<Option<Value>, String> {
         self.spend(0)?;
-        Ok(Some(match value {
-            Value::Null => return Ok(None),
-            Value::Bool(value) => (*value).into(),
-            Value::Number(value) => number(value.as_f64().unwrap_or_default())?,
-            Value::String(text) => {
+        Ok(Some(match tape.node(at) {
+            Node::Null => return Ok(None),
+            Node::Bool(value) => value.into(),
+            Node::Number(value) => number(value)?,
+            Node::Text(text) => {
                 self.spend(text.len())?;
-                text.as_str().into()
+                text.into()
             }
-            Value::Array(items) => {
+            Node::List(_) => {
                 self.enter(depth)?;
-                let each = items
-                    .iter()
-                    .filter_map(|item| self.again(item, depth + 1).transpose());
+                let each = tape
+                    .items(at)
+                    .filter_map(|item| self.again(tape, item, depth + 1).transpose());
                 Value::Array(each.collect::<Result<_, _>>()?)
             }
-            Value::Object(all) => {
+            Node::Object => {
                 self.enter(depth)?;
                 let mut fields = Map::new();
-                for (name, value) in all {
-                    if let Some(value) = self.again(value, depth + 1)? {
+                for (name, value) in tape.fields(at) {
+                    if let Some(value) = self.again(tape, value, depth + 1)? {
                         self.spend(name.len())?;
-                        fields.insert(name.clone(), value);
+                        fields.insert(name.to_owned(), value);
                     }
                 }
                 if fields.is_empty() {
@@ -103,30 +104,46 @@ impl Budget<'_> {
         }))
     }
 
+    fn entry(
+        &mut self,
+        key: Item,
+        value: Item,
+        depth: usize,
+        fields: &mut Map<String, Value>,
+        items: &mut Vec<(i64, Value)>,
+    ) -> Result<(), String> {
+        let Some(value) = self.json(value, depth)? else {
+            return Ok(());
+        };
+        match key {
+            Item::String(name) if items.is_empty() => {
+                self.spend(name.as_bytes().len())?;
+                fields.insert(name.to_string_lossy(), value);
+            }
+            Item::Integer(at) if fields.is_empty() => items.push((at, value)),
+            _ => return Err(MIXED.into()),
+        }
+        Ok(())
+    }
+
     fn table(&mut self, table: &Table, depth: usize) -> Result<Value, String> {
         self.enter(depth)?;
         let mut fields = Map::new();
         let mut items: Vec<(i64, Value)> = Vec::new();
-        for entry in table.pairs::<Item, Item>() {
-            let (key, value) = entry.map_err(|e| e.to_string())?;
-            let Some(value) = self.json(value, depth + 1)? else {
-                continue;
-            };
-            match key {
-                Item::String(name) if items.is_empty() => {
-                    self.spend(name.as_bytes().len())?;
-                    fields.insert(name.to_string_lossy(), value);
-                }
-                Item::Integer(at) if fields.is_empty() => items.push((at, value)),
-                _ => return Err(MIXED.into()),
-            }
-        }
+        let told = table.for_each(|key: Item, value: Item| {
+            self.entry(key, value, depth + 1, &mut fields, &mut items)
+                .map_err(mlua::Error::RuntimeError)
+        });
+        told.map_err(|error| match error {
+            mlua::Error::RuntimeError(why) => why,
+            other => other.to_string(),
+        })?;
         let given = self.given;
-        given.untouched(table, |name, value| {
+        given.untouched(table, |name, tape, at| {
             if !items.is_empty() {
                 return Err(MIXED.to_owned());
             }
-            if let Some(value) = self.again(value, depth + 1)? {
+            if let Some(value) = self.again(tape, at, depth + 1)? {
                 self.spend(name.len())?;
                 fields.insert(name.to_owned(), value);
             }
@@ -152,18 +169,4 @@ fn number(value: f64) -> Result<Value, String> {
     let number = Number::from_f64(value);
     let number = number.ok_or_else(|| format!("{value} is no number of JSON"))?;
     Ok(number.into())
-}
-
-/// About how many bytes a tree would have as text.
-pub(super) fn weight(tree: &Value) -> usize {
-    match tree {
-        Value::String(text) => text.len() + 3,
-        Value::Array(items) => items.iter().map(|item| weight(item) + 1).sum(),
-        Value::Object(fields) => {
-            let each = fields.iter();
-            each.map(|(name, value)| name.len() + 4 + weight(value))
-                .sum()
-        }
-        _ => 6,
-    }
 }

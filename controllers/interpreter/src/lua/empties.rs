@@ -7,6 +7,15 @@ use serde_json::{Map, Value};
 
 use crate::empties::settle;
 
+/// Whether there is something to settle.
+pub(super) fn has_empty(result: &Value) -> bool {
+    match result {
+        Value::Array(items) => items.is_empty() || items.iter().any(has_empty),
+        Value::Object(fields) => fields.is_empty() || fields.values().any(has_empty),
+        _ => false,
+    }
+}
+
 /// A result that is an object whatever is in it.
 pub(super) fn mended(result: Value, references: &[&Value]) -> Value {
     match mended_list(result, references) {

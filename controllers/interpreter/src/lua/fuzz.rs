@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 use super::convert::to_json;
 use super::given::Given;
 use super::kube::require;
+use super::tape::Tape;
 use crate::fuzz::edits::odd;
 use crate::fuzz::inputs::trees;
 use crate::fuzz::run;
@@ -93,11 +94,11 @@ fn what_json_becomes_comes_back_however_it_is_looked_at() {
     let given = Given::install(&lua).unwrap();
     let looks = LOOKS.map(|look| lua.load(look).eval::<Function>().unwrap());
     run("JSON to Lua and back", &trees(), Value::to_string, |tree| {
-        let tree = Arc::new(tree);
+        let tape = Arc::new(Tape::of(&tree));
         let mut fields = BTreeSet::new();
         names(&tree, &mut fields);
         for look in &looks {
-            let item = given.item(&lua, &tree).unwrap();
+            let item = given.item(&lua, &tape, None).unwrap();
             if item.is_table() {
                 let half: Vec<_> = fields.iter().step_by(2).take(24).cloned().collect();
                 look.call::<()>((&item, half)).unwrap();
@@ -210,7 +211,7 @@ fn what_a_script_returns_is_json_or_an_error() {
             Some(tree.clone()),
             "nothing is lost on the way back"
         );
-        let again = given.item(&lua, &Arc::new(tree.clone())).unwrap();
+        let again = given.item(&lua, &Arc::new(Tape::of(&tree)), None).unwrap();
         prop_assert_eq!(to_json(&given, again), Ok(Some(tree)));
         given.clear();
         Ok(())
@@ -237,7 +238,7 @@ fn the_library_takes_anything() {
     run("library kube", &vec(argument, 0..4), show, |args| {
         let items = args
             .into_iter()
-            .map(|arg| given.item(&lua, &Arc::new(arg)).unwrap());
+            .map(|arg| given.item(&lua, &Arc::new(Tape::of(&arg)), None).unwrap());
         let items: Vec<_> = items.collect();
         for name in functions {
             let function: Function = library.raw_get(name).unwrap();

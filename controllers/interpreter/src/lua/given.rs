@@ -1,19 +1,21 @@
 //! What scripts are given: tables that are filled when they are looked at.
 //!
-//! JSON ──► [`Given`] ──► tables ──[`Given::untouched`]──► what scripts return
+//! [`Tape`] ──► [`Given`] ──► tables ──[`Given::untouched`]──► what scripts return
 //!
 //! A script looks at little of an object, so a field that holds an object or a list
-//! becomes a table when it is read first. Scripts cannot tell: they have no metatables,
+//! becomes a table when it is read first, or at once where the script looked at it in an
+//! earlier call ([`Look`]). Scripts cannot tell: they have no metatables,
 //! and what goes through the fields of a table fills it before ([`super::order`]). Null is
-//! absent, in lists too; numbers are doubles, as in gopher-lua.
+//! absent, in lists too.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use mlua::{Function, Lua, Table, Value as Item};
-use serde_json::Value;
+use mlua::{Either, Function, Lua, Table, Value as Item};
+
+use super::tape::{At, Node, ROOT, Tape};
 
 /// Errors are those of plain tables.
 const LIBRARY: &str = "
@@ -30,20 +32,64 @@ kind.__iter = function(t)
   return next, t, nil
 end";
 
-/// Where in what was given something is.
-enum Place {
-    Whole(Arc<Value>),
-    Field(Rc<Place>, Box<str>),
-    Item(Rc<Place>, usize),
+/// How many places of what it is given are known for one script.
+const PLACES: usize = 512;
+
+/// A place at which a script looked in an earlier call: what is there is made at once.
+/// The items of a list are one place.
+#[derive(Clone, Default)]
+pub(super) struct Look {
+    /// Of all places of this script and argument.
+    all: Rc<RefCell<Vec<Place>>>,
+    at: usize,
 }
 
-impl Place {
-    fn value(&self) -> &Value {
-        match self {
-            Self::Whole(value) => value,
-            Self::Field(of, name) => &of.value()[&**name],
-            Self::Item(of, at) => &of.value()[*at],
+#[derive(Default)]
+struct Place {
+    /// Whether it went through all the fields.
+    whole: bool,
+    fields: Vec<(Box<str>, usize)>,
+}
+
+impl Look {
+    /// The place of a field at which it looked.
+    fn known(&self, name: &str) -> Option<Self> {
+        let all = self.all.borrow();
+        let place = all.get(self.at)?;
+        let found = place.fields.iter().find(|(known, _)| **known == *name);
+        let (at, whole) = (found.map(|(_, at)| *at), place.whole);
+        drop(all);
+        match at {
+            None if whole => self.learn(name),
+            at => at.map(|at| self.place(at)),
         }
+    }
+
+    fn learn(&self, name: &str) -> Option<Self> {
+        let mut all = self.all.borrow_mut();
+        if all.is_empty() {
+            all.push(Place::default());
+        }
+        let new = all.len();
+        let place = all.get_mut(self.at).filter(|_| new < PLACES)?;
+        place.fields.push((name.into(), new));
+        all.push(Place::default());
+        Some(self.place(new))
+    }
+
+    fn learn_all(&self) {
+        let mut all = self.all.borrow_mut();
+        if all.is_empty() {
+            all.push(Place::default());
+        }
+        if let Some(place) = all.get_mut(self.at) {
+            place.whole = true;
+        }
+    }
+
+    fn place(&self, at: usize) -> Self {
+        let all = Rc::clone(&self.all);
+        Self { all, at }
     }
 }
 
@@ -51,15 +97,9 @@ impl Place {
 struct Partial {
     /// Kept, so that its address stays its own.
     _table: Table,
-    place: Rc<Place>,
-    /// What was looked at, or replaced, before.
-    taken: Vec<Box<str>>,
-}
-
-impl Partial {
-    fn lacks(&self, name: &str) -> bool {
-        !self.taken.iter().any(|taken| **taken == *name)
-    }
+    tape: Arc<Tape>,
+    waiting: Vec<At>,
+    look: Option<Look>,
 }
 
 /// The tables of one machine that are not filled.
@@ -71,11 +111,6 @@ struct Inner {
     /// By the addresses of the tables.
     partial: RefCell<HashMap<usize, Partial>>,
     kind: RefCell<Option<Table>>,
-}
-
-/// What is a table only when it is looked at.
-fn waits(value: &Value) -> bool {
-    value.is_object() || value.is_array()
 }
 
 fn address(table: &Table) -> usize {
@@ -118,10 +153,14 @@ impl Given {
         lua.create_function(move |lua, table: Table| this.fill(lua, &table))
     }
 
-    /// A value for a script.
-    pub(super) fn item(&self, lua: &Lua, whole: &Arc<Value>) -> mlua::Result<Item> {
-        let place = || Rc::new(Place::Whole(Arc::clone(whole)));
-        Ok(self.made(lua, whole, &place)?.unwrap_or(Item::Nil))
+    /// A value for a script, which looked at others like it before.
+    pub(super) fn item(
+        &self,
+        lua: &Lua,
+        tape: &Arc<Tape>,
+        look: Option<&Look>,
+    ) -> mlua::Result<Item> {
+        self.made(lua, tape, ROOT, look)
     }
 
     /// Nothing is looked at any more.
@@ -133,118 +172,136 @@ impl Given {
     pub(super) fn untouched<E>(
         &self,
         table: &Table,
-        mut each: impl FnMut(&str, &Value) -> Result<(), E>,
+        mut each: impl FnMut(&str, &Tape, At) -> Result<(), E>,
     ) -> Result<(), E> {
         let all = self.0.partial.borrow();
-        let Some(partial) = all.get(&address(table)) else {
+        let Some(Partial { tape, waiting, .. }) = all.get(&address(table)) else {
             return Ok(());
         };
-        let fields = partial.place.value().as_object().into_iter().flatten();
-        for (name, value) in fields {
-            if waits(value) && partial.lacks(name) {
-                each(name, value)?;
-            }
-        }
-        Ok(())
+        waiting
+            .iter()
+            .try_for_each(|at| each(tape.name(*at), tape, *at))
     }
 
-    fn take(&self, table: &Table, name: &str) -> Option<Rc<Place>> {
+    /// Takes note that a field is there now.
+    fn take(&self, table: &Table, name: &str) -> Option<(Arc<Tape>, At, Option<Look>)> {
         let mut all = self.0.partial.borrow_mut();
-        let partial = all.get_mut(&address(table))?;
-        let fresh = waits(&partial.place.value()[name]) && partial.lacks(name);
-        fresh.then(|| {
-            partial.taken.push(name.into());
-            Rc::new(Place::Field(Rc::clone(&partial.place), name.into()))
-        })
+        let Partial {
+            tape,
+            waiting,
+            look,
+            ..
+        } = all.get_mut(&address(table))?;
+        let found = waiting.iter().position(|at| tape.name(*at) == name)?;
+        let at = waiting.swap_remove(found);
+        Some((Arc::clone(tape), at, look.clone()))
     }
 
     fn look(&self, lua: &Lua, table: &Table, name: &mlua::LuaString) -> mlua::Result<Item> {
-        let text = name.to_str().ok();
-        let Some(place) = text.and_then(|text| self.take(table, &text)) else {
+        let Ok(text) = name.to_str() else {
             return Ok(Item::Nil);
         };
-        let made = unlimited(lua, || self.made(lua, place.value(), &|| Rc::clone(&place)))?;
-        let made = made.unwrap_or(Item::Nil);
+        let Some((tape, at, look)) = self.take(table, &text) else {
+            return Ok(Item::Nil);
+        };
+        let look = look.and_then(|look| look.learn(&text));
+        let made = unlimited(lua, || self.made(lua, &tape, at, look.as_ref()))?;
         table.raw_set(name, &made)?;
         Ok(made)
     }
 
     fn fill(&self, lua: &Lua, table: &Table) -> mlua::Result<()> {
         let partial = self.0.partial.borrow_mut().remove(&address(table));
-        let Some(partial) = partial else {
+        let Some(Partial {
+            tape,
+            waiting,
+            look,
+            ..
+        }) = partial
+        else {
             return Ok(());
         };
+        if let Some(look) = &look {
+            look.learn_all();
+        }
         table.set_metatable(None)?;
-        let fields = partial.place.value().as_object().into_iter().flatten();
         unlimited(lua, || {
-            for (name, value) in fields.filter(|(name, value)| waits(value) && partial.lacks(name))
-            {
-                let place = || {
-                    Rc::new(Place::Field(
-                        Rc::clone(&partial.place),
-                        name.as_str().into(),
-                    ))
-                };
-                table.raw_set(name.as_str(), self.made(lua, value, &place)?)?;
+            for at in waiting {
+                let name = tape.name(at);
+                let look = look.as_ref().and_then(|look| look.known(name));
+                table.raw_set(name, self.made(lua, &tape, at, look.as_ref())?)?;
             }
             Ok(())
         })
     }
 
-    /// `None` for null.
-    fn made(
-        &self,
-        lua: &Lua,
-        value: &Value,
-        place: &dyn Fn() -> Rc<Place>,
-    ) -> mlua::Result<Option<Item>> {
-        Ok(Some(match value {
-            Value::Null => return Ok(None),
-            Value::Bool(value) => Item::Boolean(*value),
-            Value::Number(number) => Item::Number(number.as_f64().unwrap_or_default()),
-            Value::String(text) => Item::String(lua.create_string(text)?),
-            Value::Array(items) => {
-                let list = lua.create_table_with_capacity(items.len(), 0)?;
+    fn made(&self, lua: &Lua, tape: &Arc<Tape>, at: At, look: Option<&Look>) -> mlua::Result<Item> {
+        Ok(match tape.node(at) {
+            Node::Null => Item::Nil,
+            Node::Bool(value) => Item::Boolean(value),
+            Node::Number(value) => Item::Number(value),
+            Node::Text(text) => Item::String(lua.create_string(text)?),
+            Node::List(length) => {
+                let list = lua.create_table_with_capacity(length as usize, 0)?;
                 let mut to = 1;
-                for (at, item) in items.iter().enumerate() {
-                    let place = || Rc::new(Place::Item(place(), at));
-                    if let Some(item) = self.made(lua, item, &place)? {
+                for item in tape.items(at) {
+                    let item = self.made(lua, tape, item, look)?;
+                    if !item.is_nil() {
                         list.raw_seti(to, item)?;
                         to += 1;
                     }
                 }
                 Item::Table(list)
             }
-            Value::Object(fields) => {
-                let table = lua.create_table_with_capacity(0, fields.len())?;
-                let mut partial = false;
-                for (name, value) in fields {
-                    match value {
-                        Value::Null => {}
-                        value if waits(value) => partial = true,
-                        Value::String(text) => table.raw_set(name.as_str(), text.as_str())?,
-                        value => table.raw_set(name.as_str(), self.made(lua, value, place)?)?,
+            Node::Object => Item::Table(self.object(lua, tape, at, look)?),
+        })
+    }
+
+    fn object(
+        &self,
+        lua: &Lua,
+        tape: &Arc<Tape>,
+        at: At,
+        look: Option<&Look>,
+    ) -> mlua::Result<Table> {
+        let all = tape.fields(at);
+        let mut fields = Vec::with_capacity(all.len());
+        let mut waiting = Vec::new();
+        for (name, value) in all {
+            let field = match tape.node(value) {
+                Node::Null => continue,
+                Node::Text(text) => Either::Left(text),
+                Node::Bool(value) => Either::Right(Item::Boolean(value)),
+                Node::Number(value) => Either::Right(Item::Number(value)),
+                Node::List(_) | Node::Object => match look.and_then(|look| look.known(name)) {
+                    Some(look) => Either::Right(self.made(lua, tape, value, Some(&look))?),
+                    None => {
+                        waiting.push(value);
+                        continue;
                     }
-                }
-                if partial {
-                    table.set_metatable(self.kind())?;
-                    let partial = Partial {
-                        _table: table.clone(),
-                        place: place(),
-                        taken: Vec::new(),
-                    };
-                    let mut all = self.0.partial.borrow_mut();
-                    all.insert(address(&table), partial);
-                }
-                Item::Table(table)
-            }
-        }))
+                },
+            };
+            fields.push((name, field));
+        }
+        let table = lua.create_table_from(fields)?;
+        if !waiting.is_empty() {
+            table.set_metatable(self.kind())?;
+            let partial = Partial {
+                _table: table.clone(),
+                tape: Arc::clone(tape),
+                waiting,
+                look: look.cloned(),
+            };
+            let mut all = self.0.partial.borrow_mut();
+            all.insert(address(&table), partial);
+        }
+        Ok(table)
     }
 }
 
 /// What is given is limited by what the machine was given; without a limit it is made in
 /// half the time.
-fn unlimited<T>(lua: &Lua, work: impl FnOnce() -> mlua::Result<T>) -> mlua::Result<T> {
+pub(super) fn unlimited<T>(lua: &Lua, work: impl FnOnce() -> mlua::Result<T>) -> mlua::Result<T> {
     let limit = lua.set_memory_limit(0)?;
     let made = work();
     lua.set_memory_limit(limit)?;
@@ -255,14 +312,16 @@ fn unlimited<T>(lua: &Lua, work: impl FnOnce() -> mlua::Result<T>) -> mlua::Resu
 mod tests {
     use super::*;
     use crate::lua::convert::to_json;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     /// What a script makes of an object, and how many of its tables are not filled then.
     fn told(body: &str) -> (Value, usize) {
         let lua = Lua::new();
         let given = Given::install(&lua).unwrap();
         let object = json!({"kind": "A", "spec": {"n": 1, "list": [{"m": {"x": "y"}}, null, 2], "m": {"k": "v"}}, "status": {}});
-        let item = given.item(&lua, &Arc::new(object)).unwrap();
+        let item = given
+            .item(&lua, &Arc::new(Tape::of(&object)), None)
+            .unwrap();
         let found: Item = lua
             .load(format!("local t = ... {body}"))
             .call(item)

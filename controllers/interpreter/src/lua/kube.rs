@@ -11,9 +11,17 @@ use serde_json::Value;
 
 use super::convert::to_json;
 use super::empties::mended;
-use super::given::Given;
+use super::given::{Given, unlimited};
+use super::tape::Tape;
 use crate::dependencies::of_template;
 use crate::requirements::{PodTemplate, requirements};
+
+const REQUIRE: &str = "
+local kube, error, tostring = ..., error, tostring
+return function(name)
+  if name == 'kube' then return kube end
+  error('module ' .. tostring(name) .. ' not found', 2)
+end";
 
 /// How a function of the library is called.
 type Entry = fn(&Lua, &Given, MultiValue) -> Result<Item>;
@@ -33,10 +41,7 @@ pub(super) fn require(lua: &Lua, given: &Given) -> Result<Function> {
         library.raw_set(name, lua.create_function(entry)?)?;
     }
     library.set_readonly(true);
-    lua.create_function(move |_, name: String| match name.as_str() {
-        "kube" => Ok(library.clone()),
-        other => Err(Error::runtime(format!("module {other} not found"))),
-    })
+    lua.load(REQUIRE).set_name("=library").call(library)
 }
 
 /// A sum of quantities, as text; nil counts as zero.
@@ -49,7 +54,7 @@ fn add(lua: &Lua, _: &Given, args: MultiValue) -> Result<Item> {
         sum = Some(sum.map_or(more, |sum| sum + more));
     }
     let text = sum.map_or_else(|| "0".to_owned(), |sum| sum.to_string());
-    lua.create_string(text).map(Item::String)
+    unlimited(lua, || lua.create_string(text)).map(Item::String)
 }
 
 /// A quantity as a number.
@@ -70,7 +75,7 @@ fn pod_requirements(lua: &Lua, given: &Given, args: MultiValue) -> Result<Item> 
     let template = table(given, 1, one("accuratePodRequirements", args)?)?;
     let template = PodTemplate::deserialize(&template).map_err(Error::runtime)?;
     match requirements(&template.spec).map_err(Error::runtime)? {
-        Some(found) => given.item(lua, &Arc::new(found)),
+        Some(found) => given.item(lua, &Arc::new(Tape::of(&found)), None),
         None => Ok(Item::Nil),
     }
 }
@@ -90,7 +95,7 @@ fn pod_dependencies(lua: &Lua, given: &Given, args: MultiValue) -> Result<Item> 
     };
     let found = of_template(&template, &namespace);
     let found = serde_json::to_value(found).map_err(Error::runtime)?;
-    given.item(lua, &Arc::new(found))
+    given.item(lua, &Arc::new(Tape::of(&found)), None)
 }
 
 fn one(function: &str, args: MultiValue) -> Result<Item> {
@@ -115,7 +120,8 @@ fn quantity(at: usize, function: &str, item: Item) -> Result<Option<Quantity>> {
     match item {
         Item::Nil => Ok(None),
         Item::String(text) => {
-            let text = text.to_string_lossy();
+            let bytes = text.as_bytes();
+            let text = String::from_utf8_lossy(&bytes);
             let amount = Quantity::parse(&text);
             let amount =
                 amount.map_err(|e| Error::runtime(format!("{function}: {text:?}: {e}")))?;

@@ -14,6 +14,7 @@ mod given;
 mod kube;
 mod order;
 mod script;
+mod tape;
 #[cfg(test)]
 mod tests;
 mod vm;

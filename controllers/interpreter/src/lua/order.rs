@@ -17,79 +17,137 @@ use super::given::Given;
 /// The name under which scripts find what makes a table remember.
 const KEEP: &str = "__keep";
 
-/// Of each table that remembers: its fields by position, and the position of each.
+/// The metatable of each table that remembers has its fields, in order; some more than
+/// once if they went and came again, unless it is as long as when it was last `clean`.
+/// Where `next` was last is kept too.
 const LIBRARY: &str = r##"
 local given, fill = ...
-local next, type, error, select, rawget, rawset, getmetatable, setmetatable =
-  next, type, error, select, rawget, rawset, getmetatable, setmetatable
-local orders = setmetatable({}, {__mode = "k"})
+local next, type, error, select, rawget, rawset, getmetatable, setmetatable, clone, create =
+  next, type, error, select, rawget, rawset, getmetatable, setmetatable, table.clone, table.create
 
-local function note(t, field)
-  if type(field) == "number" then return end
-  local order = orders[t]
-  if order == nil then
-    order = {}
-    orders[t] = order
-  end
-  if order[field] == nil then
-    local at = #order + 1
-    order[at] = field
-    order[field] = at
-  end
-end
-
-local remembering = {__newindex = function(t, field, value)
+local remembering = create(4)
+remembering.clean, remembering.last = 0, 0
+remembering.__newindex = function(t, field, value)
   if field == nil then error("table index is nil", 2) end
   if field ~= field then error("table index is NaN", 2) end
   rawset(t, field, value)
-  if value ~= nil then note(t, field) end
-end}
+  if value ~= nil and type(field) ~= "number" then
+    local order = getmetatable(t)
+    order[#order + 1] = field
+  end
+end
+
+local function fields(t)
+  local count = 0
+  for field in next, t do
+    if type(field) ~= "number" then count = count + 1 end
+  end
+  return count
+end
 
 local function keep(t, ...)
+  local order = clone(remembering)
   for at = 1, select("#", ...) do
     local field = select(at, ...)
-    if rawget(t, field) ~= nil then note(t, field) end
+    if rawget(t, field) ~= nil then order[#order + 1] = field end
   end
-  for field in next, t do note(t, field) end
-  return setmetatable(t, remembering)
+  if fields(t) > #order then
+    for field in next, t do
+      if type(field) ~= "number" then order[#order + 1] = field end
+    end
+  end
+  return setmetatable(t, order)
+end
+
+local function clean(t, order)
+  local count = #order
+  if order.clean == count then return end
+  if fields(t) ~= count then
+    local known, to = {}, 0
+    for at = 1, count do
+      local field = order[at]
+      if not known[field] then
+        known[field] = true
+        to = to + 1
+        order[to] = field
+      end
+    end
+    for at = count, to + 1, -1 do order[at] = nil end
+    count = to
+  end
+  order.clean = count
+end
+
+local function number_after(t, field)
+  local value
+  repeat
+    field, value = next(t, field)
+  until field == nil or type(field) == "number"
+  return field, value
+end
+
+local function field_after(t, order, at)
+  repeat
+    at = at + 1
+    local field = order[at]
+    if field == nil then return nil end
+    local value = rawget(t, field)
+    if value ~= nil then return field, value, at end
+  until false
+end
+
+local function place(order, field)
+  if order[order.last] == field then return order.last end
+  for at = 1, #order do
+    if order[at] == field then return at end
+  end
+  error("invalid key to 'next'", 3)
 end
 
 local function step(t, field)
-  if getmetatable(t) == given then fill(t) end
-  local order = orders[t]
-  if order == nil then
-    if type(t) ~= "table" then
-      error("invalid argument #1 to 'next' (table expected, got " .. type(t) .. ")", 2)
-    end
-    return next(t, field)
+  if type(t) ~= "table" then
+    error("invalid argument #1 to 'next' (table expected, got " .. type(t) .. ")", 2)
   end
-  local at = 0
+  local order = getmetatable(t)
+  if order == given then
+    fill(t)
+    order = nil
+  end
+  if order == nil then return next(t, field) end
+  clean(t, order)
+  local at, value = 0, nil
   if field == nil or type(field) == "number" then
-    local value
-    repeat
-      field, value = next(t, field)
-    until field == nil or type(field) == "number"
+    field, value = number_after(t, field)
     if field ~= nil then return field, value end
   else
-    at = order[field]
-    if at == nil then error("invalid key to 'next'", 2) end
+    at = place(order, field)
   end
-  repeat
-    at = at + 1
-    field = order[at]
-    if field == nil then return nil end
-    local value = rawget(t, field)
-    if value ~= nil then return field, value end
-  until false
+  field, value, order.last = field_after(t, order, at)
+  return field, value
 end
 
 local function pairs(t)
   if type(t) ~= "table" then
     error("invalid argument #1 to 'pairs' (table expected, got " .. type(t) .. ")", 2)
   end
-  if getmetatable(t) == given then fill(t) end
-  if orders[t] == nil then return next, t, nil end
-  return step, t, nil
+  local order = getmetatable(t)
+  if order == given then
+    fill(t)
+    order = nil
+  end
+  if order == nil then return next, t, nil end
+  clean(t, order)
+  local at = nil
+  return function(_, field)
+    local value
+    if at == nil then
+      field, value = number_after(t, field)
+      if field ~= nil then return field, value end
+      at = 0
+    end
+    field, value, at = field_after(t, order, at)
+    return field, value
+  end, t, nil
 end
 
 return keep, step, pairs

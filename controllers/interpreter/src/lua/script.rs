@@ -18,6 +18,7 @@ pub(crate) type Hash = [u8; 32];
 pub(crate) struct Script {
     source: Box<str>,
     hash: Hash,
+    draws: bool,
     bytecode: OnceLock<Result<Vec<u8>, String>>,
 }
 
@@ -26,12 +27,18 @@ impl Script {
         Self {
             source: source.into(),
             hash: Sha256::digest(source.as_bytes()).into(),
+            draws: source.contains("math") || source.contains("_G"),
             bytecode: OnceLock::new(),
         }
     }
 
     pub(crate) fn hash(&self) -> &Hash {
         &self.hash
+    }
+
+    /// Whether it may ask for random numbers: it cannot name what has them otherwise.
+    pub(crate) fn may_draw(&self) -> bool {
+        self.draws
     }
 
     /// The error says why it does not compile.

@@ -17,9 +17,10 @@ use mlua::{
 };
 use serde_json::Value;
 
-use super::convert::{to_json, weight};
-use super::given::Given;
+use super::convert::to_json;
+use super::given::{Given, Look};
 use super::script::{Hash, Script};
+use super::tape::Tape;
 use super::{Limits, kube, order};
 
 /// What remains of the base library.
@@ -98,6 +99,9 @@ const LIBRARIES: [(&str, &[&str]); 4] = [
 /// the clock.
 const STRIDE: u32 = 4;
 
+/// So many a function has at most.
+const ARGUMENTS: usize = 2;
+
 /// By this name the texts below are known in traces.
 const LIBRARY: &str = "library";
 /// One step of a pattern may go through all of the text, and for each letter through all
@@ -135,26 +139,23 @@ impl From<String> for Failure {
 pub(crate) enum Arg {
     /// Objects from a list do not always say of which kind they are.
     Object(Object, Gvk),
-    Tree(Arc<Value>),
+    Tree(Arc<Tape>),
     Count(i64),
 }
 
 impl Arg {
-    pub(crate) fn tree(tree: Value) -> Self {
-        Self::Tree(Arc::new(tree))
+    pub(crate) fn tree(tree: &Value) -> Self {
+        Self::Tree(Arc::new(Tape::of(tree)))
     }
 
-    fn item(&self, lua: &Lua, given: &Given) -> mlua::Result<Item> {
+    fn item(&self, lua: &Lua, given: &Given, look: &Look) -> mlua::Result<Item> {
         match self {
             Self::Object(object, kind) => {
-                let mut tree = object.value().map_err(mlua::Error::runtime)?;
-                if let Value::Object(fields) = &mut tree {
-                    fields.insert("apiVersion".into(), kind.api_version().into());
-                    fields.insert("kind".into(), (&*kind.kind).into());
-                }
-                given.item(lua, &Arc::new(tree))
+                let tape = Tape::of_object(object.bytes(), kind);
+                let tape = tape.map_err(mlua::Error::runtime)?;
+                given.item(lua, &Arc::new(tape), Some(look))
             }
-            Self::Tree(tree) => given.item(lua, tree),
+            Self::Tree(tape) => given.item(lua, tape, Some(look)),
             Self::Count(count) => Ok(Item::Number(*count as f64)),
         }
     }
@@ -162,10 +163,18 @@ impl Arg {
     fn weight(&self) -> usize {
         match self {
             Self::Object(object, _) => object.bytes().len(),
-            Self::Tree(tree) => weight(tree),
+            Self::Tree(tape) => tape.weight(),
             Self::Count(_) => 0,
         }
     }
+}
+
+/// A script that was run before.
+#[derive(Clone)]
+struct Loaded {
+    main: Function,
+    /// Where it looked at each argument.
+    looks: Rc<[Look; ARGUMENTS]>,
 }
 
 /// Until when a script may run.
@@ -220,7 +229,7 @@ pub(super) struct Vm {
     copy: Function,
     reseed: Function,
     watch: Rc<Watch>,
-    functions: HashMap<Hash, Function>,
+    scripts: HashMap<Hash, Loaded>,
 }
 
 impl Vm {
@@ -262,6 +271,8 @@ impl Vm {
             library.set_readonly(true);
             base.raw_set(name, library)?;
         }
+        // Room for what the copy of it has by this name.
+        base.raw_set("_G", false)?;
         base.raw_set("require", kube::require(&lua, &given)?)?;
         let watch = Rc::new(Watch::default());
         let ticking = Rc::clone(&watch);
@@ -273,7 +284,7 @@ impl Vm {
             base,
             copy,
             watch,
-            functions: HashMap::new(),
+            scripts: HashMap::new(),
         })
     }
 
@@ -285,15 +296,16 @@ impl Vm {
         args: &[Arg],
         limits: &Limits,
     ) -> Result<[Option<Value>; 2], Failure> {
-        let main = self.load(script)?;
+        let Loaded { main, looks } = self.load(script)?;
         let mut given = MultiValue::with_capacity(args.len());
-        for arg in args {
-            given.push_back(arg.item(&self.lua, &self.given).map_err(failure)?);
+        for (arg, look) in args.iter().zip(&*looks) {
+            let item = arg.item(&self.lua, &self.given, look);
+            given.push_back(item.map_err(failure)?);
         }
         let weight: usize = args.iter().map(Arg::weight).sum();
         let memory = limits.memory + limits.per_byte * weight;
         let returned: MultiValue = self.within(memory, limits.deadline, || {
-            self.find(&main, function)?.call(given)
+            self.find(script, &main, function)?.call(given)
         })?;
         let mut returned = returned.into_iter();
         let mut next = || to_json(&self.given, returned.next().unwrap_or(Item::Nil));
@@ -309,21 +321,24 @@ impl Vm {
         function: &str,
         limits: &Limits,
     ) -> Result<(), Failure> {
-        let main = self.load(script)?;
+        let main = self.load(script)?.main;
         self.within(limits.memory, limits.deadline, || {
-            self.find(&main, function).map(drop)
+            self.find(script, &main, function).map(drop)
         })
     }
 
-    fn load(&mut self, script: &Script) -> Result<Function, Failure> {
-        if let Some(main) = self.functions.get(script.hash()) {
-            return Ok(main.clone());
+    fn load(&mut self, script: &Script) -> Result<Loaded, Failure> {
+        if let Some(loaded) = self.scripts.get(script.hash()) {
+            return Ok(loaded.clone());
         }
         let chunk = self.lua.load(script.bytecode()?);
         let chunk = chunk.set_name("=script").set_mode(ChunkMode::Binary);
-        let main = chunk.into_function().map_err(failure)?;
-        self.functions.insert(*script.hash(), main.clone());
-        Ok(main)
+        let loaded = Loaded {
+            main: chunk.into_function().map_err(failure)?,
+            looks: Rc::default(),
+        };
+        self.scripts.insert(*script.hash(), loaded.clone());
+        Ok(loaded)
     }
 
     /// Only what a script does is limited: what it is given, and what it gives back,
@@ -350,12 +365,14 @@ impl Vm {
     }
 
     /// Runs the script itself, which defines the function.
-    fn find(&self, main: &Function, function: &str) -> mlua::Result<Function> {
+    fn find(&self, script: &Script, main: &Function, function: &str) -> mlua::Result<Function> {
         // A copy: what a script puts in the place of something may be nil.
         let globals: Table = self.copy.call(&self.base)?;
         globals.raw_set("_G", &globals)?;
         main.set_environment(globals.clone())?;
-        self.reseed.call::<()>(0)?;
+        if script.may_draw() {
+            self.reseed.call::<()>(0)?;
+        }
         main.call::<()>(())?;
         match globals.raw_get(function)? {
             Item::Function(found) => Ok(found),

@@ -8,8 +8,9 @@ use std::thread::Builder;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
-use super::empties::{mended, mended_list};
+use super::empties::{has_empty, mended, mended_list};
 use super::script::Script;
+use super::tape::ROOT;
 use super::vm::{Arg, Failure, Vm};
 use super::{Limits, STACK};
 use crate::operation::Operation;
@@ -114,12 +115,18 @@ impl Seat {
 /// Which of its empty tables are lists is told by the objects a result was made from,
 /// where Karmada asks these.
 fn first_mended(value: Value, job: &Job) -> Value {
-    let trees = job.args.iter().filter_map(|arg| match arg {
-        Arg::Tree(tree) => Some(&**tree),
-        _ => None,
-    });
+    if !has_empty(&value) {
+        return value;
+    }
     match job.operation {
-        Operation::Retain | Operation::ReviseReplica => mended(value, &trees.collect::<Vec<_>>()),
+        Operation::Retain | Operation::ReviseReplica => {
+            let trees = job.args.iter().filter_map(|arg| match arg {
+                Arg::Tree(tape) => Some(tape.value(ROOT)),
+                _ => None,
+            });
+            let trees: Vec<_> = trees.collect();
+            mended(value, &trees.iter().collect::<Vec<_>>())
+        }
         Operation::AggregateStatus | Operation::InterpretStatus => mended(value, &[]),
         _ => mended_list(value, &[]),
     }

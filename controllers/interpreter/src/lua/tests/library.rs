@@ -192,7 +192,7 @@ async fn the_same_question_has_the_same_answer() {
             "error()",
         ] {
             drop(status(&engine, between).await);
-            let args = vec![Arg::tree(tree.clone())];
+            let args = vec![Arg::tree(&tree)];
             answers.push(
                 ask(&engine, Operation::InterpretStatus, script, args)
                     .await

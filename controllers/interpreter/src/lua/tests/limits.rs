@@ -330,7 +330,7 @@ async fn limits_are_those_that_were_asked_for() {
         }
     });
     let script = "function ReflectStatus(obj) return {#('x'):rep(2e6)} end";
-    let args = vec![Arg::tree(json!({"text": "x".repeat(100_000)}))];
+    let args = vec![Arg::tree(&json!({"text": "x".repeat(100_000)}))];
     let all = ask(&roomy, Operation::InterpretStatus, script, args).await;
     assert_eq!(all.unwrap()[0], Some(json!([2_000_000])));
 }

@@ -30,7 +30,7 @@ async fn ask(
 /// What a status script makes of nothing.
 async fn status(engine: &Engine, body: &str) -> Result<Option<Value>, String> {
     let script = format!("function ReflectStatus(obj)\n{body}\nend");
-    let args = vec![Arg::tree(json!({}))];
+    let args = vec![Arg::tree(&json!({}))];
     let all = ask(engine, Operation::InterpretStatus, &script, args).await;
     all.map(|[first, _]| first)
 }
@@ -61,7 +61,7 @@ async fn json_becomes_lua_and_comes_back() {
         (json!({}), json!({})),
     ] {
         let script = "function ReflectStatus(obj) return obj end";
-        let args = vec![Arg::tree(given.clone())];
+        let args = vec![Arg::tree(&given)];
         let all = ask(&engine, Operation::InterpretStatus, script, args).await;
         assert_eq!(all.unwrap()[0], Some(expected), "{given}");
     }

@@ -1,0 +1,378 @@
+//! JSON as one flat list of nodes: what scripts are given.
+//!
+//! JSON or a tree ──► [`Tape`] ──[`super::given`]──► tables
+//!
+//! A node is followed by what is in it, so nothing is allocated for a node of its own, and
+//! text stays where it was read wherever it stands there as it is meant. Numbers are doubles,
+//! as in gopher-lua.
+
+use std::fmt;
+use std::ops::Range;
+use std::str::Utf8Error;
+
+use machinery::Gvk;
+use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+
+#[derive(Clone, Copy, Debug)]
+enum Slot {
+    Null,
+    Bool(bool),
+    Number(f64),
+    /// Of the text that was read.
+    Given(u32, u32),
+    /// Of the text that was made.
+    Made(u32, u32),
+    /// So many items, up to the slot with this number.
+    List(u32, u32),
+    /// So many fields, a name and a value each, up to the slot with this number.
+    Object(u32, u32),
+}
+
+#[derive(Debug)]
+pub(crate) struct Tape {
+    slots: Vec<Slot>,
+    /// What was read.
+    text: String,
+    made: String,
+}
+
+/// A value, and what is in it.
+#[derive(Clone, Copy)]
+pub(super) enum Node<'a> {
+    Null,
+    Bool(bool),
+    Number(f64),
+    Text(&'a str),
+    /// Of so many items.
+    List(u32),
+    Object,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unreadable {
+    #[error(transparent)]
+    Text(#[from] Utf8Error),
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+}
+
+/// Where in a tape a value is.
+pub(super) type At = u32;
+pub(super) const ROOT: At = 0;
+
+impl Tape {
+    fn with_room(slots: usize) -> Self {
+        Self {
+            slots: Vec::with_capacity(slots),
+            text: String::new(),
+            made: String::new(),
+        }
+    }
+
+    /// An object that may not say of which kind it is.
+    pub(super) fn of_object(bytes: &[u8], kind: &Gvk) -> Result<Self, Unreadable> {
+        let text = str::from_utf8(bytes)?;
+        let mut tape = Self::with_room(text.len() / 12);
+        let mut from = serde_json::Deserializer::from_str(text);
+        let start = text.as_ptr() as usize;
+        let within = start..start + text.len();
+        let seed = Seed {
+            tape: &mut tape,
+            within: &within,
+            kind: Some(kind),
+        };
+        seed.deserialize(&mut from)?;
+        from.end()?;
+        tape.text.push_str(text);
+        Ok(tape)
+    }
+
+    pub(crate) fn of(tree: &Value) -> Self {
+        let mut tape = Self::with_room(256);
+        tape.made.reserve(2048);
+        tape.add(tree);
+        tape
+    }
+
+    fn add(&mut self, tree: &Value) {
+        match tree {
+            Value::Null => self.slots.push(Slot::Null),
+            Value::Bool(value) => self.slots.push(Slot::Bool(*value)),
+            Value::Number(number) => {
+                let number = number.as_f64().unwrap_or_default();
+                self.slots.push(Slot::Number(number));
+            }
+            Value::String(text) => self.add_text(text),
+            Value::Array(items) => {
+                let at = self.open();
+                items.iter().for_each(|item| self.add(item));
+                self.slots[at] = Slot::List(count(items.len()), self.end());
+            }
+            Value::Object(fields) => {
+                let at = self.open();
+                for (name, value) in fields {
+                    self.add_text(name);
+                    self.add(value);
+                }
+                self.slots[at] = Slot::Object(count(fields.len()), self.end());
+            }
+        }
+    }
+
+    fn add_text(&mut self, text: &str) {
+        let at = count(self.made.len());
+        self.made.push_str(text);
+        self.slots.push(Slot::Made(at, count(text.len())));
+    }
+
+    /// Room for a list or an object; it is written when all of it is there.
+    fn open(&mut self) -> usize {
+        self.slots.push(Slot::Null);
+        self.slots.len() - 1
+    }
+
+    fn end(&self) -> u32 {
+        count(self.slots.len())
+    }
+
+    /// About how many bytes of JSON it is.
+    pub(super) fn weight(&self) -> usize {
+        self.text.len() + self.made.len() + 4 * self.slots.len()
+    }
+
+    pub(super) fn node(&self, at: At) -> Node<'_> {
+        match self.slots[at as usize] {
+            Slot::Null => Node::Null,
+            Slot::Bool(value) => Node::Bool(value),
+            Slot::Number(value) => Node::Number(value),
+            Slot::Given(at, length) => Node::Text(part(&self.text, at, length)),
+            Slot::Made(at, length) => Node::Text(part(&self.made, at, length)),
+            Slot::List(length, _) => Node::List(length),
+            Slot::Object(..) => Node::Object,
+        }
+    }
+
+    /// Where what follows a value is.
+    fn after(&self, at: At) -> At {
+        match self.slots[at as usize] {
+            Slot::List(_, end) | Slot::Object(_, end) => end,
+            _ => at + 1,
+        }
+    }
+
+    /// So many values, one after the other.
+    fn inside(&self, at: At, count: u32) -> Inside<'_> {
+        Inside {
+            tape: self,
+            at: at + 1,
+            left: count,
+        }
+    }
+
+    pub(super) fn items(&self, list: At) -> Inside<'_> {
+        match self.slots[list as usize] {
+            Slot::List(length, _) => self.inside(list, length),
+            _ => self.inside(list, 0),
+        }
+    }
+
+    /// The name of each field, and where its value is.
+    pub(super) fn fields(&self, object: At) -> impl ExactSizeIterator<Item = (&str, At)> {
+        let names = match self.slots[object as usize] {
+            // The first of each pair is its name.
+            Slot::Object(length, _) => Names(self.inside(object, length)),
+            _ => Names(self.inside(object, 0)),
+        };
+        names.map(|name| (self.text(name), name + 1))
+    }
+
+    /// What a field's value is called.
+    pub(super) fn name(&self, value: At) -> &str {
+        self.text(value - 1)
+    }
+
+    fn text(&self, at: At) -> &str {
+        match self.node(at) {
+            Node::Text(text) => text,
+            _ => "",
+        }
+    }
+
+    /// As a tree.
+    pub(super) fn value(&self, at: At) -> Value {
+        match self.node(at) {
+            Node::Null => Value::Null,
+            Node::Bool(value) => value.into(),
+            Node::Number(value) => value.into(),
+            Node::Text(text) => text.into(),
+            Node::List(_) => self.items(at).map(|item| self.value(item)).collect(),
+            Node::Object => {
+                let fields = self.fields(at);
+                let fields = fields.map(|(name, value)| (name.to_owned(), self.value(value)));
+                Value::Object(fields.collect::<Map<_, _>>())
+            }
+        }
+    }
+}
+
+fn part(text: &str, at: u32, length: u32) -> &str {
+    let at = at as usize;
+    text.get(at..at + length as usize).unwrap_or_default()
+}
+
+/// No body is as long as that.
+fn count(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX)
+}
+
+/// Places of values that stand one after the other.
+pub(super) struct Inside<'a> {
+    tape: &'a Tape,
+    at: At,
+    left: u32,
+}
+
+impl Iterator for Inside<'_> {
+    type Item = At;
+
+    fn next(&mut self) -> Option<At> {
+        self.left = self.left.checked_sub(1)?;
+        let at = self.at;
+        self.at = self.tape.after(at);
+        Some(at)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left as usize, Some(self.left as usize))
+    }
+}
+
+/// Places of names, each of which is followed by a value.
+struct Names<'a>(Inside<'a>);
+
+impl Iterator for Names<'_> {
+    type Item = At;
+
+    fn next(&mut self) -> Option<At> {
+        let name = self.0.next()?;
+        self.0.at = self.0.tape.after(self.0.at);
+        Some(name)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.0.size_hint()
+    }
+}
+
+impl ExactSizeIterator for Names<'_> {}
+
+/// Reads a value to the end of a tape.
+struct Seed<'a> {
+    tape: &'a mut Tape,
+    /// The addresses of the text.
+    within: &'a Range<usize>,
+    /// What the outermost object has to say of itself.
+    kind: Option<&'a Gvk>,
+}
+
+impl Seed<'_> {
+    fn inner(&mut self) -> Seed<'_> {
+        Seed {
+            tape: self.tape,
+            within: self.within,
+            kind: None,
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Seed<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
+        from.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Seed<'_> {
+    type Value = ();
+
+    fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str("a value of JSON")
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<(), E> {
+        self.tape.slots.push(Slot::Null);
+        Ok(())
+    }
+
+    fn visit_bool<E: de::Error>(self, value: bool) -> Result<(), E> {
+        self.tape.slots.push(Slot::Bool(value));
+        Ok(())
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<(), E> {
+        self.visit_f64(value as f64)
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<(), E> {
+        self.visit_f64(value as f64)
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<(), E> {
+        self.tape.slots.push(Slot::Number(value));
+        Ok(())
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<(), E> {
+        self.tape.add_text(text);
+        Ok(())
+    }
+
+    fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<(), E> {
+        let address = text.as_ptr() as usize;
+        if !self.within.contains(&address) {
+            return self.visit_str(text);
+        }
+        let at = count(address - self.within.start);
+        self.tape.slots.push(Slot::Given(at, count(text.len())));
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<(), A::Error> {
+        let at = self.tape.open();
+        let mut length = 0;
+        while items.next_element_seed(self.inner())?.is_some() {
+            length += 1;
+        }
+        self.tape.slots[at] = Slot::List(length, self.tape.end());
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut fields: A) -> Result<(), A::Error> {
+        let at = self.tape.open();
+        let mut length = 0;
+        loop {
+            let name = self.tape.slots.len();
+            if fields.next_key_seed(self.inner())?.is_none() {
+                break;
+            }
+            if self.kind.is_some() && matches!(self.tape.text(count(name)), "apiVersion" | "kind") {
+                self.tape.slots.truncate(name);
+                fields.next_value::<de::IgnoredAny>()?;
+                continue;
+            }
+            fields.next_value_seed(self.inner())?;
+            length += 1;
+        }
+        if let Some(kind) = self.kind {
+            for (name, value) in [("apiVersion", &*kind.api_version()), ("kind", &kind.kind)] {
+                self.tape.add_text(name);
+                self.tape.add_text(value);
+                length += 1;
+            }
+        }
+        self.tape.slots[at] = Slot::Object(length, self.tape.end());
+        Ok(())
+    }
+}
