@@ -13,32 +13,35 @@ use super::tape::{At, Node, Tape};
 const MIXED: &str = "cannot encode mixed or invalid key types";
 /// How deep a result may be nested, as deep as JSON may be elsewhere.
 const DEPTH: usize = 120;
-/// How many values a result may have: one table may be in it many times.
-const VALUES: usize = 500_000;
-/// How long its texts may be together.
-const TEXT: usize = 32 << 20;
+/// How much a result may have in it: one table may be there many times.
+#[derive(Clone, Copy)]
+pub(super) struct Room {
+    pub(super) values: usize,
+    /// How long its texts may be together.
+    pub(super) text: usize,
+}
+
+pub(super) const ROOM: Room = Room {
+    values: 500_000,
+    text: 32 << 20,
+};
 
 /// What a script has returned; `None` is nil. The error says what JSON cannot hold.
-pub(super) fn to_json(given: &Given, item: Item) -> Result<Option<Value>, String> {
-    Budget {
-        given,
-        values: VALUES,
-        text: TEXT,
-    }
-    .json(item, 0)
+pub(super) fn to_json(given: &Given, item: Item, room: Room) -> Result<Option<Value>, String> {
+    Budget { given, room }.json(item, 0)
 }
 
 struct Budget<'a> {
     given: &'a Given,
-    values: usize,
-    text: usize,
+    room: Room,
 }
 
 impl Budget<'_> {
     fn spend(&mut self, text: usize) -> Result<(), String> {
-        match (self.values.checked_sub(1), self.text.checked_sub(text)) {
+        let Room { values, text: left } = self.room;
+        match (values.checked_sub(1), left.checked_sub(text)) {
             (Some(values), Some(text)) => {
-                (self.values, self.text) = (values, text);
+                self.room = Room { values, text };
                 Ok(())
             }
             _ => Err("the result is too large".into()),

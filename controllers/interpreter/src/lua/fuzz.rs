@@ -1,6 +1,7 @@
 //! Targets of [`crate::fuzz`]: JSON to Lua and back, and the library `kube`.
 
 use std::collections::BTreeSet;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use mlua::{Function, Lua, MultiValue, Table, Value as Item};
@@ -9,7 +10,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, Value, json};
 
-use super::convert::to_json;
+use super::convert::{ROOM, to_json};
 use super::given::Given;
 use super::kube::require;
 use super::tape::Tape;
@@ -103,7 +104,7 @@ fn what_json_becomes_comes_back_however_it_is_looked_at() {
                 let half: Vec<_> = fields.iter().step_by(2).take(24).cloned().collect();
                 look.call::<()>((&item, half)).unwrap();
             }
-            let back = to_json(&given, item);
+            let back = to_json(&given, item, ROOM);
             if depth(&tree) > DEPTH {
                 prop_assert!(back.is_err());
             } else {
@@ -203,7 +204,7 @@ fn what_a_script_returns_is_json_or_an_error() {
     let show = |made: &Made| format!("{made:?}");
     run("Lua to JSON and back", &made(), show, |made| {
         let around = lua.create_table().unwrap();
-        let Ok(Some(tree)) = to_json(&given, made.item(&lua, &around)) else {
+        let Ok(Some(tree)) = to_json(&given, made.item(&lua, &around), ROOM) else {
             return Ok(());
         };
         prop_assert_eq!(
@@ -212,7 +213,7 @@ fn what_a_script_returns_is_json_or_an_error() {
             "nothing is lost on the way back"
         );
         let again = given.item(&lua, &Arc::new(Tape::of(&tree)), None).unwrap();
-        prop_assert_eq!(to_json(&given, again), Ok(Some(tree)));
+        prop_assert_eq!(to_json(&given, again, ROOM), Ok(Some(tree)));
         given.clear();
         Ok(())
     });
@@ -222,7 +223,10 @@ fn what_a_script_returns_is_json_or_an_error() {
 fn the_library_takes_anything() {
     let lua = Lua::new();
     let given = Given::install(&lua).unwrap();
-    let library: Table = require(&lua, &given).unwrap().call("kube").unwrap();
+    let library: Table = require(&lua, &given, &Rc::default())
+        .unwrap()
+        .call("kube")
+        .unwrap();
     let functions = [
         "resourceAdd",
         "getResourceQuantity",
@@ -245,7 +249,7 @@ fn the_library_takes_anything() {
             for many in 0..=items.len() {
                 let some = MultiValue::from_vec(items[..many].to_vec());
                 if let Ok(found) = function.call::<Item>(some) {
-                    prop_assert!(to_json(&given, found).is_ok(), "{}", name);
+                    prop_assert!(to_json(&given, found, ROOM).is_ok(), "{}", name);
                 }
             }
         }

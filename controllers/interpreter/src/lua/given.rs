@@ -311,7 +311,7 @@ pub(super) fn unlimited<T>(lua: &Lua, work: impl FnOnce() -> mlua::Result<T>) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lua::convert::to_json;
+    use crate::lua::convert::{ROOM, to_json};
     use serde_json::{Value, json};
 
     /// What a script makes of an object, and how many of its tables are not filled then.
@@ -326,7 +326,7 @@ mod tests {
             .load(format!("local t = ... {body}"))
             .call(item)
             .unwrap();
-        let found = to_json(&given, found).unwrap().unwrap_or_default();
+        let found = to_json(&given, found, ROOM).unwrap().unwrap_or_default();
         let partial = given.0.partial.borrow().len();
         (found, partial)
     }

@@ -2,6 +2,7 @@
 //!
 //! Source: Karmada's `luavm/kube.go`.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use machinery::Quantity;
@@ -9,6 +10,7 @@ use mlua::{Error, Function, Lua, MultiValue, Result, Value as Item, Variadic};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::bounds::Watch;
 use super::convert::to_json;
 use super::empties::mended;
 use super::given::{Given, unlimited};
@@ -24,10 +26,17 @@ return function(name)
 end";
 
 /// How a function of the library is called.
-type Entry = fn(&Lua, &Given, MultiValue) -> Result<Item>;
+type Entry = fn(&Lua, &Host, MultiValue) -> Result<Item>;
+
+/// What the functions know of the call that they are part of.
+#[derive(Clone)]
+struct Host {
+    given: Given,
+    watch: Rc<Watch>,
+}
 
 /// `require`, which knows this library alone.
-pub(super) fn require(lua: &Lua, given: &Given) -> Result<Function> {
+pub(super) fn require(lua: &Lua, given: &Given, watch: &Rc<Watch>) -> Result<Function> {
     let library = lua.create_table()?;
     let functions: [(&str, Entry); 4] = [
         ("resourceAdd", add),
@@ -36,8 +45,11 @@ pub(super) fn require(lua: &Lua, given: &Given) -> Result<Function> {
         ("getResourceQuantity", quantity_of),
     ];
     for (name, function) in functions {
-        let given = given.clone();
-        let entry = move |lua: &Lua, args| function(lua, &given, args);
+        let host = Host {
+            given: given.clone(),
+            watch: Rc::clone(watch),
+        };
+        let entry = move |lua: &Lua, args| function(lua, &host, args);
         library.raw_set(name, lua.create_function(entry)?)?;
     }
     library.set_readonly(true);
@@ -45,7 +57,7 @@ pub(super) fn require(lua: &Lua, given: &Given) -> Result<Function> {
 }
 
 /// A sum of quantities, as text; nil counts as zero.
-fn add(lua: &Lua, _: &Given, args: MultiValue) -> Result<Item> {
+fn add(lua: &Lua, _: &Host, args: MultiValue) -> Result<Item> {
     let mut sum: Option<Quantity> = None;
     for (at, arg) in (1..).zip(args) {
         let Some(more) = quantity(at, "resourceAdd", arg)? else {
@@ -58,7 +70,7 @@ fn add(lua: &Lua, _: &Given, args: MultiValue) -> Result<Item> {
 }
 
 /// A quantity as a number.
-fn quantity_of(_: &Lua, _: &Given, args: MultiValue) -> Result<Item> {
+fn quantity_of(_: &Lua, _: &Host, args: MultiValue) -> Result<Item> {
     let arg = one("getResourceQuantity", args)?;
     let amount = quantity(1, "getResourceQuantity", arg)?;
     let amount = amount.unwrap_or_else(|| Quantity::from_units(0));
@@ -71,21 +83,21 @@ fn quantity_of(_: &Lua, _: &Given, args: MultiValue) -> Result<Item> {
 }
 
 /// What a replica of a pod template needs; nil when that is nothing.
-fn pod_requirements(lua: &Lua, given: &Given, args: MultiValue) -> Result<Item> {
-    let template = table(given, 1, one("accuratePodRequirements", args)?)?;
+fn pod_requirements(lua: &Lua, host: &Host, args: MultiValue) -> Result<Item> {
+    let template = table(host, 1, one("accuratePodRequirements", args)?)?;
     let template = PodTemplate::deserialize(&template).map_err(Error::runtime)?;
     match requirements(&template.spec).map_err(Error::runtime)? {
-        Some(found) => given.item(lua, &Arc::new(Tape::of(&found)), None),
+        Some(found) => host.given.item(lua, &Arc::new(Tape::of(&found)), None),
         None => Ok(Item::Nil),
     }
 }
 
 /// What a pod template refers to, in a namespace.
-fn pod_dependencies(lua: &Lua, given: &Given, args: MultiValue) -> Result<Item> {
+fn pod_dependencies(lua: &Lua, host: &Host, args: MultiValue) -> Result<Item> {
     let args = Variadic::from_iter(args);
     let [template, namespace] = <[Item; 2]>::try_from(Vec::from(args))
         .map_err(|_| Error::runtime("getPodDependencies only accepts two argument"))?;
-    let template = table(given, 1, template)?;
+    let template = table(host, 1, template)?;
     let namespace = match namespace {
         Item::Nil => "default".to_owned(),
         Item::String(text) => text.to_string_lossy(),
@@ -95,7 +107,7 @@ fn pod_dependencies(lua: &Lua, given: &Given, args: MultiValue) -> Result<Item> 
     };
     let found = of_template(&template, &namespace);
     let found = serde_json::to_value(found).map_err(Error::runtime)?;
-    given.item(lua, &Arc::new(Tape::of(&found)), None)
+    host.given.item(lua, &Arc::new(Tape::of(&found)), None)
 }
 
 fn one(function: &str, args: MultiValue) -> Result<Item> {
@@ -108,11 +120,16 @@ fn one(function: &str, args: MultiValue) -> Result<Item> {
     }
 }
 
-fn table(given: &Given, at: usize, item: Item) -> Result<Value> {
+fn table(host: &Host, at: usize, item: Item) -> Result<Value> {
     if !item.is_table() {
         return Err(bad(at, "table", &item));
     }
-    let json = to_json(given, item).map_err(Error::runtime)?;
+    let json = to_json(&host.given, item, host.watch.room());
+    if json.is_err() {
+        // It may be too large for a brief call alone.
+        host.watch.lengthy()?;
+    }
+    let json = json.map_err(Error::runtime)?;
     Ok(mended(json.unwrap_or_default(), &[]))
 }
 

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use mlua::Error;
 use mlua::chunk::Compiler;
@@ -12,6 +13,9 @@ use super::order::keeping;
 /// By which a script is known: equal text, equal script.
 pub(crate) type Hash = [u8; 32];
 
+/// After so many quick runs in a row a script is trusted to be quick.
+const TRUSTED: u32 = 8;
+
 /// The text of a script; its bytecode is made when it is first run, by the thread that
 /// runs it.
 #[derive(Debug)]
@@ -19,6 +23,8 @@ pub(crate) struct Script {
     source: Box<str>,
     hash: Hash,
     draws: bool,
+    /// In a row.
+    quick_runs: AtomicU32,
     bytecode: OnceLock<Result<Vec<u8>, String>>,
 }
 
@@ -28,6 +34,7 @@ impl Script {
             source: source.into(),
             hash: Sha256::digest(source.as_bytes()).into(),
             draws: source.contains("math") || source.contains("_G"),
+            quick_runs: AtomicU32::new(0),
             bytecode: OnceLock::new(),
         }
     }
@@ -39,6 +46,19 @@ impl Script {
     /// Whether it may ask for random numbers: it cannot name what has them otherwise.
     pub(crate) fn may_draw(&self) -> bool {
         self.draws
+    }
+
+    /// Whether it was quick of late.
+    pub(super) fn is_trusted(&self) -> bool {
+        self.quick_runs.load(Ordering::Relaxed) >= TRUSTED
+    }
+
+    pub(super) fn was_quick(&self, quick: bool) {
+        if !quick {
+            self.quick_runs.store(0, Ordering::Relaxed);
+        } else if !self.is_trusted() {
+            self.quick_runs.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// The error says why it does not compile.

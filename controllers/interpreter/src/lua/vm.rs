@@ -4,19 +4,16 @@
 //! A script runs as a whole each time, in globals of its own, and sees the libraries as
 //! Karmada's `luavm/lua.go` opens them; so that nothing stays behind for the next.
 
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use machinery::{Gvk, Object};
 use mlua::chunk::ChunkMode;
-use mlua::{
-    Function, Lua, LuaOptions, MultiValue, StdLib, Table, Value as Item, Variadic, VmState,
-};
+use mlua::{Function, Lua, LuaOptions, MultiValue, StdLib, Table, Value as Item, Variadic};
 use serde_json::Value;
 
+use super::bounds::{Bounds, Watch};
 use super::convert::to_json;
 use super::given::{Given, Look};
 use super::script::{Hash, Script};
@@ -95,10 +92,6 @@ const LIBRARIES: [(&str, &[&str]); 4] = [
     ("os", &["date", "time"]),
 ];
 
-/// How many instructions at which a script may be stopped pass between two looks at
-/// the clock.
-const STRIDE: u32 = 4;
-
 /// So many a function has at most.
 const ARGUMENTS: usize = 2;
 
@@ -107,10 +100,14 @@ const LIBRARY: &str = "library";
 /// One step of a pattern may go through all of the text, and for each letter through all
 /// of the pattern: nobody stops it meanwhile.
 const GUARD: &str = "
+local lengthy = ...
 local function guarded(search)
     return function(text, pattern, ...)
-        if type(text) == 'string' and type(pattern) == 'string' and #text * #pattern > 2^26 then
-            error('the pattern is too long for a text of this length', 2)
+        if type(text) == 'string' and type(pattern) == 'string' and #text * #pattern > 2^18 then
+            if #text * #pattern > 2^26 then
+                error('the pattern is too long for a text of this length', 2)
+            end
+            lengthy()
         end
         return search(text, pattern, ...)
     end
@@ -160,7 +157,7 @@ impl Arg {
         }
     }
 
-    fn weight(&self) -> usize {
+    pub(super) fn weight(&self) -> usize {
         match self {
             Self::Object(object, _) => object.bytes().len(),
             Self::Tree(tape) => tape.weight(),
@@ -175,49 +172,6 @@ struct Loaded {
     main: Function,
     /// Where it looked at each argument.
     looks: Rc<[Look; ARGUMENTS]>,
-}
-
-/// Until when a script may run.
-#[derive(Default)]
-struct Watch {
-    until: Cell<Option<Instant>>,
-    ticks: Cell<u32>,
-    expired: Cell<bool>,
-}
-
-impl Watch {
-    fn begin(&self, limit: Duration) {
-        self.until.set(Instant::now().checked_add(limit));
-        self.ticks.set(0);
-        self.expired.set(false);
-    }
-
-    /// Tells whether the time was up before.
-    fn end(&self) -> bool {
-        self.until.set(None);
-        self.expired.get()
-    }
-
-    /// Once the time is up every further step fails, so that no script goes on by
-    /// catching the error.
-    fn tick(&self) -> mlua::Result<VmState> {
-        let ticks = self.ticks.get().wrapping_add(1);
-        self.ticks.set(ticks);
-        if !self.expired.get() {
-            if !ticks.is_multiple_of(STRIDE) {
-                return Ok(VmState::Continue);
-            }
-            let up = self
-                .until
-                .get()
-                .is_some_and(|until| Instant::now() >= until);
-            self.expired.set(up);
-        }
-        if self.expired.get() {
-            return Err(mlua::Error::runtime("the time is up"));
-        }
-        Ok(VmState::Continue)
-    }
 }
 
 pub(super) struct Vm {
@@ -250,7 +204,11 @@ impl Vm {
         let given = Given::install(&lua)?;
         order::install(&lua, &base, &given)?;
         let copy = globals.raw_get::<Table>("table")?.raw_get("clone")?;
-        lua.load(GUARD).set_name(format!("={LIBRARY}")).exec()?;
+        let watch = Rc::new(Watch::default());
+        let told = Rc::clone(&watch);
+        let lengthy = lua.create_function(move |_, ()| told.lengthy())?;
+        let guard = lua.load(GUARD).set_name(format!("={LIBRARY}"));
+        guard.call::<()>(lengthy)?;
         let mut reseed = None;
         for (name, kept) in LIBRARIES {
             let library: Table = globals.raw_get(name)?;
@@ -273,8 +231,7 @@ impl Vm {
         }
         // Room for what the copy of it has by this name.
         base.raw_set("_G", false)?;
-        base.raw_set("require", kube::require(&lua, &given)?)?;
-        let watch = Rc::new(Watch::default());
+        base.raw_set("require", kube::require(&lua, &given, &watch)?)?;
         let ticking = Rc::clone(&watch);
         lua.set_interrupt(move |_| ticking.tick());
         Ok(Self {
@@ -294,7 +251,7 @@ impl Vm {
         script: &Script,
         function: &str,
         args: &[Arg],
-        limits: &Limits,
+        bounds: Bounds,
     ) -> Result<[Option<Value>; 2], Failure> {
         let Loaded { main, looks } = self.load(script)?;
         let mut given = MultiValue::with_capacity(args.len());
@@ -303,12 +260,17 @@ impl Vm {
             given.push_back(item.map_err(failure)?);
         }
         let weight: usize = args.iter().map(Arg::weight).sum();
-        let memory = limits.memory + limits.per_byte * weight;
-        let returned: MultiValue = self.within(memory, limits.deadline, || {
+        let returned: MultiValue = self.within(weight, bounds, || {
             self.find(script, &main, function)?.call(given)
         })?;
         let mut returned = returned.into_iter();
-        let mut next = || to_json(&self.given, returned.next().unwrap_or(Item::Nil));
+        let mut next = || {
+            to_json(
+                &self.given,
+                returned.next().unwrap_or(Item::Nil),
+                bounds.room,
+            )
+        };
         let results = [next()?, next()?];
         self.given.clear();
         Ok(results)
@@ -319,10 +281,10 @@ impl Vm {
         &mut self,
         script: &Script,
         function: &str,
-        limits: &Limits,
+        limits: Limits,
     ) -> Result<(), Failure> {
         let main = self.load(script)?.main;
-        self.within(limits.memory, limits.deadline, || {
+        self.within(0, Bounds::whole(limits), || {
             self.find(script, &main, function).map(drop)
         })
     }
@@ -345,13 +307,16 @@ impl Vm {
     /// is limited otherwise.
     fn within<T>(
         &self,
-        memory: usize,
-        deadline: Duration,
+        weight: usize,
+        bounds: Bounds,
         run: impl FnOnce() -> mlua::Result<T>,
     ) -> Result<T, Failure> {
         let limit = |bytes| self.lua.set_memory_limit(bytes).map_err(failure);
-        limit(self.lua.used_memory() + memory)?;
-        self.watch.begin(deadline);
+        let Limits {
+            memory, per_byte, ..
+        } = bounds.limits;
+        limit(self.lua.used_memory() + memory + per_byte * weight)?;
+        self.watch.begin(bounds);
         let outcome = run();
         let expired = self.watch.end();
         limit(0)?;

@@ -1,26 +1,25 @@
 //! The threads on which scripts run.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::Builder;
+use std::time::{Duration, Instant};
 
-use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
-use super::empties::{has_empty, mended, mended_list};
+use super::bounds::Bounds;
 use super::script::Script;
-use super::tape::ROOT;
+use super::seat::{Results, Seat};
 use super::vm::{Arg, Failure, Vm};
 use super::{Limits, STACK};
 use crate::operation::Operation;
 
 /// Calls that wait for one thread.
 const WAITING: usize = 256;
-/// How often a machine is used, so that what it keeps of old scripts goes.
-const CALLS: u32 = 10_000;
+/// What takes less is quick.
+const QUICK: Duration = Duration::from_micros(500);
 
-pub(super) type Answer = Result<[Option<Value>; 2], String>;
+pub(super) type Answer = Result<Results, String>;
 
 pub(super) struct Job {
     pub(super) script: Arc<Script>,
@@ -44,15 +43,11 @@ impl Worker {
         let counted = Arc::clone(&pending);
         let thread = Builder::new().name(format!("lua-{at}")).stack_size(STACK);
         let started = thread.spawn(move || {
-            let mut seat = Seat {
-                vm: None,
-                calls: 0,
-                limits,
-            };
+            let mut seat = Seat::default();
             while let Some(job) = waiting.blocking_recv() {
                 // Who has given up needs no answer.
                 if !job.reply.is_closed() {
-                    let answer = seat.answer(&job);
+                    let answer = answer(&mut seat, &job, limits);
                     drop(job.reply.send(answer));
                 }
                 counted.fetch_sub(1, Ordering::Relaxed);
@@ -68,68 +63,17 @@ impl Worker {
     }
 }
 
-/// A thread's machine, if it has one.
-struct Seat {
-    vm: Option<Vm>,
-    calls: u32,
-    limits: Limits,
-}
-
-impl Seat {
-    fn answer(&mut self, job: &Job) -> Answer {
-        self.calls += 1;
-        if self.calls > CALLS {
-            (self.vm, self.calls) = (None, 0);
-        }
-        let ran = catch_unwind(AssertUnwindSafe(|| self.run(job)));
-        let outcome = ran.unwrap_or_else(|_| Err(Failure::Script("the script broke".into())));
-        match outcome {
-            Ok([first, second]) => Ok([
-                first.map(|value| first_mended(value, job)),
-                second.map(|value| mended(value, &[])),
-            ]),
-            Err(failure) => {
-                self.vm = None;
-                Err(told(failure, &self.limits))
-            }
-        }
-    }
-
-    fn run(&mut self, job: &Job) -> Result<[Option<Value>; 2], Failure> {
-        let vm = match &mut self.vm {
-            Some(vm) => vm,
-            none => {
-                let vm = Vm::new().map_err(|e| Failure::Script(e.to_string()))?;
-                none.insert(vm)
-            }
-        };
-        vm.run(
-            &job.script,
-            job.operation.function(),
-            &job.args,
-            &self.limits,
-        )
-    }
-}
-
-/// Which of its empty tables are lists is told by the objects a result was made from,
-/// where Karmada asks these.
-fn first_mended(value: Value, job: &Job) -> Value {
-    if !has_empty(&value) {
-        return value;
-    }
-    match job.operation {
-        Operation::Retain | Operation::ReviseReplica => {
-            let trees = job.args.iter().filter_map(|arg| match arg {
-                Arg::Tree(tape) => Some(tape.value(ROOT)),
-                _ => None,
-            });
-            let trees: Vec<_> = trees.collect();
-            mended(value, &trees.iter().collect::<Vec<_>>())
-        }
-        Operation::AggregateStatus | Operation::InterpretStatus => mended(value, &[]),
-        _ => mended_list(value, &[]),
-    }
+fn answer(seat: &mut Seat, job: &Job, limits: Limits) -> Answer {
+    let began = Instant::now();
+    let Job {
+        script,
+        operation,
+        args,
+        ..
+    } = job;
+    let outcome = seat.answer(script, *operation, args, Bounds::whole(limits));
+    script.was_quick(outcome.is_ok() && began.elapsed() < QUICK);
+    outcome.map_err(|failure| told(failure, &limits))
 }
 
 fn told(failure: Failure, limits: &Limits) -> String {
@@ -147,7 +91,7 @@ pub(super) fn check(operation: Operation, source: &str, limits: Limits) -> Resul
     let started = thread.spawn(move || {
         let judged = script.bytecode().map(drop).and_then(|()| {
             let mut vm = Vm::new().map_err(|e| e.to_string())?;
-            let defined = vm.defines(&script, operation.function(), &limits);
+            let defined = vm.defines(&script, operation.function(), limits);
             defined.map_err(|failure| told(failure, &limits))
         });
         // Who asked may have stopped waiting.

@@ -1,5 +1,6 @@
 //! Scripts as they are run: what they find, what they may not, and what stops them.
 
+mod here;
 mod library;
 mod limits;
 

@@ -1,0 +1,119 @@
+//! A thread's virtual machine, where scripts run one after the other.
+//!
+//! Enters: a script, an operation, arguments. Leaves: results with empty tables as they
+//! have to be. A machine in which a script failed is not used again.
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use serde_json::Value;
+
+use super::Limits;
+use super::bounds::Bounds;
+use super::empties::{has_empty, mended, mended_list};
+use super::script::Script;
+use super::tape::ROOT;
+use super::vm::{Arg, Failure, Vm};
+use crate::operation::Operation;
+
+/// How often a machine is used, so that what it keeps of old scripts goes.
+const CALLS: u32 = 10_000;
+/// How heavy arguments may be that are looked at where they are asked about.
+const HERE: usize = 64 << 10;
+
+/// What a function returns, `None` for nil.
+pub(super) type Results = [Option<Value>; 2];
+
+#[derive(Default)]
+pub(super) struct Seat {
+    vm: Option<Vm>,
+    calls: u32,
+}
+
+thread_local! {
+    static SEAT: RefCell<Seat> = RefCell::default();
+}
+
+/// Runs a script that is known to be quick on the thread that asks, which has other
+/// things to do: the way to another thread and back costs as much as most scripts.
+/// `None` when it did not work out; then it is not trusted any more.
+pub(super) fn here(
+    script: &Script,
+    operation: Operation,
+    args: &[Arg],
+    limits: Limits,
+) -> Option<Results> {
+    let weight: usize = args.iter().map(Arg::weight).sum();
+    if !script.is_trusted() || weight > HERE {
+        return None;
+    }
+    let bounds = Bounds::brief(limits);
+    let outcome = SEAT.with_borrow_mut(|seat| seat.answer(script, operation, args, bounds));
+    script.was_quick(outcome.is_ok());
+    outcome.ok()
+}
+
+impl Seat {
+    pub(super) fn answer(
+        &mut self,
+        script: &Script,
+        operation: Operation,
+        args: &[Arg],
+        bounds: Bounds,
+    ) -> Result<Results, Failure> {
+        self.calls += 1;
+        if self.calls > CALLS {
+            (self.vm, self.calls) = (None, 0);
+        }
+        let ran = catch_unwind(AssertUnwindSafe(|| {
+            self.run(script, operation, args, bounds)
+        }));
+        let outcome = ran.unwrap_or_else(|_| Err(Failure::Script("the script broke".into())));
+        if outcome.is_err() {
+            self.vm = None;
+        }
+        outcome.map(|[first, second]| {
+            [
+                first.map(|value| first_mended(value, operation, args)),
+                second.map(|value| mended(value, &[])),
+            ]
+        })
+    }
+
+    fn run(
+        &mut self,
+        script: &Script,
+        operation: Operation,
+        args: &[Arg],
+        bounds: Bounds,
+    ) -> Result<Results, Failure> {
+        let vm = match &mut self.vm {
+            Some(vm) => vm,
+            none => {
+                let vm = Vm::new().map_err(|e| Failure::Script(e.to_string()))?;
+                none.insert(vm)
+            }
+        };
+        vm.run(script, operation.function(), args, bounds)
+    }
+}
+
+/// Which of its empty tables are lists is told by the objects a result was made from,
+/// where Karmada asks these.
+fn first_mended(value: Value, operation: Operation, args: &[Arg]) -> Value {
+    if !has_empty(&value) {
+        return value;
+    }
+    match operation {
+        Operation::Retain | Operation::ReviseReplica => {
+            let trees = args.iter().filter_map(|arg| match arg {
+                Arg::Tree(tape) => Some(tape.value(ROOT)),
+                _ => None,
+            });
+            let trees: Vec<_> = trees.collect();
+            mended(value, &trees.iter().collect::<Vec<_>>())
+        }
+        Operation::AggregateStatus | Operation::InterpretStatus => mended(value, &[]),
+        _ => mended_list(value, &[]),
+    }
+}

@@ -1,0 +1,90 @@
+//! Scripts that are trusted run where they are called; nobody can tell.
+
+use super::*;
+
+/// What a script makes of an argument once it is trusted.
+async fn trusted(body: &str, arg: &Value) -> (Result<Option<Value>, String>, bool) {
+    let engine = engine();
+    let script =
+        format!("function ReflectStatus(obj)\nif obj.easy then return {{1}} end\n{body}\nend");
+    let script = Arc::new(Script::new(&script));
+    let ask = async |arg: &Value| {
+        let args = vec![Arg::tree(arg)];
+        let all = engine.call(&script, Operation::InterpretStatus, args).await;
+        all.map(|[first, _]| first)
+    };
+    let easy = json!({"easy": true});
+    let began = Instant::now();
+    while !script.is_trusted() {
+        assert_eq!(ask(&easy).await, Ok(Some(json!([1]))));
+        assert!(began.elapsed() < Duration::from_secs(60), "never trusted");
+    }
+    let found = ask(arg).await;
+    let still = script.is_trusted();
+    assert_eq!(ask(&easy).await, Ok(Some(json!([1]))), "after {body}");
+    (found, still)
+}
+
+// proves: LUA-here
+#[tokio::test]
+async fn what_is_quick_is_answered_on_the_spot() {
+    // A busy machine may need more than one try to be quick.
+    let began = Instant::now();
+    loop {
+        let (found, still) = trusted("return {a = obj.a, e = {}}", &json!({"a": [1]})).await;
+        assert_eq!(found, Ok(Some(json!({"a": [1]}))));
+        if still {
+            break;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "never quick");
+    }
+}
+
+// proves: LUA-here
+#[tokio::test]
+async fn what_is_not_quick_or_fails_is_answered_elsewhere() {
+    let text = json!({"text": "x".repeat(1 << 10)});
+    for (body, expected) in [
+        // For longer than it would have on the spot.
+        (
+            "local n = 0 for i = 1, 3e6 do n = n + i % 2 end return {n = n}",
+            Ok(json!({"n": 1_500_000})),
+        ),
+        ("while true do end", Err("did not end within")),
+        ("return {a = obj.none.field}", Err("script:3: attempt to index nil")),
+        (
+            "local ok = pcall(function() local t = {('x'):rep(2^24)} end) return {ok = ok}",
+            Ok(json!({"ok": false})),
+        ),
+        // A search that nobody stops, and what catches its error.
+        (
+            "return {found = {pcall(string.find, obj.text:rep(2^12), 'yy')}}",
+            Ok(json!({"found": [true]})),
+        ),
+        // Many values, that are few in the script.
+        (
+            "local t = {1, 2, 3, 4} for _ = 1, 6 do t = {t, t, t, t} end return {n = #t, t = {t ~= nil and #obj.text}, all = t}",
+            Err(""),
+        ),
+        (
+            "local kube = require('kube')
+             local t = {1, 2, 3, 4} for _ = 1, 6 do t = {t, t, t, t} end
+             return {ok = pcall(kube.accuratePodRequirements, {metadata = {t = t}, spec = {containers = {}}})}",
+            Ok(json!({"ok": true})),
+        ),
+    ] {
+        let (found, _) = trusted(body, &text).await;
+        match expected {
+            Ok(expected) => assert_eq!(found, Ok(Some(expected)), "{body}"),
+            Err("") => {
+                let all = found.unwrap().unwrap();
+                assert_eq!((&all["n"], &all["t"]), (&json!(4), &json!([1024])));
+                assert_eq!(all["all"][3][3][3][3][3][3], json!([1, 2, 3, 4]));
+            }
+            Err(why) => {
+                let told = found.unwrap_err();
+                assert!(told.contains(why), "{body}: {told}");
+            }
+        }
+    }
+}
