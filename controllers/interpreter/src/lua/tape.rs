@@ -89,8 +89,8 @@ impl Tape {
     }
 
     pub(crate) fn of(tree: &Value) -> Self {
-        let mut tape = Self::with_room(256);
-        tape.made.reserve(2048);
+        let mut tape = Self::with_room(512);
+        tape.made.reserve(4096);
         tape.add(tree);
         tape
     }

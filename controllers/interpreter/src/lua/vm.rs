@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::bounds::{Bounds, Watch};
 use super::convert::to_json;
-use super::given::{Given, Look};
+use super::given::{Given, Look, unlimited};
 use super::script::{Hash, Script};
 use super::tape::Tape;
 use super::{Limits, kube, order};
@@ -191,6 +191,8 @@ impl Vm {
         let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH | StdLib::OS;
         let lua = Lua::new_with(libraries, LuaOptions::default())?;
         let globals = lua.globals();
+        // Of the libraries here alone: nothing is put in the place of what is built in.
+        globals.set_safeenv(true);
         let base = lua.create_table()?;
         for name in BASE {
             base.raw_set(name, globals.raw_get::<Item>(name)?)?;
@@ -260,8 +262,9 @@ impl Vm {
             given.push_back(item.map_err(failure)?);
         }
         let weight: usize = args.iter().map(Arg::weight).sum();
+        let globals = self.globals(script, &main).map_err(failure)?;
         let returned: MultiValue = self.within(weight, bounds, || {
-            self.find(script, &main, function)?.call(given)
+            self.find(&globals, &main, function)?.call(given)
         })?;
         let mut returned = returned.into_iter();
         let mut next = || {
@@ -284,8 +287,9 @@ impl Vm {
         limits: Limits,
     ) -> Result<(), Failure> {
         let main = self.load(script)?.main;
+        let globals = self.globals(script, &main).map_err(failure)?;
         self.within(0, Bounds::whole(limits), || {
-            self.find(script, &main, function).map(drop)
+            self.find(&globals, &main, function).map(drop)
         })
     }
 
@@ -329,8 +333,8 @@ impl Vm {
         })
     }
 
-    /// Runs the script itself, which defines the function.
-    fn find(&self, script: &Script, main: &Function, function: &str) -> mlua::Result<Function> {
+    /// What a script finds, and puts there.
+    fn globals(&self, script: &Script, main: &Function) -> mlua::Result<Table> {
         // A copy: what a script puts in the place of something may be nil.
         let globals: Table = self.copy.call(&self.base)?;
         globals.raw_set("_G", &globals)?;
@@ -338,8 +342,13 @@ impl Vm {
         if script.may_draw() {
             self.reseed.call::<()>(0)?;
         }
+        Ok(globals)
+    }
+
+    /// Runs the script itself, which defines the function.
+    fn find(&self, globals: &Table, main: &Function, function: &str) -> mlua::Result<Function> {
         main.call::<()>(())?;
-        match globals.raw_get(function)? {
+        match unlimited(&self.lua, || globals.raw_get(function))? {
             Item::Function(found) => Ok(found),
             Item::Nil => Err(mlua::Error::runtime(format!(
                 "not found function {function}"
