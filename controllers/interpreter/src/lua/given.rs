@@ -9,7 +9,7 @@
 //! absent, in lists too.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ pub(super) struct Look {
 struct Place {
     /// Whether it went through all the fields.
     whole: bool,
-    fields: Vec<(Box<str>, usize)>,
+    fields: BTreeMap<Box<str>, usize>,
 }
 
 impl Look {
@@ -56,8 +56,7 @@ impl Look {
     fn known(&self, name: &str) -> Option<Self> {
         let all = self.all.borrow();
         let place = all.get(self.at)?;
-        let found = place.fields.iter().find(|(known, _)| **known == *name);
-        let (at, whole) = (found.map(|(_, at)| *at), place.whole);
+        let (at, whole) = (place.fields.get(name).copied(), place.whole);
         drop(all);
         match at {
             None if whole => self.learn(name),
@@ -71,8 +70,14 @@ impl Look {
             all.push(Place::default());
         }
         let new = all.len();
-        let place = all.get_mut(self.at).filter(|_| new < PLACES)?;
-        place.fields.push((name.into(), new));
+        let place = all.get_mut(self.at)?;
+        if let Some(at) = place.fields.get(name) {
+            return Some(self.place(*at));
+        }
+        if new == PLACES {
+            return None;
+        }
+        place.fields.insert(name.into(), new);
         all.push(Place::default());
         Some(self.place(new))
     }

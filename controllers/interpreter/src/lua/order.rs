@@ -356,6 +356,79 @@ fn long(text: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    /// Sets, takes away and reads fields, and tells the fields at each reading.
+    const DRIVER: &str = "
+        local keep, pairs, next = ...
+        return function(steps)
+            local t, told = keep({}), {}
+            for _, step in ipairs(steps) do
+                local field, what = step[1], step[2]
+                if what == 0 then
+                    t[field] = nil
+                elseif what == 1 then
+                    for k in pairs(t) do table.insert(told, k) end
+                    table.insert(told, '|')
+                elseif what == 2 then
+                    local k = next(t)
+                    while k ~= nil do
+                        table.insert(told, k)
+                        k = next(t, k)
+                    end
+                    table.insert(told, '|')
+                else
+                    t[field] = what
+                end
+            end
+            return table.concat(told)
+        end";
+
+    /// As gopher-lua: a field keeps the place at which it was set first.
+    fn model(steps: &[(char, u8)]) -> String {
+        let (mut order, mut live) = (Vec::<char>::new(), Vec::<char>::new());
+        let mut told = String::new();
+        for (field, what) in steps {
+            match what {
+                0 => live.retain(|known| known != field),
+                1 | 2 => {
+                    told.extend(order.iter().filter(|field| live.contains(field)));
+                    told.push('|');
+                }
+                _ => {
+                    for all in [&mut order, &mut live] {
+                        if !all.contains(field) {
+                            all.push(*field);
+                        }
+                    }
+                }
+            }
+        }
+        told
+    }
+
+    proptest! {
+        #[test]
+        fn fields_come_in_the_order_in_which_they_were_set(
+            steps in vec((prop::char::range('a', 'f'), 0..6_u8), 0..40),
+        ) {
+            let lua = Lua::new();
+            let given = Given::install(&lua).unwrap();
+            let base = lua.create_table().unwrap();
+            install(&lua, &base, &given).unwrap();
+            let library = [KEEP, "pairs", "next"].map(|name| base.raw_get::<Function>(name).unwrap());
+            let driver: Function = lua.load(DRIVER).call(mlua::Variadic::from_iter(library)).unwrap();
+            let all = steps.iter().map(|(field, what)| {
+                let step = lua.create_table().unwrap();
+                step.raw_set(1, field.to_string()).unwrap();
+                step.raw_set(2, *what).unwrap();
+                step
+            });
+            let told: String = driver.call(all.collect::<Vec<_>>()).unwrap();
+            prop_assert_eq!(told, model(&steps));
+        }
+    }
 
     #[test]
     fn tables_of_scripts_that_ask_for_the_order_are_made_to_remember_it() {

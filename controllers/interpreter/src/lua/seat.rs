@@ -19,7 +19,7 @@ use crate::operation::Operation;
 /// How often a machine is used, so that what it keeps of old scripts goes.
 const CALLS: u32 = 10_000;
 /// How heavy arguments may be that are looked at where they are asked about.
-const HERE: usize = 64 << 10;
+const HERE: usize = 32 << 10;
 
 /// What a function returns, `None` for nil.
 pub(super) type Results = [Option<Value>; 2];

@@ -74,6 +74,7 @@ impl Tape {
     pub(super) fn of_object(bytes: &[u8], kind: &Gvk) -> Result<Self, Unreadable> {
         let text = str::from_utf8(bytes)?;
         let mut tape = Self::with_room(text.len() / 12);
+        tape.text.push_str(text);
         let mut from = serde_json::Deserializer::from_str(text);
         let start = text.as_ptr() as usize;
         let within = start..start + text.len();
@@ -84,7 +85,6 @@ impl Tape {
         };
         seed.deserialize(&mut from)?;
         from.end()?;
-        tape.text.push_str(text);
         Ok(tape)
     }
 
@@ -374,5 +374,53 @@ impl<'de> Visitor<'de> for Seed<'_> {
         }
         self.tape.slots[at] = Slot::Object(length, self.tape.end());
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fuzz::inputs::trees;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    static THING: Gvk = Gvk::constant("example.io", "v1", "Thing");
+
+    #[test]
+    fn an_object_is_read_as_it_is_meant() {
+        let text =
+            br#" {"kind":"Other","a\u0062":"x\ny","n":[1,-2.5e3,18446744073709551615,null,true],
+            "o":{"kind":"inner","e":{},"l":[[]]},"apiVersion":7,"t":"\u00fc"} "#;
+        let tape = Tape::of_object(text, &THING).unwrap();
+        assert_eq!(
+            tape.value(ROOT),
+            json!({"apiVersion": "example.io/v1", "kind": "Thing", "ab": "x\ny", "t": "ü",
+                "n": [1.0, -2500.0, 18_446_744_073_709_551_615.0, null, true],
+                "o": {"kind": "inner", "e": {}, "l": [[]]}})
+        );
+        for bad in [
+            &b"{\"a\":\"\xff\"}"[..],
+            b"{\"a\":1",
+            b"{\"a\":1} x",
+            b"",
+            &[b'['; 300],
+        ] {
+            assert!(Tape::of_object(bad, &THING).is_err());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn read_or_made_of_a_tree_it_is_the_same(tree in trees()) {
+            let text = serde_json::to_vec(&tree).unwrap();
+            let mut tree: Value = serde_json::from_slice(&text).unwrap_or_default();
+            if let Some(fields) = tree.as_object_mut() {
+                fields.insert("apiVersion".into(), THING.api_version().into());
+                fields.insert("kind".into(), (&*THING.kind).into());
+            }
+            if let Ok(tape) = Tape::of_object(&text, &THING) {
+                prop_assert_eq!(tape.value(ROOT), Tape::of(&tree).value(ROOT));
+            }
+        }
     }
 }
