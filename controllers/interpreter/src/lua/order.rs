@@ -103,17 +103,22 @@ local function place(order, field)
   error("invalid key to 'next'", 3)
 end
 
-local function step(t, field)
+local function order_of(t, name)
   if type(t) ~= "table" then
-    error("invalid argument #1 to 'next' (table expected, got " .. type(t) .. ")", 2)
+    error("invalid argument #1 to '" .. name .. "' (table expected, got " .. type(t) .. ")", 3)
   end
   local order = getmetatable(t)
   if order == given then
     fill(t)
-    order = nil
+    return nil
   end
+  if order ~= nil then clean(t, order) end
+  return order
+end
+
+local function step(t, field)
+  local order = order_of(t, "next")
   if order == nil then return next(t, field) end
-  clean(t, order)
   local at, value = 0, nil
   if field == nil or type(field) == "number" then
     field, value = number_after(t, field)
@@ -126,16 +131,8 @@ local function step(t, field)
 end
 
 local function pairs(t)
-  if type(t) ~= "table" then
-    error("invalid argument #1 to 'pairs' (table expected, got " .. type(t) .. ")", 2)
-  end
-  local order = getmetatable(t)
-  if order == given then
-    fill(t)
-    order = nil
-  end
+  local order = order_of(t, "pairs")
   if order == nil then return next, t, nil end
-  clean(t, order)
   local at = nil
   return function(_, field)
     local value
