@@ -44,7 +44,7 @@ impl Script {
     }
 
     /// Whether it may ask for random numbers: it cannot name what has them otherwise.
-    pub(crate) fn may_draw(&self) -> bool {
+    pub(super) fn may_draw(&self) -> bool {
         self.draws
     }
 

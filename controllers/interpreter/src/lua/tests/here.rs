@@ -61,6 +61,15 @@ async fn what_is_not_quick_or_fails_is_answered_elsewhere() {
             "local ok = pcall(function() local t = {('x'):rep(2^24)} end) return {ok = ok}",
             Ok(json!({"ok": false})),
         ),
+        // As deep as it gets, on a stack that is not made for it.
+        (
+            "local function f(n) local ok, m = pcall(f, n + 1) return ok and m or n end return {deep = f(1) > 100}",
+            Ok(json!({"deep": true})),
+        ),
+        (
+            "local function g(s) return (s:gsub('.', function() return g(s) end)) end return {ok = pcall(g, 'x')}",
+            Ok(json!({"ok": false})),
+        ),
         // A search that nobody stops, and what catches its error.
         (
             "return {found = {pcall(string.find, obj.text:rep(2^12), 'yy')}}",
