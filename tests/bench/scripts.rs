@@ -148,7 +148,7 @@ fn pin(processors: &str) -> anyhow::Result<()> {
 
 /// A runtime with a thread for each processor.
 fn runtime() -> anyhow::Result<Runtime> {
-    let threads = std::thread::available_parallelism()?.get();
+    let threads = thread::available_parallelism()?.get();
     let mut builder = Builder::new_multi_thread();
     Ok(builder.worker_threads(threads).enable_all().build()?)
 }
@@ -189,6 +189,26 @@ where
     Ok(began.elapsed().as_secs_f64())
 }
 
+/// Microseconds of a call in the fastest of a few rounds: what else the machine does is
+/// not in it.
+fn fastest<T, F>(
+    runtime: &Runtime,
+    it: &Arc<Interpreter>,
+    about: &T,
+    ask: Ask<T, F>,
+) -> anyhow::Result<f64>
+where
+    T: Clone + Send + 'static,
+    F: Future<Output = anyhow::Result<()>> + Send + 'static,
+{
+    const ROUNDS: usize = 5;
+    let mut fastest = f64::INFINITY;
+    for _ in 0..ROUNDS {
+        fastest = fastest.min(timed(runtime, it, about, CALLS / ROUNDS, ask)?);
+    }
+    Ok(fastest * 1e6 / (CALLS / ROUNDS) as f64)
+}
+
 async fn replicas(it: Arc<Interpreter>, object: Object) -> anyhow::Result<()> {
     let found = it.replicas(&KIND, &object).await?;
     ensure!(
@@ -204,7 +224,7 @@ fn calls(object: &Object) -> anyhow::Result<f64> {
     let it = under(&KIND, &[("replicaResource", REPLICAS)], Limits::default())?;
     let it = Arc::new(it);
     timed(&runtime, &it, object, CALLS / 10, replicas)?;
-    Ok(timed(&runtime, &it, object, CALLS, replicas)? * 1e6 / CALLS as f64)
+    fastest(&runtime, &it, object, replicas)
 }
 
 /// Revises a tree that is made for it, as the copy for a cluster is.
@@ -227,9 +247,8 @@ fn parsed(tree: &Arc<Value>) -> anyhow::Result<f64> {
     let it = under(&KIND, &[("replicaRevision", REVISION)], Limits::default())?;
     let it = Arc::new(it);
     timed(&runtime, &it, tree, CALLS / 10, revised)?;
-    let with = timed(&runtime, &it, tree, CALLS, revised)?;
-    let without = timed(&runtime, &it, tree, CALLS, copied)?;
-    Ok((with - without) * 1e6 / CALLS as f64)
+    let with = fastest(&runtime, &it, tree, revised)?;
+    Ok(with - fastest(&runtime, &it, tree, copied)?)
 }
 
 /// How many times what one thread reads in a time all cores read, each on its own: more is
@@ -249,8 +268,11 @@ fn cores_alone(object: &Object, cores: usize) -> anyhow::Result<f64> {
         }
         Ok::<_, anyhow::Error>(began.elapsed().as_secs_f64())
     };
-    read(cores)?;
-    Ok(cores as f64 * read(1)? / read(cores)?)
+    let (mut one, mut all) = (f64::INFINITY, f64::INFINITY);
+    for _ in 0..3 {
+        (one, all) = (one.min(read(1)?), all.min(read(cores)?));
+    }
+    Ok(cores as f64 * one / all)
 }
 
 /// How much memory a million calls leave behind.
@@ -288,7 +310,7 @@ fn hostile(object: &Object) -> anyhow::Result<[Duration; 3]> {
         deadline: DEADLINE,
         ..Limits::default()
     };
-    let threads = std::thread::available_parallelism()?.get();
+    let threads = thread::available_parallelism()?.get();
     let mut worst = [Duration::ZERO; 3];
     for body in HOSTILE {
         let health = format!("function InterpretHealth(obj) {body} end");
@@ -378,7 +400,7 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     let object = Object::from_value(&tree)?;
     let allowed = own("Cpus_allowed_list:")?;
     let one = allowed.split([',', '-']).next().unwrap_or(&allowed);
-    let cores = std::thread::available_parallelism()?.get();
+    let cores = thread::available_parallelism()?.get();
     let size = format!("an object of {} bytes", object.bytes().len());
 
     pin(one)?;
