@@ -23,7 +23,6 @@ const BRIEF_ROOM: Room = Room {
 
 #[derive(Clone, Copy)]
 pub(super) struct Bounds {
-    pub(super) deadline: Duration,
     pub(super) limits: Limits,
     pub(super) room: Room,
     /// It is made again elsewhere if it fails.
@@ -33,7 +32,6 @@ pub(super) struct Bounds {
 impl Bounds {
     pub(super) fn whole(limits: Limits) -> Self {
         Self {
-            deadline: limits.deadline,
             limits,
             room: ROOM,
             brief: false,
@@ -42,8 +40,10 @@ impl Bounds {
 
     pub(super) fn brief(limits: Limits) -> Self {
         Self {
-            deadline: limits.deadline.min(BRIEF),
-            limits,
+            limits: Limits {
+                deadline: limits.deadline.min(BRIEF),
+                ..limits
+            },
             room: BRIEF_ROOM,
             brief: true,
         }
@@ -62,7 +62,8 @@ pub(super) struct Watch {
 impl Watch {
     pub(super) fn begin(&self, bounds: Bounds) {
         self.bounds.set(Some(bounds));
-        self.until.set(Instant::now().checked_add(bounds.deadline));
+        let until = Instant::now().checked_add(bounds.limits.deadline);
+        self.until.set(until);
         self.ticks.set(0);
         self.expired.set(false);
     }
