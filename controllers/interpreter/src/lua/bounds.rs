@@ -50,6 +50,10 @@ impl Bounds {
     }
 }
 
+fn time_is_up() -> mlua::Error {
+    mlua::Error::runtime("the time is up")
+}
+
 /// Of the call that is under way.
 #[derive(Default)]
 pub(super) struct Watch {
@@ -91,7 +95,7 @@ impl Watch {
             self.expired.set(up);
         }
         if self.expired.get() {
-            return Err(mlua::Error::runtime("the time is up"));
+            return Err(time_is_up());
         }
         Ok(VmState::Continue)
     }
@@ -100,7 +104,7 @@ impl Watch {
     pub(super) fn lengthy(&self) -> mlua::Result<()> {
         if self.bounds.get().is_some_and(|bounds| bounds.brief) {
             self.expired.set(true);
-            return Err(mlua::Error::runtime("the time is up"));
+            return Err(time_is_up());
         }
         Ok(())
     }

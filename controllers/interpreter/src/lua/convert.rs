@@ -13,6 +13,7 @@ use super::tape::{At, Node, Tape};
 const MIXED: &str = "cannot encode mixed or invalid key types";
 /// How deep a result may be nested, as deep as JSON may be elsewhere.
 const DEPTH: usize = 120;
+
 /// How much a result may have in it: one table may be there many times.
 #[derive(Clone, Copy)]
 pub(super) struct Room {
@@ -82,7 +83,7 @@ impl Budget<'_> {
                 self.spend(text.len())?;
                 text.into()
             }
-            Node::List(_) => {
+            Node::List => {
                 self.enter(depth)?;
                 let each = tape
                     .items(at)

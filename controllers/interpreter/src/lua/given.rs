@@ -37,7 +37,7 @@ const PLACES: usize = 512;
 
 /// A place at which a script looked in an earlier call: what is there is made at once.
 /// The items of a list are one place.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(super) struct Look {
     /// Of all places of this script and argument.
     all: Rc<RefCell<Vec<Place>>>,
@@ -49,6 +49,16 @@ struct Place {
     /// Whether it went through all the fields.
     whole: bool,
     fields: BTreeMap<Box<str>, usize>,
+}
+
+impl Default for Look {
+    /// The whole of an argument.
+    fn default() -> Self {
+        Self {
+            all: Rc::new(RefCell::new(vec![Place::default()])),
+            at: 0,
+        }
+    }
 }
 
 impl Look {
@@ -66,9 +76,6 @@ impl Look {
 
     fn learn(&self, name: &str) -> Option<Self> {
         let mut all = self.all.borrow_mut();
-        if all.is_empty() {
-            all.push(Place::default());
-        }
         let new = all.len();
         let place = all.get_mut(self.at)?;
         if let Some(at) = place.fields.get(name) {
@@ -83,11 +90,7 @@ impl Look {
     }
 
     fn learn_all(&self) {
-        let mut all = self.all.borrow_mut();
-        if all.is_empty() {
-            all.push(Place::default());
-        }
-        if let Some(place) = all.get_mut(self.at) {
+        if let Some(place) = self.all.borrow_mut().get_mut(self.at) {
             place.whole = true;
         }
     }
@@ -246,10 +249,11 @@ impl Given {
             Node::Bool(value) => Item::Boolean(value),
             Node::Number(value) => Item::Number(value),
             Node::Text(text) => Item::String(lua.create_string(text)?),
-            Node::List(length) => {
-                let list = lua.create_table_with_capacity(length as usize, 0)?;
+            Node::List => {
+                let items = tape.items(at);
+                let list = lua.create_table_with_capacity(items.len(), 0)?;
                 let mut to = 1;
-                for item in tape.items(at) {
+                for item in items {
                     let item = self.made(lua, tape, item, look)?;
                     if !item.is_nil() {
                         list.raw_seti(to, item)?;
@@ -278,7 +282,7 @@ impl Given {
                 Node::Text(text) => Either::Left(text),
                 Node::Bool(value) => Either::Right(Item::Boolean(value)),
                 Node::Number(value) => Either::Right(Item::Number(value)),
-                Node::List(_) | Node::Object => match look.and_then(|look| look.known(name)) {
+                Node::List | Node::Object => match look.and_then(|look| look.known(name)) {
                     Some(look) => Either::Right(self.made(lua, tape, value, Some(&look))?),
                     None => {
                         waiting.push(value);

@@ -43,8 +43,7 @@ pub(super) fn here(
     args: &[Arg],
     limits: Limits,
 ) -> Option<Results> {
-    let weight: usize = args.iter().map(Arg::weight).sum();
-    if !script.is_trusted() || weight > HERE {
+    if !script.is_trusted() || args.iter().map(Arg::weight).sum::<usize>() > HERE {
         return None;
     }
     let bounds = Bounds::brief(limits);
@@ -66,7 +65,7 @@ impl Seat {
             (self.vm, self.calls) = (None, 0);
         }
         let ran = catch_unwind(AssertUnwindSafe(|| {
-            self.run(script, operation, args, bounds)
+            self.vm()?.run(script, operation.function(), args, bounds)
         }));
         let outcome = ran.unwrap_or_else(|_| Err(Failure::Script("the script broke".into())));
         if outcome.is_err() {
@@ -80,21 +79,14 @@ impl Seat {
         })
     }
 
-    fn run(
-        &mut self,
-        script: &Script,
-        operation: Operation,
-        args: &[Arg],
-        bounds: Bounds,
-    ) -> Result<Results, Failure> {
-        let vm = match &mut self.vm {
-            Some(vm) => vm,
+    fn vm(&mut self) -> Result<&mut Vm, Failure> {
+        match &mut self.vm {
+            Some(vm) => Ok(vm),
             none => {
                 let vm = Vm::new().map_err(|e| Failure::Script(e.to_string()))?;
-                none.insert(vm)
+                Ok(none.insert(vm))
             }
-        };
-        vm.run(script, operation.function(), args, bounds)
+        }
     }
 }
 

@@ -19,10 +19,8 @@ enum Slot {
     Null,
     Bool(bool),
     Number(f64),
-    /// Of the text that was read.
-    Given(u32, u32),
-    /// Of the text that was made.
-    Made(u32, u32),
+    /// Where in the text, and how long.
+    Text(u32, u32),
     /// So many items, up to the slot with this number.
     List(u32, u32),
     /// So many fields, a name and a value each, up to the slot with this number.
@@ -32,9 +30,8 @@ enum Slot {
 #[derive(Debug)]
 pub(crate) struct Tape {
     slots: Vec<Slot>,
-    /// What was read.
+    /// What was read, and after it what does not stand there as it is meant.
     text: String,
-    made: String,
 }
 
 /// A value, and what is in it.
@@ -44,8 +41,7 @@ pub(super) enum Node<'a> {
     Bool(bool),
     Number(f64),
     Text(&'a str),
-    /// Of so many items.
-    List(u32),
+    List,
     Object,
 }
 
@@ -66,7 +62,6 @@ impl Tape {
         Self {
             slots: Vec::with_capacity(slots),
             text: String::new(),
-            made: String::new(),
         }
     }
 
@@ -90,7 +85,7 @@ impl Tape {
 
     pub(crate) fn of(tree: &Value) -> Self {
         let mut tape = Self::with_room(512);
-        tape.made.reserve(4096);
+        tape.text.reserve(4096);
         tape.add(tree);
         tape
     }
@@ -121,9 +116,9 @@ impl Tape {
     }
 
     fn add_text(&mut self, text: &str) {
-        let at = count(self.made.len());
-        self.made.push_str(text);
-        self.slots.push(Slot::Made(at, count(text.len())));
+        let at = count(self.text.len());
+        self.text.push_str(text);
+        self.slots.push(Slot::Text(at, count(text.len())));
     }
 
     /// Room for a list or an object; it is written when all of it is there.
@@ -138,7 +133,7 @@ impl Tape {
 
     /// About how many bytes of JSON it is.
     pub(super) fn weight(&self) -> usize {
-        self.text.len() + self.made.len() + 4 * self.slots.len()
+        self.text.len() + 4 * self.slots.len()
     }
 
     pub(super) fn node(&self, at: At) -> Node<'_> {
@@ -146,9 +141,12 @@ impl Tape {
             Slot::Null => Node::Null,
             Slot::Bool(value) => Node::Bool(value),
             Slot::Number(value) => Node::Number(value),
-            Slot::Given(at, length) => Node::Text(part(&self.text, at, length)),
-            Slot::Made(at, length) => Node::Text(part(&self.made, at, length)),
-            Slot::List(length, _) => Node::List(length),
+            Slot::Text(at, length) => {
+                let at = at as usize;
+                let text = self.text.get(at..at + length as usize);
+                Node::Text(text.unwrap_or_default())
+            }
+            Slot::List(..) => Node::List,
             Slot::Object(..) => Node::Object,
         }
     }
@@ -161,30 +159,26 @@ impl Tape {
         }
     }
 
-    /// So many values, one after the other.
-    fn inside(&self, at: At, count: u32) -> Inside<'_> {
+    /// The values in a list, or those with names in an object.
+    fn inside(&self, at: At) -> Inside<'_> {
+        let left = match self.slots[at as usize] {
+            Slot::List(length, _) | Slot::Object(length, _) => length,
+            _ => 0,
+        };
         Inside {
             tape: self,
             at: at + 1,
-            left: count,
+            left,
         }
     }
 
-    pub(super) fn items(&self, list: At) -> Inside<'_> {
-        match self.slots[list as usize] {
-            Slot::List(length, _) => self.inside(list, length),
-            _ => self.inside(list, 0),
-        }
+    pub(super) fn items(&self, list: At) -> impl ExactSizeIterator<Item = At> {
+        self.inside(list)
     }
 
     /// The name of each field, and where its value is.
     pub(super) fn fields(&self, object: At) -> impl ExactSizeIterator<Item = (&str, At)> {
-        let names = match self.slots[object as usize] {
-            // The first of each pair is its name.
-            Slot::Object(length, _) => Names(self.inside(object, length)),
-            _ => Names(self.inside(object, 0)),
-        };
-        names.map(|name| (self.text(name), name + 1))
+        Names(self.inside(object)).map(|name| (self.text(name), name + 1))
     }
 
     /// What a field's value is called.
@@ -206,7 +200,7 @@ impl Tape {
             Node::Bool(value) => value.into(),
             Node::Number(value) => value.into(),
             Node::Text(text) => text.into(),
-            Node::List(_) => self.items(at).map(|item| self.value(item)).collect(),
+            Node::List => self.items(at).map(|item| self.value(item)).collect(),
             Node::Object => {
                 let fields = self.fields(at);
                 let fields = fields.map(|(name, value)| (name.to_owned(), self.value(value)));
@@ -216,18 +210,13 @@ impl Tape {
     }
 }
 
-fn part(text: &str, at: u32, length: u32) -> &str {
-    let at = at as usize;
-    text.get(at..at + length as usize).unwrap_or_default()
-}
-
 /// No body is as long as that.
 fn count(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }
 
 /// Places of values that stand one after the other.
-pub(super) struct Inside<'a> {
+struct Inside<'a> {
     tape: &'a Tape,
     at: At,
     left: u32,
@@ -247,6 +236,8 @@ impl Iterator for Inside<'_> {
         (self.left as usize, Some(self.left as usize))
     }
 }
+
+impl ExactSizeIterator for Inside<'_> {}
 
 /// Places of names, each of which is followed by a value.
 struct Names<'a>(Inside<'a>);
@@ -335,7 +326,7 @@ impl<'de> Visitor<'de> for Seed<'_> {
             return self.visit_str(text);
         }
         let at = count(address - self.within.start);
-        self.tape.slots.push(Slot::Given(at, count(text.len())));
+        self.tape.slots.push(Slot::Text(at, count(text.len())));
         Ok(())
     }
 
