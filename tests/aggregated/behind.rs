@@ -11,7 +11,7 @@ use harness::{Cluster, Etcd, Process, Server, etcd, port};
 use serde_json::{Value, json};
 
 use crate::wire::Caller;
-use crate::world::{BINARY, path};
+use crate::world::{BINARY, REAL, path};
 
 /// Where Flotilla lives on its host.
 pub(crate) const NAMESPACE: &str = "flotilla-system";
@@ -54,6 +54,7 @@ impl Behind {
 
     /// Everything but Flotilla itself.
     pub(crate) async fn prepare() -> Option<Self> {
+        harness::tools(REAL)?;
         let started = tokio::task::spawn_blocking(|| {
             let etcd = Etcd::start(etcd::NEW, 1)?;
             let options = Options {

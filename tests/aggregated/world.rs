@@ -15,6 +15,9 @@ use machinery::time::SystemClock;
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_flotilla");
 pub(crate) const NAMES: [&str; 2] = ["member1", "member2"];
+/// What a real cluster is made of. Whoever starts one asks for these first, on the
+/// thread that bears the name of the test.
+pub(crate) const REAL: [&str; 3] = ["etcd-3.5", "kube-apiserver", "kube-controller-manager"];
 
 /// A real cluster with nodes on paper.
 pub(crate) struct Member {
@@ -28,6 +31,7 @@ pub(crate) struct Member {
 impl Member {
     /// A cluster of its own; `None`: something cannot be had here, which was said.
     pub(crate) async fn alone(name: &'static str) -> Option<(Self, Etcd)> {
+        harness::tools(REAL)?;
         let started = tokio::task::spawn_blocking(move || {
             let etcd = Etcd::start(etcd::NEW, 1)?;
             let options = Options {
@@ -60,6 +64,7 @@ pub(crate) struct Members {
 impl Members {
     /// `None`: something cannot be had here, which was said.
     pub(crate) async fn start() -> Option<Self> {
+        harness::tools(REAL)?;
         let started = tokio::task::spawn_blocking(|| {
             let etcd = Etcd::start(etcd::NEW, 1)?;
             let clusters = abreast(NAMES.map(|name| {

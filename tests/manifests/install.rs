@@ -57,17 +57,19 @@ struct Host {
 
 impl Host {
     async fn start() -> Option<Self> {
+        // On this thread, which bears the name of the test.
+        let [kubectl] = tools(["kubectl-new"])?;
+        tools(["etcd-3.5", "kube-apiserver", "kube-controller-manager"])?;
         let started = tokio::task::spawn_blocking(|| {
-            let [kubectl] = tools(["kubectl-new"])?;
             let etcd = Etcd::start(etcd::NEW, 1)?;
             let options = Options {
                 name: "host",
                 controllers: FULL,
                 flags: &[],
             };
-            Some((Cluster::start(&options, &etcd)?, etcd, kubectl))
+            Some((Cluster::start(&options, &etcd)?, etcd))
         });
-        let (cluster, etcd, kubectl) = started.await.unwrap()?;
+        let (cluster, etcd) = started.await.unwrap()?;
         let tasks = Tasks::new(Shutdown::new());
         let informers = Informers::new(&tasks);
         let options = hollow::Options {

@@ -120,11 +120,9 @@ async fn a_killed_leader_is_replaced_within_four_seconds_with_a_short_lease() {
     killed(Form::Alone, &FAST, SHORT).await;
 }
 
+#[harness::slow]
 #[tokio::test]
 async fn a_killed_leader_is_replaced_within_twenty_seconds_by_default() {
-    if std::env::var_os("FLOTILLA_SLOW").is_none() {
-        return;
-    }
     killed(Form::Alone, &[], LONG).await;
 }
 
@@ -133,19 +131,27 @@ async fn a_killed_leader_behind_a_host_is_replaced_as_fast() {
     killed(Form::Behind, &FAST, SHORT).await;
 }
 
+#[harness::slow]
 #[tokio::test]
 async fn a_killed_leader_behind_a_host_is_replaced_as_fast_by_default() {
-    if std::env::var_os("FLOTILLA_SLOW").is_none() {
-        return;
-    }
     killed(Form::Behind, &[], LONG).await;
 }
 
 #[tokio::test]
 async fn a_leader_that_slept_writes_nothing_late() {
-    if std::env::var_os("FLOTILLA_SLOW").is_none() {
-        return;
-    }
+    slept(Duration::from_secs(8)).await;
+}
+
+/// Longer than any request waits for its answer.
+#[harness::slow]
+#[tokio::test]
+async fn a_leader_that_slept_for_long_writes_nothing_late() {
+    slept(Duration::from_secs(60)).await;
+}
+
+/// The leader is stopped in the middle of a rollout, for at least `time`; meanwhile the
+/// other replica takes the lease, which lasts three seconds, and finishes.
+async fn slept(time: Duration) {
     let _alone = alone().await;
     let Some(scene) = Scene::set(Form::Alone, &FAST).await else {
         return;
@@ -164,7 +170,7 @@ async fn a_leader_that_slept_writes_nothing_late() {
         wanted.remove(&name);
     }
     let mut before = until_exact(&other, &members, NS, &wanted).await;
-    tokio::time::sleep(Duration::from_secs(30).saturating_sub(slept.elapsed())).await;
+    tokio::time::sleep(time.saturating_sub(slept.elapsed())).await;
     pair.nodes[leader].signal("-CONT");
     let end = Instant::now() + Duration::from_secs(30);
     while !pair.nodes[leader].said().contains("no longer leading") {

@@ -40,6 +40,11 @@ struct Host {
 impl Pair {
     /// `None`: something cannot be had here, which was said.
     pub(crate) async fn start(form: Form, version: &str, flags: &[&str]) -> Option<Self> {
+        // On this thread, which bears the name of the test.
+        harness::tools([&format!("etcd-{version}")])?;
+        if matches!(form, Form::Behind) {
+            harness::tools(["kube-apiserver", "kube-controller-manager"])?;
+        }
         let version = version.to_owned();
         let started = tokio::task::spawn_blocking(move || {
             let etcd = Etcd::start(&version, 1)?;

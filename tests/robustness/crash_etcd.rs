@@ -2,8 +2,8 @@
 //! while it is written to: every acknowledged write is in etcd's history as it was
 //! acknowledged, and a feed that was open all the time has told exactly that history.
 //!
-//! The child is this binary, told by the environment. A few rounds normally, many with
-//! FLOTILLA_SLOW=1; on etcd 3.4 and 3.5.
+//! The child is this binary, told by the environment. A few rounds in every run, many in the
+//! slow one; on etcd 3.4 and 3.5.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -20,17 +20,18 @@ use tokio::time::{Instant, sleep, timeout};
 #[path = "record.rs"]
 mod record;
 
-use record::{History, KEYS, WRITERS, run_and_kill, seen, write, write_once};
+use record::{History, KEYS, WRITERS, parent_gave, run_and_kill, seen, write, write_once};
 
 const SERVER: &str = "FLOTILLA_CRASH_ETCD";
 const PREFIX: &str = "/crash/";
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(5);
 
-fn rounds(few: usize, many: usize) -> usize {
-    let slow = std::env::var_os("FLOTILLA_SLOW").is_some_and(|v| v == "1");
-    if slow { many } else { few }
-}
+/// Deaths in every run.
+const FEW: usize = 4;
+
+/// The test that is the writer when its parent says so.
+const WRITER: &str = "writer_is_killed_34";
 
 async fn open(server: &str) -> Arc<Etcd> {
     let options = Options {
@@ -100,11 +101,7 @@ async fn write_until_killed(server: &str) {
     }
 }
 
-async fn writer_is_killed(version: &str, test: &str) {
-    if let Some(server) = std::env::var_os(SERVER) {
-        write_until_killed(server.to_str().unwrap()).await;
-        return;
-    }
+async fn writer_is_killed(version: &str, rounds: usize) {
     let Some(server) = harness::Etcd::start(version, 1) else {
         return;
     };
@@ -112,10 +109,9 @@ async fn writer_is_killed(version: &str, test: &str) {
     let base = store.revision().await.unwrap();
     let mut feed = store.watch(PREFIX, base).await.unwrap();
     let mut acknowledged = History::new();
-    let rounds = rounds(4, 60);
     for _ in 0..rounds {
         let url = server.endpoints();
-        let round = run_and_kill(test, SERVER, OsStr::new(&url)).await;
+        let round = run_and_kill(WRITER, SERVER, OsStr::new(&url)).await;
         let before = acknowledged.keys().last().copied().unwrap_or(base);
         assert!(round.keys().all(|at| *at > before));
         let now = store.revision().await.unwrap();
@@ -136,7 +132,7 @@ async fn writer_is_killed(version: &str, test: &str) {
     store.close().await;
 }
 
-async fn etcd_is_killed(version: &str) {
+async fn etcd_is_killed(version: &str, rounds: usize) {
     let Some(mut server) = harness::Etcd::start(version, 1) else {
         return;
     };
@@ -168,7 +164,7 @@ async fn etcd_is_killed(version: &str) {
         })
     });
     let writers: Vec<_> = writers.collect();
-    for round in 0..rounds(4, 40) {
+    for round in 0..rounds {
         let wanted = acknowledged.lock().len() + 100 + round * 17 % 50;
         let end = Instant::now() + PATIENCE;
         while acknowledged.lock().len() < wanted {
@@ -197,20 +193,48 @@ async fn etcd_is_killed(version: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writer_is_killed_34() {
-    writer_is_killed(harness::etcd::OLD, "writer_is_killed_34").await;
+    if let Some(server) = parent_gave(SERVER) {
+        write_until_killed(server.to_str().unwrap()).await;
+        return;
+    }
+    writer_is_killed(harness::etcd::OLD, FEW).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writer_is_killed_35() {
-    writer_is_killed(harness::etcd::NEW, "writer_is_killed_35").await;
+    writer_is_killed(harness::etcd::NEW, FEW).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn etcd_is_killed_34() {
-    etcd_is_killed(harness::etcd::OLD).await;
+    etcd_is_killed(harness::etcd::OLD, FEW).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn etcd_is_killed_35() {
-    etcd_is_killed(harness::etcd::NEW).await;
+    etcd_is_killed(harness::etcd::NEW, FEW).await;
+}
+
+#[harness::slow]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writer_is_killed_sixty_times_34() {
+    writer_is_killed(harness::etcd::OLD, 60).await;
+}
+
+#[harness::slow]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writer_is_killed_sixty_times_35() {
+    writer_is_killed(harness::etcd::NEW, 60).await;
+}
+
+#[harness::slow]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn etcd_is_killed_forty_times_34() {
+    etcd_is_killed(harness::etcd::OLD, 40).await;
+}
+
+#[harness::slow]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn etcd_is_killed_forty_times_35() {
+    etcd_is_killed(harness::etcd::NEW, 40).await;
 }

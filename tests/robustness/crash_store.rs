@@ -3,8 +3,7 @@
 //! a watch from the last acknowledged revision delivers the rest exactly once.
 //!
 //! The child is this binary, told by the environment. It prints one line for each
-//! acknowledged write and for nothing else. Ten rounds normally, 200 with
-//! FLOTILLA_SLOW=1.
+//! acknowledged write and for nothing else. Ten rounds in every run, 200 in the slow one.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -18,19 +17,27 @@ use storage::{Embedded, Event, Options, Range, Store};
 #[path = "record.rs"]
 mod record;
 
-use record::{History, KEYS, WRITERS, Write, digest, run_and_kill, seen, write_once};
+use record::{History, KEYS, WRITERS, Write, digest, parent_gave, run_and_kill, seen, write_once};
 
 const TEST: &str = "survives_sigkill_at_any_moment";
 const DIRECTORY: &str = "FLOTILLA_CRASH_DIRECTORY";
 
 #[test]
 fn survives_sigkill_at_any_moment() {
-    if let Some(directory) = std::env::var_os(DIRECTORY) {
+    if let Some(directory) = parent_gave(DIRECTORY) {
         runtime().block_on(write_until_killed(Path::new(&directory)));
         return;
     }
-    let slow = std::env::var_os("FLOTILLA_SLOW").is_some_and(|v| v == "1");
-    let rounds = if slow { 200 } else { 10 };
+    survives(10);
+}
+
+#[harness::slow]
+#[test]
+fn survives_sigkill_two_hundred_times() {
+    survives(200);
+}
+
+fn survives(rounds: usize) {
     let directory = tempfile::tempdir().unwrap();
     let mut known = History::new();
     for _ in 0..rounds {

@@ -7,7 +7,7 @@
 //! | `fresh` | nothing: what one replica wrote, the other lists |
 //!
 //! `history` holds what was recorded against what etcd remembers. What takes longer
-//! than half a minute runs with FLOTILLA_SLOW=1.
+//! than half a minute is marked `#[harness::slow]`.
 
 #![expect(
     clippy::unwrap_used,
@@ -24,10 +24,6 @@ use std::path::{Path, PathBuf};
 
 use harness::{Process, Server};
 use tempfile::TempDir;
-
-fn slow() -> bool {
-    std::env::var_os("FLOTILLA_SLOW").is_some_and(|v| v == "1")
-}
 
 /// `flotilla serve` on an etcd.
 struct Replica {

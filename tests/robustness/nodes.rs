@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 use storage::Store;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::Replica;
 use crate::history::{Acknowledged, Change, History, Kind, Told, Watched};
-use crate::{Replica, slow};
 
 const NAMESPACE: &str = "default";
 const WRITERS: usize = 6;
@@ -276,6 +276,17 @@ impl World {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_and_nobody_misled_while_nodes_and_network_fail() {
+    nodes_and_network_fail(Duration::from_secs(6)).await;
+}
+
+#[harness::slow]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_lost_and_nobody_misled_while_the_network_fails_for_long() {
+    nodes_and_network_fail(Duration::from_secs(30)).await;
+}
+
+/// Two nodes fail in turn, then the network to all of them for `outage`.
+async fn nodes_and_network_fail(outage: Duration) {
     let Some(mut etcd) = Etcd::start(etcd::NEW, 3) else {
         return;
     };
@@ -312,8 +323,7 @@ async fn nothing_is_lost_and_nobody_misled_while_nodes_and_network_fail() {
         etcd.wait();
         world.calm(CALM).await;
     }
-    let time = if slow() { 30 } else { 6 };
-    world.cut(&relays, Duration::from_secs(time)).await;
+    world.cut(&relays, outage).await;
 
     world.record.done.store(true, Ordering::Relaxed);
     for writer in writers {

@@ -1,7 +1,7 @@
 //! What processes that are killed write down, and how their writes are known again.
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher, RandomState};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -93,11 +93,16 @@ fn random(below: u64) -> u64 {
     RandomState::new().hash_one(0) % below
 }
 
+/// What [`run_and_kill`] gave this process, if it started it.
+pub(crate) fn parent_gave(variable: &str) -> Option<OsString> {
+    std::env::var_os(variable)
+}
+
 /// Starts this binary again with one test alone, lets it write, kills it; returns what
 /// it had acknowledged. It knows by the environment that it is the child.
 pub(crate) async fn run_and_kill(test: &str, variable: &str, value: &OsStr) -> History {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args([test, "--exact", "--nocapture"])
+        .args([test, "--exact", "--nocapture", "--include-ignored"])
         .env(variable, value)
         .stdout(Stdio::piped())
         .spawn()

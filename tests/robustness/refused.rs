@@ -5,7 +5,7 @@ use std::process::Command;
 
 use harness::{Etcd, etcd};
 
-use crate::{Replica, slow};
+use crate::Replica;
 
 /// Runs `flotilla serve` to its end; what it says.
 fn refused(servers: &str, more: &[&str]) -> String {
@@ -66,15 +66,21 @@ async fn certificates_must_fit() {
     // The server wants ours.
     let said = refused(&servers, &right[..2]);
     check(&said, &["cannot use etcd", &servers, "CertificateRequired"]);
-    if slow() {
-        // It speaks TLS, and says nothing to who does not.
-        let plain = servers.replace("https://", "http://");
-        check(&refused(&plain, &[]), &["cannot use etcd", &plain]);
-    }
     let said = refused(&servers, &["--etcd-cafile", "/nowhere/ca.crt"]);
     check(&said, &["--etcd-cafile", "/nowhere/ca.crt", "No such file"]);
     let said = refused(&servers, &["--etcd-cafile", &key]);
     check(&said, &["cannot use etcd"]);
+}
+
+/// etcd waits for a TLS handshake and answers nothing else; the start waits half a minute.
+#[harness::slow]
+#[test]
+fn tls_must_be_spoken() {
+    let Some(etcd) = Etcd::start_tls(etcd::NEW, 1) else {
+        return;
+    };
+    let plain = etcd.endpoints().replace("https://", "http://");
+    check(&refused(&plain, &[]), &["cannot use etcd", &plain]);
 }
 
 #[test]
@@ -112,11 +118,9 @@ fn urls_must_be_urls() {
 }
 
 /// It may be starting just now: half a minute is waited, and said.
+#[harness::slow]
 #[test]
 fn nobody_there() {
-    if !slow() {
-        return;
-    }
     let nobody = format!("http://127.0.0.1:{}", harness::port::free());
     let said = refused(&nobody, &[]);
     check(

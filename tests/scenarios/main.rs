@@ -4,7 +4,8 @@
 //! Each theme is a YAML file beside this one: a document that says what the theme
 //! needs of its control plane, then one document per scenario; their form is
 //! described in [`story`]. Scenarios run at once, in namespaces called as they are,
-//! but for those that want the clusters for themselves. `SCENARIO=name` runs one.
+//! but for those that want the clusters for themselves. `SCENARIO=name` runs one, and
+//! fails where no theme has it.
 //!
 //! theme.yaml ──► [`story`] ──► steps ([`stage`]) ──► what is there ([`seen`])
 //!                       └────► what must be there ([`frame`]) ──► compared whole
@@ -32,7 +33,9 @@ mod stage;
 /// The form of a scenario.
 mod story;
 
+use std::io::Write;
 use std::path::Path;
+use std::process::Command;
 
 use futures_util::{StreamExt, stream};
 
@@ -49,12 +52,26 @@ fn theme(name: &str) -> Theme {
     Theme::read(&std::fs::read_to_string(file).unwrap()).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
+/// The one scenario that SCENARIO asks for.
+fn selected() -> Option<String> {
+    let name = std::env::var("SCENARIO").ok()?;
+    let mut all = THEMES.iter().flat_map(|t| theme(t).scenarios);
+    let known = all.any(|s| s.name == name);
+    assert!(
+        known,
+        "SCENARIO={name}: no theme has a scenario of that name"
+    );
+    Some(name)
+}
+
 async fn play(name: &str) {
     let Theme { head, scenarios } = theme(name);
-    let only = std::env::var("SCENARIO").ok();
+    let only = selected();
     let wanted = |s: &Scenario| only.as_ref().is_none_or(|o| *o == s.name);
     let scenarios: Vec<Scenario> = scenarios.into_iter().filter(wanted).collect();
-    if scenarios.is_empty() {
+    if let (Some(only), []) = (&only, &*scenarios) {
+        // libtest captures what `eprintln!` prints, but not this.
+        let _ = writeln!(std::io::stderr(), "{name}: not played, SCENARIO={only}");
         return;
     }
     let plane = tokio::task::spawn_blocking(move || Plane::of(&head));
@@ -83,6 +100,18 @@ macro_rules! themes {
 
 themes! {
     clusters decisions dependencies enforcement evictions failover members overrides placement policies preemption quotas refused replicas scheduling
+}
+
+#[test]
+fn a_scenario_that_no_theme_has_is_a_failure() {
+    let out = Command::new(std::env::current_exe().unwrap())
+        .args([THEMES[0], "--exact"])
+        .env("SCENARIO", "typo")
+        .output()
+        .unwrap();
+    assert!(!out.status.success(), "{out:?}");
+    let said = String::from_utf8(out.stdout).unwrap();
+    assert!(said.contains("SCENARIO=typo: no theme has"), "{said}");
 }
 
 #[test]

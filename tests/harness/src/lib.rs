@@ -36,6 +36,7 @@ pub mod wire;
 pub use cluster::Cluster;
 pub use daemon::Daemon;
 pub use etcd::Etcd;
+pub use harness_macros::slow;
 pub use peer::Peer;
 pub use process::Process;
 pub use relay::Relay;

@@ -1,24 +1,29 @@
-//! The real components that tests run against.
+//! The real components that tests run against, and the record of tests that did not
+//! find theirs.
 //!
-//! Enters: names as `tests/tools/get` knows them. Leaves: paths of programs in its
-//! cache. Runs that script, whose progress goes to standard error.
+//! `tests/tools/get` finds or fetches a program. A test whose program cannot be had is
+//! skipped: libtest has no word for that at run time, so [`skip`] prints it, writes it
+//! to a file beside the build, and fails with `CI=true`. The suite that cargo runs last
+//! (`tests/workspace/summary.rs`) prints the names from those files.
 
 use std::collections::HashMap;
+use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
 use parking_lot::Mutex;
 
-/// The programs, or `None` after `skipped: needs X` was printed for the first that
-/// cannot be had; with `CI=true` that is a failure. A test returns then:
+/// The paths of programs, or `None` after [`skip`] for the first one that cannot be
+/// had. The test returns then:
 ///
 /// ```ignore
 /// let Some([etcd, kubectl]) = harness::tools(["etcd-3.4", "kubectl-new"]) else { return };
 /// ```
 ///
-/// May take minutes the first time on a machine; within a process each tool is
-/// asked for once.
+/// Call it on the test's own thread, whose name is the name of the test. May take
+/// minutes the first time on a machine; within a process each tool is asked for once.
 pub fn tools<const N: usize>(names: [&str; N]) -> Option<[PathBuf; N]> {
     let mut found = Vec::new();
     for name in names {
@@ -33,11 +38,59 @@ pub fn tools<const N: usize>(names: [&str; N]) -> Option<[PathBuf; N]> {
     found.try_into().ok()
 }
 
-fn skip(name: &str) {
+/// Records that the running test is skipped because the machine lacks something; fails
+/// the test with `CI=true`.
+pub fn skip(need: &str) {
     let ci = std::env::var("CI").is_ok_and(|v| v == "true");
-    assert!(!ci, "needs {name}, which cannot be had here");
-    // Past what the test runner keeps to itself: who reads the output must see it.
-    let _ = writeln!(std::io::stderr(), "skipped: needs {name}");
+    assert!(!ci, "needs {need}, which cannot be had here");
+    let thread = std::thread::current();
+    // Workers of tokio do not know their test.
+    let test = thread.name().filter(|n| !n.starts_with("tokio-"));
+    let (suite, file) = record();
+    let line = format!("{suite} {}: needs {need}", test.unwrap_or("(a test)"));
+    // libtest captures what `eprintln!` prints, but not this.
+    let _ = writeln!(std::io::stderr(), "skipped: {line}");
+    let opened = OpenOptions::new().append(true).create(true).open(file);
+    opened
+        .and_then(|mut f| writeln!(f, "{line}"))
+        .unwrap_or_else(|why| panic!("{}: {why}", file.display()));
+}
+
+/// The lines that the suites of this build recorded since the last call.
+pub fn take_skipped() -> Vec<String> {
+    let mut lines = Vec::new();
+    for entry in std::fs::read_dir(folder()).into_iter().flatten() {
+        let file = entry.unwrap().path();
+        let text = std::fs::read_to_string(&file).unwrap();
+        lines.extend(text.lines().map(str::to_owned));
+        std::fs::remove_file(&file).unwrap();
+    }
+    lines.sort();
+    lines.dedup();
+    lines
+}
+
+/// `target/debug/skipped` for a suite in `target/debug/deps`.
+fn folder() -> PathBuf {
+    let suite = std::env::current_exe().unwrap();
+    let deps = suite.parent().unwrap();
+    deps.parent().unwrap_or(deps).join("skipped")
+}
+
+/// The name of this suite and the file of its record, which begins empty.
+fn record() -> &'static (String, PathBuf) {
+    static RECORD: OnceLock<(String, PathBuf)> = OnceLock::new();
+    RECORD.get_or_init(|| {
+        let program = std::env::current_exe().unwrap();
+        let stem = program.file_stem().unwrap().to_string_lossy();
+        // Cargo puts a hash behind the name.
+        let suite = stem.rsplit_once('-').map_or(&*stem, |(name, _)| name);
+        let folder = folder();
+        std::fs::create_dir_all(&folder).unwrap();
+        let file = folder.join(suite);
+        let _ = std::fs::remove_file(&file);
+        (suite.to_owned(), file)
+    })
 }
 
 fn get(name: &str) -> Option<PathBuf> {
@@ -47,6 +100,7 @@ fn get(name: &str) -> Option<PathBuf> {
     if let Some(answer) = known.get(name) {
         return answer.clone();
     }
+    record();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tools/get");
     let out = Command::new(script)
         .arg(name)

@@ -1,0 +1,141 @@
+//! A test that was not run must not look like one that passed.
+//!
+//! Reads the sources of all tests. What decides at run time whether a test runs is
+//! refused: a slow test bears `#[harness::slow]`, a test without its tool returns by
+//! `let Some(..) = .. else` from what `harness::tools` answers, which records it.
+
+use std::path::{Path, PathBuf};
+
+use crate::{found, root};
+
+/// Tests that read variables, and what for. None of these ends a test in silence.
+const READERS: [(&str, &str); 5] = [
+    ("tests/harness/", "the one place for CI and FLOTILLA_SLOW"),
+    ("tests/workspace/", "the tests of that place"),
+    (
+        "tests/robustness/record.rs",
+        "a process that its parent kills",
+    ),
+    (
+        "tests/scenarios/main.rs",
+        "SCENARIO, which fails where no theme has it",
+    ),
+    (
+        "controllers/interpreter/src/fuzz/",
+        "seconds and seed of a fuzzer",
+    ),
+];
+
+/// How a test asks for what a machine may lack. Each of these ends in `harness::tools`.
+const STARTERS: [&str; 12] = [
+    "tools(",
+    "Etcd::start(",
+    "Etcd::start_tls(",
+    "Engine::",
+    "Pair::start(",
+    "Scene::set(",
+    "Host::start(",
+    "Behind::start(",
+    "Behind::start_on_etcd(",
+    "Behind::prepare(",
+    "Members::start(",
+    "Member::alone(",
+];
+
+/// File → its lines that belong to tests.
+fn tests() -> Vec<(String, Vec<String>)> {
+    let mut files: Vec<PathBuf> = Vec::new();
+    for dir in ["apiserver", "controllers", "openapi", "tests"] {
+        found(&root().join(dir), "rs", &mut files);
+    }
+    let of = |path: &Path| {
+        let name = path.strip_prefix(root()).unwrap().display().to_string();
+        let text = std::fs::read_to_string(path).unwrap();
+        let lines = text.lines().map(str::to_owned);
+        let whole = ["tests/", "/tests/", "/fuzz/", "tests.rs"].map(|p| match p {
+            "tests/" => name.starts_with(p),
+            p => name.contains(p),
+        });
+        let lines: Vec<String> = match whole.contains(&true) {
+            true => lines.collect(),
+            // Tests stand at the end of the file they belong to.
+            false => lines.skip_while(|l| l.trim() != "#[cfg(test)]").collect(),
+        };
+        (name, lines)
+    };
+    files.iter().map(|path| of(path)).collect()
+}
+
+#[test]
+fn tests_do_not_ask_the_environment_whether_to_run() {
+    let mut wrong = Vec::new();
+    for (file, lines) in tests() {
+        if READERS.iter().any(|(reader, _)| file.starts_with(reader)) {
+            continue;
+        }
+        // In two pieces, so that this line is none of those.
+        let reads = |l: &&String| l.contains(concat!("env::", "var"));
+        wrong.extend(
+            lines
+                .iter()
+                .filter(reads)
+                .map(|l| format!("{file}: {}", l.trim())),
+        );
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Whether the `return` in line `at` stands in a closure or block of its own, or leaves
+/// the test for want of a tool.
+fn allowed(body: &[String], at: usize) -> bool {
+    let depth = |line: &str| line.len() - line.trim_start().len();
+    let mut inner = depth(&body[at]);
+    for n in (0..at).rev() {
+        let (mut text, depth) = (body[n].trim(), depth(&body[n]));
+        if text.is_empty() || depth >= inner {
+            continue;
+        }
+        if text == "else {" {
+            text = body[n - 1].trim();
+        }
+        inner = depth;
+        let begins_a_task = ["async ", "async{", "move ||", "||", "|_|"]
+            .iter()
+            .any(|b| text.contains(b))
+            && text.ends_with('{')
+            && !text.contains("fn ");
+        let for_a_tool = text.starts_with("let ") && STARTERS.iter().any(|s| text.contains(s));
+        let for_the_parent = text.contains("= parent_gave(");
+        if begins_a_task || for_a_tool || for_the_parent {
+            return true;
+        }
+    }
+    false
+}
+
+#[test]
+fn tests_do_not_return_before_their_end() {
+    let mut wrong = Vec::new();
+    for (file, lines) in tests() {
+        let marks = |l: &str| {
+            let l = l.trim();
+            l == "#[test]" || l.starts_with("#[tokio::test")
+        };
+        let mut at = 0;
+        while let Some(mark) = lines[at..].iter().position(|l| marks(l)) {
+            let from = at + mark;
+            let indent = " ".repeat(lines[from].len() - lines[from].trim_start().len());
+            let end = lines[from..]
+                .iter()
+                .position(|l| *l == format!("{indent}}}"));
+            at = from + end.unwrap_or(lines.len() - from - 1) + 1;
+            let body = &lines[from..at];
+            for n in 0..body.len() {
+                if body[n].trim().starts_with("return;") && !allowed(body, n) {
+                    wrong.push(format!("{file}:{}", body[1].trim()));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "return early: {wrong:#?}");
+}
