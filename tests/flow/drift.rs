@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use crate::fleet::{Fleet, condition, spread};
 use crate::objects::{
-    BINDINGS, CONFIG_MAPS, DEPLOYMENTS, POLICIES, WORKS, config_map, deployment, policy, works_of,
+    BINDINGS, CONFIG_MAPS, DEPLOYMENTS, POLICIES, SERVICES, WORKS, config_map, deployment, policy,
+    works_of,
 };
 
 // proves: EXE-drift-change, EXE-drift-delete, EXE-retain-labels, EXE-drop-labels
@@ -209,4 +210,49 @@ async fn dispatching_is_suspended_and_goes_on() {
             condition(w, "Dispatching")["reason"] == "Dispatching"
         })
         .await;
+}
+
+/// An API server allocates ports before it compares names: it refuses the create of a Service
+/// that it has with 422, not with 409.
+// proves: EXE-refused-create
+#[tokio::test]
+async fn a_service_that_holds_its_node_port_already_is_adopted() {
+    let ns = "node-port";
+    let fleet = Fleet::shared(ns).await;
+    let control = &fleet.control;
+    spread(&fleet, ns).await;
+    let one = fleet.member("member1");
+    let service = |name: &str, port: u16| {
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": ns},
+            "spec": {"type": "NodePort", "selector": {"app": name}, "ports": [{"port": 80, "nodePort": port}]}})
+    };
+    for (name, port, resolution) in [("web", 30971, "Overwrite"), ("theirs", 30972, "Abort")] {
+        let there = one.create(service(name, port)).await;
+        let ours = service(name, port);
+        let mut policy = policy(ns, name, &ours, &["member1"]);
+        policy["spec"]["conflictResolution"] = resolution.into();
+        control.create(policy).await;
+        control.create(ours).await;
+        let work = openapi::karmada::names::work("Service", name, ns);
+        let work = control
+            .until(&WORKS, &works_of("member1"), &work, "judged", |w| {
+                condition(w, "Applied")["status"].is_string()
+            })
+            .await;
+        let applied = condition(&work, "Applied");
+        let after = one.get(&SERVICES, ns, name).await.unwrap();
+        assert_eq!(after["metadata"]["uid"], there["metadata"]["uid"]);
+        let is_ours = after["metadata"]["labels"]["karmada.io/managed"] == "true";
+        assert_eq!(is_ours, resolution == "Overwrite", "{after:#}");
+        if is_ours {
+            assert_eq!(applied["status"], "True", "{applied:#}");
+            assert_eq!(after["spec"]["clusterIP"], there["spec"]["clusterIP"]);
+        } else {
+            let text = applied["message"].as_str().unwrap();
+            assert!(
+                text.contains("already exists in the cluster member1"),
+                "{text}"
+            );
+        }
+    }
 }

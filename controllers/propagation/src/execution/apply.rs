@@ -24,6 +24,10 @@ const FIRST_LIST: Duration = Duration::from_secs(5);
 /// How often a namespace may be found missing before it is worth telling: its own
 /// work may be under way.
 const NAMESPACE_PATIENCE: u32 = 8;
+/// How often one attempt writes an object that others keep changing, and the pause before
+/// it reads the object again (`retry.DefaultRetry` of client-go, as Karmada).
+const CONFLICT_TRIES: u32 = 5;
+const CONFLICT_PAUSE: Duration = Duration::from_millis(10);
 
 /// One manifest and where it goes.
 pub(super) struct Place<'a> {
@@ -64,9 +68,20 @@ struct Undone {
     whys: String,
 }
 
+/// What one write of a manifest gave.
+enum Tried {
+    /// The member has what it should have. `Some`: as it was just written.
+    Applied(Option<Object>),
+    /// The member has another object than the write was decided on, or none.
+    Outdated {
+        observed: Option<Object>,
+        refused: client::Error,
+    },
+}
+
 /// Why a manifest is not applied.
 pub(super) enum Trouble {
-    /// Nothing to tell yet: what is missing, or newer, may be under way.
+    /// Nothing to tell yet: what is missing may be under way.
     Patience(String),
     Failed(String),
 }
@@ -76,7 +91,6 @@ impl Trouble {
         match e {
             // A call that was not answered says so in our words.
             client::Error::Protocol(text) => Self::Failed(text.clone()),
-            e if e.is_conflict() => Self::Patience(e.to_string()),
             e => Self::Failed(e.to_string()),
         }
     }
@@ -153,7 +167,8 @@ impl Execution {
         Ok(Action::Done)
     }
 
-    /// The error is trouble that is not worth telling yet.
+    /// Applies every manifest, whatever becomes of the others. The error is trouble that is
+    /// not worth telling yet.
     async fn make_all(
         &self,
         cluster: &str,
@@ -163,6 +178,7 @@ impl Execution {
     ) -> Result<Made, Error> {
         let manifests = &work.spec.workload.manifests;
         let (mut made, mut failed) = (Made::default(), Vec::new());
+        let mut awaited = None;
         for manifest in manifests {
             match self.make(cluster, manifest, equality, attempt).await {
                 Ok((target, wrote)) => {
@@ -172,12 +188,18 @@ impl Execution {
                         self.tell_template(cluster, manifest, None);
                     }
                 }
-                Err(Trouble::Patience(why)) => return Err(Error::Blocked(why)),
+                Err(Trouble::Patience(why)) => awaited = Some(why),
                 Err(Trouble::Failed(why)) => {
                     self.tell_template(cluster, manifest, Some(&why));
                     failed.push(why);
                 }
             }
+        }
+        if let Some(why) = awaited {
+            if failed.is_empty() {
+                return Err(Error::Blocked(why));
+            }
+            failed.push(why);
         }
         if !failed.is_empty() {
             let (done, total) = (made.targets.len(), manifests.len());
@@ -213,55 +235,99 @@ impl Execution {
             .map_err(Trouble::Failed)?;
         listed(&informer).await.map_err(Trouble::Failed)?;
         let api = self.members.api(cluster).map_err(Trouble::Failed)?;
-        let target = |o: &Object| Target {
+        let target = |revision| Target {
             resource: resource.clone(),
             namespace: namespace.to_owned(),
             name: place.name.to_owned(),
-            revision: o.revision(),
+            revision,
         };
-        if let Some(observed) = informer.get(namespace, place.name) {
-            let outcome = self
-                .change(cluster, &*api, &place, &observed, equality)
-                .await?;
-            return Ok((
-                target(outcome.as_ref().unwrap_or(&observed)),
-                outcome.is_some(),
-            ));
-        }
-        let options = WriteOptions::default();
-        let at = At::all(resource, namespace);
-        let created = self.limited(api.create(at, manifest.clone(), &options));
-        let created = created.await;
-        // One that is there after all is counted as a change.
-        if !created
-            .as_ref()
-            .is_err_and(client::Error::is_already_exists)
-        {
-            let again = equality == Equality::Contained;
-            FIGURES.created(created.is_ok(), place.served.names(), cluster, again);
-        }
-        match created {
-            Ok(created) => Ok((target(&created), true)),
-            Err(e) if e.is_already_exists() => {
-                let at = At::one(resource, namespace, place.name);
-                let observed = self.limited(api.get(at)).await;
-                let observed = observed.map_err(|e| Trouble::of(&e))?;
-                // Not known as ours, or not known yet: nothing may be left out.
-                let outcome = self
-                    .change(cluster, &*api, &place, &observed, equality)
-                    .await?;
-                Ok((
-                    target(outcome.as_ref().unwrap_or(&observed)),
-                    outcome.is_some(),
-                ))
+        let mut observed = informer.get(namespace, place.name);
+        let mut lost = 0;
+        loop {
+            let was_seen = observed.is_some();
+            let tried = match &observed {
+                Some(observed) => {
+                    self.change(cluster, &*api, &place, observed, equality)
+                        .await?
+                }
+                None => {
+                    self.create(cluster, &*api, &place, equality, attempt)
+                        .await?
+                }
+            };
+            match tried {
+                Tried::Applied(written) => {
+                    let wrote = written.is_some();
+                    let right = written.or(observed);
+                    let revision = right.map_or(0, |o| o.revision());
+                    return Ok((target(revision), wrote));
+                }
+                Tried::Outdated {
+                    observed: now,
+                    refused,
+                } => {
+                    // An object that a create has revealed is no lost race.
+                    if was_seen || now.is_none() {
+                        lost += 1;
+                        if lost == CONFLICT_TRIES {
+                            FIGURES.updated(false, place.served.names(), cluster, false);
+                            return Err(Trouble::of(&refused));
+                        }
+                        tokio::time::sleep(CONFLICT_PAUSE).await;
+                    }
+                    observed = now;
+                }
             }
-            Err(e) if e.is_not_found() && !namespace.is_empty() && attempt < NAMESPACE_PATIENCE => {
-                Err(Trouble::Patience(e.to_string()))
-            }
-            Err(e) => Err(Trouble::of(&e)),
         }
     }
 
+    /// Creates an object that the member does not have, as far as its watch tells. The
+    /// member may refuse the create before it compares names (ports, admission webhooks,
+    /// quotas), so every refusal is followed by a question for the object.
+    async fn create(
+        &self,
+        cluster: &str,
+        api: &dyn Api,
+        place: &Place<'_>,
+        equality: Equality,
+        attempt: u32,
+    ) -> Result<Tried, Trouble> {
+        let (resource, namespace) = (&place.served.gvr, place.namespace);
+        let options = WriteOptions::default();
+        let at = At::all(resource, namespace);
+        let created = api.create(at, place.manifest.clone(), &options);
+        let created = self.limited(created).await;
+        let count = |success| {
+            let again = equality == Equality::Contained;
+            FIGURES.created(success, place.served.names(), cluster, again);
+        };
+        let refused = match created {
+            Ok(created) => {
+                count(true);
+                return Ok(Tried::Applied(Some(created)));
+            }
+            Err(e) => e,
+        };
+        if refused.is_already_exists() {
+            return self.read_again(api, place, refused).await;
+        }
+        if may_exist(&refused) {
+            let at = At::one(resource, namespace, place.name);
+            if let Ok(found) = self.limited(api.get(at)).await {
+                return Ok(Tried::Outdated {
+                    observed: Some(found),
+                    refused,
+                });
+            }
+        }
+        count(false);
+        if refused.is_not_found() && !namespace.is_empty() && attempt < NAMESPACE_PATIENCE {
+            return Err(Trouble::Patience(refused.to_string()));
+        }
+        Err(Trouble::of(&refused))
+    }
+
+    /// Changes an object that the member has.
     async fn change(
         &self,
         cluster: &str,
@@ -269,10 +335,12 @@ impl Execution {
         place: &Place<'_>,
         observed: &Object,
         equality: Equality,
-    ) -> Result<Option<Object>, Trouble> {
+    ) -> Result<Tried, Trouble> {
         let outcome = self.changed(cluster, api, place, observed, equality).await;
-        let wrote = matches!(outcome, Ok(Some(_)));
-        FIGURES.updated(outcome.is_ok(), place.served.names(), cluster, wrote);
+        if !matches!(outcome, Ok(Tried::Outdated { .. })) {
+            let wrote = matches!(outcome, Ok(Tried::Applied(Some(_))));
+            FIGURES.updated(outcome.is_ok(), place.served.names(), cluster, wrote);
+        }
         outcome
     }
 
@@ -283,29 +351,49 @@ impl Execution {
         place: &Place<'_>,
         observed: &Object,
         equality: Equality,
-    ) -> Result<Option<Object>, Trouble> {
+    ) -> Result<Tried, Trouble> {
         let tree = observed
             .value()
             .map_err(|e| Trouble::Failed(e.to_string()))?;
         let kind = &place.served.gvk;
         let decided = self.decide(kind, place.manifest, &tree, equality).await;
-        match decided.map_err(Trouble::Failed)? {
-            Step::Nothing => Ok(None),
-            Step::Foreign => Err(Trouble::Failed(format!(
-                "resource(kind={}, {}/{}) already exists in the cluster {cluster} and the {CONFLICT_RESOLUTION} strategy value is empty, Karmada will not manage this resource",
-                kind.kind, place.namespace, place.name
-            ))),
-            Step::Write(body) => {
-                let at = At::one(&place.served.gvr, place.namespace, place.name);
-                let options = WriteOptions::default();
-                let written = self.limited(api.update(at, body, &options)).await;
-                written.map(Some).map_err(|e| match e {
-                    // Gone since it was seen: to be made again.
-                    e if e.is_not_found() => Trouble::Patience(e.to_string()),
-                    e => Trouble::of(&e),
-                })
+        let body = match decided.map_err(Trouble::Failed)? {
+            Step::Nothing => return Ok(Tried::Applied(None)),
+            Step::Foreign => {
+                return Err(Trouble::Failed(format!(
+                    "resource(kind={}, {}/{}) already exists in the cluster {cluster} and the {CONFLICT_RESOLUTION} strategy value is empty, Karmada will not manage this resource",
+                    kind.kind, place.namespace, place.name
+                )));
             }
+            Step::Write(body) => body,
+        };
+        let at = At::one(&place.served.gvr, place.namespace, place.name);
+        let options = WriteOptions::default();
+        match self.limited(api.update(at, body, &options)).await {
+            Ok(written) => Ok(Tried::Applied(Some(written))),
+            Err(refused) if refused.is_not_found() => Ok(Tried::Outdated {
+                observed: None,
+                refused,
+            }),
+            Err(refused) if refused.is_conflict() => self.read_again(api, place, refused).await,
+            Err(e) => Err(Trouble::of(&e)),
         }
+    }
+
+    /// Reads an object whose write the member refused because it is another by now.
+    async fn read_again(
+        &self,
+        api: &dyn Api,
+        place: &Place<'_>,
+        refused: client::Error,
+    ) -> Result<Tried, Trouble> {
+        let at = At::one(&place.served.gvr, place.namespace, place.name);
+        let observed = match self.limited(api.get(at)).await {
+            Ok(found) => Some(found),
+            Err(e) if e.is_not_found() => None,
+            Err(e) => return Err(Trouble::of(&e)),
+        };
+        Ok(Tried::Outdated { observed, refused })
     }
 
     /// What becomes of an object that a member has.
@@ -385,6 +473,13 @@ impl Execution {
             }
         }
     }
+}
+
+/// Whether an object may be there though its create was refused: every refusal may come
+/// before the name is looked at, but those of a missing namespace, of credentials and of load.
+fn may_exist(refused: &client::Error) -> bool {
+    let status = refused.status();
+    status.is_some_and(|status| !matches!(status.code, 401 | 404 | 429))
 }
 
 /// Waits for the first list of a member's objects: without it nothing is known of

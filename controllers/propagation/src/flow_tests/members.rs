@@ -448,3 +448,164 @@ async fn the_watch_of_a_kind_that_is_served_no_longer_ends_too() {
     assert_eq!(plane.map(), None);
     plane.tasks.stop().await;
 }
+
+/// Refusals of a create that come before the API server looks at the name.
+fn early_refusals() -> [Status; 5] {
+    let port = "Service \"c\" is invalid: spec.ports[0].nodePort: Invalid value: 30080: provided port is already allocated";
+    [
+        Status::failure(422, "Invalid", port),
+        Status::forbidden(&CONFIG_MAPS, "c", "exceeded quota: q"),
+        Status::denied("guard.example.com", "no"),
+        Status::internal("failed calling webhook \"guard.example.com\""),
+        Status::failure(409, "Conflict", "try again"),
+    ]
+}
+
+/// The first member answers each create with this.
+fn refuse_creates(plane: &Plane, with: &Status) {
+    let with = with.clone();
+    plane.members[0].on_call(move |call| {
+        let refused = call.verb == "create" && call.resource == Some(&CONFIG_MAPS);
+        refused.then(|| Error::from(with.clone()))
+    });
+}
+
+fn resolving(how: &str) -> Value {
+    let mut map = manifest("ConfigMap", "c");
+    map["metadata"]["annotations"][labels::CONFLICT_RESOLUTION] = how.into();
+    map["data"] = json!({"k": "ours"});
+    work(json!([map]))
+}
+
+fn theirs() -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "n"}, "data": {"k": "theirs"}})
+}
+
+// proves: EXE-refused-create, EXE-conflict-overwrite
+#[tokio::test]
+async fn an_existing_object_is_adopted_though_its_create_is_refused_for_another_reason() {
+    for refusal in early_refusals() {
+        let plane = Plane::new();
+        refuse_creates(&plane, &refusal);
+        let uid = plane.members[0]
+            .seed(&CONFIG_MAPS, theirs())
+            .uid()
+            .to_owned();
+        plane.control.seed(&WORKS, resolving("overwrite"));
+        let plane = plane.started().await;
+        until("a verdict", || !plane.says("Applied").is_null()).await;
+        assert_eq!(plane.says("Applied")["status"], "True", "{refusal:?}");
+        let adopted = plane.map().unwrap();
+        assert_eq!(adopted["metadata"]["uid"], *uid);
+        assert_eq!(adopted["metadata"]["labels"][labels::MANAGED], "true");
+        assert_eq!(adopted["data"]["k"], "ours");
+        plane.tasks.stop().await;
+    }
+}
+
+// proves: EXE-refused-create, EXE-conflict-abort
+#[tokio::test]
+async fn an_existing_object_of_others_stays_though_its_create_is_refused_for_another_reason() {
+    for refusal in early_refusals() {
+        let plane = Plane::new();
+        refuse_creates(&plane, &refusal);
+        plane.members[0].seed(&CONFIG_MAPS, theirs());
+        plane.control.seed(&WORKS, resolving("abort"));
+        let plane = plane.started().await;
+        until("a verdict", || !plane.says("Applied").is_null()).await;
+        let text = "Failed to apply all manifests (0/1): resource(kind=ConfigMap, n/c) already exists in the cluster m1 and the work.karmada.io/conflict-resolution strategy value is empty, Karmada will not manage this resource";
+        assert_eq!(plane.says("Applied")["message"], text, "{refusal:?}");
+        assert_eq!(plane.map().unwrap()["data"]["k"], "theirs");
+        plane.tasks.stop().await;
+    }
+}
+
+// proves: EXE-refused-create
+#[tokio::test]
+async fn a_refused_create_of_an_object_that_is_not_there_is_the_reason() {
+    for refusal in early_refusals() {
+        let plane = Plane::new();
+        refuse_creates(&plane, &refusal);
+        plane.control.seed(&WORKS, resolving("overwrite"));
+        let plane = plane.started().await;
+        until("a verdict", || !plane.says("Applied").is_null()).await;
+        let said = plane.says("Applied");
+        let text = format!("Failed to apply all manifests (0/1): {}", refusal.message);
+        assert_eq!(
+            (&said["reason"], &said["message"]),
+            (&json!("AppliedFailed"), &json!(text))
+        );
+        plane.tasks.stop().await;
+    }
+}
+
+// proves: EXE-conflict-told, EXE-partial
+#[tokio::test]
+async fn a_conflict_that_never_ends_is_told_after_five_tries_and_holds_up_no_other_manifest() {
+    let plane = Plane::telling_events();
+    plane.members[0].seed(&CONFIG_MAPS, manifest("ConfigMap", "c"));
+    let tries = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&tries);
+    plane.members[0].on_call(move |call| {
+        let update = call.verb == "update" && call.resource == Some(&CONFIG_MAPS);
+        update.then(|| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            Error::from(Status::stale(&CONFIG_MAPS, "c"))
+        })
+    });
+    let mut changed = manifest("ConfigMap", "c");
+    changed["data"] = json!({"k": "v"});
+    let first = work(json!([changed, manifest("Secret", "s")]));
+    plane.control.seed(&WORKS, first);
+    let until_first_verdict = Arc::clone(&tries);
+    let plane = plane.started().await;
+    until("a verdict", || !plane.says("Applied").is_null()).await;
+    assert!(until_first_verdict.load(Ordering::SeqCst) >= 5);
+    let said = plane.says("Applied");
+    assert_eq!(
+        (&said["status"], &said["reason"]),
+        (&json!("False"), &json!("AppliedFailed"))
+    );
+    let text = said["message"].as_str().unwrap();
+    let wanted =
+        "Failed to apply all manifests (1/2): Operation cannot be fulfilled on configmaps \"c\"";
+    assert!(text.starts_with(wanted), "{text}");
+    assert!(
+        plane.members[0].object(&SECRETS, "n", "s").is_some(),
+        "the other manifest is applied"
+    );
+    until("the event", || {
+        let told = plane.told_of("SyncFailed");
+        told.iter().any(|(kind, ..)| kind == "ConfigMap")
+    })
+    .await;
+    plane.tasks.stop().await;
+}
+
+/// Its namespace may be under way; the other manifests do not wait for it.
+// proves: EXE-partial
+#[tokio::test]
+async fn a_missing_namespace_holds_up_no_other_manifest() {
+    let plane = Plane::new();
+    let (tries, tries_before_the_other) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
+    let seen = Arc::clone(&tries_before_the_other);
+    plane.members[0].on_call(move |call| {
+        if call.verb == "create" && call.resource == Some(&SECRETS) {
+            seen.store(tries.load(Ordering::SeqCst), Ordering::SeqCst);
+        }
+        let missing = call.verb == "create" && call.resource == Some(&CONFIG_MAPS);
+        missing.then(|| {
+            tries.fetch_add(1, Ordering::SeqCst);
+            Error::from(Status::not_found(&super::NAMESPACES, "n"))
+        })
+    });
+    let all = json!([manifest("ConfigMap", "c"), manifest("Secret", "s")]);
+    plane.control.seed(&WORKS, work(all));
+    let plane = plane.started().await;
+    until("the secret", || {
+        plane.members[0].object(&SECRETS, "n", "s").is_some()
+    })
+    .await;
+    assert_eq!(tries_before_the_other.load(Ordering::SeqCst), 1);
+    plane.tasks.stop().await;
+}
