@@ -105,6 +105,54 @@ async fn each_kind_arrives_and_reports() {
     control.get(&POLICIES, ns, "everything").await.unwrap();
 }
 
+/// As `kubectl rollout status` waits for it.
+// proves: NAT-aggregate-generation, NAT-statefulset-generation
+#[tokio::test]
+async fn every_edit_of_a_workload_is_observed_in_the_end() {
+    let ns = "observed";
+    let fleet = Fleet::shared(ns).await;
+    let control = &fleet.control;
+    let meta = json!({"name": "x", "namespace": ns});
+    let spec = |app: &str, replicas: Option<i64>| {
+        let mut spec = json!({"selector": {"matchLabels": {"app": app}}, "template": pods(app)});
+        if let Some(replicas) = replicas {
+            spec["replicas"] = replicas.into();
+        }
+        spec
+    };
+    let mut stateful = spec("s", Some(2));
+    stateful["serviceName"] = "x".into();
+    let all = [
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec("d", Some(2))}),
+        json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": meta, "spec": stateful}),
+        json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": meta, "spec": spec("n", None)}),
+        json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": meta, "spec": spec("r", Some(2))}),
+    ];
+    let selectors: Vec<Value> = all.iter().map(crate::objects::selector).collect();
+    let mut everything = policy(ns, "everything", &all[0], &["member1", "member2"]);
+    everything["spec"]["resourceSelectors"] = json!(selectors);
+    control.create(everything).await;
+    let observed = |o: &Value| {
+        o["status"]["observedGeneration"].is_i64()
+            && o["status"]["observedGeneration"] == o["metadata"]["generation"]
+    };
+    for object in &all {
+        control.create(object.clone()).await;
+    }
+    for object in &all {
+        let resource = gvr(object);
+        control.until(resource, ns, "x", "observed", observed).await;
+        let image = json!([{"name": "c", "image": "nginx:1.28"}]);
+        let edit = json!({"spec": {"template": {"spec": {"containers": image}}}});
+        let edited = control.merge(resource, ns, "x", edit).await;
+        let generation = edited["metadata"]["generation"].clone();
+        assert_ne!(edited["status"]["observedGeneration"], generation);
+        control
+            .until(resource, ns, "x", "observed again", observed)
+            .await;
+    }
+}
+
 // proves: WRK-job-completions, NAT-job-complete
 #[tokio::test]
 async fn completions_of_a_job_are_divided_and_it_completes() {

@@ -39,9 +39,6 @@ pub(crate) struct Workload {
     sums: &'static [&'static str],
     /// Counters that the kind's Go type writes even when they are zero.
     always: &'static [&'static str],
-    /// Whether `observedGeneration` is reflected from members (StatefulSet: it is
-    /// not, so its template never advances; kept as upstream has it).
-    reflects_observed: bool,
     has_replicas: bool,
     /// Only Deployments honour the label that leaves replicas to the member.
     retains_replicas: bool,
@@ -57,7 +54,6 @@ pub(crate) static DEPLOYMENT: Workload = Workload {
         "unavailableReplicas",
     ],
     always: &[],
-    reflects_observed: true,
     has_replicas: true,
     retains_replicas: true,
     health: Health::Updated {
@@ -70,7 +66,6 @@ pub(crate) static DEPLOYMENT: Workload = Workload {
 pub(crate) static REPLICA_SET: Workload = Workload {
     sums: &["replicas", "readyReplicas", "availableReplicas"],
     always: &["replicas"],
-    reflects_observed: true,
     has_replicas: true,
     retains_replicas: false,
     health: Health::Available {
@@ -87,7 +82,6 @@ pub(crate) static STATEFUL_SET: Workload = Workload {
         "updatedReplicas",
     ],
     always: &["replicas", "availableReplicas"],
-    reflects_observed: false,
     has_replicas: true,
     retains_replicas: false,
     health: Health::Updated {
@@ -113,7 +107,6 @@ pub(crate) static DAEMON_SET: Workload = Workload {
         "numberMisscheduled",
         "numberReady",
     ],
-    reflects_observed: true,
     has_replicas: false,
     retains_replicas: false,
     health: Health::Updated {
@@ -233,14 +226,7 @@ impl Rules for Workload {
         ] {
             self.put(&mut out, field, value);
         }
-        if self.reflects_observed {
-            self.put(
-                &mut out,
-                "observedGeneration",
-                counter(&status, "observedGeneration"),
-            );
-        }
-        for field in self.sums {
+        for field in ["observedGeneration"].iter().chain(self.sums) {
             self.put(&mut out, field, counter(&status, field));
         }
         Ok((!out.is_empty()).then_some(Value::Object(out)))
@@ -264,13 +250,8 @@ impl Rules for Workload {
             let reported: Map<String, Value> = member(item, reported)?;
             let told = |field| count(item, &reported, field);
             let own = told("generation")?;
-            let aligned_with = if self.reflects_observed {
-                generation
-            } else {
-                own
-            };
             if told("observedGeneration")? >= own
-                && told("resourceTemplateGeneration")? >= aligned_with
+                && told("resourceTemplateGeneration")? >= generation
             {
                 current += 1;
             }
