@@ -8,7 +8,7 @@
 //! one static catalog. Depth, number of errors and size of documents are bounded.
 //!
 //! Entry points: [`catalog()`], [`Schema`], [`Cursor`], [`publish`], [`printer`],
-//! [`karmada`].
+//! [`karmada`], [`pod_requests()`].
 
 mod catalog;
 pub mod defaults;
@@ -17,6 +17,7 @@ mod jsonpath;
 pub mod karmada;
 pub mod karmada_prune;
 mod model;
+mod pod_requests;
 pub mod printer;
 pub mod proto;
 pub mod publish;
@@ -28,4 +29,5 @@ pub use model::{
     Column, DefId, Definition, Definitions, Field, Kind, ListType, Logic, Node, Patch, Pattern,
     Rules, Scale, Type,
 };
+pub use pod_requests::{ContainerResources, ResourceList, ResourceRequirements, pod_requests};
 pub use schema::{Cursor, MAX_DEPTH, Schema};

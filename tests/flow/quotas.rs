@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use crate::fleet::{Fleet, condition, spread};
 use crate::objects::{
-    AUTOSCALERS, BINDINGS, DEPLOYMENTS, QUOTAS, REBALANCERS, RESOURCE_QUOTAS, deployment, divided,
-    policy,
+    AUTOSCALERS, BINDINGS, CLUSTERS, DEPLOYMENTS, QUOTAS, REBALANCERS, RESOURCE_QUOTAS, deployment,
+    divided, policy,
 };
 
 const FLAGS: &[&str] = &[
@@ -16,11 +16,16 @@ const FLAGS: &[&str] = &[
     "*,hpaScaleTargetMarker,deploymentReplicasSyncer",
 ];
 
-/// A Deployment whose replicas request a quarter of a core each.
+/// A Deployment whose replicas request a quarter of a core each: a container and a sidecar, with
+/// an init container before them that needs less.
 fn requesting(ns: &str, name: &str, replicas: i64) -> Value {
     let mut made = deployment(ns, name, replicas);
-    made["spec"]["template"]["spec"]["containers"][0]["resources"] =
-        json!({"requests": {"cpu": "250m"}});
+    let pod = &mut made["spec"]["template"]["spec"];
+    let requests = |cpu: &str| json!({"requests": {"cpu": cpu}});
+    pod["containers"][0]["resources"] = requests("200m");
+    pod["initContainers"] = json!([
+        {"name": "sidecar", "image": "nginx:1.27", "restartPolicy": "Always", "resources": requests("50m")},
+        {"name": "init", "image": "nginx:1.27", "resources": requests("150m")}]);
     made
 }
 
@@ -61,6 +66,12 @@ async fn nothing_is_placed_beyond_a_quota() {
         control.until(&QUOTAS, ns, "q", &what, same).await
     };
     used(json!("750m")).await;
+    // The sums of the member's pods follow the same rule.
+    control
+        .until(&CLUSTERS, "", "member1", "summed", |c| {
+            c["status"]["resourceSummary"]["allocated"]["cpu"] == "500m"
+        })
+        .await;
 
     let replicas = |n: i64| json!({"spec": {"replicas": n}});
     control.merge(&DEPLOYMENTS, ns, "web", replicas(5)).await;

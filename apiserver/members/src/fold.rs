@@ -1,13 +1,13 @@
 //! From the streams of nodes and pods to [`Sums`]: each object is read once, as it
 //! passes, and forgotten.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ahash::AHashMap;
 use client::{Api, Error, Select, Sink, Tasks, reflect};
 use machinery::{Gvr, Object, Quantity};
 use openapi::karmada::cluster::Taint;
+use openapi::{ContainerResources, ResourceList, ResourceRequirements, pod_requests};
 use parking_lot::Mutex;
 use serde::Deserialize;
 
@@ -78,8 +78,6 @@ pub(crate) fn follow(
     tasks.spawn(async move { reflect(&*api, &select, &mut sink, &shutdown).await });
 }
 
-type Resources = BTreeMap<String, Quantity>;
-
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct NodeView {
@@ -97,7 +95,7 @@ struct NodeSpec {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct NodeStatus {
-    allocatable: Option<Resources>,
+    allocatable: Option<ResourceList>,
     conditions: Option<Vec<Condition>>,
 }
 
@@ -119,22 +117,10 @@ struct PodView {
 #[serde(rename_all = "camelCase", default)]
 struct PodSpec {
     node_name: Option<String>,
-    containers: Option<Vec<Container>>,
-    init_containers: Option<Vec<Container>>,
-    overhead: Option<Resources>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Container {
-    restart_policy: Option<String>,
-    resources: Requests,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Requests {
-    requests: Option<Resources>,
+    containers: Option<Vec<ContainerResources>>,
+    init_containers: Option<Vec<ContainerResources>>,
+    resources: Option<ResourceRequirements>,
+    overhead: Option<ResourceList>,
 }
 
 #[derive(Default, Deserialize)]
@@ -143,45 +129,19 @@ struct PodStatus {
     phase: String,
 }
 
-fn add(into: &mut Resources, more: &Option<Resources>) {
-    for (name, amount) in more.iter().flatten() {
-        let sum = into.entry(name.clone()).or_insert(Quantity::ZERO);
-        *sum += *amount;
-    }
+/// What the pod's node reserves for it; one slot for a pod among it.
+fn requests(spec: &PodSpec) -> ResourceList {
+    let mut requests = pod_requests(
+        spec.containers.iter().flatten(),
+        spec.init_containers.iter().flatten(),
+        spec.resources.as_ref(),
+        spec.overhead.as_ref(),
+    );
+    requests.insert("pods".into(), Quantity::from_units(1));
+    requests
 }
 
-/// What the scheduler reserves for a pod (`k8s.io/component-helpers/resource`):
-/// containers and sidecars together, or the largest step of initialisation, and
-/// the overhead.
-fn requests(spec: &PodSpec) -> Resources {
-    let mut largest = Resources::new();
-    let mut sidecars = Resources::new();
-    for container in spec.init_containers.iter().flatten() {
-        let mut step = sidecars.clone();
-        add(&mut step, &container.resources.requests);
-        if container.restart_policy.as_deref() == Some("Always") {
-            sidecars.clone_from(&step);
-        }
-        raise(&mut largest, step);
-    }
-    let mut running = sidecars;
-    for container in spec.containers.iter().flatten() {
-        add(&mut running, &container.resources.requests);
-    }
-    raise(&mut running, largest);
-    add(&mut running, &spec.overhead);
-    running.insert("pods".into(), Quantity::from_units(1));
-    running
-}
-
-fn raise(into: &mut Resources, other: Resources) {
-    for (name, amount) in other {
-        let most = into.entry(name).or_insert(Quantity::ZERO);
-        *most = (*most).max(amount);
-    }
-}
-
-fn amounts(sums: &mut Sums, resources: Resources) -> Amounts {
+fn amounts(sums: &mut Sums, resources: ResourceList) -> Amounts {
     let known = resources.into_iter().filter(|(_, q)| !q.is_zero());
     let mut amounts: Vec<_> = known
         .filter_map(|(name, q)| Some((sums.id(&name)?, q)))

@@ -175,6 +175,22 @@ fn requests_are_those_the_scheduler_reserves() {
             json!({"containers": [container("1", false)], "initContainers": [container("2", true)], "overhead": {"cpu": "100m"}}),
             "3100m",
         ),
+        (
+            json!({"containers": [container("1", false)], "resources": {"requests": {"cpu": "4"}}}),
+            "4",
+        ),
+        (
+            json!({"containers": [container("1", false)], "resources": {"limits": {"cpu": "4"}}, "overhead": {"cpu": "100m"}}),
+            "1100m",
+        ),
+        (
+            json!({"containers": [{}], "resources": {"limits": {"cpu": "4"}}}),
+            "4",
+        ),
+        (
+            json!({"containers": [{"resources": {"limits": {"cpu": "2"}}}]}),
+            "2",
+        ),
     ];
     for (spec, expected) in table {
         let sum = requests(&serde_json::from_value(spec.clone()).unwrap());

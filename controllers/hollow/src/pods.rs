@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use machinery::Object;
 use machinery::object::Malformed;
-use machinery::{Object, Quantity};
+use openapi::{ContainerResources, ResourceList, ResourceRequirements, pod_requests};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -39,6 +40,8 @@ pub(crate) struct Spec {
     pub(crate) restart_policy: String,
     pub(crate) containers: Vec<Container>,
     pub(crate) init_containers: Vec<Container>,
+    resources: Option<ResourceRequirements>,
+    overhead: Option<ResourceList>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -46,14 +49,8 @@ pub(crate) struct Spec {
 pub(crate) struct Container {
     pub(crate) name: String,
     pub(crate) image: String,
-    resources: Resources,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Resources {
-    requests: BTreeMap<String, Value>,
-    limits: BTreeMap<String, Value>,
+    #[serde(flatten)]
+    resources: ContainerResources,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -106,27 +103,18 @@ impl PodView {
         self.metadata.labels.get(key).map_or("", String::as_str)
     }
 
-    /// What the pod asks of a node: the sum of its containers, or its largest init
-    /// container.
+    /// What the pod asks of a node.
     pub(crate) fn room(&self) -> Room {
-        let sum = |name| {
-            self.spec
-                .containers
-                .iter()
-                .map(|c| c.asks(name))
-                .sum::<Quantity>()
-        };
-        let most = |name| {
-            self.spec
-                .init_containers
-                .iter()
-                .map(|c| c.asks(name))
-                .max()
-                .unwrap_or_default()
-        };
+        let requests = pod_requests(
+            self.spec.containers.iter().map(|c| &c.resources),
+            self.spec.init_containers.iter().map(|c| &c.resources),
+            self.spec.resources.as_ref(),
+            self.spec.overhead.as_ref(),
+        );
+        let amount = |name| requests.get(name).copied().unwrap_or_default();
         Room {
-            cpu: sum("cpu").max(most("cpu")),
-            memory: sum("memory").max(most("memory")),
+            cpu: amount("cpu"),
+            memory: amount("memory"),
             pods: 1,
         }
     }
@@ -136,19 +124,6 @@ impl PodView {
             .containers
             .iter()
             .any(|c| c.image.starts_with(BROKEN_IMAGES))
-    }
-}
-
-impl Container {
-    fn asks(&self, name: &str) -> Quantity {
-        let amount = self
-            .resources
-            .requests
-            .get(name)
-            .or_else(|| self.resources.limits.get(name));
-        amount
-            .and_then(|a| Quantity::from_value(a).ok())
-            .unwrap_or_default()
     }
 }
 
@@ -234,6 +209,32 @@ pub(crate) mod tests {
         assert_eq!(
             (room.cpu.milli(), room.memory.value(), room.pods),
             (2000, 1 << 30, 1)
+        );
+    }
+
+    #[test]
+    fn a_pod_asks_for_its_sidecars_its_overhead_and_what_it_asks_for_as_a_whole() {
+        let room = |spec: Value| {
+            let view: PodView = serde_json::from_value(json!({"spec": spec})).unwrap();
+            view.room().cpu.milli()
+        };
+        let asks = |cpu: &str| json!({"resources": {"requests": {"cpu": cpu}}});
+        let sidecar =
+            json!({"restartPolicy": "Always", "resources": {"requests": {"cpu": "100m"}}});
+        let inits = json!([sidecar, asks("2")]);
+        assert_eq!(
+            room(
+                json!({"containers": [asks("1")], "initContainers": inits, "overhead": {"cpu": "50m"}})
+            ),
+            2150
+        );
+        assert_eq!(
+            room(json!({"containers": [asks("1")], "initContainers": [sidecar]})),
+            1100
+        );
+        assert_eq!(
+            room(json!({"containers": [asks("1")], "resources": {"requests": {"cpu": "3"}}})),
+            3000
         );
     }
 

@@ -67,7 +67,7 @@ impl Rules for Pod {
         let pod: PodTemplate = parse(object, "replicas")?;
         Ok(Some(Replicas {
             count: 1,
-            requirements: requirements(&pod.spec)?,
+            requirements: requirements(&pod.spec),
         }))
     }
 

@@ -148,7 +148,7 @@ impl Rules for Job {
         let parallelism = job.spec.parallelism.unwrap_or(0);
         Ok(Some(Replicas {
             count: parallelism.min(job.spec.completions.unwrap_or(parallelism)),
-            requirements: requirements(&job.spec.template.spec)?,
+            requirements: requirements(&job.spec.template.spec),
         }))
     }
 

@@ -1,13 +1,9 @@
 //! What one replica of a pod template needs: where it may run and what it asks
 //! for (`GenerateReplicaRequirements` of Karmada's `pkg/util/helper/binding.go`).
 
-use std::collections::BTreeMap;
-
-use machinery::Quantity;
+use openapi::{ContainerResources, ResourceList, ResourceRequirements, pod_requests};
 use serde::Deserialize;
 use serde_json::{Map, Value};
-
-use crate::native::Error;
 
 #[derive(Default, Deserialize)]
 pub(crate) struct PodTemplate {
@@ -18,25 +14,13 @@ pub(crate) struct PodTemplate {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct PodSpec {
-    containers: Vec<Container>,
-    init_containers: Vec<Container>,
-    overhead: Amounts,
+    containers: Vec<ContainerResources>,
+    init_containers: Vec<ContainerResources>,
+    resources: Option<ResourceRequirements>,
+    overhead: Option<ResourceList>,
     node_selector: Map<String, Value>,
     affinity: Affinity,
     tolerations: Vec<Value>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Container {
-    resources: Resources,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Resources {
-    requests: Amounts,
-    limits: Amounts,
 }
 
 #[derive(Default, Deserialize)]
@@ -49,60 +33,6 @@ struct Affinity {
 #[serde(rename_all = "camelCase", default)]
 struct NodeAffinity {
     required_during_scheduling_ignored_during_execution: Option<Value>,
-}
-
-/// A `ResourceList` as it stands in a manifest: text or a bare number.
-type Amounts = BTreeMap<String, Value>;
-type Sums = BTreeMap<String, Quantity>;
-
-fn read(amount: &Value) -> Result<Quantity, Error> {
-    let text = match amount {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
-    Quantity::parse(&text).map_err(|e| Error::Quantity(format!("quantity {text:?}: {e}")))
-}
-
-impl Container {
-    /// Requests; a limit stands in where a request is missing.
-    fn asks(&self) -> Result<Sums, Error> {
-        let mut sums = Sums::new();
-        for (name, amount) in self.resources.limits.iter().chain(&self.resources.requests) {
-            sums.insert(name.clone(), read(amount)?);
-        }
-        Ok(sums)
-    }
-}
-
-fn add(to: &mut Sums, more: Sums) {
-    for (name, amount) in more {
-        let sum = match to.get(&name) {
-            Some(have) => *have + amount,
-            None => amount,
-        };
-        to.insert(name, sum);
-    }
-}
-
-fn request(pod: &PodSpec) -> Result<Sums, Error> {
-    let mut total = Sums::new();
-    for container in &pod.containers {
-        add(&mut total, container.asks()?);
-    }
-    for container in &pod.init_containers {
-        for (name, amount) in container.asks()? {
-            if total.get(&name).is_none_or(|have| *have < amount) {
-                total.insert(name, amount);
-            }
-        }
-    }
-    let overhead = pod
-        .overhead
-        .iter()
-        .map(|(name, a)| Ok((name.clone(), read(a)?)));
-    add(&mut total, overhead.collect::<Result<Sums, Error>>()?);
-    total.retain(|_, amount| !amount.is_zero());
-    Ok(total)
 }
 
 fn node_claim(pod: &PodSpec) -> Option<Value> {
@@ -127,12 +57,18 @@ fn node_claim(pod: &PodSpec) -> Option<Value> {
 }
 
 /// `ReplicaRequirements`, or nothing when a replica asks for nothing.
-pub(crate) fn requirements(pod: &PodSpec) -> Result<Option<Value>, Error> {
+pub(crate) fn requirements(pod: &PodSpec) -> Option<Value> {
     let mut out = Map::new();
     if let Some(claim) = node_claim(pod) {
         out.insert("nodeClaim".into(), claim);
     }
-    let request = request(pod)?;
+    let mut request = pod_requests(
+        &pod.containers,
+        &pod.init_containers,
+        pod.resources.as_ref(),
+        pod.overhead.as_ref(),
+    );
+    request.retain(|_, amount| !amount.is_zero());
     if !request.is_empty() {
         let request: Map<String, Value> = request
             .into_iter()
@@ -140,7 +76,7 @@ pub(crate) fn requirements(pod: &PodSpec) -> Result<Option<Value>, Error> {
             .collect();
         out.insert("resourceRequest".into(), Value::Object(request));
     }
-    Ok((!out.is_empty()).then_some(Value::Object(out)))
+    (!out.is_empty()).then_some(Value::Object(out))
 }
 
 #[cfg(test)]
@@ -150,7 +86,7 @@ mod tests {
 
     fn check(pod: Value, expected: Option<Value>) {
         let spec: PodSpec = serde_json::from_value(pod.clone()).unwrap();
-        assert_eq!(requirements(&spec).unwrap(), expected, "{pod}");
+        assert_eq!(requirements(&spec), expected, "{pod}");
     }
 
     // proves: NAT-requirements
@@ -164,6 +100,25 @@ mod tests {
                 "initContainers": [{"resources": {"requests": {"cpu": "250m", "memory": "1Gi"}}}],
                 "overhead": {"cpu": "50m"}}),
             Some(json!({"resourceRequest": {"cpu": "350m", "memory": "1Gi"}})),
+        );
+    }
+
+    // proves: NAT-requirements
+    #[test]
+    fn sidecars_and_resources_of_the_pod_count_as_for_the_kube_scheduler() {
+        let asks = |cpu: &str| json!({"resources": {"requests": {"cpu": cpu}}});
+        let sidecar = json!({"restartPolicy": "Always", "resources": {"requests": {"cpu": "100m"}, "limits": {"memory": "1Gi"}}});
+        check(
+            json!({"containers": [asks("1")], "initContainers": [sidecar, asks("2")], "overhead": {"cpu": "50m"}}),
+            Some(json!({"resourceRequest": {"cpu": "2150m", "memory": "1Gi"}})),
+        );
+        check(
+            json!({"containers": [asks("1")], "initContainers": [asks("500m"), sidecar]}),
+            Some(json!({"resourceRequest": {"cpu": "1100m", "memory": "1Gi"}})),
+        );
+        check(
+            json!({"containers": [asks("1")], "resources": {"requests": {"cpu": "3"}}, "overhead": {"cpu": "50m"}}),
+            Some(json!({"resourceRequest": {"cpu": "3050m"}})),
         );
     }
 
@@ -182,10 +137,7 @@ mod tests {
 
     #[test]
     fn a_bad_quantity_is_an_error() {
-        let pod = serde_json::from_value(
-            json!({"containers": [{"resources": {"requests": {"cpu": "many"}}}]}),
-        )
-        .unwrap();
-        assert!(requirements(&pod).is_err());
+        let pod = json!({"containers": [{"resources": {"requests": {"cpu": "many"}}}]});
+        assert!(serde_json::from_value::<PodSpec>(pod).is_err());
     }
 }

@@ -159,7 +159,7 @@ impl Rules for Workload {
         let template: Template = parse(object, "replicas")?;
         Ok(Some(Replicas {
             count: template.spec.replicas.unwrap_or(0),
-            requirements: requirements(&template.spec.template.spec)?,
+            requirements: requirements(&template.spec.template.spec),
         }))
     }
 

@@ -86,7 +86,7 @@ fn quantity_of(_: &Lua, _: &Host, args: MultiValue) -> Result<Item> {
 fn pod_requirements(lua: &Lua, host: &Host, args: MultiValue) -> Result<Item> {
     let template = table(host, 1, one("accuratePodRequirements", args)?)?;
     let template = PodTemplate::deserialize(&template).map_err(Error::runtime)?;
-    match requirements(&template.spec).map_err(Error::runtime)? {
+    match requirements(&template.spec) {
         Some(found) => host.given.item(lua, &Arc::new(Tape::of(&found)), None),
         None => Ok(Item::Nil),
     }

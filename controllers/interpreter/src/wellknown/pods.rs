@@ -25,7 +25,7 @@ pub(super) fn needs(template: &Value) -> Result<Option<Value>, Error> {
         what: "pod template",
         source: e.into(),
     })?;
-    requirements(&template.spec)
+    Ok(requirements(&template.spec))
 }
 
 /// The count at a place, for the pod template that has to be there.

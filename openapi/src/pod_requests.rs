@@ -1,0 +1,235 @@
+//! What Kubernetes reserves for a pod. The requirements of a binding's replica, the sums of a
+//! member's pods and the nodes of a simulated member count by this one rule.
+//!
+//! Source: `PodRequests` in `k8s.io/component-helpers/resource`, applied after the defaults that
+//! a kube-apiserver sets on a pod (`SetDefaults_Pod`), since pod templates do not have them.
+
+use std::collections::BTreeMap;
+
+use machinery::Quantity;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+/// Amounts by the name of the resource.
+pub type ResourceList = BTreeMap<String, Quantity>;
+
+/// Requests and limits of a container, or of a pod as a whole.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ResourceRequirements {
+    #[serde(deserialize_with = "read_amounts")]
+    requests: Option<ResourceList>,
+    #[serde(deserialize_with = "read_amounts")]
+    limits: Option<ResourceList>,
+}
+
+/// Reads a `ResourceList`; the error names the quantity that cannot be read.
+fn read_amounts<'de, D: Deserializer<'de>>(from: D) -> Result<Option<ResourceList>, D::Error> {
+    let Some(amounts) = Option::<BTreeMap<String, Value>>::deserialize(from)? else {
+        return Ok(None);
+    };
+    let read = |(name, amount): (String, Value)| match Quantity::from_value(&amount) {
+        Ok(quantity) => Ok((name, quantity)),
+        Err(why) => Err(D::Error::custom(format!("quantity {amount}: {why}"))),
+    };
+    amounts
+        .into_iter()
+        .map(read)
+        .collect::<Result<_, _>>()
+        .map(Some)
+}
+
+impl ResourceRequirements {
+    fn requests(&self) -> impl Iterator<Item = (&String, Quantity)> {
+        self.requests.iter().flatten().map(|(name, q)| (name, *q))
+    }
+
+    fn limits(&self) -> impl Iterator<Item = (&String, Quantity)> {
+        self.limits.iter().flatten().map(|(name, q)| (name, *q))
+    }
+}
+
+/// The fields of a container that its requests depend on.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerResources {
+    restart_policy: Option<String>,
+    resources: Option<ResourceRequirements>,
+}
+
+impl ContainerResources {
+    /// The requests; a limit is the request of a resource that has none.
+    fn requests(&self) -> ResourceList {
+        let resources = self.resources.iter();
+        let all = resources.flat_map(|r| r.limits().chain(r.requests()));
+        all.map(|(name, amount)| (name.clone(), amount)).collect()
+    }
+
+    /// Whether this init container keeps running beside the others.
+    fn is_sidecar(&self) -> bool {
+        self.restart_policy.as_deref() == Some("Always")
+    }
+}
+
+/// The requests of a pod, overhead included. `of_pod` are the resources of the pod as a whole.
+pub fn pod_requests<'a>(
+    containers: impl IntoIterator<Item = &'a ContainerResources>,
+    init_containers: impl IntoIterator<Item = &'a ContainerResources>,
+    of_pod: Option<&ResourceRequirements>,
+    overhead: Option<&ResourceList>,
+) -> ResourceList {
+    let mut requests = container_requests(containers, init_containers);
+    let of_pod = of_pod.into_iter();
+    for (name, limit) in of_pod.clone().flat_map(ResourceRequirements::limits) {
+        // Hugepages cannot be overcommitted: the limit of the pod is its request.
+        let defaulted = name.starts_with("hugepages-") || !requests.contains_key(name);
+        if defaulted && is_pod_level(name) {
+            requests.insert(name.clone(), limit);
+        }
+    }
+    for (name, request) in of_pod.flat_map(ResourceRequirements::requests) {
+        if is_pod_level(name) {
+            requests.insert(name.clone(), request);
+        }
+    }
+    add(&mut requests, overhead.into_iter().flatten());
+    requests
+}
+
+/// `AggregateContainerRequests`: all containers and sidecars together, or the largest step of
+/// the initialization. A step is an init container with the sidecars that started before it.
+fn container_requests<'a>(
+    containers: impl IntoIterator<Item = &'a ContainerResources>,
+    init_containers: impl IntoIterator<Item = &'a ContainerResources>,
+) -> ResourceList {
+    let (mut sidecars, mut largest_step) = (ResourceList::new(), ResourceList::new());
+    for container in init_containers {
+        let mut step = container.requests();
+        add(&mut step, &sidecars);
+        if container.is_sidecar() {
+            sidecars.clone_from(&step);
+        }
+        raise(&mut largest_step, step);
+    }
+    let mut requests = sidecars;
+    for container in containers {
+        add(&mut requests, &container.requests());
+    }
+    raise(&mut requests, largest_step);
+    requests
+}
+
+/// `IsSupportedPodLevelResource`.
+fn is_pod_level(name: &str) -> bool {
+    matches!(name, "cpu" | "memory") || name.starts_with("hugepages-")
+}
+
+fn add<'a>(to: &mut ResourceList, more: impl IntoIterator<Item = (&'a String, &'a Quantity)>) {
+    for (name, amount) in more {
+        match to.get_mut(name) {
+            Some(sum) => *sum += *amount,
+            None => drop(to.insert(name.clone(), *amount)),
+        }
+    }
+}
+
+fn raise(to: &mut ResourceList, other: ResourceList) {
+    for (name, amount) in other {
+        let most = to.entry(name).or_insert(amount);
+        *most = (*most).max(amount);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[derive(Default, Deserialize)]
+    #[serde(rename_all = "camelCase", default)]
+    struct PodSpec {
+        containers: Vec<ContainerResources>,
+        init_containers: Vec<ContainerResources>,
+        resources: Option<ResourceRequirements>,
+        overhead: Option<ResourceList>,
+    }
+
+    fn check(pod: Value, expected: Value) {
+        let spec: PodSpec = serde_json::from_value(pod.clone()).unwrap();
+        let found = pod_requests(
+            &spec.containers,
+            &spec.init_containers,
+            spec.resources.as_ref(),
+            spec.overhead.as_ref(),
+        );
+        let expected: ResourceList = serde_json::from_value(expected).unwrap();
+        assert_eq!(found, expected, "{pod}");
+    }
+
+    fn asks(cpu: &str) -> Value {
+        json!({"resources": {"requests": {"cpu": cpu}}})
+    }
+
+    fn sidecar(cpu: &str) -> Value {
+        json!({"restartPolicy": "Always", "resources": {"requests": {"cpu": cpu}}})
+    }
+
+    #[test]
+    fn containers_add_up_and_their_limits_stand_in() {
+        check(json!({"containers": [{}]}), json!({}));
+        check(
+            json!({"containers": [asks("1"), {"resources": {"requests": {"cpu": "500m"}, "limits": {"cpu": "4", "memory": "1Gi"}}}]}),
+            json!({"cpu": "1500m", "memory": "1Gi"}),
+        );
+        check(json!({"containers": [{"resources": null}]}), json!({}));
+    }
+
+    #[test]
+    fn init_containers_run_one_after_the_other_and_sidecars_beside_all_that_follow() {
+        for (init, expected) in [
+            (json!([asks("5"), asks("2")]), "5"),
+            (json!([asks("500m"), sidecar("2")]), "3"),
+            (json!([sidecar("2"), asks("3")]), "5"),
+            (json!([asks("3"), sidecar("2")]), "3"),
+            (json!([sidecar("1"), sidecar("2"), asks("100m")]), "4"),
+            (json!([sidecar("1"), asks("5"), sidecar("2")]), "6"),
+        ] {
+            check(
+                json!({"containers": [asks("1")], "initContainers": init}),
+                json!({"cpu": expected}),
+            );
+        }
+    }
+
+    #[test]
+    fn what_a_pod_asks_for_as_a_whole_replaces_what_its_containers_ask_for() {
+        let containers = json!([asks("1")]);
+        for (resources, expected) in [
+            (json!({"requests": {"cpu": "3"}}), json!({"cpu": "3"})),
+            (json!({"requests": {"cpu": "500m"}}), json!({"cpu": "500m"})),
+            (json!({"limits": {"cpu": "3"}}), json!({"cpu": "1"})),
+            (
+                json!({"limits": {"memory": "1Gi"}}),
+                json!({"cpu": "1", "memory": "1Gi"}),
+            ),
+            (
+                json!({"requests": {"example.com/gpu": "1"}}),
+                json!({"cpu": "1"}),
+            ),
+            (
+                json!({"limits": {"hugepages-2Mi": "4Mi"}}),
+                json!({"cpu": "1", "hugepages-2Mi": "4Mi"}),
+            ),
+        ] {
+            check(
+                json!({"containers": containers, "resources": resources}),
+                expected,
+            );
+        }
+        check(
+            json!({"containers": containers, "resources": {"requests": {"cpu": "3"}}, "overhead": {"cpu": "50m", "memory": "1Mi"}}),
+            json!({"cpu": "3050m", "memory": "1Mi"}),
+        );
+    }
+}
