@@ -62,11 +62,6 @@ impl Facts {
             complete,
         }
     }
-
-    /// Whether nothing is missing.
-    pub(super) fn is_complete(&self) -> bool {
-        self.complete.is_true() && !self.version.is_empty()
-    }
 }
 
 /// By group version, and by name in each.
@@ -217,8 +212,6 @@ mod tests {
         );
         let told = |facts: &Facts| (facts.complete.status, facts.complete.reason);
         assert_eq!(told(&facts), ("True", "Complete"));
-        assert!(facts.is_complete());
-        assert!(!Facts::new(None, Some(&found)).is_complete());
         found
             .failed
             .push(("metrics.k8s.io/v1".into(), "down".into()));

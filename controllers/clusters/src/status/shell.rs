@@ -187,11 +187,10 @@ impl Controller {
         member: &Member,
         cluster: &Cluster,
         track: &mut Track,
-        mut wake: Wake,
+        wake: Wake,
         now: Timestamp,
     ) {
         let period = self.options.status_period;
-        let was_well = track.well;
         let probed = track.probe_due(wake, now);
         if probed {
             let verdict = probe::health(&**member.api()).await;
@@ -206,11 +205,9 @@ impl Controller {
         if !track.well {
             return;
         }
-        // Much may have changed while nobody looked.
-        wake.discover |= !was_well;
-        if track.discovery_due(wake, probed, now) {
-            let facts = probe::facts(&**member.api()).await;
-            track.discovered(facts, wake, now, period);
+        // Discovery runs with every probe: a member does not announce what it starts to serve.
+        if probed || wake.discover {
+            track.facts = Some(probe::facts(&**member.api()).await);
         }
         if self.options.resource_modeling && track.sums_due(probed) {
             track.summed(self.resources(member, cluster));

@@ -217,3 +217,30 @@ async fn a_member_that_never_answers_delays_no_other_and_no_end() {
     lab.tasks.stop().await;
     assert!(before.elapsed() < Duration::from_secs(12));
 }
+
+/// A member tells nobody that it serves another group since its last discovery: an
+/// aggregated API server, or a CRD that Flotilla does not follow.
+#[tokio::test(start_paused = true)]
+async fn what_a_member_starts_to_serve_is_told_within_the_status_period() {
+    let lab = Lab::start();
+    lab.join("m1");
+    lab.until("m1", |c| ready(c).0 == "True").await;
+    lab.settle().await;
+    let serves = |c: &serde_json::Value| {
+        let groups = c["status"]["apiEnablements"].as_array();
+        let mut groups = groups.into_iter().flatten();
+        groups.any(|g| g["groupVersion"] == "example.com/v1")
+    };
+    let foos = crate::lab::served("example.com", "v1", "foos", "Foo");
+    for _ in 0..3 {
+        let since = lab.began.elapsed();
+        lab.member.serve(foos.clone());
+        lab.until("m1", serves).await;
+        assert!(lab.began.elapsed() - since <= Duration::from_secs(11));
+        let since = lab.began.elapsed();
+        lab.member.unserve(&foos.resource);
+        lab.until("m1", |c| !serves(c)).await;
+        assert!(lab.began.elapsed() - since <= Duration::from_secs(11));
+    }
+    lab.tasks.stop().await;
+}

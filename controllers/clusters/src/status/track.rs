@@ -9,8 +9,6 @@ use super::collect::{Facts, Resources};
 use super::damping::Damper;
 use crate::condition::Verdict;
 
-/// Discovery is repeated with every so many probes.
-const PROBES_PER_DISCOVERY: u32 = 5;
 /// The first wait for the sums of nodes and pods; it doubles up to the period.
 const FIRST_SUM: Duration = Duration::from_millis(20);
 
@@ -34,10 +32,6 @@ pub(super) struct Track {
     /// Since when there is no connection.
     pub(super) unconnected: Option<Timestamp>,
     probe_at: Option<Timestamp>,
-    discover_at: Option<Timestamp>,
-    /// Discovery once more with the next probe: what a definition announces is
-    /// served a moment later.
-    discover_again: bool,
     /// Looks at sums that were not there yet.
     sums_missed: Option<u32>,
 }
@@ -50,28 +44,6 @@ impl Track {
     /// `period`: between probes.
     pub(super) fn probed(&mut self, now: Timestamp, period: Duration) {
         self.probe_at = Some(later(now, period));
-    }
-
-    /// Asked when a probe went well, or before one when something has changed.
-    pub(super) fn discovery_due(&self, wake: Wake, probed: bool, now: Timestamp) -> bool {
-        let incomplete = || !self.facts.as_ref().is_some_and(Facts::is_complete);
-        wake.discover
-            || (probed
-                && (self.discover_again
-                    || incomplete()
-                    || self.discover_at.is_none_or(|at| now >= at)))
-    }
-
-    pub(super) fn discovered(
-        &mut self,
-        facts: Facts,
-        wake: Wake,
-        now: Timestamp,
-        period: Duration,
-    ) {
-        self.discover_again = wake.discover && self.facts.is_some();
-        self.facts = Some(facts);
-        self.discover_at = Some(later(now, period * PROBES_PER_DISCOVERY));
     }
 
     /// Whether the sums are read: once per period, and until they are there.
@@ -117,48 +89,23 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    fn complete() -> Facts {
-        Facts {
-            version: "v1".into(),
-            enablements: Vec::new(),
-            complete: Verdict::new("True", "Complete", ""),
-        }
-    }
-
     #[test]
-    fn probes_are_periodic_and_discovery_every_fifth() {
-        let (mut track, none) = (Track::default(), Wake::default());
-        let (mut probes, mut discoveries) = (Vec::new(), Vec::new());
-        for second in (0..120).step_by(5) {
-            let probed = track.probe_due(none, at(second));
+    fn probes_are_periodic() {
+        let mut track = Track::default();
+        let due = |track: &mut Track, second| {
+            let probed = track.probe_due(Wake::default(), at(second));
             if probed {
                 track.probed(at(second), PERIOD);
-                probes.push(second);
             }
-            if track.discovery_due(none, probed, at(second)) {
-                track.discovered(complete(), none, at(second), PERIOD);
-                discoveries.push(second);
-            }
-        }
-        assert_eq!(probes, (0..120).step_by(10).collect::<Vec<_>>());
-        assert_eq!(discoveries, [0, 50, 100]);
-    }
-
-    #[test]
-    fn discovery_is_repeated_after_a_change_and_while_incomplete() {
-        let (mut track, none) = (Track::default(), Wake::default());
-        let change = Wake {
-            discover: true,
-            ..none
+            probed
         };
-        track.discovered(complete(), none, at(0), PERIOD);
-        assert!(!track.discovery_due(none, true, at(10)));
-        assert!(track.discovery_due(change, false, at(12)));
-        track.discovered(complete(), change, at(12), PERIOD);
-        assert!(!track.discovery_due(none, false, at(13)));
-        assert!(track.discovery_due(none, true, at(20)));
-        track.discovered(Facts::new(None, None), none, at(20), PERIOD);
-        assert!(track.discovery_due(none, true, at(30)));
+        let probes = (0..60).step_by(5).filter(|s| due(&mut track, *s));
+        assert_eq!(probes.collect::<Vec<_>>(), [0, 10, 20, 30, 40, 50]);
+        let wake = Wake {
+            probe: true,
+            ..Wake::default()
+        };
+        assert!(track.probe_due(wake, at(51)));
     }
 
     #[test]
