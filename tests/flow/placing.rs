@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::fleet::{Fleet, condition};
+use crate::fleet::{Fleet, condition, until};
 use crate::objects::{
-    BINDINGS, CLUSTERS, CONFIG_MAPS, DEPLOYMENTS, POLICIES, config_map, deployment, policy,
+    BINDINGS, CLUSTERS, CONFIG_MAPS, DEPLOYMENTS, EVENTS, POLICIES, config_map, deployment,
+    divided, policy,
 };
 
 fn by_label(ns: &str, name: &str, labels: Value) -> Value {
@@ -186,4 +187,80 @@ async fn copies_are_spread_over_regions_and_follow_the_terms_of_their_policy() {
         .member("member3")
         .until_gone(&DEPLOYMENTS, ns, "wide")
         .await;
+}
+
+// proves: SCH-events, SCH-scheduled
+#[tokio::test]
+async fn a_scaled_workload_is_told_to_be_scheduled_again() {
+    let ns = "rescaled";
+    let fleet = Fleet::shared(ns).await;
+    let control = &fleet.control;
+    let object = deployment(ns, "web", 2);
+    let weights = [("member1", 1), ("member2", 1)];
+    control.create(divided(ns, "web", &object, &weights)).await;
+    control.create(object).await;
+    let first = control
+        .until(&BINDINGS, ns, "web-deployment", "scheduled", |b| {
+            condition(b, "Scheduled")["status"] == "True"
+        })
+        .await;
+    let time = |b: &Value| {
+        b["status"]["lastScheduledTime"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    let last = time(&first);
+    // Times have seconds.
+    until("the next second", async || {
+        jiff::Timestamp::now().to_string()[..19] > last[..19]
+    })
+    .await;
+    let scale = json!({"spec": {"replicas": 6}});
+    control.merge(&DEPLOYMENTS, ns, "web", scale).await;
+    let scaled = control
+        .until(&BINDINGS, ns, "web-deployment", "scaled", |b| {
+            b["status"]["schedulerObservedGeneration"] == b["metadata"]["generation"]
+                && b["spec"]["replicas"] == 6
+        })
+        .await;
+    assert!(time(&scaled) > last, "{scaled:#}");
+    let text = "Binding has been scheduled successfully. Result: {member1:3, member2:3}";
+    for kind in ["ResourceBinding", "Deployment"] {
+        until(&format!("the event on the {kind}"), async || {
+            let events = control.list(&EVENTS, ns).await;
+            events.iter().any(|e| {
+                e["reason"] == "ScheduleBindingSucceed"
+                    && e["involvedObject"]["kind"] == kind
+                    && e["message"] == text
+            })
+        })
+        .await;
+    }
+}
+
+// proves: DET-no-clusters
+#[tokio::test]
+async fn a_workload_without_replicas_is_nowhere_and_its_binding_lists_no_clusters() {
+    let ns = "no-replicas";
+    let fleet = Fleet::shared(ns).await;
+    let control = &fleet.control;
+    let mut object = deployment(ns, "web", 0);
+    object["spec"]["template"]["spec"]["containers"][0]["resources"] =
+        json!({"requests": {"cpu": "10m"}});
+    let weights = [("member1", 1), ("member2", 1)];
+    control.create(divided(ns, "web", &object, &weights)).await;
+    control.create(object).await;
+    let binding = control.until_there(&BINDINGS, ns, "web-deployment").await;
+    assert_eq!(binding["spec"].get("clusters"), None, "{binding:#}");
+    for (replicas, placed) in [(2, true), (0, false)] {
+        let scale = json!({"spec": {"replicas": replicas}});
+        control.merge(&DEPLOYMENTS, ns, "web", scale).await;
+        control
+            .until(&BINDINGS, ns, "web-deployment", "scaled", |b| {
+                b["spec"].get("clusters").is_some() == placed
+                    && b["status"]["schedulerObservedGeneration"] == b["metadata"]["generation"]
+            })
+            .await;
+    }
 }

@@ -75,6 +75,9 @@ struct Case<'a> {
     placement: &'a Placement,
     /// A cluster that it wants, or wanted, has changed since it was last looked at.
     stirred: bool,
+    /// The detector wrote this result together with the number of replicas; no event has told
+    /// of it yet.
+    placed_by_detector: bool,
 }
 
 /// A running scheduler.
@@ -91,6 +94,8 @@ pub struct Scheduler {
     book: Mutex<Book>,
     /// What a change of a cluster has brought into the queue.
     stirred: Mutex<HashSet<Key>>,
+    /// Bindings that the detector scaled together with their clusters.
+    placed_by_detector: Mutex<HashSet<Key>>,
     /// Whoever asks before a decision that depends on others holds it until the decision
     /// is in the book.
     turn: tokio::sync::Mutex<()>,
@@ -125,6 +130,7 @@ impl Scheduler {
             rules,
             book: Mutex::default(),
             stirred: Mutex::default(),
+            placed_by_detector: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
         });
         if rules.looks_at_peers() {
@@ -172,6 +178,8 @@ impl Scheduler {
     }
 
     async fn reconcile(&self, key: &Key) -> Result<Action, Error> {
+        // Before the binding is read: the mark never speaks of a newer one.
+        let placed_by_detector = self.placed_by_detector.lock().remove(key);
         let Some(object) = self.informer(key).get_key(&key.name) else {
             return Ok(Action::Done);
         };
@@ -191,6 +199,7 @@ impl Scheduler {
             binding: &binding,
             placement,
             stirred: self.stirred.lock().remove(key),
+            placed_by_detector,
         };
         let snapshot = self.clusters.snapshot();
         let is_ending = |cluster: &str| snapshot.get(cluster).is_some_and(|m| m.is_terminating());
@@ -204,9 +213,20 @@ impl Scheduler {
                 if case.stirred {
                     self.stirred.lock().insert(key.clone());
                 }
+                self.mark_again(&case);
                 Ok(Action::AFTER_CONFLICT)
             }
+            Err(e) => {
+                self.mark_again(&case);
+                Err(e)
+            }
             other => other,
+        }
+    }
+
+    fn mark_again(&self, case: &Case<'_>) {
+        if case.placed_by_detector {
+            self.placed_by_detector.lock().insert(case.key.clone());
         }
     }
 
@@ -291,7 +311,7 @@ impl Scheduler {
             object,
             binding,
             placement,
-            stirred: _,
+            ..
         } = case;
         let mut ended = figures::steps();
         let mut world = World {

@@ -25,22 +25,27 @@ struct Told {
 }
 
 impl Told {
+    fn success() -> Self {
+        Self {
+            success: true,
+            reason: "Success",
+            message: SUCCEEDED.to_owned(),
+        }
+    }
+
     fn of(outcome: &Outcome) -> Self {
-        let (reason, message) = match &outcome.failure {
-            None => ("Success", SUCCEEDED.to_owned()),
-            Some(failure) => {
-                let reason = match failure {
-                    Failure::NoFit(_) => "NoClusterFit",
-                    Failure::Unschedulable(_) => "Unschedulable",
-                    Failure::Error(_) => "SchedulerError",
-                };
-                (reason, failure.to_string())
-            }
+        let Some(failure) = &outcome.failure else {
+            return Self::success();
+        };
+        let reason = match failure {
+            Failure::NoFit(_) => "NoClusterFit",
+            Failure::Unschedulable(_) => "Unschedulable",
+            Failure::Error(_) => "SchedulerError",
         };
         Self {
-            success: outcome.failure.is_none(),
+            success: false,
             reason,
-            message,
+            message: failure.to_string(),
         }
     }
 
@@ -115,7 +120,7 @@ impl Scheduler {
         }
         let told = Told::of(outcome);
         // A reschedule that was asked for is done, even if it changed nothing.
-        let news = changed || fresh || !told.is_known(case.binding);
+        let news = changed || fresh || case.placed_by_detector || !told.is_known(case.binding);
         if news {
             self.tell_terms(case, &outcome.failed_terms);
             match &outcome.failure {
@@ -202,11 +207,18 @@ impl Scheduler {
 
     pub(super) async fn note(&self, case: &Case<'_>) -> Result<Action, Error> {
         let generation = case.object.head().generation;
-        if case.binding.status.scheduler_observed_generation != generation {
-            let status =
-                Map::from_iter([("schedulerObservedGeneration".to_owned(), generation.into())]);
-            self.write_status(case.key.resource(), case.object, status)
-                .await?;
+        let mut status = Map::new();
+        if case.placed_by_detector {
+            let now = rfc3339_seconds(self.clock.now());
+            status = Told::success().status(&now);
+            status.insert("lastScheduledTime".into(), now.into());
+        }
+        status.insert("schedulerObservedGeneration".into(), generation.into());
+        self.write_status(case.key.resource(), case.object, status)
+            .await?;
+        if case.placed_by_detector {
+            let targets = &case.binding.spec.clusters;
+            self.tell(case.object, case.binding, Ok(targets));
         }
         Ok(Action::Done)
     }

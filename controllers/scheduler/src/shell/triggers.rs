@@ -29,6 +29,14 @@ pub(super) fn groups(object: &Object) -> Vec<String> {
         .collect()
 }
 
+/// Whether one write changed the number of replicas together with the clusters that have them.
+fn is_scaled_in_place(old: &Object, new: &Object) -> bool {
+    let (Ok(old), Ok(new)) = (old.view::<Binding>(), new.view::<Binding>()) else {
+        return false;
+    };
+    old.spec.replicas != new.spec.replicas && old.spec.clusters != new.spec.clusters
+}
+
 impl Scheduler {
     pub(super) fn listen(self: &Arc<Self>) {
         for (informer, cluster_scoped) in [(&self.bindings, false), (&self.cluster_bindings, true)]
@@ -89,14 +97,22 @@ impl Scheduler {
         }
         let Some(new) = change.new else {
             self.options.decisions.forget(&change.key());
-            self.stirred.lock().remove(&Key {
+            let key = Key {
                 cluster_scoped,
                 name: change.key(),
-            });
+            };
+            self.stirred.lock().remove(&key);
+            self.placed_by_detector.lock().remove(&key);
             return;
         };
         if !self.is_ours(new) {
             return;
+        }
+        if change.old.is_some_and(|old| is_scaled_in_place(old, new)) {
+            self.placed_by_detector.lock().insert(Key {
+                cluster_scoped,
+                name: change.key(),
+            });
         }
         // Where it was not ours before, it counts as new whatever its generation.
         let same =

@@ -237,3 +237,53 @@ async fn a_binding_that_ends_is_told_and_left() {
     assert!(writes.iter().all(|w| w.resource == EVENTS), "{writes:?}");
     plane.tasks.stop().await;
 }
+
+/// The detector writes the new numbers together with their clusters.
+// proves: SCH-events, SCH-scheduled
+#[tokio::test]
+async fn a_result_that_came_with_the_new_number_of_replicas_is_told_as_one() {
+    let duplicated = json!({"replicaScheduling": {"replicaSchedulingType": "Duplicated"}});
+    for (placement, before, after, told) in [
+        (
+            divided(),
+            json!([{"name": "m1", "replicas": 4}]),
+            json!([{"name": "m1", "replicas": 6}]),
+            "{m1:6}",
+        ),
+        (
+            duplicated,
+            json!([{"name": "m1", "replicas": 4}, {"name": "m2", "replicas": 4}]),
+            json!([{"name": "m1", "replicas": 6}, {"name": "m2", "replicas": 6}]),
+            "{m1:6, m2:6}",
+        ),
+    ] {
+        let old = "2026-01-01T00:00:00Z";
+        let unseen = placed(&before, &placement, |b| {
+            b["metadata"]["generation"] = 2.into()
+        });
+        let plane = telling(&["m1", "m2"], unseen);
+        // Its first look at what is in order leaves no word.
+        plane
+            .until(|b| b["status"]["schedulerObservedGeneration"] == 2)
+            .await;
+        let mut scaled = plane.fake.object(&BINDINGS, "n", "web-deployment").unwrap();
+        scaled["metadata"]["generation"] = 3.into();
+        scaled["spec"]["replicas"] = 6.into();
+        scaled["spec"]["clusters"] = after;
+        plane.fake.seed(&BINDINGS, scaled);
+        let done = plane
+            .until(|b| b["status"]["schedulerObservedGeneration"] == 3)
+            .await;
+        assert_ne!(done["status"]["lastScheduledTime"], old);
+        let condition = &done["status"]["conditions"][0];
+        assert_eq!(
+            (&condition["status"], &condition["lastTransitionTime"]),
+            (&json!("True"), &json!(old))
+        );
+        let text = format!(
+            "Normal ScheduleBindingSucceed Binding has been scheduled successfully. Result: {told}"
+        );
+        assert_eq!(events(&plane, 2).await, of_both(&[&text]));
+        plane.tasks.stop().await;
+    }
+}
