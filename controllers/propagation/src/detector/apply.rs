@@ -166,7 +166,13 @@ impl Detector {
         let targets = decision.targets();
         self.remember_decision(body, &decision);
         body["metadata"]["annotations"][APPLIED_PLACEMENT] = placement_text(placement)?.into();
-        body["spec"]["clusters"] = json!(targets);
+        if let Some(spec) = body["spec"].as_object_mut() {
+            // Karmada leaves an empty list out.
+            match targets.is_empty() {
+                true => drop(spec.remove("clusters")),
+                false => drop(spec.insert("clusters".into(), json!(targets))),
+            }
+        }
         Ok(())
     }
 

@@ -370,3 +370,40 @@ async fn a_policy_that_selects_by_a_label_which_another_gives_is_heeded_when_it_
     until("the annotation", || annotated(0) && annotated(1)).await;
     plane.tasks.stop().await;
 }
+
+// proves: DET-no-clusters
+#[tokio::test]
+async fn a_binding_that_is_nowhere_has_no_list_of_clusters() {
+    let plane = Plane::new();
+    let divided = json!({"placement": {"clusterAffinity": {"clusterNames": ["m1", "m2"]},
+        "replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted"}}});
+    plane.control.seed(&POLICIES, policy(divided));
+    let scaled_to = |replicas: i64| {
+        let mut web = deployment("web");
+        web["spec"]["replicas"] = replicas.into();
+        let requests = json!({"requests": {"cpu": "1"}});
+        web["spec"]["template"]["spec"]["containers"][0]["resources"] = requests;
+        web
+    };
+    plane.control.seed(&DEPLOYMENTS, scaled_to(0));
+    let plane = plane.started().await;
+    let clusters = || {
+        plane
+            .binding("web-deployment")
+            .map(|b| b["spec"].get("clusters").cloned())
+    };
+    until("the binding", || clusters().is_some()).await;
+    assert_eq!(clusters(), Some(None), "absent, as Karmada leaves it out");
+    // Scaled up the scheduler places it; scaled down to nothing it has no clusters again.
+    plane.control.remove(&DEPLOYMENTS, "n", "web");
+    let at = At::one(&BINDINGS, "n", "web-deployment");
+    plane.control.delete(at, &Default::default()).await.unwrap();
+    until("its end", || plane.binding("web-deployment").is_none()).await;
+    plane.control.seed(&DEPLOYMENTS, scaled_to(4));
+    until("placed", || clusters().is_some_and(|c| c.is_some())).await;
+    plane.change(&DEPLOYMENTS, "web", |web| {
+        web["spec"]["replicas"] = 0.into()
+    });
+    until("nowhere", || clusters() == Some(None)).await;
+    plane.tasks.stop().await;
+}
