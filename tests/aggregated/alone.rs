@@ -5,7 +5,7 @@ use harness::objects::CLUSTERS;
 use harness::{Process, Server};
 
 use crate::world::{BINARY, Members, flotilla, join, path};
-use crate::{completed, propagation};
+use crate::{adopted, completed, propagation};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn real_clusters_as_members() {
@@ -23,6 +23,7 @@ async fn real_clusters_as_members() {
     }
     propagation::story(&control, &members, "alone").await;
     completed::story(&control, &members, "completed").await;
+    adopted::story(&control, &members, "adopted").await;
     for member in &members.all {
         let (at, of) = (path(&kubeconfig), path(&member.cluster.kubeconfig));
         let arguments = [

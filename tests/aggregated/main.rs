@@ -29,6 +29,9 @@ mod propagation;
 /// What real members add to objects stays with them.
 mod completed;
 
+/// Objects that members have already.
+mod adopted;
+
 /// Alone, with members that are real clusters.
 mod alone;
 

@@ -3,7 +3,7 @@
 
 use crate::behind::Behind;
 use crate::world::{Members, join};
-use crate::{collection, kubectl, propagation, restarts};
+use crate::{adopted, collection, kubectl, propagation, restarts};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn everything_behind_a_kube_apiserver() {
@@ -17,6 +17,7 @@ async fn everything_behind_a_kube_apiserver() {
     }
     kubectl::story(&behind).await;
     propagation::story(&behind.control, &members, "behind").await;
+    adopted::story(&behind.control, &members, "adopted-behind").await;
     collection::story(&mut behind, &members).await;
     behind.stop();
     behind.run();

@@ -1,5 +1,6 @@
 //! Kinds other than Deployments.
 
+use harness::kubectl::with_each;
 use serde_json::{Value, json};
 
 use crate::fleet::{Fleet, condition};
@@ -151,6 +152,17 @@ async fn every_edit_of_a_workload_is_observed_in_the_end() {
             .until(resource, ns, "x", "observed again", observed)
             .await;
     }
+    let (kubeconfig, folder) = (fleet.kubeconfig(), fleet.up.dir().to_owned());
+    let ends = tokio::task::spawn_blocking(move || {
+        with_each(&kubeconfig, &folder, "rollout", |kubectl| {
+            for kind in ["deployment", "statefulset", "daemonset"] {
+                kubectl.output(&format!(
+                    "rollout status {kind}/x -n observed --timeout 90s"
+                ));
+            }
+        });
+    });
+    ends.await.unwrap();
 }
 
 // proves: WRK-job-completions, NAT-job-complete
