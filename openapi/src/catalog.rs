@@ -10,6 +10,7 @@ use machinery::{Gvk, Gvr};
 
 use crate::dsl;
 use crate::model::{Definition, Definitions, Kind};
+use crate::resource_names::ResourceNames;
 use crate::schema::Schema;
 
 /// Every file under `schemas/`; a test compares this list with the folder.
@@ -97,6 +98,12 @@ impl Catalog {
 
     pub fn resource(&self, gvr: &Gvr) -> Option<&Arc<Kind>> {
         self.kinds.get(*self.by_resource.get(gvr)?)
+    }
+
+    /// The names that the kinds of a group have.
+    pub fn names_in(&self, group: &str) -> Vec<ResourceNames> {
+        let kinds = self.kinds.iter().filter(|kind| kind.gvr.group == group);
+        kinds.map(|kind| ResourceNames::from(&**kind)).collect()
     }
 
     pub fn definition(&self, name: &str) -> Option<&Definition> {

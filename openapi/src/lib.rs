@@ -21,6 +21,7 @@ mod pod_requests;
 pub mod printer;
 pub mod proto;
 pub mod publish;
+mod resource_names;
 mod schema;
 
 pub use catalog::{Catalog, catalog};
@@ -30,4 +31,5 @@ pub use model::{
     Rules, Scale, Type,
 };
 pub use pod_requests::{ContainerResources, ResourceList, ResourceRequirements, pod_requests};
+pub use resource_names::{NameConflict, ResourceNames, shadows_built_in};
 pub use schema::{Cursor, MAX_DEPTH, Schema};

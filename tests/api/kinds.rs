@@ -1,6 +1,12 @@
 //! Kinds that users bring, and kinds of the federation.
 
-use crate::kubectl::{Kubectl, ok, refused, refused_with, with, with_each};
+use std::sync::Arc;
+
+use harness::karmada_definitions::karmada_definitions;
+use serde_json::{Value, json};
+
+use crate::kubectl::{Kubectl, ok, refused, refused_with, with, with_each, with_each_at};
+use crate::plane::Plane;
 
 /// A definition whose names no other test has.
 fn definition(name: &str) -> String {
@@ -79,20 +85,92 @@ fn custom_kinds_are_served_while_their_definition_is_there() {
     });
 }
 
-#[test]
-fn policies_of_the_federation() {
-    let policy = |cluster: &str| {
-        format!(
-            r#"
+fn policy(name: &str, cluster: &str) -> String {
+    format!(
+        r#"
 apiVersion: policy.karmada.io/v1alpha1
 kind: PropagationPolicy
-metadata: {{name: p}}
+metadata: {{name: {name}}}
 spec:
   resourceSelectors: [{{apiVersion: apps/v1, kind: Deployment, name: app}}]
   placement: {{clusterAffinity: {{clusterNames: [{cluster}]}}}}
 "#
-        )
+    )
+}
+
+/// GitOps repositories carry Karmada's definitions: those of kinds that Flotilla serves
+/// itself say that they are not served, and take nothing along when they go.
+#[test]
+fn karmadas_own_definitions_are_harmless() {
+    let definitions = karmada_definitions();
+    let all: Vec<&Value> = definitions.iter().map(|d| &d.object).collect();
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": all}).to_string();
+    let names = |built_in: bool| {
+        let some = definitions.iter().filter(|d| d.built_in == built_in);
+        some.map(|d| format!("crd/{}", d.name))
+            .collect::<Vec<_>>()
+            .join(" ")
     };
+    let (own, others) = (names(true), names(false));
+    let until = |condition: &str, of: &str| {
+        format!("new: wait --for=condition={condition} --timeout=20s {of}")
+    };
+    let reason = "get crd propagationpolicies.policy.karmada.io -o jsonpath='{.status.conditions[*].reason}'";
+    let untouched = r#"get pp p -o jsonpath='{.metadata.generation}{.spec.placement}'"#;
+    with_each_at(&Arc::new(Plane::start()), "definitions", |kubectl| {
+        let before = kubectl.output("api-resources --api-group=policy.karmada.io");
+        kubectl.run(&[
+            with("new: apply -f -", &policy("p", "m1"), &["p created"]),
+            with(
+                "new: apply -f -",
+                &list,
+                &[
+                    "propagationpolicies.policy.karmada.io created",
+                    "works.work.karmada.io created",
+                ],
+            ),
+            ok(&until("NamesAccepted=False", &own), &["condition met"]),
+            ok(&until("Established=False", &own), &["condition met"]),
+            ok(&until("Established", &others), &["condition met"]),
+            ok(&format!("new: {reason}"), &["PluralConflict NotAccepted"]),
+            with(
+                "new: apply -f -",
+                &list,
+                &["propagationpolicies.policy.karmada.io unchanged"],
+            ),
+            ok(
+                &format!("new: {untouched}"),
+                &[r#"1{"clusterAffinity":{"clusterNames":["m1"]}}"#],
+            ),
+            with("new: apply -f -", &policy("q", "m1"), &["q created"]),
+            ok(
+                "new: get pp,rb,work,cpp -A",
+                &["propagationpolicy.policy.karmada.io/p"],
+            ),
+            with(
+                "new: delete --timeout=30s -f -",
+                &list,
+                &["propagationpolicies.policy.karmada.io\" deleted"],
+            ),
+            ok("new: get crd", &["No resources found"]),
+            ok(
+                &format!("new: {untouched}"),
+                &[r#"1{"clusterAffinity":{"clusterNames":["m1"]}}"#],
+            ),
+            with("new: apply -f -", &policy("q", "m2"), &["q configured"]),
+            ok("new: delete pp q --timeout=10s", &["deleted"]),
+            ok("get --raw /readyz", &["ok"]),
+        ]);
+        assert_eq!(
+            kubectl.output("api-resources --api-group=policy.karmada.io"),
+            before
+        );
+    });
+}
+
+#[test]
+fn policies_of_the_federation() {
+    let policy = |cluster: &str| policy("p", cluster);
     with_each("policies", |kubectl| {
         kubectl.run(&[
             ok("get clusters,pp,cpp,op,rb,work", &["No resources found"]),

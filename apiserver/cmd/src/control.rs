@@ -51,11 +51,12 @@ impl Base {
     }
 }
 
-/// Whose tokens and whose certificates the accounts get.
+/// Whose tokens and whose certificates the accounts get, and which groups are served.
 #[derive(Clone)]
 pub(crate) struct Identity {
     pub(crate) signer: Arc<Signer>,
     pub(crate) root_ca: String,
+    pub(crate) serves: fn(&str) -> bool,
 }
 
 /// What every plane needs: garbage collection, namespaces, accounts and tokens.
@@ -63,6 +64,7 @@ pub(crate) async fn housekeeping(on: &Base, identity: &Identity) -> anyhow::Resu
     let signer = Arc::clone(&identity.signer);
     let options = kube::Options {
         clock: Arc::clone(&on.clock),
+        serves: identity.serves,
         root_ca: identity.root_ca.clone(),
         issue: Arc::new(move |namespace, account, uid, secret| {
             signer

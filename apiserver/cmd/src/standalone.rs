@@ -64,6 +64,7 @@ pub(crate) struct Standalone {
     pub(crate) kubeconfig: PathBuf,
     pub(crate) root_ca: String,
     signer: Arc<Signer>,
+    serves: fn(&str) -> bool,
 }
 
 impl Deref for Standalone {
@@ -112,15 +113,15 @@ impl Standalone {
             protects: setup.federation,
         }));
         let hub = Hub::new(engine.store(), watchcache::Config::default());
+        let serves: fn(&str) -> bool = match setup.federation {
+            true => |_| true,
+            false => |group| !group.ends_with(".karmada.io"),
+        };
         let options = registry::Options {
             clock: Arc::clone(&clock),
             creators: flotilla_http::creators(&authenticator, &authorizer),
             raw: Arc::new(plane::raw),
-            serves: if setup.federation {
-                |_| true
-            } else {
-                |group| !group.ends_with(".karmada.io")
-            },
+            serves,
             metrics: metrics.clone(),
             shared_store: shared,
             ..registry::Options::new(Arc::clone(&chain))
@@ -190,6 +191,7 @@ impl Standalone {
             kubeconfig,
             root_ca: pki.ca_pem.clone(),
             signer,
+            serves,
         })
     }
 
@@ -198,6 +200,7 @@ impl Standalone {
         Identity {
             signer: Arc::clone(&self.signer),
             root_ca: self.root_ca.clone(),
+            serves: self.serves,
         }
     }
 }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use machinery::{Gvk, Gvr, Object};
-use openapi::{Column, Kind, Scale, Schema};
+use openapi::{Column, Kind, ResourceNames, Scale, Schema, shadows_built_in};
 use serde_json::Value;
 use watchcache::Hub;
 
@@ -21,7 +21,8 @@ use crate::view::View;
 /// The rows of one CRD at one revision.
 pub(crate) struct Custom {
     pub(crate) revision: u64,
-    pub(crate) prefix: String,
+    /// Where its instances are stored; nothing while they are not served.
+    pub(crate) prefix: Option<String>,
     pub(crate) rows: Vec<Arc<Row>>,
 }
 
@@ -37,14 +38,20 @@ pub(crate) struct Outcome {
 }
 
 /// Brings `customs` in step with the CRDs that exist. Unchanged ones keep their
-/// rows; a CRD whose schema cannot be read is served without one.
-pub(crate) fn sync(customs: &mut Customs, crds: &[Object], hub: &Arc<Hub>) -> Outcome {
+/// rows; a CRD whose schema cannot be read is served without one; a CRD that asks for
+/// a name of one of the `builtin` rows is not served, whatever its status says.
+pub(crate) fn sync(
+    customs: &mut Customs,
+    crds: &[Object],
+    builtin: &[Arc<Row>],
+    hub: &Arc<Hub>,
+) -> Outcome {
     let mut outcome = Outcome::default();
     customs.retain(|name, custom| {
         let keep = crds.iter().any(|c| c.name() == name);
         if !keep {
             outcome.changed = true;
-            outcome.closed.push(std::mem::take(&mut custom.prefix));
+            outcome.closed.extend(custom.prefix.take());
         }
         keep
     });
@@ -57,13 +64,17 @@ pub(crate) fn sync(customs: &mut Customs, crds: &[Object], hub: &Arc<Hub>) -> Ou
             tracing::error!(crd = crd.name(), "definition cannot be decoded, not served");
             continue;
         };
-        let rows = if established(&value) {
+        let is_served = established(&value) && accepted(&value) && !shadows(&value, builtin);
+        let rows = if is_served {
             rows(&value, crd.head().deleting, hub)
         } else {
             Vec::new()
         };
-        let prefix = prefix(&value);
+        let prefix = is_served.then(|| prefix(&value));
         outcome.changed |= !rows.is_empty() || known.is_some_and(|c| !c.rows.is_empty());
+        if prefix.is_none() {
+            outcome.closed.extend(known.and_then(|c| c.prefix.clone()));
+        }
         let custom = Custom {
             revision: crd.revision(),
             prefix,
@@ -74,16 +85,28 @@ pub(crate) fn sync(customs: &mut Customs, crds: &[Object], hub: &Arc<Hub>) -> Ou
     outcome
 }
 
-fn condition(crd: &Value, kind: &str) -> bool {
+fn established(crd: &Value) -> bool {
     crd["status"]["conditions"]
         .as_array()
         .into_iter()
         .flatten()
-        .any(|c| c["type"] == kind && c["status"] == "True")
+        .any(|c| c["type"] == "Established" && c["status"] == "True")
 }
 
-fn established(crd: &Value) -> bool {
-    condition(crd, "Established")
+/// Whether a CRD was granted its plural name and a kind.
+fn accepted(crd: &Value) -> bool {
+    let (names, accepted) = (&crd["spec"]["names"], &crd["status"]["acceptedNames"]);
+    names["plural"] == accepted["plural"] && !text(accepted, "kind").is_empty()
+}
+
+/// Whether a name of a CRD is that of a built-in kind of its group.
+fn shadows(crd: &Value, builtin: &[Arc<Row>]) -> bool {
+    let group = text(&crd["spec"], "group");
+    let same_group = builtin.iter().filter(|row| *row.kind.gvr.group == *group);
+    let taken: Vec<ResourceNames> = same_group
+        .map(|row| ResourceNames::from(&*row.kind))
+        .collect();
+    shadows_built_in(crd, &taken)
 }
 
 fn text<'a>(value: &'a Value, field: &str) -> &'a str {
@@ -167,7 +190,7 @@ fn schema(crd: &Value, version: &Value) -> Schema {
 }
 
 fn kind(crd: &Value, version: &Value) -> Kind {
-    let (spec, names) = (&crd["spec"], &crd["spec"]["names"]);
+    let (spec, names) = (&crd["spec"], &crd["status"]["acceptedNames"]);
     let (group, plural) = (text(spec, "group"), text(names, "plural"));
     let kind = text(names, "kind");
     let or = |given: &str, otherwise: String| {

@@ -221,15 +221,10 @@ impl Registry {
         let crds = self.crds.list(request).await.map_err(|e| e.status())?;
         let closed = {
             let mut customs = self.customs.lock();
-            let outcome = custom::sync(&mut customs, &crds.items, &self.hub);
+            let outcome = custom::sync(&mut customs, &crds.items, &self.builtin, &self.hub);
             if outcome.changed {
                 let mut rows = self.builtin.clone();
-                for row in customs.values().flat_map(|c| &c.rows) {
-                    let taken = rows.iter().any(|r| r.kind.gvr == row.kind.gvr);
-                    if !taken {
-                        rows.push(Arc::clone(row));
-                    }
-                }
+                rows.extend(customs.values().flat_map(|c| &c.rows).cloned());
                 let generation = self.table.load().generation() + 1;
                 self.table.store(Arc::new(Table::new(rows, generation)));
                 self.changed.send_replace(generation);

@@ -7,8 +7,9 @@ use std::time::Duration;
 use client::{Api, At, DeleteOptions, Error, ListOptions, WriteOptions};
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{Gvr, Object};
+use openapi::{NameConflict, ResourceNames, shadows_built_in};
 use runtime::{Action, Informer, Informers, Queue, Select, Tasks, run_workers};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::start::synced;
 
@@ -17,15 +18,39 @@ pub(crate) static DEFINITIONS: Gvr =
 const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
+/// The groups of built-in kinds that this server serves.
+#[derive(Clone, Copy)]
+pub(crate) struct BuiltIn {
+    pub(crate) serves: fn(&str) -> bool,
+}
+
+impl BuiltIn {
+    /// The names that built-in kinds of a group have.
+    fn names_in(self, group: &str) -> Vec<ResourceNames> {
+        match (self.serves)(group) {
+            true => openapi::catalog().names_in(group),
+            false => Vec::new(),
+        }
+    }
+
+    /// Whether a resource is that of a built-in kind.
+    pub(crate) fn has(self, resource: &Gvr) -> bool {
+        let all = self.names_in(&resource.group);
+        all.iter().any(|names| *names.plural == *resource.resource)
+    }
+}
+
 struct Definitions {
     api: Arc<dyn Api>,
     clock: Arc<dyn Clock>,
+    built_in: BuiltIn,
     informer: Informer,
 }
 
 pub(crate) fn start(
     api: Arc<dyn Api>,
     clock: Arc<dyn Clock>,
+    built_in: BuiltIn,
     informers: &Informers,
     tasks: &Tasks,
 ) {
@@ -46,6 +71,7 @@ pub(crate) fn start(
     let it = Arc::new(Definitions {
         api,
         clock,
+        built_in,
         informer,
     });
     let workers = tasks.clone();
@@ -90,7 +116,10 @@ impl Definitions {
                 .filter(|o| o.name() != name)
                 .map(Object::value)
                 .collect();
-            others.map(|others| judge(&value, &others, &rfc3339_seconds(self.clock.now())))
+            let group = value["spec"]["group"].as_str().unwrap_or_default();
+            let built_in = self.built_in.names_in(group);
+            let now = rfc3339_seconds(self.clock.now());
+            others.map(|others| judge(&value, &others, &built_in, &now))
         };
         if value["status"] != judge(self.informer.list())? {
             // A name given away a moment ago may not have come back to us yet.
@@ -105,43 +134,30 @@ impl Definitions {
         Ok(Action::Done)
     }
 
+    /// Lets the instances of a definition go before the definition itself. One that was
+    /// never established has none, and what is stored under a name that a built-in kind
+    /// has is not its own.
     async fn clean_up(&self, at: At<'_>, value: &Value) -> Result<Action, Error> {
-        let spec = &value["spec"];
-        let text = |v: &Value| v.as_str().unwrap_or("").to_owned();
-        let stored = spec["versions"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .find(|v| v["storage"] == true);
-        if let Some(version) = stored {
-            let resource = Gvr::new(
-                text(&spec["group"]),
-                text(&version["name"]),
-                text(&spec["names"]["plural"]),
-            );
+        let group = value["spec"]["group"].as_str().unwrap_or_default();
+        let shadows = shadows_built_in(value, &self.built_in.names_in(group));
+        let resource = (established(value) && !shadows).then(|| served_resource(value));
+        if let Some(resource) = resource.flatten() {
             let all = At::all(&resource, "");
             let options = DeleteOptions::default();
-            match self
-                .api
-                .delete_collection(all, &options, &ListOptions::default())
-                .await
-            {
+            let first = ListOptions {
+                limit: 1,
+                ..ListOptions::default()
+            };
+            let everything = ListOptions::default();
+            let deleted = self.api.delete_collection(all, &options, &everything);
+            match deleted.await {
                 Err(e) if !e.is_not_found() => return Err(e),
                 Err(_) => {}
-                Ok(())
-                    if self
-                        .api
-                        .list(
-                            all,
-                            &ListOptions {
-                                limit: 1,
-                                ..ListOptions::default()
-                            },
-                        )
-                        .await?
-                        .items
-                        .is_empty() => {}
-                Ok(()) => return Ok(Action::After(LOOK_AGAIN)),
+                Ok(()) => {
+                    if !self.api.list(all, &first).await?.items.is_empty() {
+                        return Ok(Action::After(LOOK_AGAIN));
+                    }
+                }
             }
         }
         let mut value = value.clone();
@@ -186,80 +202,94 @@ pub(crate) fn served(definition: &Object) -> Option<(String, String)> {
     Some((text(&spec["group"])?, text(&spec["names"]["plural"])?))
 }
 
-/// A name that another definition of the group holds already; first come, first
-/// served.
-fn taken(names: &Value, others: &[&Value]) -> Option<String> {
-    for other in others {
-        let accepted = &other["status"]["acceptedNames"];
-        let resource_names = |n: &Value| -> Vec<String> {
-            let short = n["shortNames"].as_array().into_iter().flatten();
-            [&n["plural"], &n["singular"]]
-                .into_iter()
-                .chain(short)
-                .filter_map(Value::as_str)
-                .map(str::to_owned)
-                .collect()
+/// The resource by which the instances of a definition are reached: in the version
+/// that is stored, or in another where that is not served.
+fn served_resource(definition: &Value) -> Option<Gvr> {
+    let spec = &definition["spec"];
+    let versions = spec["versions"].as_array()?;
+    let mut served = versions.iter().filter(|v| v["served"] == true);
+    let stored = served.clone().find(|v| v["storage"] == true);
+    let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
+    Some(Gvr::new(
+        text(&spec["group"]),
+        text(&stored.or_else(|| served.next())?["name"]),
+        text(&spec["names"]["plural"]),
+    ))
+}
+
+/// The names that are granted, and what the condition `NamesAccepted` says: status,
+/// reason and message.
+struct Verdict {
+    accepted: Value,
+    conflict: Option<(&'static str, String)>,
+}
+
+/// Grants each name that is free in the group; a name granted once stays granted. Built-in
+/// kinds keep theirs from everybody, also from a definition that was granted one before.
+fn grant(definition: &Value, others: &[Value], built_in: &[ResourceNames]) -> Verdict {
+    let (spec, before) = (&definition["spec"], &definition["status"]["acceptedNames"]);
+    let requested = ResourceNames::from(&spec["names"]);
+    let same_group = others
+        .iter()
+        .filter(|o| o["spec"]["group"] == spec["group"]);
+    let taken: Vec<ResourceNames> = same_group
+        .map(|o| ResourceNames::from(&o["status"]["acceptedNames"]))
+        .collect();
+    let reserved = requested.conflicts(built_in);
+    let granted = |c: &NameConflict| {
+        let (had, wants) = (&before[c.field], &spec["names"][c.field]);
+        let among = had
+            .as_array()
+            .is_some_and(|all| all.contains(&json!(c.name)));
+        among || had == wants
+    };
+    let mut in_use = requested.conflicts(&taken);
+    in_use.retain(|conflict| !granted(conflict));
+
+    let mut accepted = match before.as_object() {
+        Some(names) if !shadows_built_in(definition, built_in) => names.clone(),
+        _ => Map::from_iter([("plural".into(), "".into()), ("kind".into(), "".into())]),
+    };
+    for field in [
+        "plural",
+        "singular",
+        "shortNames",
+        "kind",
+        "listKind",
+        "categories",
+    ] {
+        if reserved.iter().chain(&in_use).any(|c| c.field == field) {
+            continue;
+        }
+        match &spec["names"][field] {
+            Value::Null => accepted.remove(field),
+            name => accepted.insert(field.into(), name.clone()),
         };
-        let held = resource_names(accepted);
-        if let Some(name) = resource_names(names)
-            .into_iter()
-            .find(|n| !n.is_empty() && held.contains(n))
-        {
-            return Some(format!("{name:?} is already in use"));
-        }
-        let held = [&accepted["kind"], &accepted["listKind"]];
-        if let Some(kind) = [&names["kind"], &names["listKind"]]
-            .into_iter()
-            .find(|k| k.is_string() && held.contains(k))
-        {
-            return Some(format!("{kind} is already in use"));
-        }
     }
-    None
+    let own = reserved.first().map(|c| {
+        let message = format!(
+            "{:?} is already in use by a built-in kind of this server, which the definition cannot replace; it is not served, and deleting it deletes no objects",
+            c.name
+        );
+        (c.reason, message)
+    });
+    let theirs = in_use.last();
+    let theirs = theirs.map(|c| (c.reason, format!("{:?} is already in use", c.name)));
+    Verdict {
+        accepted: accepted.into(),
+        conflict: own.or(theirs),
+    }
 }
 
 /// The status that is true now.
-fn judge(definition: &Value, others: &[Value], now: &str) -> Value {
-    let spec = &definition["spec"];
+fn judge(definition: &Value, others: &[Value], built_in: &[ResourceNames], now: &str) -> Value {
     let before = &definition["status"];
-    let same_group: Vec<&Value> = others
-        .iter()
-        .filter(|o| o["spec"]["group"] == spec["group"])
-        .collect();
-    let conflict = taken(&spec["names"], &same_group);
+    let Verdict { accepted, conflict } = grant(definition, others, built_in);
+    let was = established(definition) && !shadows_built_in(definition, built_in);
     let mut status = before.as_object().cloned().unwrap_or_default();
-    let (accepted, was) = (conflict.is_none(), established(definition));
-    if accepted {
-        status.insert("acceptedNames".into(), spec["names"].clone());
-    } else if !status.contains_key("acceptedNames") {
-        status.insert("acceptedNames".into(), json!({"plural": "", "kind": ""}));
-    }
-    let mut stored = status
-        .get("storedVersions")
-        .and_then(Value::as_array)
-        .cloned()
-        .unwrap_or_default();
-    for version in spec["versions"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter(|v| v["storage"] == true)
-    {
-        if !stored.contains(&version["name"]) {
-            stored.push(version["name"].clone());
-        }
-    }
-    status.insert("storedVersions".into(), stored.into());
-    let names = match &conflict {
-        None => (
-            "NamesAccepted",
-            true,
-            "NoConflicts",
-            "no conflicts found".to_owned(),
-        ),
-        Some(text) => ("NamesAccepted", false, "NameConflict", text.clone()),
-    };
-    let served = if accepted || was {
+    status.insert("acceptedNames".into(), accepted);
+    status.insert("storedVersions".into(), stored_versions(definition));
+    let served = if conflict.is_none() || was {
         (
             "Established",
             true,
@@ -274,6 +304,15 @@ fn judge(definition: &Value, others: &[Value], now: &str) -> Value {
             "not all names are accepted".to_owned(),
         )
     };
+    let names = match conflict {
+        None => (
+            "NamesAccepted",
+            true,
+            "NoConflicts",
+            "no conflicts found".to_owned(),
+        ),
+        Some((reason, message)) => ("NamesAccepted", false, reason, message),
+    };
     let conditions: Vec<Value> = [names, served]
         .into_iter()
         .map(|(kind, yes, reason, message)| {
@@ -287,6 +326,19 @@ fn judge(definition: &Value, others: &[Value], now: &str) -> Value {
     Value::Object(status)
 }
 
+/// Every version that instances were stored in so far.
+fn stored_versions(definition: &Value) -> Value {
+    let known = definition["status"]["storedVersions"].as_array();
+    let mut stored = known.cloned().unwrap_or_default();
+    let versions = definition["spec"]["versions"].as_array();
+    for version in versions.into_iter().flatten() {
+        if version["storage"] == true && !stored.contains(&version["name"]) {
+            stored.push(version["name"].clone());
+        }
+    }
+    stored.into()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -297,7 +349,7 @@ mod tests {
     }
 
     fn accepted(mut definition: Value, others: &[Value]) -> Value {
-        definition["status"] = judge(&definition, others, "t1");
+        definition["status"] = judge(&definition, others, &[], "t1");
         definition
     }
 
@@ -307,7 +359,7 @@ mod tests {
         assert!(established(&one));
         assert_eq!(one["status"]["storedVersions"], json!(["v1"]));
         assert_eq!(
-            judge(&one, &[], "t2"),
+            judge(&one, &[], &[], "t2"),
             one["status"],
             "nothing changes with time alone"
         );
@@ -316,10 +368,64 @@ mod tests {
     #[test]
     fn the_first_keeps_a_name() {
         let one = accepted(definition("things", "Thing"), &[]);
-        for second in [definition("things", "Other"), definition("others", "Thing")] {
+        for (second, reason) in [
+            (definition("things", "Other"), "SingularConflict"),
+            (definition("others", "Thing"), "ListKindConflict"),
+        ] {
             let second = accepted(second, std::slice::from_ref(&one));
             assert!(!established(&second), "{second}");
-            assert_eq!(second["status"]["conditions"][0]["reason"], "NameConflict");
+            assert_eq!(second["status"]["conditions"][0]["reason"], reason);
         }
+    }
+
+    #[test]
+    fn what_was_granted_stays_and_what_is_free_is_granted() {
+        let one = accepted(definition("things", "Thing"), &[]);
+        let mut other = accepted(definition("others", "Other"), std::slice::from_ref(&one));
+        other["spec"]["names"]["shortNames"] = json!(["thing"]);
+        other["spec"]["names"]["categories"] = json!(["all"]);
+        let other = accepted(other, &[one]);
+        assert!(established(&other));
+        let status = &other["status"];
+        assert_eq!(status["conditions"][0]["reason"], "ShortNamesConflict");
+        assert_eq!(
+            status["acceptedNames"],
+            json!({"plural": "others", "singular": "other", "kind": "Other",
+                   "listKind": "OtherList", "categories": ["all"]})
+        );
+    }
+
+    #[test]
+    fn names_of_built_in_kinds_are_granted_to_nobody() {
+        let built_in = [ResourceNames::from(
+            &definition("things", "Thing")["spec"]["names"],
+        )];
+        let served_before = accepted(definition("things", "Thing"), &[]);
+        let fresh = |plural: &str, kind: &str| definition(plural, kind);
+        for (refused, reason) in [
+            (fresh("things", "Other"), "PluralConflict"),
+            (fresh("thing", "Other"), "PluralConflict"),
+            (fresh("others", "Thing"), "KindConflict"),
+            (served_before, "PluralConflict"),
+        ] {
+            let status = judge(&refused, &[], &built_in, "t2");
+            assert_eq!(status["conditions"][0]["status"], "False", "{status}");
+            assert_eq!(status["conditions"][0]["reason"], reason);
+            assert_eq!(status["conditions"][1]["status"], "False", "{status}");
+            let again = json!({"spec": refused["spec"], "status": status});
+            assert_eq!(judge(&again, &[], &built_in, "t3"), status);
+        }
+    }
+
+    #[test]
+    fn instances_are_reached_in_a_version_that_is_served() {
+        let mut one = definition("things", "Thing");
+        let version = |d: &Value| served_resource(d).map(|r| r.version.to_string());
+        assert_eq!(version(&one).as_deref(), Some("v1"));
+        one["spec"]["versions"][0]["served"] = json!(false);
+        assert_eq!(version(&one), None);
+        let second = json!({"name": "v2", "served": true, "storage": false});
+        one["spec"]["versions"].as_array_mut().unwrap().push(second);
+        assert_eq!(version(&one).as_deref(), Some("v2"));
     }
 }

@@ -9,7 +9,7 @@ use machinery::{Gvr, Object};
 use runtime::{Action, Informer, Informers, Queue, Select, Tasks, run_workers};
 
 use crate::collector::Collector;
-use crate::definitions::DEFINITIONS;
+use crate::definitions::{BuiltIn, DEFINITIONS};
 use crate::resources::Resources;
 use crate::tokens::Issue;
 use crate::{accounts, definitions, namespaces, tokens};
@@ -20,6 +20,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(200);
 #[derive(Clone)]
 pub struct Options {
     pub clock: Arc<dyn Clock>,
+    /// Which API groups of the catalog the server serves, as the registry is told.
+    pub serves: fn(&str) -> bool,
     /// PEM of the authority that signed the serving certificate.
     pub root_ca: String,
     pub issue: Issue,
@@ -34,6 +36,9 @@ pub async fn start(
 ) -> Result<(), Error> {
     let resources = Arc::new(Resources::default());
     let clock = &options.clock;
+    let built_in = BuiltIn {
+        serves: options.serves,
+    };
     let (server, known) = (Arc::clone(&api), Arc::clone(&resources));
     let collector = Collector::new(server, known, Arc::clone(clock), tasks);
     let served = informers.get(&api, &Select::all(&DEFINITIONS));
@@ -41,9 +46,10 @@ pub async fn start(
         return Ok(());
     }
     resources.refresh(&*api).await?;
-    collector.follow(informers, custom(&served), tasks).await;
+    let custom = custom(&served, built_in);
+    collector.follow(informers, &custom, tasks).await;
     collector.run(tasks);
-    rediscover(&api, &resources, &collector, informers, tasks);
+    rediscover(&api, &resources, &collector, custom, informers, tasks);
     namespaces::start(
         Arc::clone(&api),
         resources,
@@ -51,7 +57,13 @@ pub async fn start(
         informers,
         tasks,
     );
-    definitions::start(Arc::clone(&api), Arc::clone(clock), informers, tasks);
+    definitions::start(
+        Arc::clone(&api),
+        Arc::clone(clock),
+        built_in,
+        informers,
+        tasks,
+    );
     accounts::start(Arc::clone(&api), options.root_ca.clone(), informers, tasks);
     tokens::start(api, options.root_ca, options.issue, informers, tasks);
     Ok(())
@@ -71,9 +83,11 @@ pub(crate) async fn synced<'a>(
     true
 }
 
-/// Whether a definition stands behind a resource; they are named after each other.
-fn custom(definitions: &Informer) -> impl Fn(&Gvr) -> bool {
-    |gvr| definitions.get("", &gvr.qualified()).is_some()
+/// Whether a definition stands behind a resource; they are named after each other. A
+/// built-in resource stays when a definition of its name goes.
+fn custom(definitions: &Informer, built_in: BuiltIn) -> impl Fn(&Gvr) -> bool + Clone + use<> {
+    let definitions = definitions.clone();
+    move |gvr| definitions.get("", &gvr.qualified()).is_some() && !built_in.has(gvr)
 }
 
 /// A definition that is served or gone changes what there is to collect.
@@ -81,6 +95,7 @@ fn rediscover(
     api: &Arc<dyn Api>,
     resources: &Arc<Resources>,
     collector: &Arc<Collector>,
+    custom: impl Fn(&Gvr) -> bool + Clone + Send + Sync + 'static,
     informers: &Informers,
     tasks: &Tasks,
 ) {
@@ -95,12 +110,10 @@ fn rediscover(
         let own = own.clone();
         let (api, resources) = (Arc::clone(&api), Arc::clone(&resources));
         let (collector, informers) = (Arc::clone(&collector), informers.clone());
-        let definitions = definitions.clone();
+        let (definitions, custom) = (definitions.clone(), custom.clone());
         async move {
             resources.refresh(&*api).await?;
-            collector
-                .follow(&informers, custom(&definitions), &own)
-                .await;
+            collector.follow(&informers, &custom, &own).await;
             // The server takes up a definition, and its end, a moment after it is written.
             let all = resources.all();
             let served = |d: &Object| {
@@ -109,8 +122,7 @@ fn rediscover(
                         .any(|r| r.resource.group == group && r.resource.resource == plural)
                 })
             };
-            let complete =
-                definitions.list().iter().all(served) && !collector.outlives(custom(&definitions));
+            let complete = definitions.list().iter().all(served) && !collector.outlives(&custom);
             Ok::<_, Error>(if complete {
                 Action::Done
             } else {

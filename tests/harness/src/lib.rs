@@ -21,6 +21,7 @@
 pub mod cluster;
 pub mod daemon;
 pub mod etcd;
+pub mod karmada_definitions;
 pub mod kubectl;
 pub mod objects;
 pub mod peer;

@@ -89,6 +89,56 @@ async fn instances_obey_their_schema() {
 }
 
 #[tokio::test]
+async fn names_are_served_once_they_are_accepted() {
+    let lab = lab().await;
+    establish(&lab).await;
+    let at = At::one(&CRDS, "", "things.example.com");
+    let names = json!({"shortNames": ["cm"], "listKind": "Things"});
+    lab.merge(at, json!({"spec": {"names": names}}))
+        .await
+        .unwrap();
+    lab.registry.sync_crds().await.unwrap();
+    let row = lab.registry.table().find(&THINGS).unwrap();
+    assert_eq!(row.kind.list_kind, "ThingList");
+    let accepted = json!({"status": {"acceptedNames": names}});
+    lab.merge(at.sub("status"), accepted).await.unwrap();
+    lab.registry.sync_crds().await.unwrap();
+    let row = lab.registry.table().find(&THINGS).unwrap();
+    assert_eq!(row.kind.list_kind, "Things");
+    assert_eq!(row.kind.short_names, ["cm"]);
+}
+
+/// Whatever its status says, and when it goes.
+#[tokio::test]
+async fn a_definition_of_a_built_in_resource_is_not_served() {
+    let lab = lab().await;
+    let leases = || lab.registry.table().find(&LEASES).unwrap();
+    let lease = json!({"metadata": {"name": "l", "namespace": "default"}});
+    lab.create(&LEASES, lease).await.unwrap();
+    let name = "leases.coordination.k8s.io";
+    let names = json!({"plural": "leases", "kind": "Lease"});
+    let schema = json!({"openAPIV3Schema": {"type": "object"}});
+    let definition = json!({"metadata": {"name": name}, "spec": {"group": "coordination.k8s.io",
+        "scope": "Cluster", "names": names,
+        "versions": [{"name": "v2", "served": true, "storage": true, "schema": schema}]}});
+    lab.create(&CRDS, definition).await.unwrap();
+    let at = At::one(&CRDS, "", name);
+    let forged = json!({"status": {"acceptedNames": names, "conditions": [{"type": "Established",
+        "status": "True", "reason": "R", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
+    lab.merge(at.sub("status"), forged).await.unwrap();
+    lab.registry.sync_crds().await.unwrap();
+    let second = Gvr::constant("coordination.k8s.io", "v2", "leases");
+    assert!(lab.registry.table().find(&second).is_none());
+    lab.delete(at).await.unwrap();
+    lab.merge(at, json!({"metadata": {"finalizers": null}}))
+        .await
+        .unwrap();
+    lab.registry.sync_crds().await.unwrap();
+    assert!(!leases().custom);
+    lab.get(At::one(&LEASES, "default", "l")).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_definition_takes_its_rows_along() {
     let lab = lab().await;
     establish(&lab).await;

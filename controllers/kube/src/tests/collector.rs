@@ -173,6 +173,7 @@ async fn nothing_is_collected_before_every_kind_is_listed() {
     let informers = Informers::new(&tasks);
     let options = Options {
         clock: Arc::new(SystemClock),
+        serves: |_| true,
         root_ca: String::new(),
         issue: Arc::new(|_, _, _, _| Err("none".into())),
     };

@@ -3,6 +3,7 @@
 mod collector;
 mod definitions;
 mod namespaces;
+mod shadowing;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -48,6 +49,7 @@ impl Lab {
         tasks.spawn(async move { registry.run(async move { stop.wait().await }).await });
         let options = Options {
             clock: Arc::new(SystemClock),
+            serves: |_| true,
             root_ca: "CA".into(),
             issue: Arc::new(|ns, account, _, secret| Ok(format!("{ns}/{account}/{secret}"))),
         };

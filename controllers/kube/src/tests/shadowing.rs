@@ -1,0 +1,293 @@
+//! Definitions that ask for names of built-in kinds: these kinds, their stored objects
+//! and their watches stay as they are, whatever is created and deleted.
+
+use std::collections::BTreeMap;
+
+use client::{WatchEvent, WatchOptions};
+use futures_util::StreamExt;
+use openapi::Kind;
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+
+use super::*;
+use crate::definitions::DEFINITIONS;
+
+static POLICIES: Gvr = Gvr::constant("policy.karmada.io", "v1alpha1", "propagationpolicies");
+
+/// Groups of built-in kinds in which definitions are allowed at all.
+const GROUPS: [&str; 4] = [
+    "policy.karmada.io",
+    "work.karmada.io",
+    "rbac.authorization.k8s.io",
+    "coordination.k8s.io",
+];
+
+/// A name of the nth kind of a group, or a new one.
+#[derive(Clone, Copy, Debug)]
+enum Name {
+    BuiltIn(usize),
+    New(u8),
+}
+
+#[derive(Clone, Debug)]
+struct Claim {
+    group: usize,
+    plural: Name,
+    singular: Name,
+    short: Name,
+    kind: Name,
+    list_kind: Name,
+    versions: Vec<&'static str>,
+    namespaced: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Create(Claim),
+    /// The status says that a definition is served.
+    Forge(usize),
+    Delete(usize),
+}
+
+fn kinds_in(group: &str) -> Vec<&'static Kind> {
+    let all = openapi::catalog().kinds().iter().map(|kind| &**kind);
+    all.filter(|kind| kind.gvr.group == group).collect()
+}
+
+fn definition_of(claim: &Claim) -> Value {
+    let group = GROUPS[claim.group];
+    let kinds = kinds_in(group);
+    let pick = |name: Name, of: fn(&Kind) -> String, new: &str| match name {
+        Name::BuiltIn(n) => of(kinds[n % kinds.len()]),
+        Name::New(n) => format!("{new}{n}"),
+    };
+    let plural = pick(claim.plural, |k| k.gvr.resource.to_string(), "things");
+    let short = |k: &Kind| k.short_names.first().cloned().unwrap_or("sh".into());
+    let versions: Vec<Value> = claim
+        .versions
+        .iter()
+        .enumerate()
+        .map(|(n, version)| {
+            let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+            json!({"name": version, "served": true, "storage": n == 0, "schema": {"openAPIV3Schema": open}})
+        })
+        .collect();
+    json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.{group}")},
+        "spec": {"group": group, "scope": if claim.namespaced { "Namespaced" } else { "Cluster" },
+            "names": {"plural": plural,
+                "singular": pick(claim.singular, |k| k.singular.clone(), "thing"),
+                "shortNames": [pick(claim.short, short, "sh")],
+                "kind": pick(claim.kind, |k| k.gvk.kind.to_string(), "Thing"),
+                "listKind": pick(claim.list_kind, |k| k.list_kind.clone(), "ThingList")},
+            "versions": versions}})
+}
+
+fn claim() -> impl Strategy<Value = Claim> {
+    let name = || {
+        prop_oneof![
+            (0..8_usize).prop_map(Name::BuiltIn),
+            (0..3_u8).prop_map(Name::New)
+        ]
+    };
+    let versions =
+        proptest::sample::subsequence(vec!["v1", "v1alpha1", "v1alpha2", "v2beta1"], 1..3);
+    let names = (name(), name(), name(), name(), name());
+    (0..GROUPS.len(), names, versions, any::<bool>()).prop_map(
+        |(group, (plural, singular, short, kind, list_kind), versions, namespaced)| Claim {
+            group,
+            plural,
+            singular,
+            short,
+            kind,
+            list_kind,
+            versions,
+            namespaced,
+        },
+    )
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => claim().prop_map(Step::Create),
+        1 => (0..6_usize).prop_map(Step::Forge),
+        2 => (0..6_usize).prop_map(Step::Delete),
+    ]
+}
+
+fn condition(definition: &Value, kind: &str) -> Option<bool> {
+    let all = definition["status"]["conditions"].as_array()?;
+    let found = all.iter().find(|c| c["type"] == kind)?;
+    Some(found["status"] == "True")
+}
+
+impl Lab {
+    /// An object of some built-in kinds.
+    async fn seed(&self) {
+        let policy = policy("kept");
+        self.create(&POLICIES, policy).await;
+        let works = Gvr::constant("work.karmada.io", "v1alpha1", "works");
+        let work = json!({"apiVersion": "work.karmada.io/v1alpha1", "kind": "Work",
+            "metadata": {"name": "kept", "namespace": "default"}, "spec": {"workload": {}}});
+        self.create(&works, work).await;
+        let leases = Gvr::constant("coordination.k8s.io", "v1", "leases");
+        let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": "kept", "namespace": "default"}});
+        self.create(&leases, lease).await;
+    }
+
+    /// Every built-in resource of the groups, with what is stored there.
+    async fn built_in(&self) -> BTreeMap<String, Vec<Value>> {
+        let mut found = BTreeMap::new();
+        let served = self.api.resources().await.unwrap().resources;
+        for kind in GROUPS.iter().flat_map(|group| kinds_in(group)) {
+            let row = served.iter().find(|r| r.resource == kind.gvr);
+            let row = row.unwrap_or_else(|| panic!("{} is not served", kind.gvr));
+            assert_eq!(row.kind, *kind.gvk.kind, "{}", kind.gvr);
+            found.insert(kind.gvr.to_string(), self.list(&kind.gvr, "").await);
+        }
+        found
+    }
+
+    /// The definition once its names were looked at, or nothing when it is gone.
+    async fn judged(&self, name: &str) {
+        until(&format!("{name} has conditions"), async || {
+            let found = self.get(&DEFINITIONS, "", name).await;
+            found.is_none_or(|d| condition(&d, "NamesAccepted").is_some())
+        })
+        .await;
+    }
+
+    async fn take(&self, step: &Step, names: &mut Vec<String>) {
+        match step {
+            Step::Create(claim) => {
+                let body = definition_of(claim);
+                let name = body["metadata"]["name"].as_str().unwrap().to_owned();
+                let all = At::all(&DEFINITIONS, "");
+                let options = WriteOptions::default();
+                // The name may be taken, or the kind and the list kind be one.
+                if self.api.create(all, body.clone(), &options).await.is_ok() {
+                    self.judged(&name).await;
+                    self.refused_if_shadowing(&name, &body).await;
+                    names.push(name);
+                }
+            }
+            Step::Forge(n) if !names.is_empty() => {
+                let name = &names[n % names.len()];
+                let Some(mut found) = self.get(&DEFINITIONS, "", name).await else {
+                    return;
+                };
+                found["status"]["acceptedNames"] = found["spec"]["names"].clone();
+                found["status"]["conditions"] = json!([{"type": "Established", "status": "True",
+                    "reason": "R", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+                let at = At::one(&DEFINITIONS, "", name).sub("status");
+                // The controller may be quicker.
+                let forged = self.api.update(at, found, &WriteOptions::default()).await;
+                drop(forged);
+                self.judged(name).await;
+            }
+            Step::Delete(n) if !names.is_empty() => {
+                let name = names.swap_remove(n % names.len());
+                self.delete(&DEFINITIONS, "", &name, None).await;
+                self.gone(&DEFINITIONS, "", &name).await;
+            }
+            Step::Forge(_) | Step::Delete(_) => {}
+        }
+    }
+
+    /// A definition with a name of a built-in kind says so, and is not served.
+    async fn refused_if_shadowing(&self, name: &str, body: &Value) {
+        let spec = &body["spec"];
+        let kinds = kinds_in(spec["group"].as_str().unwrap());
+        let names = &spec["names"];
+        let shadows = kinds
+            .iter()
+            .any(|k| names["plural"] == *k.gvr.resource || names["kind"] == *k.gvk.kind);
+        if shadows {
+            let found = self.get(&DEFINITIONS, "", name).await.unwrap();
+            assert_eq!(condition(&found, "NamesAccepted"), Some(false), "{found:#}");
+            assert_eq!(condition(&found, "Established"), Some(false), "{found:#}");
+        }
+    }
+}
+
+fn policy(name: &str) -> Value {
+    json!({"apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment"}], "placement": {}}})
+}
+
+async fn unharmed_by(steps: Vec<Step>) {
+    let lab = Lab::new().await;
+    lab.seed().await;
+    let before = lab.built_in().await;
+    let options = WatchOptions::default();
+    let watching = lab.api.watch(At::all(&POLICIES, ""), &options).await;
+    let mut watch = watching.unwrap();
+    let mut names = Vec::new();
+    for step in &steps {
+        lab.take(step, &mut names).await;
+        assert_eq!(lab.built_in().await, before, "after {step:?}");
+    }
+    for name in names {
+        lab.delete(&DEFINITIONS, "", &name, None).await;
+        lab.gone(&DEFINITIONS, "", &name).await;
+    }
+    assert_eq!(lab.built_in().await, before);
+    lab.create(&POLICIES, policy("after")).await;
+    let seen = tokio::time::timeout(Duration::from_secs(20), async {
+        while let Some(event) = watch.next().await {
+            if matches!(event.unwrap(), WatchEvent::Added(o) if o.name() == "after") {
+                return true;
+            }
+        }
+        false
+    });
+    assert_eq!(seen.await, Ok(true), "the watch of a built-in kind ended");
+    lab.tasks.stop().await;
+}
+
+#[test]
+fn no_definition_harms_a_built_in_kind() {
+    let config = ProptestConfig {
+        cases: 24,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let steps = proptest::collection::vec(step(), 1..10);
+    let outcome = TestRunner::new_with_rng(
+        config,
+        proptest::test_runner::TestRng::deterministic_rng(
+            proptest::test_runner::RngAlgorithm::ChaCha,
+        ),
+    )
+    .run(&steps, |steps| {
+        runtime.block_on(unharmed_by(steps));
+        Ok(())
+    });
+    outcome.unwrap();
+}
+
+/// The one that was seen first: created and deleted.
+#[tokio::test]
+async fn a_definition_of_a_built_in_resource_comes_and_goes() {
+    let whole = Claim {
+        group: 0,
+        plural: Name::BuiltIn(0),
+        singular: Name::BuiltIn(0),
+        short: Name::BuiltIn(0),
+        kind: Name::BuiltIn(0),
+        list_kind: Name::BuiltIn(0),
+        versions: vec!["v1alpha1"],
+        namespaced: true,
+    };
+    let again = Step::Create(whole.clone());
+    unharmed_by(vec![
+        Step::Create(whole),
+        Step::Delete(0),
+        again,
+        Step::Forge(0),
+    ])
+    .await;
+}

@@ -1,0 +1,161 @@
+//! The names that a CustomResourceDefinition asks for in its group, and which of them
+//! another resource of the group has already
+//! (`apiextensions-apiserver/pkg/controller/status/naming_controller.go`).
+
+use serde_json::Value;
+
+use crate::model::Kind;
+
+/// `spec.names` or `status.acceptedNames` of a CustomResourceDefinition, or the names
+/// of a built-in kind. Empty names are absent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResourceNames {
+    pub plural: String,
+    pub singular: String,
+    pub short_names: Vec<String>,
+    pub kind: String,
+    pub list_kind: String,
+}
+
+/// A name that is already in use in the group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NameConflict {
+    /// The field of `spec.names` that asks for it.
+    pub field: &'static str,
+    /// The reason of the condition `NamesAccepted`.
+    pub reason: &'static str,
+    pub name: String,
+}
+
+impl From<&Value> for ResourceNames {
+    fn from(names: &Value) -> Self {
+        let text = |field: &str| names[field].as_str().unwrap_or_default().to_owned();
+        let short_names = names["shortNames"].as_array().into_iter().flatten();
+        Self {
+            plural: text("plural"),
+            singular: text("singular"),
+            short_names: short_names
+                .filter_map(|name| name.as_str().map(str::to_owned))
+                .collect(),
+            kind: text("kind"),
+            list_kind: text("listKind"),
+        }
+    }
+}
+
+impl From<&Kind> for ResourceNames {
+    fn from(kind: &Kind) -> Self {
+        Self {
+            plural: kind.gvr.resource.to_string(),
+            singular: kind.singular.clone(),
+            short_names: kind.short_names.clone(),
+            kind: kind.gvk.kind.to_string(),
+            list_kind: kind.list_kind.clone(),
+        }
+    }
+}
+
+impl ResourceNames {
+    /// The names, of those asked for here, that one of `others` has, in the order in
+    /// which kube-apiserver looks at the fields. Plural, singular and short names are
+    /// one space of names, kind and list kind another.
+    pub fn conflicts(&self, others: &[Self]) -> Vec<NameConflict> {
+        let resource = |name: &str| {
+            !name.is_empty()
+                && others.iter().any(|other| {
+                    name == other.plural
+                        || name == other.singular
+                        || other.short_names.iter().any(|short| name == short)
+                })
+        };
+        let kind = |name: &str| {
+            !name.is_empty()
+                && others
+                    .iter()
+                    .any(|other| name == other.kind || name == other.list_kind)
+        };
+        let mut conflicts = Vec::new();
+        let mut check = |field, reason, name: &str, taken: bool| {
+            if taken {
+                let name = name.to_owned();
+                conflicts.push(NameConflict {
+                    field,
+                    reason,
+                    name,
+                });
+            }
+        };
+        let (plural, singular) = (&self.plural, &self.singular);
+        check("plural", "PluralConflict", plural, resource(plural));
+        check("singular", "SingularConflict", singular, resource(singular));
+        for short in &self.short_names {
+            check("shortNames", "ShortNamesConflict", short, resource(short));
+        }
+        check("kind", "KindConflict", &self.kind, kind(&self.kind));
+        let list_kind = &self.list_kind;
+        check("listKind", "ListKindConflict", list_kind, kind(list_kind));
+        conflicts
+    }
+}
+
+/// Whether a CustomResourceDefinition may not be served, because its plural or a name
+/// that it was granted before is one of the `built_in` names of its group. Its
+/// instances would be stored where those of the built-in kind are.
+pub fn shadows_built_in(definition: &Value, built_in: &[ResourceNames]) -> bool {
+    let plural = ResourceNames {
+        plural: ResourceNames::from(&definition["spec"]["names"]).plural,
+        ..ResourceNames::default()
+    };
+    let accepted = ResourceNames::from(&definition["status"]["acceptedNames"]);
+    [plural, accepted]
+        .iter()
+        .any(|names| !names.conflicts(built_in).is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn names_of_resources_and_names_of_kinds_are_two_spaces() {
+        let taken = ResourceNames::from(&json!({"plural": "things", "singular": "thing",
+            "shortNames": ["th"], "kind": "Thing", "listKind": "ThingList"}));
+        let check = |names: Value, want: &[&str]| {
+            let found = ResourceNames::from(&names).conflicts(std::slice::from_ref(&taken));
+            let fields: Vec<&str> = found.iter().map(|c| c.field).collect();
+            assert_eq!(fields, want, "{names}");
+        };
+        check(json!({"plural": "others", "kind": "Other"}), &[]);
+        check(json!({"plural": "th", "kind": "thing"}), &["plural"]);
+        check(
+            json!({"plural": "a", "singular": "things", "shortNames": ["x", "thing"]}),
+            &["singular", "shortNames"],
+        );
+        check(
+            json!({"plural": "a", "kind": "ThingList", "listKind": "Thing"}),
+            &["kind", "listKind"],
+        );
+    }
+
+    #[test]
+    fn a_definition_shadows_by_its_plural_or_by_what_it_was_granted() {
+        let taken = [ResourceNames::from(
+            &json!({"plural": "things", "singular": "thing", "kind": "Thing"}),
+        )];
+        let check = |plural: &str, accepted: Value, want: bool| {
+            let definition = json!({"spec": {"names": {"plural": plural, "kind": "Thing"}},
+                "status": {"acceptedNames": accepted}});
+            assert_eq!(shadows_built_in(&definition, &taken), want, "{definition}");
+        };
+        check("things", Value::Null, true);
+        check("others", Value::Null, false);
+        check(
+            "others",
+            json!({"plural": "others", "kind": "Other"}),
+            false,
+        );
+        check("others", json!({"plural": "others", "kind": "Thing"}), true);
+    }
+}

@@ -1,0 +1,94 @@
+//! The CustomResourceDefinitions that a Karmada installation brings, as GitOps
+//! repositories carry them: names, scopes and versions of `charts/karmada/_crds` and of
+//! its operator (v1.19), with open schemas.
+
+use serde_json::{Value, json};
+
+/// Plural, group, kind, short name, whether it is namespaced, versions (the last one is
+/// stored), and whether Flotilla has a kind of that name itself.
+type Row = (
+    &'static str,
+    &'static str,
+    &'static str,
+    &'static str,
+    bool,
+    &'static [&'static str],
+    bool,
+);
+
+const V1: &[&str] = &["v1alpha1"];
+const BOTH: &[&str] = &["v1alpha1", "v1alpha2"];
+
+#[rustfmt::skip]
+const TABLE: &[Row] = &[
+    ("workloadrebalancers", "apps.karmada.io", "WorkloadRebalancer", "", false, V1, true),
+    ("cronfederatedhpas", "autoscaling.karmada.io", "CronFederatedHPA", "cronfhpa", true, V1, false),
+    ("federatedhpas", "autoscaling.karmada.io", "FederatedHPA", "fhpa", true, V1, false),
+    ("resourceinterpretercustomizations", "config.karmada.io", "ResourceInterpreterCustomization", "ric", false, V1, true),
+    ("resourceinterpreterwebhookconfigurations", "config.karmada.io", "ResourceInterpreterWebhookConfiguration", "", false, V1, true),
+    ("serviceexports", "multicluster.x-k8s.io", "ServiceExport", "svcex", true, V1, false),
+    ("serviceimports", "multicluster.x-k8s.io", "ServiceImport", "svcim", true, V1, false),
+    ("multiclusteringresses", "networking.karmada.io", "MultiClusterIngress", "mci", true, V1, false),
+    ("multiclusterservices", "networking.karmada.io", "MultiClusterService", "mcs", true, V1, false),
+    ("clusteroverridepolicies", "policy.karmada.io", "ClusterOverridePolicy", "cop", false, V1, true),
+    ("clusterpropagationpolicies", "policy.karmada.io", "ClusterPropagationPolicy", "cpp", false, V1, true),
+    ("clustertaintpolicies", "policy.karmada.io", "ClusterTaintPolicy", "", false, V1, true),
+    ("federatedresourcequotas", "policy.karmada.io", "FederatedResourceQuota", "", true, V1, true),
+    ("overridepolicies", "policy.karmada.io", "OverridePolicy", "op", true, V1, true),
+    ("propagationpolicies", "policy.karmada.io", "PropagationPolicy", "pp", true, V1, true),
+    ("remedies", "remedy.karmada.io", "Remedy", "", false, V1, false),
+    ("clusterresourcebindings", "work.karmada.io", "ClusterResourceBinding", "crb", false, BOTH, true),
+    ("resourcebindings", "work.karmada.io", "ResourceBinding", "rb", true, BOTH, true),
+    ("works", "work.karmada.io", "Work", "wk", true, V1, true),
+    ("karmadas", "operator.karmada.io", "Karmada", "", true, V1, false),
+];
+
+/// One definition, and whether Flotilla has a kind of that name itself.
+pub struct KarmadaDefinition {
+    pub name: String,
+    pub object: Value,
+    pub built_in: bool,
+}
+
+/// All of them.
+pub fn karmada_definitions() -> Vec<KarmadaDefinition> {
+    TABLE.iter().map(definition).collect()
+}
+
+fn definition(row: &Row) -> KarmadaDefinition {
+    let &(plural, group, kind, short, namespaced, versions, built_in) = row;
+    let stored = versions.last();
+    let versions: Vec<Value> = versions
+        .iter()
+        .map(|version| {
+            let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+            json!({"name": version, "served": true, "storage": Some(version) == stored,
+                "schema": {"openAPIV3Schema": open}, "subresources": {"status": {}}})
+        })
+        .collect();
+    let conversion = match versions.len() {
+        1 => json!({"strategy": "None"}),
+        _ => json!({"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"],
+            "clientConfig": {"url": "https://karmada-webhook.karmada-system.svc:443/convert"}}}),
+    };
+    let short: Vec<&str> = Some(short).filter(|s| !s.is_empty()).into_iter().collect();
+    let name = format!("{plural}.{group}");
+    let object = json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": name},
+        "spec": {
+            "group": group,
+            "scope": if namespaced { "Namespaced" } else { "Cluster" },
+            "names": {"plural": plural, "singular": kind.to_lowercase(), "kind": kind,
+                "listKind": format!("{kind}List"), "shortNames": short, "categories": ["karmada-io"]},
+            "conversion": conversion,
+            "versions": versions,
+        },
+    });
+    KarmadaDefinition {
+        name,
+        object,
+        built_in,
+    }
+}
