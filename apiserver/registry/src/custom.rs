@@ -5,11 +5,13 @@
 //! here.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use machinery::{Gvk, Gvr, Object};
 use openapi::{Column, Kind, ResourceNames, Scale, Schema, shadows_built_in};
 use serde_json::Value;
+use tokio::sync::watch;
 use watchcache::Hub;
 
 use crate::fields::Field;
@@ -24,6 +26,8 @@ pub(crate) struct Custom {
     /// Where its instances are stored; nothing while they are not served.
     pub(crate) prefix: Option<String>,
     pub(crate) rows: Vec<Arc<Row>>,
+    /// The hash of what is served, and the sender whose end ends the watches of `rows`.
+    served: (u64, watch::Sender<()>),
 }
 
 /// The rows of all CRDs, by CRD name.
@@ -64,9 +68,12 @@ pub(crate) fn sync(
             tracing::error!(crd = crd.name(), "definition cannot be decoded, not served");
             continue;
         };
+        let served = fingerprint(&value);
+        let watches = known.filter(|c| c.served.0 == served);
+        let watches = watches.map_or_else(|| watch::Sender::new(()), |c| c.served.1.clone());
         let is_served = established(&value) && accepted(&value) && !shadows(&value, builtin);
         let rows = if is_served {
-            rows(&value, crd.head().deleting, hub)
+            rows(&value, crd.head().deleting, hub, &watches)
         } else {
             Vec::new()
         };
@@ -79,6 +86,7 @@ pub(crate) fn sync(
             revision: crd.revision(),
             prefix,
             rows,
+            served: (served, watches),
         };
         customs.insert(crd.name().to_owned(), custom);
     }
@@ -109,6 +117,22 @@ fn shadows(crd: &Value, builtin: &[Arc<Row>]) -> bool {
     shadows_built_in(crd, &taken)
 }
 
+/// A hash of what instances are served by. The watches of a definition end when it
+/// changes, as those of kube-apiserver do (`updateCustomResourceDefinition` in
+/// `customresource_handler.go`).
+fn fingerprint(crd: &Value) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let parts = [
+        &crd["metadata"]["uid"],
+        &crd["spec"],
+        &crd["status"]["acceptedNames"],
+    ];
+    for part in parts {
+        part.hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
 fn text<'a>(value: &'a Value, field: &str) -> &'a str {
     value[field].as_str().unwrap_or("")
 }
@@ -125,7 +149,7 @@ fn prefix(crd: &Value) -> String {
     Kind::default_prefix(text(spec, "group"), text(&spec["names"], "plural"))
 }
 
-fn rows(crd: &Value, deleting: bool, hub: &Arc<Hub>) -> Vec<Arc<Row>> {
+fn rows(crd: &Value, deleting: bool, hub: &Arc<Hub>, watches: &watch::Sender<()>) -> Vec<Arc<Row>> {
     let versions: Vec<&Value> = crd["spec"]["versions"]
         .as_array()
         .into_iter()
@@ -163,6 +187,7 @@ fn rows(crd: &Value, deleting: bool, hub: &Arc<Hub>) -> Vec<Arc<Row>> {
                     View::Renamed
                 },
                 fields: selectable(version),
+                definition: Some(watches.subscribe()),
                 stored: Arc::clone(&stored),
                 kind: Arc::new(kind),
             })

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use client::At;
 use machinery::{FieldSelector, Gvk, LabelSelector, Object, Status};
 use rand::Rng;
+use tokio::sync::watch;
 use tokio::time::Instant;
 use watchcache::{Change, Delivery, Filter, ListRequest, Params, Predicate, WatchRequest, Watcher};
 
@@ -150,7 +151,21 @@ impl Registry {
             .watch(request)
             .await
             .map_err(|e| e.status())?;
-        Ok(Watch { watcher, row })
+        let definition = row.definition.clone();
+        Ok(Watch {
+            watcher,
+            row,
+            definition,
+        })
+    }
+}
+
+/// Resolves when the definition of a custom resource has changed or gone.
+async fn redefined(definition: &mut Option<watch::Receiver<()>>) {
+    match definition {
+        // Nothing is ever sent: the end of the sender is the signal.
+        Some(definition) => while definition.changed().await.is_ok() {},
+        None => std::future::pending().await,
     }
 }
 
@@ -215,6 +230,7 @@ fn field_of<'a>(used: &[Field], object: &'a Object, label: &str) -> Option<Cow<'
 pub struct Watch {
     watcher: Watcher,
     row: Arc<Row>,
+    definition: Option<watch::Receiver<()>>,
 }
 
 /// What a watch delivers.
@@ -284,14 +300,23 @@ fn encode(change: Change, object: &Object) -> Bytes {
 }
 
 impl Watch {
-    /// The next change; `None` at the end. After an error it is over. Cancel-safe.
+    /// The next change; `None` at the end, which a change of the definition brings
+    /// early. After an error it is over. Cancel-safe.
     pub async fn next(&mut self) -> Option<Result<Item, Status>> {
-        let item = self.watcher.next().await?;
+        let item = tokio::select! {
+            biased;
+            () = redefined(&mut self.definition) => return None,
+            item = self.watcher.next() => item?,
+        };
         Some(self.convert(item))
     }
 
     /// What is there without waiting.
     pub fn try_next(&mut self) -> Option<Result<Item, Status>> {
+        let definition = self.definition.as_ref();
+        if definition.is_some_and(|d| d.has_changed().is_err()) {
+            return None;
+        }
         let item = self.watcher.try_next()?;
         Some(self.convert(item))
     }

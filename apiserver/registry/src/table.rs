@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use machinery::{Gvk, Gvr};
 use openapi::{Kind, Schema};
+use tokio::sync::watch;
 use watchcache::{Cache, Hub};
 
 use crate::fields::{self, Field};
@@ -46,6 +47,9 @@ pub struct Row {
     pub(crate) stored: Arc<Stored>,
     pub(crate) view: View,
     pub(crate) fields: Vec<Field>,
+    /// Closed when the definition of a custom resource changes or goes: the watches of
+    /// this row end then.
+    pub(crate) definition: Option<watch::Receiver<()>>,
 }
 
 const READ_WRITE: &[&str] = &["get", "patch", "update"];
@@ -88,6 +92,7 @@ impl Row {
             verbs: kind.verbs.clone(),
             subresources: subresources(kind),
             fields: fields::builtin(&gvr.group, &gvr.resource),
+            definition: None,
             kind: Arc::clone(kind),
             stored,
         }

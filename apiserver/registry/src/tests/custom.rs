@@ -1,8 +1,12 @@
 //! CRDs become rows; their instances obey the schema.
 
+use std::time::Duration;
+
 use super::*;
+use crate::{Item, Watch, WatchOptions};
 
 pub(super) static THINGS: Gvr = Gvr::constant("example.com", "v1", "things");
+static SECOND: Gvr = Gvr::constant("example.com", "v2", "things");
 
 fn crd() -> Value {
     let schema = json!({"type": "object", "properties": {
@@ -136,6 +140,64 @@ async fn a_definition_of_a_built_in_resource_is_not_served() {
     lab.registry.sync_crds().await.unwrap();
     assert!(!leases().custom);
     lab.get(At::one(&LEASES, "default", "l")).await.unwrap();
+}
+
+/// The name of the next object that a watch tells of; nothing at its end.
+async fn next_name(watch: &mut Watch) -> Option<String> {
+    let next = tokio::time::timeout(Duration::from_secs(20), watch.next());
+    match next
+        .await
+        .expect("the watch neither tells anything nor ends")?
+    {
+        Ok(Item::Event(event)) => Some(event.object().name().to_owned()),
+        Ok(Item::Bookmark { .. }) => panic!("a bookmark nobody asked for"),
+        Err(status) => panic!("{status:?}"),
+    }
+}
+
+#[tokio::test]
+async fn watches_end_when_what_is_served_changes() {
+    let lab = lab().await;
+    establish(&lab).await;
+    let options = WatchOptions::default();
+    let open = async |gvr: &'static Gvr| {
+        let watching = lab.registry.watch(&lab.ctx, At::all(gvr, ""), &options);
+        watching.await.unwrap()
+    };
+    let mut watches = [open(&THINGS).await, open(&SECOND).await];
+    let at = At::one(&CRDS, "", "things.example.com");
+
+    // Labels and conditions change nothing of what is served.
+    let label = json!({"metadata": {"labels": {"a": "b"}}});
+    lab.merge(at, label).await.unwrap();
+    lab.registry.sync_crds().await.unwrap();
+    lab.create(&THINGS, thing(json!({"size": 1})))
+        .await
+        .unwrap();
+    for watch in &mut watches {
+        assert_eq!(next_name(watch).await.as_deref(), Some("t"));
+    }
+
+    let narrower = json!({"spec": {"names": {"categories": ["all"]}}});
+    lab.merge(at, narrower).await.unwrap();
+    lab.registry.sync_crds().await.unwrap();
+    for watch in &mut watches {
+        assert_eq!(next_name(watch).await, None);
+        assert!(watch.try_next().is_none());
+    }
+
+    // The end of a definition is told instance by instance.
+    let mut watch = open(&THINGS).await;
+    assert_eq!(next_name(&mut watch).await.as_deref(), Some("t"));
+    lab.delete(at).await.unwrap();
+    lab.registry.sync_crds().await.unwrap();
+    lab.delete(At::one(&THINGS, "default", "t")).await.unwrap();
+    assert_eq!(next_name(&mut watch).await.as_deref(), Some("t"));
+    lab.merge(at, json!({"metadata": {"finalizers": null}}))
+        .await
+        .unwrap();
+    lab.registry.sync_crds().await.unwrap();
+    assert_eq!(next_name(&mut watch).await, None);
 }
 
 #[tokio::test]
