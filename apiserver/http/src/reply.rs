@@ -1,9 +1,9 @@
 //! Replies: objects, lists, failures, in the form that was negotiated.
 //!
 //! Enters: shared objects and a [`Form`]. Leaves: a response. Lists are spliced
-//! from shared bytes, chunk by chunk.
-
-use std::sync::Arc;
+//! from shared bytes, chunk by chunk. Tables and lists of metadata are rendered before
+//! anything is sent: an object that cannot be shown fails the whole list, as it does in
+//! kube-apiserver (`endpoints/handlers/response.go`).
 
 use bytes::{Bytes, BytesMut};
 use http::header::{
@@ -22,6 +22,8 @@ use crate::table;
 const GZIP_FROM: u64 = 128 * 1024;
 /// Small objects are gathered into chunks of about this size.
 const CHUNK: usize = 64 * 1024;
+/// Rows rendered before other requests get a turn.
+const ROWS_PER_TURN: usize = 64;
 /// Warnings told in full, all together.
 const WARNINGS_MAX: usize = 4096;
 const WARNING_CUT: usize = 256;
@@ -67,7 +69,10 @@ pub(crate) fn status(status: &Status, form: Form) -> Response<Body> {
 /// A tree of values.
 pub(crate) fn value(code: u16, value: &Value, form: Form) -> Response<Body> {
     let text = match (form.encoding, form.pretty) {
-        (Encoding::Yaml, _) => serde_saphyr::to_string(value).unwrap_or_default(),
+        (Encoding::Yaml, _) => match serde_saphyr::to_string(value) {
+            Ok(text) => text,
+            Err(e) => return status(&Status::internal(e), Form::PLAIN),
+        },
         (Encoding::Json, true) => {
             let mut text = serde_json::to_string_pretty(value).unwrap_or_default();
             text.push('\n');
@@ -155,15 +160,13 @@ pub(crate) fn object(
 }
 
 /// A list.
-pub(crate) fn list(
+pub(crate) async fn list(
     list: ListReply,
     shape: Shape,
     now: jiff::Timestamp,
 ) -> Result<Response<Body>, Status> {
     let metadata = table::list_metadata(list.revision, list.next.as_deref(), list.remaining);
-    let row = Arc::clone(&list.row);
-    let count = list.items.len() as u64;
-    let items = list.items.into_iter();
+    let row = &list.row;
     match shape.form.view {
         View::Object => {
             let kind = &row.kind;
@@ -172,52 +175,57 @@ pub(crate) fn list(
                 kind.list_kind,
                 kind.gvk.api_version()
             );
-            Ok(plain_list(head, items, count, shape))
+            let items = list.items.iter().map(|o| o.bytes().clone()).collect();
+            Ok(joined(head, items, shape))
         }
         View::MetadataList { beta } => {
             let head = format!(
                 "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":{:?},\"metadata\":{metadata},\"items\":[",
                 table::api_version(beta)
             );
-            let chunks = Joined::new(head, items, move |o| table::partial(o, beta).ok());
-            Ok(send(200, Box::new(chunks), count * 512, false, shape))
+            let items = rendered(&list.items, |o| table::partial(o, beta));
+            Ok(joined(head, items.await?, shape))
         }
         View::Table { beta } => {
-            let head = table::open(&row, beta, &metadata, true);
-            let include = shape.include;
-            let chunks = Joined::new(head, items, move |o| {
-                table::row(&row, o, include, beta, now)
-                    .ok()
-                    .map(Bytes::from)
-            });
-            Ok(send(200, Box::new(chunks), count * 768, false, shape))
+            let head = table::open(row, beta, &metadata, true);
+            let show = |o: &Object| table::row(row, o, shape.include, beta, now).map(Bytes::from);
+            Ok(joined(head, rendered(&list.items, show).await?, shape))
         }
         View::Metadata { .. } => Err(Status::not_acceptable(&["application/json"])),
     }
 }
 
-fn plain_list(
-    head: String,
-    items: std::vec::IntoIter<Object>,
-    count: u64,
-    shape: Shape,
-) -> Response<Body> {
-    let sum: u64 = items
-        .as_slice()
-        .iter()
-        .map(|o| o.bytes().len() as u64)
-        .sum();
-    let size = head.len() as u64 + sum + count.saturating_sub(1) + Joined::TAIL.len() as u64;
-    let chunks = Joined::new(head, items, |o| Some(o.bytes().clone()));
+/// Every item in the form that was asked for, or the error of the first that has none.
+async fn rendered(
+    items: &[Object],
+    show: impl Fn(&Object) -> Result<Bytes, Status>,
+) -> Result<Vec<Bytes>, Status> {
+    let mut rows = Vec::with_capacity(items.len());
+    for turn in items.chunks(ROWS_PER_TURN) {
+        if !rows.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        for object in turn {
+            rows.push(show(object)?);
+        }
+    }
+    Ok(rows)
+}
+
+/// A list of items that are there already.
+fn joined(head: String, items: Vec<Bytes>, shape: Shape) -> Response<Body> {
+    let commas = items.len().saturating_sub(1);
+    let sum: usize = items.iter().map(Bytes::len).sum();
+    let size = (head.len() + sum + commas + Joined::TAIL.len()) as u64;
+    let chunks = Joined::new(head, items.into_iter());
     send(200, Box::new(chunks), size, true, shape)
 }
 
 /// A head, items with commas between them, and the closing brackets, gathered
 /// into chunks; an item as large as half a chunk is passed on as it is.
-struct Joined<F> {
+struct Joined<I> {
     buffer: BytesMut,
-    items: std::vec::IntoIter<Object>,
-    show: F,
+    items: I,
     large: Option<Bytes>,
     first: bool,
     done: bool,
@@ -227,12 +235,11 @@ impl Joined<()> {
     const TAIL: &str = "]}\n";
 }
 
-impl<F: FnMut(&Object) -> Option<Bytes>> Joined<F> {
-    fn new(head: String, items: std::vec::IntoIter<Object>, show: F) -> Self {
+impl<I: Iterator<Item = Bytes>> Joined<I> {
+    fn new(head: String, items: I) -> Self {
         Self {
             buffer: BytesMut::from(head.as_bytes()),
             items,
-            show,
             large: None,
             first: true,
             done: false,
@@ -240,7 +247,7 @@ impl<F: FnMut(&Object) -> Option<Bytes>> Joined<F> {
     }
 }
 
-impl<F: FnMut(&Object) -> Option<Bytes>> Iterator for Joined<F> {
+impl<I: Iterator<Item = Bytes>> Iterator for Joined<I> {
     type Item = Bytes;
 
     fn next(&mut self) -> Option<Bytes> {
@@ -252,13 +259,10 @@ impl<F: FnMut(&Object) -> Option<Bytes>> Iterator for Joined<F> {
         }
         self.buffer.reserve(CHUNK);
         while self.buffer.len() < CHUNK {
-            let Some(object) = self.items.next() else {
+            let Some(bytes) = self.items.next() else {
                 self.done = true;
                 self.buffer.extend_from_slice(Joined::TAIL.as_bytes());
                 break;
-            };
-            let Some(bytes) = (self.show)(&object) else {
-                continue;
             };
             if !std::mem::replace(&mut self.first, false) {
                 self.buffer.extend_from_slice(b",");
@@ -342,16 +346,14 @@ mod tests {
     #[test]
     fn joined_items_make_a_document() {
         for (count, size) in [(0, 10), (1, 10), (3, 40_000), (2000, 300), (40, 70_000)] {
-            let items: Vec<Object> = (0..count)
+            let items: Vec<Bytes> = (0..count)
                 .map(|n| {
                     let pad = "x".repeat(size);
-                    let text = format!("{{\"metadata\":{{\"name\":\"n{n}\"}},\"pad\":\"{pad}\"}}");
-                    Object::from_json(text.into()).unwrap()
+                    format!("{{\"metadata\":{{\"name\":\"n{n}\"}},\"pad\":\"{pad}\"}}").into()
                 })
                 .collect();
             let head = "{\"items\":[".to_owned();
-            let chunks: Vec<Bytes> =
-                Joined::new(head, items.into_iter(), |o| Some(o.bytes().clone())).collect();
+            let chunks: Vec<Bytes> = Joined::new(head, items.into_iter()).collect();
             let whole: Value = serde_json::from_slice(&chunks.concat()).unwrap();
             assert_eq!(whole["items"].as_array().unwrap().len(), count);
             assert!(chunks.iter().all(|c| c.len() < 2 * CHUNK + size));

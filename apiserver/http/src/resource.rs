@@ -179,7 +179,7 @@ impl Found<'_> {
         let options = self.with_query(|q| options::list(q))?;
         let registry = self.app.registry();
         let list = registry.list(&self.ctx, self.at(), &options).await?;
-        reply::list(list, shape, self.app.now())
+        reply::list(list, shape, self.app.now()).await
     }
 
     async fn watch(&self, headers: &HeaderMap) -> Result<Response<Body>, Status> {
@@ -345,7 +345,7 @@ impl Found<'_> {
             .registry()
             .delete_collection(&self.ctx, self.at(), &options, &select)
             .await?;
-        reply::list(list, shape, self.app.now())
+        reply::list(list, shape, self.app.now()).await
     }
 }
 

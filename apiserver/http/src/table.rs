@@ -78,7 +78,7 @@ pub(crate) fn row(
     beta: bool,
     now: jiff::Timestamp,
 ) -> Result<String, Status> {
-    let value = object.value().map_err(Status::internal)?;
+    let value = object.value().map_err(|e| row.unreadable(object, e))?;
     let cells = Value::Array(printer::cells(&row.kind, &value, now));
     let mut text = format!("{{\"cells\":{cells},\"object\":");
     match include {
@@ -103,7 +103,11 @@ struct Outer<'a> {
 
 /// An object's metadata alone, spliced from its bytes.
 pub(crate) fn partial(object: &Object, beta: bool) -> Result<Bytes, Status> {
-    let outer: Outer<'_> = serde_json::from_slice(object.bytes()).map_err(Status::internal)?;
+    let outer: Result<Outer<'_>, _> = serde_json::from_slice(object.bytes());
+    let outer = outer.map_err(|e| {
+        let key = object.head().key();
+        Status::internal(format_args!("unable to read the metadata of {key:?}: {e}"))
+    })?;
     let metadata = outer.metadata.map_or("{}", RawValue::get);
     Ok(format!(
         "{{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":{:?},\"metadata\":{metadata}}}",

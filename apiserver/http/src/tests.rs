@@ -2,6 +2,7 @@
 
 mod series;
 mod streams;
+mod unreadable;
 
 use std::io::Read as _;
 use std::sync::Arc;
@@ -34,6 +35,7 @@ struct Running {
     stop: Option<oneshot::Sender<()>>,
     tasks: JoinSet<()>,
     registry: Arc<Registry>,
+    store: Arc<dyn storage::Store>,
     _dir: tempfile::TempDir,
 }
 
@@ -64,7 +66,7 @@ async fn start() -> Running {
         admission::Options::default(),
     )));
     options.creators = creators(&authenticator, &authorizer);
-    let registry = Registry::new(store, hub, options);
+    let registry = Registry::new(Arc::clone(&store), hub, options);
     registry.bootstrap().await.unwrap();
     let api: Arc<dyn Api> = Loopback::new(Arc::clone(&registry), UserInfo::internal());
     authenticator.attach(Arc::clone(&api));
@@ -94,6 +96,7 @@ async fn start() -> Running {
         stop: Some(stop),
         tasks,
         registry,
+        store,
         _dir: dir,
     }
 }

@@ -41,7 +41,7 @@ pub(crate) fn shown(row: &Row, object: Object) -> Result<Object, Status> {
     if row.view == View::Stored {
         return Ok(object);
     }
-    let mut value = object.value().map_err(Status::internal)?;
+    let mut value = object.value().map_err(|e| row.unreadable(&object, e))?;
     row.view.read(&row.kind.gvk, &mut value);
     Object::from_value(&value).map_err(Status::internal)
 }

@@ -6,9 +6,10 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::sync::Arc;
 
-use machinery::{Gvk, Gvr};
+use machinery::{Gvk, Gvr, Object, Status};
 use openapi::{Kind, Schema};
 use tokio::sync::watch;
 use watchcache::{Cache, Hub};
@@ -81,6 +82,12 @@ impl Row {
     /// Only answers to POST, by a `Creator`; nothing is stored.
     pub fn is_virtual(&self) -> bool {
         self.verbs.len() == 1 && self.allows("create")
+    }
+
+    /// 500 for a stored object that cannot be read; names it.
+    pub fn unreadable(&self, object: &Object, why: impl Display) -> Status {
+        let (resource, key) = (self.kind.gvr.qualified(), object.head().key());
+        Status::internal(format_args!("unable to read {resource} {key:?}: {why}"))
     }
 
     pub(crate) fn built_in(kind: &Arc<Kind>, stored: Arc<Stored>) -> Self {

@@ -1,0 +1,87 @@
+//! Stored objects that cannot be shown in the form that was asked for: never left out
+//! without a word.
+
+use http::Method;
+use serde_json::Value;
+use storage::{Op, Txn};
+
+use super::{MAPS, Running, map, start};
+
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+const METADATA: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+const SCALERS: &str = "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers";
+
+impl Running {
+    /// Stores an object with a number that no 64-bit float can hold: its head can be
+    /// read, all of it cannot.
+    async fn store_unreadable(&self, resource: &str, api_version: &str, kind: &str) {
+        let value = format!(
+            r#"{{"apiVersion":"{api_version}","kind":"{kind}","metadata":{{"name":"bad","namespace":"default","uid":"u"}},"data":{{"n":1e999}}}}"#
+        );
+        let put = Txn {
+            key: format!("/registry/{resource}/default/bad").into(),
+            expected: 0,
+            op: Op::Put {
+                value: value.into(),
+                ttl: None,
+            },
+        };
+        self.store.commit(put).await.unwrap();
+    }
+}
+
+fn names(list: &Value) -> Vec<&str> {
+    let items = list["items"].as_array().into_iter().flatten();
+    items
+        .filter_map(|item| item["metadata"]["name"].as_str())
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_with_an_object_that_cannot_be_shown_fails_and_names_it() {
+    let running = start().await;
+    let mut admin = running.admin().await;
+    assert_eq!(admin.post(MAPS, map("good")).await.code, 201);
+    running
+        .store_unreadable("configmaps", "v1", "ConfigMap")
+        .await;
+    let (kind, api) = ("HorizontalPodAutoscaler", "autoscaling/v2");
+    running
+        .store_unreadable("horizontalpodautoscalers", api, kind)
+        .await;
+    let one = format!("{MAPS}/bad");
+    let asked = [
+        (MAPS, TABLE, r#"configmaps "default/bad""#),
+        (&*one, TABLE, r#"configmaps "default/bad""#),
+        (
+            SCALERS,
+            "application/json",
+            r#"horizontalpodautoscalers.autoscaling "default/bad""#,
+        ),
+    ];
+    for (path, accept, named) in asked {
+        let reply = admin.get_as(path, accept).await;
+        assert_eq!(reply.code, 500, "{path}: {:?}", reply.body);
+        let status = reply.json();
+        assert_eq!(status["reason"], "InternalError");
+        let message = status["message"].as_str().unwrap();
+        assert!(message.contains(named), "{path}: {message}");
+    }
+    // Where only the head is shown, it is shown of all.
+    for accept in [METADATA, "application/json"] {
+        let bytes = admin.get_as(MAPS, accept).await.body;
+        let text = String::from_utf8_lossy(&bytes).replace("1e999", "1");
+        let list: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(names(&list), ["bad", "good"], "{list}");
+    }
+
+    let first = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=5";
+    let path = format!("{MAPS}?{first}&allowWatchBookmarks=true");
+    let accept = [("accept", TABLE)];
+    let told = admin.call(Method::GET, &path, &accept, "").await;
+    let last = told.body.split(|b| *b == b'\n').rfind(|l| !l.is_empty());
+    let event: Value = serde_json::from_slice(last.unwrap()).unwrap();
+    assert_eq!(event["type"], "ERROR", "{event}");
+    let message = event["object"]["message"].as_str().unwrap();
+    assert!(message.contains(r#"configmaps "default/bad""#), "{message}");
+}
