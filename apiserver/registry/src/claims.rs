@@ -4,17 +4,22 @@
 //! has. Alone on its store a process knows what it gave. Otherwise each address is
 //! also claimed by a key of its own in the store, of which there can be one: claimed
 //! before the service is written, given up when the address is free again. A claim
-//! that a process left behind when it died is void after a while, as long as no
-//! service holds the address.
+//! that a process left behind when it died is void for a process that has met it
+//! unchanged for a while, as long as no service holds the address. Each process measures
+//! that while itself, as client-go's leader election does: no two clocks are compared.
 
+use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use machinery::Status;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use storage::{Entry, Op, Outcome, Txn};
+use tokio::time::Instant;
 use watchcache::{At as Position, Filter, ListRequest};
 
 use crate::commit::store_failed;
@@ -25,7 +30,9 @@ use crate::table::Row;
 
 const PREFIX: &str = "/registry/flotilla/services/";
 /// A write that has not happened by now will not: twice the longest request.
-const VOID_AFTER: i64 = 120;
+const VOID_AFTER: Duration = Duration::from_secs(120);
+/// Claims that nobody met for so long are forgotten.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(3600);
 /// Addresses tried that others claimed in the same moment.
 const ATTEMPTS: usize = 16;
 
@@ -33,8 +40,27 @@ const ATTEMPTS: usize = 16;
 struct Claim {
     /// `namespace/name`.
     service: String,
-    /// Seconds since 1970.
-    at: i64,
+}
+
+/// Claims of others on addresses that no service held when this process met them: the
+/// revision of each and when it was met first.
+#[derive(Default)]
+pub(crate) struct UnheldClaims(Mutex<HashMap<Arc<str>, (u64, Instant)>>);
+
+impl UnheldClaims {
+    /// Whether a claim has been there unchanged for so long that no service will follow.
+    fn is_void(&self, claim: &Entry) -> bool {
+        let now = Instant::now();
+        let mut met = self.0.lock();
+        match met.get(&claim.key) {
+            Some((revision, first)) if *revision == claim.revision => *first + VOID_AFTER <= now,
+            _ => {
+                met.retain(|_, (_, first)| *first + FORGOTTEN_AFTER > now);
+                met.insert(Arc::clone(&claim.key), (claim.revision, now));
+                false
+            }
+        }
+    }
 }
 
 pub(crate) fn is_service(row: &Row) -> bool {
@@ -122,7 +148,6 @@ impl Registry {
     ) -> Result<Option<Drawn>, Status> {
         let claim = Claim {
             service: owner(service),
-            at: self.options.clock.now().as_second(),
         };
         let value: Bytes = serde_json::to_vec(&claim).map_err(Status::internal)?.into();
         for (n, key) in keys(drawn).enumerate().collect::<Vec<_>>() {
@@ -161,7 +186,7 @@ impl Registry {
             Outcome::Committed { revision } => return Ok(Some(revision)),
             Outcome::Conflict { current } => current,
         };
-        let Some(there) = there.filter(|claim| self.is_void(claim)) else {
+        let Some(there) = there.filter(|claim| self.unheld_claims.is_void(claim)) else {
             return Ok(None);
         };
         match self
@@ -173,12 +198,6 @@ impl Registry {
             Outcome::Committed { revision } => Ok(Some(revision)),
             Outcome::Conflict { .. } => Ok(None),
         }
-    }
-
-    /// Whether nobody stands behind a claim on an address that no service holds.
-    fn is_void(&self, entry: &Entry) -> bool {
-        let now = self.options.clock.now().as_second();
-        serde_json::from_slice::<Claim>(&entry.value).is_ok_and(|claim| now - claim.at > VOID_AFTER)
     }
 
     /// Takes back what a failed write had drawn.

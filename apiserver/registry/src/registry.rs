@@ -21,6 +21,7 @@ use storage::Store;
 use tokio::sync::watch;
 use watchcache::{Cache, Filter, Freshness, Hub, ListRequest, Start, WatchRequest};
 
+use crate::claims::UnheldClaims;
 use crate::custom::{self, Customs};
 use crate::figures::{self, Figures};
 use crate::request::Ctx;
@@ -88,6 +89,7 @@ pub struct Registry {
     pub(crate) hub: Arc<Hub>,
     pub(crate) options: Options,
     pub(crate) services: Allocator,
+    pub(crate) unheld_claims: UnheldClaims,
     namespaces: Arc<Cache>,
     table: ArcSwap<Table>,
     changed: watch::Sender<u64>,
@@ -117,6 +119,7 @@ impl Registry {
             hub,
             options,
             services: Allocator::default(),
+            unheld_claims: UnheldClaims::default(),
             builtin,
             customs: Mutex::default(),
             syncing: tokio::sync::Mutex::default(),

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use client::{At, DeleteOptions};
 use machinery::Gvr;
-use machinery::time::{Clock, FakeClock};
+use machinery::time::FakeClock;
 use serde_json::{Value, json};
 use storage::{Embedded, Op, Store, Txn};
 use watchcache::{Config, Hub};
@@ -14,19 +15,22 @@ use super::custom::{THINGS, establish};
 use super::{Lab, SERVICES, dry_run, verdict};
 use crate::{Ctx, Options, Registry};
 
+const START: &str = "2026-01-02T03:04:05Z";
+
 struct Pair {
     labs: [Lab; 2],
     store: Arc<Embedded>,
-    clock: Arc<FakeClock>,
+    /// On the wall of each.
+    clocks: [Arc<FakeClock>; 2],
 }
 
 async fn pair() -> Pair {
     let store = Arc::new(Embedded::memory(storage::Options::default()).unwrap());
-    let clock = Arc::new(FakeClock::new("2026-01-02T03:04:05Z".parse().unwrap()));
-    let labs = [(); 2].map(|()| {
+    let clocks = [(); 2].map(|()| Arc::new(FakeClock::new(START.parse().unwrap())));
+    let labs = clocks.clone().map(|clock| {
         let chain = Arc::new(admission::Chain::new(admission::Options::default()));
         let options = Options {
-            clock: clock.clone(),
+            clock,
             shared_store: true,
             ..Options::new(chain)
         };
@@ -39,7 +43,11 @@ async fn pair() -> Pair {
     let [a, b] = &labs;
     let (a, b) = tokio::join!(a.registry.bootstrap(), b.registry.bootstrap());
     a.and(b).unwrap();
-    Pair { labs, store, clock }
+    Pair {
+        labs,
+        store,
+        clocks,
+    }
 }
 
 fn service(name: &str, spec: Value) -> Value {
@@ -126,23 +134,63 @@ async fn many_services_made_at_once_share_nothing() {
     assert_eq!(distinct("/spec/ports/0/nodePort"), 60);
 }
 
-#[tokio::test]
-async fn what_a_dead_process_claimed_is_free_after_a_while() {
-    let Pair { labs, store, clock } = pair().await;
-    let ip = "10.96.0.99";
-    let value = json!({"service": "default/never", "at": clock.now().as_second()}).to_string();
+/// A claim that its process has not followed by a service yet, or never will.
+async fn claimed_alone(store: &Embedded, ip: &str) {
+    let value = json!({"service": "default/never", "at": 1_767_323_045});
     let claim = Txn {
         key: format!("/registry/flotilla/services/ips/{ip}").into(),
         expected: 0,
         op: Op::Put {
-            value: value.into(),
+            value: value.to_string().into(),
             ttl: None,
         },
     };
     store.commit(claim).await.unwrap();
+}
+
+/// Time that passes for everybody, whatever the clocks on the walls show.
+async fn pass(time: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(time).await;
+    tokio::time::resume();
+}
+
+#[tokio::test]
+async fn what_a_dead_process_claimed_is_free_after_a_while() {
+    let Pair { labs, store, .. } = pair().await;
+    let ip = "10.96.0.99";
+    claimed_alone(&store, ip).await;
     let early = labs[0].create(&SERVICES, with_ip("a", ip)).await;
     assert_eq!(verdict(&early), "422 Invalid");
-    clock.set("2026-01-02T03:06:06Z".parse().unwrap());
+    pass(Duration::from_secs(60)).await;
+    let early = labs[0].create(&SERVICES, with_ip("a", ip)).await;
+    assert_eq!(verdict(&early), "422 Invalid");
+    pass(Duration::from_secs(61)).await;
+    // Another replica has not seen it for long enough.
+    let other = labs[1].create(&SERVICES, with_ip("b", ip)).await;
+    assert_eq!(verdict(&other), "422 Invalid");
+    let late = labs[0].create(&SERVICES, with_ip("a", ip)).await;
+    assert_eq!(verdict(&late), "ok");
+    pass(Duration::from_secs(121)).await;
+    let taken = labs[1].create(&SERVICES, with_ip("b", ip)).await;
+    assert_eq!(verdict(&taken), "422 Invalid");
+}
+
+#[tokio::test]
+async fn clocks_of_replicas_do_not_decide_who_has_an_address() {
+    let Pair {
+        labs,
+        store,
+        clocks,
+    } = pair().await;
+    let ip = "10.96.0.99";
+    claimed_alone(&store, ip).await;
+    for clock in ["2026-01-02T04:04:05Z", "2026-01-02T02:04:05Z"] {
+        clocks[1].set(clock.parse().unwrap());
+        let clash = labs[1].create(&SERVICES, with_ip("a", ip)).await;
+        assert_eq!(verdict(&clash), "422 Invalid", "at {clock}");
+    }
+    pass(Duration::from_secs(121)).await;
     let late = labs[1].create(&SERVICES, with_ip("a", ip)).await;
     assert_eq!(verdict(&late), "ok");
 }
