@@ -156,6 +156,17 @@ fn kinds_are_explained() {
                 &["Propagates resources of its namespace to member clusters."],
             ),
             ok(
+                "explain pp.spec.placement.workloadAffinity",
+                &[
+                    "Rules between workloads.",
+                    "!Rules between workloads. Rules between workloads.",
+                ],
+            ),
+            ok(
+                "explain pp.spec",
+                &["What is desired.", "!What is propagated, where, and how."],
+            ),
+            ok(
                 "explain pp.spec --recursive",
                 &["clusterAffinities", "clusterNames <[]string>"],
             ),

@@ -143,7 +143,12 @@ impl Writer {
                 continue;
             }
             if let Some(definition) = catalog().definition(&name) {
-                let schema = self.object(catalog().definitions(), definition);
+                let mut schema = self.object(catalog().definitions(), definition);
+                // `kubectl explain` prints it after the description of the field, which
+                // says what the type is for; Karmada's own schemas have that alone.
+                if let Some(schema) = schema.as_object_mut() {
+                    schema.remove("description");
+                }
                 self.named(&name, schema);
             } else if let Some(schema) = self.scalar(&name) {
                 self.named(&name, schema);

@@ -65,6 +65,49 @@ fn check_operations(document: &Value) {
     }
 }
 
+/// The name of the type that a property is, or holds many of.
+fn type_of(property: &Value) -> Option<&str> {
+    let reference = property.get("$ref").or(property.pointer("/allOf/0/$ref"));
+    if let Some(reference) = reference {
+        return reference.as_str()?.rsplit('/').next();
+    }
+    let inner = property
+        .get("items")
+        .or(property.get("additionalProperties"));
+    inner.and_then(type_of)
+}
+
+/// `kubectl explain` prints the description of a field and after it that of its type.
+#[test]
+fn a_field_is_described_once() {
+    let kinds = kinds();
+    let all = resources(&kinds, |_| true);
+    // Scalars say how they are written, and kinds are explained by themselves.
+    let scalar = |name: &str| {
+        ["Quantity", "IntOrString", "Duration"]
+            .iter()
+            .any(|s| name.ends_with(s))
+    };
+    for (form, definitions) in [
+        (Form::V2, v2(&all)["definitions"].clone()),
+        (Form::V3, v3_group(&all)["components"]["schemas"].clone()),
+    ] {
+        for (name, definition) in definitions.as_object().unwrap() {
+            let properties = definition["properties"].as_object().into_iter().flatten();
+            for (field, property) in properties {
+                let Some(of) = type_of(property).filter(|of| !scalar(of)) else {
+                    continue;
+                };
+                let of_type = &definitions[of];
+                let twice = property["description"].is_string()
+                    && of_type["description"].is_string()
+                    && of_type["x-kubernetes-group-version-kind"].is_null();
+                assert!(!twice, "{form:?}: {name}.{field} and {of}");
+            }
+        }
+    }
+}
+
 #[test]
 fn every_group_document_is_closed_and_deterministic() {
     let kinds = kinds();
