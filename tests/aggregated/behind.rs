@@ -110,6 +110,15 @@ impl Behind {
         self.process = Some(Process::start(BINARY, &arguments, &log).0);
     }
 
+    /// Starts Flotilla, which must end with an error before it is ready; what it says.
+    pub(crate) async fn refused(&self) -> String {
+        let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
+        let ran = harness::process::ran(BINARY, &arguments);
+        let (code, said) = tokio::time::timeout(PATIENCE, ran).await.unwrap();
+        assert_eq!(code, Some(1), "{said}");
+        said
+    }
+
     /// `kill -9`
     pub(crate) fn kill(&mut self) {
         self.process = None;

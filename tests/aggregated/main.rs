@@ -59,6 +59,9 @@ mod whole;
 /// Registered, available, discovered; also while certificates change.
 mod registration;
 
+/// Karmada's definitions on the host.
+mod definitions;
+
 /// Templates that a host keeps.
 mod templates;
 

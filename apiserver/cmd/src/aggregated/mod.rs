@@ -9,6 +9,7 @@
 //! collector deletes nothing for it.
 
 mod certificate;
+mod host_definitions;
 mod namespaces;
 mod protection;
 mod registration;

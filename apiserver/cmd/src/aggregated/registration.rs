@@ -2,7 +2,8 @@
 //!
 //! Enters: the groups and versions of the table, the Service that leads to us, the
 //! bundle to trust. Leaves: one APIService for each, kept as it should be. One that
-//! belongs to somebody else is not touched: that is an error.
+//! the host made for definitions without objects is taken over. One that belongs to
+//! somebody else is not touched: that is an error, found before anything is written.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +21,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::certificate::Serving;
+use super::host_definitions::{AUTOMANAGED, is_automanaged, without_objects};
 use super::{Service, patiently, protection};
 
 static SERVICES: Gvr = Gvr::constant("apiregistration.k8s.io", "v1", "apiservices");
@@ -181,6 +183,8 @@ impl Registration {
     /// Registers everything once; what the host takes for unavailable is looked at
     /// anew.
     pub(super) async fn once(&self) -> anyhow::Result<()> {
+        let checks = self.0.served.iter().map(|v| self.0.check(v));
+        futures_util::future::try_join_all(checks).await?;
         let bundle = self.0.serving.bundle().borrow().clone();
         let passes = self
             .0
@@ -246,6 +250,54 @@ impl Shared {
         protection::ensure(&self.host, &self.service, bundle, &owners).await
     }
 
+    /// What is registered under the name of one of ours, unless that refuses to be ours.
+    async fn check(&self, version: &GroupVersion) -> anyhow::Result<Option<Value>> {
+        let name = version.name();
+        let context = || format!("APIService {name}");
+        let at = At::one(&SERVICES, "", &name);
+        let found = match patiently("registration", || self.host.get(at)).await {
+            Ok(found) => found.value()?,
+            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) => return Err(error).with_context(context),
+        };
+        if is_automanaged(&found) {
+            let definitions = without_objects(&self.host, &version.group, &version.version);
+            let definitions = definitions.await.with_context(context)?;
+            tracing::debug!(name, ?definitions, "registered by the host");
+        } else if let Some(who) = foreign(&found, &self.service) {
+            bail!(
+                "{name} is served by {who}; remove it (and move its objects) before Flotilla can serve this group"
+            );
+        }
+        Ok(Some(found))
+    }
+
+    /// Has an APIService lead to us that the host made for its definitions. The host
+    /// leaves it alone without its mark.
+    async fn take_over(
+        &self,
+        version: &GroupVersion,
+        found: &Value,
+        bundle: &str,
+    ) -> anyhow::Result<()> {
+        let name = version.name();
+        let owner = self.owner().await;
+        let mut change = desired(version, &self.service, bundle, owner.as_ref());
+        change["metadata"]["labels"][AUTOMANAGED] = Value::Null;
+        change["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"].clone();
+        let at = At::one(&SERVICES, "", &name);
+        let options = WriteOptions::default();
+        match self.host.patch(at, Patch::Merge(change), &options).await {
+            // The next look compares.
+            Err(error) if error.is_conflict() => Ok(()),
+            Err(error) => Err(error).with_context(|| format!("APIService {name}")),
+            Ok(_) => {
+                tracing::info!(name, "taken over from definitions of the host");
+                Ok(())
+            }
+        }
+    }
+
     /// Brings one APIService to what it should be; with `keep_earlier` what the host
     /// trusted so far stays trusted. Whether the host takes us for available.
     async fn ensure(
@@ -257,25 +309,20 @@ impl Shared {
         let name = version.name();
         let at = At::one(&SERVICES, "", &name);
         let context = || format!("APIService {name}");
-        let found = match patiently("registration", || self.host.get(at)).await {
-            Ok(found) => found.value()?,
-            Err(error) if error.is_not_found() => {
-                let owner = self.owner().await;
-                let body = desired(version, &self.service, bundle, owner.as_ref());
-                let options = WriteOptions::default();
-                let all = At::all(&SERVICES, "");
-                match self.host.create(all, body, &options).await {
-                    // Another replica was faster; the next look compares.
-                    Err(e) if !e.is_already_exists() => return Err(e).with_context(context),
-                    _ => return Ok(false),
-                }
-            }
-            Err(error) => return Err(error).with_context(context),
+        let Some(found) = self.check(version).await? else {
+            let owner = self.owner().await;
+            let body = desired(version, &self.service, bundle, owner.as_ref());
+            let options = WriteOptions::default();
+            let all = At::all(&SERVICES, "");
+            return match self.host.create(all, body, &options).await {
+                // Another replica was faster; the next look compares.
+                Err(e) if !e.is_already_exists() => Err(e).with_context(context),
+                _ => Ok(false),
+            };
         };
-        if let Some(who) = foreign(&found, &self.service) {
-            bail!(
-                "{name} is served by {who}; remove it (and move its objects) before Flotilla can serve this group"
-            );
+        if is_automanaged(&found) {
+            self.take_over(version, &found, bundle).await?;
+            return Ok(false);
         }
         let earlier = found["spec"]["caBundle"].as_str().unwrap_or_default();
         let earlier = STANDARD.decode(earlier).unwrap_or_default();
@@ -412,6 +459,74 @@ mod tests {
             let kept = fake.object(&SERVICES, "", name).unwrap();
             assert!(kept["spec"]["caBundle"].is_null());
         }
+    }
+
+    /// What a host registers for a definition of its own.
+    fn automanaged(name: &str) -> Value {
+        json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+            "metadata": {"name": name, "labels": {AUTOMANAGED: "true"}},
+            "spec": {"group": "work.karmada.io", "version": name.split('.').next(),
+                     "groupPriorityMinimum": 1000, "versionPriority": 100}})
+    }
+
+    fn definition_of_works() -> Value {
+        json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "works.work.karmada.io"},
+            "spec": {"group": "work.karmada.io", "names": {"plural": "works", "kind": "Work"},
+                     "versions": [{"name": "v1alpha1", "served": true, "storage": true}]},
+            "status": {"conditions": [{"type": "Established", "status": "True"}]}})
+    }
+
+    static DEFINITIONS: Gvr =
+        Gvr::constant("apiextensions.k8s.io", "v1", "customresourcedefinitions");
+    static WORKS: Gvr = Gvr::constant("work.karmada.io", "v1alpha1", "works");
+
+    #[tokio::test]
+    async fn definitions_without_objects_are_taken_over() {
+        let name = "v1alpha1.work.karmada.io";
+        let fake = FakeApi::new();
+        fake.seed(&SERVICES, automanaged(name));
+        fake.seed(&DEFINITIONS, definition_of_works());
+        let registration = registration(&fake).await;
+        registration.once().await.unwrap();
+        let ours = fake.object(&SERVICES, "", name).unwrap();
+        assert_eq!(ours["spec"]["service"]["name"], "flotilla");
+        assert_eq!(ours["metadata"]["labels"][MANAGED_BY], "flotilla");
+        assert_eq!(ours["metadata"]["labels"].get(AUTOMANAGED), None);
+        for version in versions() {
+            tell_available(&fake, &version.name());
+        }
+        fake.clear_writes();
+        registration.once().await.unwrap();
+        assert_eq!(fake.writes(), []);
+        assert!(
+            fake.object(&DEFINITIONS, "", "works.work.karmada.io")
+                .is_some()
+        );
+    }
+
+    #[tokio::test]
+    async fn definitions_with_objects_are_named_before_anything_is_written() {
+        let fake = FakeApi::new();
+        fake.seed(&SERVICES, automanaged("v1alpha1.work.karmada.io"));
+        fake.seed(&SERVICES, automanaged("v1alpha2.work.karmada.io"));
+        fake.seed(&DEFINITIONS, definition_of_works());
+        let work = json!({"apiVersion": "work.karmada.io/v1alpha1", "kind": "Work",
+            "metadata": {"name": "w", "namespace": "ns"}});
+        fake.seed(&WORKS, work);
+        let registration = registration(&fake).await;
+        fake.clear_writes();
+        let error = registration.once().await.unwrap_err();
+        let text = format!("{error:#}");
+        for part in [
+            "CustomResourceDefinition works.work.karmada.io",
+            "ns/w",
+            "kubectl get works.work.karmada.io --all-namespaces",
+            "kubectl delete crd works.work.karmada.io",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert_eq!(fake.writes(), []);
     }
 
     #[test]

@@ -1,0 +1,84 @@
+//! CustomResourceDefinitions of the host in groups that Flotilla serves, as those of a
+//! Karmada installation are: whether the host can hand a group version over.
+//!
+//! A host registers an APIService by itself for each version that one of its
+//! definitions serves, marks it, and keeps what is marked
+//! (`kube-aggregator/pkg/controllers/autoregister`). One without the mark it leaves
+//! alone. Once it leads to Flotilla, the objects of such a definition can be reached
+//! no more, so there must be none.
+
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use client::{Api, At, ListOptions};
+use machinery::{Gvr, Object};
+use serde_json::Value;
+
+static DEFINITIONS: Gvr = Gvr::constant("apiextensions.k8s.io", "v1", "customresourcedefinitions");
+/// The mark: "true" for definitions, "onstart" for kinds of the host itself.
+pub(super) const AUTOMANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
+
+/// Whether the host registered an APIService by itself, for its definitions.
+pub(super) fn is_automanaged(service: &Value) -> bool {
+    service["metadata"]["labels"][AUTOMANAGED] == "true" && !service["spec"]["service"].is_object()
+}
+
+/// The definitions of the host that serve a group version and have no objects. Fails
+/// when one has, and tells what to do.
+pub(super) async fn without_objects(
+    host: &Arc<dyn Api>,
+    group: &str,
+    version: &str,
+) -> anyhow::Result<Vec<String>> {
+    let all = At::all(&DEFINITIONS, "");
+    let definitions = host.list(all, &ListOptions::default()).await;
+    let definitions = definitions.context("CustomResourceDefinitions of the host")?;
+    let mut names = Vec::new();
+    for definition in definitions.items {
+        let name = definition.name();
+        let Some(plural) = plural_served(&definition, group, version)? else {
+            continue;
+        };
+        let resource = Gvr::new(group.to_owned(), version.to_owned(), plural);
+        let first = ListOptions {
+            limit: 1,
+            ..ListOptions::default()
+        };
+        let objects = host.list(At::all(&resource, ""), &first).await;
+        let objects = objects
+            .with_context(|| format!("objects of CustomResourceDefinition {name} of the host"))?;
+        if let Some(object) = objects.items.first() {
+            bail!(
+                "CustomResourceDefinition {name} of the host has objects, as {:?}, which would be \
+                 hidden: save them (kubectl get {name} --all-namespaces -o yaml), delete the \
+                 definition (kubectl delete crd {name}), start Flotilla, and apply them again",
+                object.head().key()
+            );
+        }
+        names.push(name.to_owned());
+    }
+    Ok(names)
+}
+
+/// The resource that a definition serves in a version; one that was never established
+/// serves none.
+fn plural_served(
+    definition: &Object,
+    group: &str,
+    version: &str,
+) -> anyhow::Result<Option<String>> {
+    let value = definition.value()?;
+    let has = |list: &Value, wanted: &dyn Fn(&Value) -> bool| {
+        list.as_array().is_some_and(|all| all.iter().any(wanted))
+    };
+    let spec = &value["spec"];
+    let serves = spec["group"] == group
+        && has(&spec["versions"], &|v| {
+            v["name"] == version && v["served"] == true
+        })
+        && has(&value["status"]["conditions"], &|c| {
+            c["type"] == "Established" && c["status"] == "True"
+        });
+    let plural = spec["names"]["plural"].as_str().map(str::to_owned);
+    Ok(plural.filter(|_| serves))
+}

@@ -1,0 +1,124 @@
+//! Karmada's CustomResourceDefinitions on the host, as GitOps repositories carry them:
+//! applied before Flotilla's registration or after it, and everything restarted.
+
+use harness::Server;
+use harness::karmada_definitions::karmada_definitions;
+use harness::objects::{API_SERVICES, DEFINITIONS, POLICIES, config_map, policy};
+use harness::server::{condition, until};
+use serde_json::Value;
+
+use crate::behind::Behind;
+use crate::world::NAMES;
+
+const NS: &str = "definitions";
+const SERVICE: &str = "v1alpha1.policy.karmada.io";
+const POLICIES_DEFINITION: &str = "propagationpolicies.policy.karmada.io";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn definitions_of_before_are_taken_over() {
+    let Some(mut behind) = Behind::prepare().await else {
+        return;
+    };
+    behind.control.namespace(NS).await;
+    apply(&behind.control).await;
+    let registered = |s: &Value| s["spec"]["service"].is_null();
+    behind
+        .control
+        .until(&API_SERVICES, "", SERVICE, "the host's own", registered)
+        .await;
+    until("the definition is served", async || {
+        behind.control.try_create(of("theirs")).await.is_ok()
+    })
+    .await;
+
+    // What would be hidden is named, and the host keeps everything.
+    let said = behind.refused().await;
+    for part in [
+        POLICIES_DEFINITION,
+        "definitions/theirs",
+        "kubectl delete crd",
+    ] {
+        assert!(said.contains(part), "no {part}: {said}");
+    }
+    for service in behind.registered().await {
+        assert!(service["spec"]["service"].is_null(), "{service:#}");
+    }
+    behind.control.delete(&POLICIES, NS, "theirs").await;
+
+    behind.run();
+    behind.until_available().await;
+    let service = behind.control.get(&API_SERVICES, "", SERVICE).await;
+    assert_eq!(service.unwrap()["spec"]["service"]["name"], "flotilla");
+    assert!(policies(&behind.control).await.is_empty());
+    behind.control.create(of("ours")).await;
+    stays(&mut behind).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn definitions_that_come_later_change_nothing() {
+    let Some(mut behind) = Behind::start().await else {
+        return;
+    };
+    behind.until_available().await;
+    behind.control.namespace(NS).await;
+    behind.control.create(of("ours")).await;
+    apply(&behind.control).await;
+    assert_eq!(policies(&behind.control).await, ["ours"]);
+    stays(&mut behind).await;
+}
+
+/// Flotilla's policies survive restarts of both, each first, and the end of the
+/// definitions.
+async fn stays(behind: &mut Behind) {
+    for host_first in [true, false] {
+        if !host_first {
+            behind.kill();
+        }
+        behind.host.apiserver.kill();
+        behind.host.apiserver.again();
+        behind.host.wait();
+        if host_first {
+            behind.kill();
+        }
+        behind.run();
+        behind.until_available().await;
+        assert_eq!(policies(&behind.control).await, ["ours"]);
+    }
+    for definition in karmada_definitions() {
+        let control = &behind.control;
+        control.delete(&DEFINITIONS, "", &definition.name).await;
+        control.until_gone(&DEFINITIONS, "", &definition.name).await;
+    }
+    behind.until_available().await;
+    behind.control.create(of("after")).await;
+    assert_eq!(policies(&behind.control).await, ["after", "ours"]);
+}
+
+/// Creates all of Karmada's definitions; they are established when this returns.
+async fn apply(host: &Server) {
+    let all = karmada_definitions();
+    for definition in &all {
+        host.create(definition.object.clone()).await;
+    }
+    for definition in &all {
+        let established = |d: &Value| condition(d, "Established")["status"] == "True";
+        host.until(
+            &DEFINITIONS,
+            "",
+            &definition.name,
+            "established",
+            established,
+        )
+        .await;
+    }
+}
+
+fn of(name: &str) -> Value {
+    policy(NS, name, &config_map(NS, name, "1"), &NAMES)
+}
+
+async fn policies(control: &Server) -> Vec<String> {
+    let all = control.list(&POLICIES, NS).await;
+    let names = all.iter().map(|p| p["metadata"]["name"].as_str().unwrap());
+    names.map(str::to_owned).collect()
+}
