@@ -217,10 +217,11 @@ fn served_resource(definition: &Value) -> Option<Gvr> {
     ))
 }
 
-/// The names that are granted, and what the condition `NamesAccepted` says: status,
-/// reason and message.
+/// What becomes of the names that a definition asks for.
 struct Verdict {
+    /// `status.acceptedNames`
     accepted: Value,
+    /// Reason and message of `NamesAccepted=False`.
     conflict: Option<(&'static str, String)>,
 }
 
@@ -268,7 +269,7 @@ fn grant(definition: &Value, others: &[Value], built_in: &[ResourceNames]) -> Ve
     }
     let own = reserved.first().map(|c| {
         let message = format!(
-            "{:?} is already in use by a built-in kind of this server, which the definition cannot replace; it is not served, and deleting it deletes no objects",
+            "{:?} is already in use by a built-in kind of this server, which no definition replaces",
             c.name
         );
         (c.reason, message)
