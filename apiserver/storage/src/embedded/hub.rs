@@ -71,14 +71,17 @@ impl Hub {
         (group.wake.receiver_count() > 0).then_some(group.touched)
     }
 
-    /// Wakes the feeds that get one of these events. Returns whether others exist
-    /// that have not heard of the last revision.
-    pub(super) fn publish(&self, events: &[Event]) -> bool {
+    /// Publishes events in one step: `publish_state` makes them readable, then the
+    /// groups learn of them. No group can be asked or joined in between, so that
+    /// whoever got an event from the state finds [`Hub::touched`] of every prefix at
+    /// least as new. Returns whether groups exist that are not woken.
+    pub(super) fn publish(&self, events: &[Event], publish_state: impl FnOnce()) -> bool {
+        let mut hub = self.0.lock();
+        publish_state();
         let Some(last) = events.last() else {
             return false;
         };
         let mut behind = false;
-        let mut hub = self.0.lock();
         hub.published = last.revision;
         for group in &mut hub.groups {
             let hit = events

@@ -8,11 +8,16 @@
 //!
 //! The index of all keys and their revisions is in memory ([`state`]), as in etcd;
 //! values are on disk, and in memory while their event is recent. What readers and
-//! feeds see changes only in `State::publish`, after the commit.
+//! feeds see changes only in `Hub::publish`, after the commit: the state and the groups
+//! of the hub change under one lock.
 
 mod checkpoint;
+#[cfg(test)]
+mod failpoint;
 mod feed;
 mod file;
+#[cfg(test)]
+mod history_tests;
 mod hub;
 mod readers;
 mod ring;
@@ -100,13 +105,18 @@ pub struct Stats {
 /// What the handle, the feeds and the writer share.
 #[derive(Debug)]
 struct Shared {
-    /// Taken for moments only, and never together with another lock inside it.
+    /// Taken for moments only, and never together with another lock inside it; the
+    /// lock of the hub may be held outside it.
     state: RwLock<State>,
     hub: Hub,
     readers: Readers,
     reads: Semaphore,
     /// Set once, when the engine fails for good.
     failure: watch::Sender<Option<Error>>,
+    /// Between the two steps of a publication: the events are in the state, the groups
+    /// of the hub have not heard of them.
+    #[cfg(test)]
+    between_publications: failpoint::Failpoint,
 }
 
 impl Shared {
@@ -218,6 +228,8 @@ impl Embedded {
             readers,
             reads: Semaphore::new(READS),
             failure: watch::Sender::new(None),
+            #[cfg(test)]
+            between_publications: failpoint::Failpoint::default(),
         });
         let (requests, queue) = mpsc::channel();
         let database = directory.as_ref().map(|d| d.database.clone());

@@ -12,7 +12,7 @@ use machinery::time::{Clock, FakeClock, SystemClock};
 use super::{Embedded, Options};
 use crate::{Error, Op, Outcome, Range, Result, Store, Txn};
 
-fn manual() -> Options {
+pub(super) fn manual() -> Options {
     Options {
         history: None,
         sweep: Duration::from_millis(5),
@@ -20,14 +20,14 @@ fn manual() -> Options {
     }
 }
 
-fn put(value: impl Into<Bytes>) -> Op {
+pub(super) fn put(value: impl Into<Bytes>) -> Op {
     Op::Put {
         value: value.into(),
         ttl: None,
     }
 }
 
-async fn commit(store: &Embedded, key: &str, expected: u64, op: Op) -> Result<u64> {
+pub(super) async fn commit(store: &Embedded, key: &str, expected: u64, op: Op) -> Result<u64> {
     let key = key.into();
     match store.commit(Txn { key, expected, op }).await? {
         Outcome::Committed { revision } => Ok(revision),

@@ -350,18 +350,22 @@ impl Writer {
         self.marked = compacted;
         let written = batch.into_written();
         self.appended += written.log_bytes + COMMIT_BYTES;
-        {
+        let garbage = &mut self.garbage;
+        let behind = self.shared.hub.publish(&written.events, || {
             let mut state = self.shared.state.write();
-            for row in self.garbage.drain(..due) {
+            for row in garbage.drain(..due) {
                 state.forget(&row);
             }
-            state.publish(&written.events, &mut self.garbage);
+            state.publish(&written.events, garbage);
+            drop(state);
+            #[cfg(test)]
+            self.shared.between_publications.hit();
+        });
+        if behind && self.announce.is_none() {
+            self.announce = Some(Instant::now() + ANNOUNCE);
         }
         self.expiries
             .extend(written.expiries.into_iter().map(Reverse));
-        if self.shared.hub.publish(&written.events) && self.announce.is_none() {
-            self.announce = Some(Instant::now() + ANNOUNCE);
-        }
         Ok(outcomes)
     }
 }

@@ -1,0 +1,32 @@
+//! A named point in the engine at which a test pauses or panics. Compiled for tests only.
+
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+type Action = Arc<dyn Fn() + Send + Sync>;
+
+#[derive(Default)]
+pub(super) struct Failpoint(Mutex<Option<Action>>);
+
+impl Failpoint {
+    /// Installs the action; `None` removes it.
+    pub(super) fn set(&self, action: Option<Action>) {
+        *self.0.lock() = action;
+    }
+
+    /// Runs the action, if there is one.
+    pub(super) fn hit(&self) {
+        let action = self.0.lock().clone();
+        if let Some(action) = action {
+            action();
+        }
+    }
+}
+
+impl fmt::Debug for Failpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Failpoint")
+    }
+}
