@@ -9,7 +9,7 @@
 //! panics with what was seen, as an assertion would.
 //!
 //! Entry points: [`tools::tools`], [`Process`], [`Etcd`], [`Cluster`], [`Relay`],
-//! [`Peer`], and to ask whatever was started: [`Server`], [`kubectl::with_each`],
+//! [`Peer`], [`Disk`], and to ask whatever was started: [`Server`], [`kubectl::with_each`],
 //! [`wire::Ask`], and [`Target`] for what is streamed.
 
 #![expect(
@@ -20,6 +20,7 @@
 
 pub mod cluster;
 pub mod daemon;
+pub mod disk;
 pub mod etcd;
 pub mod karmada_definitions;
 pub mod kubectl;
@@ -36,6 +37,7 @@ pub mod wire;
 
 pub use cluster::Cluster;
 pub use daemon::Daemon;
+pub use disk::{Disk, Fsync};
 pub use etcd::Etcd;
 pub use harness_macros::slow;
 pub use peer::Peer;

@@ -4,6 +4,7 @@
 //! Enters: the program, its arguments, where its log goes. Leaves: the process, and
 //! the address that it told.
 
+use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -42,10 +43,21 @@ impl Process {
     /// `host:port`. Standard error is appended to `log`, which is shown when nothing
     /// gets ready.
     pub fn start(program: &str, arguments: &[&str], log: &Path) -> (Self, String) {
+        Self::start_in(program, arguments, &[], log)
+    }
+
+    /// The same with further variables in its environment.
+    pub fn start_in(
+        program: &str,
+        arguments: &[&str],
+        environment: &[(&str, OsString)],
+        log: &Path,
+    ) -> (Self, String) {
         let errors = OpenOptions::new().create(true).append(true).open(log);
         let mut command = bound(Path::new(program));
         command
             .args(arguments)
+            .envs(environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(errors.unwrap());

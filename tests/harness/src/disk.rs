@@ -1,0 +1,181 @@
+//! A disk whose fsync a test counts, fails or forgets, and that loses power: what was not
+//! synced is gone. It is a small C library, compiled here with the machine's `cc` and
+//! preloaded into the process under test; see `disk.c`.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::ErrorKind;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/disk.c");
+const LIBRARY: &str = "libdisk.so";
+const PAGE: usize = 4096;
+
+/// What fsync does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fsync {
+    /// What was written becomes durable.
+    Works,
+    /// EIO; what was written is not durable, and a later fsync does not make it so.
+    Fails,
+    /// Success, and nothing becomes durable.
+    Forgets,
+}
+
+/// How many calls of fsync and fdatasync there were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fsyncs {
+    pub worked: u64,
+    pub failed: u64,
+    pub forgotten: u64,
+}
+
+/// The disk below a directory, as one process at a time has it.
+pub struct Disk {
+    root: PathBuf,
+    control: File,
+    directory: TempDir,
+}
+
+impl Disk {
+    /// What the directory holds when a process starts is durable.
+    pub fn new(root: &Path) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        compile(&directory.path().join(LIBRARY));
+        let control = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(directory.path().join("control"))
+            .unwrap();
+        control.set_len(PAGE as u64).unwrap();
+        let disk = Self {
+            root: root.to_owned(),
+            control,
+            directory,
+        };
+        disk.forget();
+        disk
+    }
+
+    /// What the process under test has in its environment.
+    pub fn environment(&self, program: &Path) -> Vec<(&'static str, OsString)> {
+        let name = program.file_name().unwrap();
+        vec![
+            ("LD_PRELOAD", self.directory.path().join(LIBRARY).into()),
+            ("DISK_PROGRAM", name.into()),
+            ("DISK_ROOT", self.root.clone().into()),
+            ("DISK_DURABLE", self.durable().into()),
+            ("DISK_CONTROL", self.directory.path().join("control").into()),
+        ]
+    }
+
+    /// From now on fsync does this.
+    pub fn set_fsync(&self, fsync: Fsync) {
+        let mode = match fsync {
+            Fsync::Works => 0_u64,
+            Fsync::Fails => 1,
+            Fsync::Forgets => 2,
+        };
+        self.control.write_all_at(&mode.to_ne_bytes(), 0).unwrap();
+    }
+
+    pub fn fsyncs(&self) -> Fsyncs {
+        let count = |n: u64| {
+            let mut bytes = [0; 8];
+            self.control.read_exact_at(&mut bytes, 8 * n).unwrap();
+            u64::from_ne_bytes(bytes)
+        };
+        Fsyncs {
+            worked: count(1),
+            failed: count(2),
+            forgotten: count(3),
+        }
+    }
+
+    /// Loses power; the process must have been killed. `survives` is asked for every page
+    /// that was written and not synced, because a disk may write what nobody asked for.
+    pub fn lose_power(&self, mut survives: impl FnMut() -> bool) {
+        if !self.durable().join("ready").exists() {
+            // It was killed before it did anything.
+            self.forget();
+            return;
+        }
+        let mut entries = BTreeMap::new();
+        for entry in fs::read_dir(self.durable().join("entries")).unwrap() {
+            let entry = entry.unwrap();
+            let path = self
+                .root
+                .join(entry.file_name().to_str().unwrap().replace('%', "/"));
+            let copy = self.durable().join(fs::read_link(entry.path()).unwrap());
+            let mut content = match fs::read(copy) {
+                Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+                content => content.unwrap(),
+            };
+            let written = fs::read(&path).unwrap_or_default();
+            keep_some(&mut content, &written, &mut survives);
+            entries.insert(path, content);
+        }
+        remove_files(&self.root);
+        for (path, content) in entries {
+            fs::write(path, content).unwrap();
+        }
+        self.forget();
+    }
+
+    fn durable(&self) -> PathBuf {
+        self.directory.path().join("durable")
+    }
+
+    /// Forgets the copies: the next process takes what is there as durable.
+    fn forget(&self) {
+        let durable = self.durable();
+        if durable.exists() {
+            fs::remove_dir_all(&durable).unwrap();
+        }
+        fs::create_dir_all(durable.join("entries")).unwrap();
+    }
+}
+
+/// Writes some of the pages in which `written` differs over what is durable.
+fn keep_some(durable: &mut Vec<u8>, written: &[u8], survives: &mut impl FnMut() -> bool) {
+    for (n, page) in written.chunks(PAGE).enumerate() {
+        let range = n * PAGE..n * PAGE + page.len();
+        if durable.get(range.clone()) == Some(page) || !survives() {
+            continue;
+        }
+        if durable.len() < range.end {
+            durable.resize(range.end, 0);
+        }
+        durable[range].copy_from_slice(page);
+    }
+}
+
+fn remove_files(directory: &Path) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            remove_files(&path);
+        } else {
+            fs::remove_file(path).unwrap();
+        }
+    }
+}
+
+fn compile(library: &Path) {
+    let out = Command::new("cc")
+        .args([
+            "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-o",
+        ])
+        .args([library, Path::new(SOURCE)])
+        .args(["-ldl", "-lpthread"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "cc {SOURCE}: {said}");
+}

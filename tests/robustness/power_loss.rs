@@ -1,0 +1,158 @@
+//! Loses power while a process writes: what it had not synced is gone, or survives in
+//! part. Every acknowledged write must be there; a store that does not wait for the disk,
+//! and a disk that only says that it has synced, must be found out by the same check.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use harness::{Disk, Fsync};
+use storage::Options;
+
+use crate::record::{History, WRITERS, child, kill_after, parent_gave, random};
+use crate::runtime;
+use crate::survival::{Defect, check, write_until_killed};
+
+const DIRECTORY: &str = "FLOTILLA_POWER_DIRECTORY";
+const SYNC: &str = "FLOTILLA_POWER_SYNC";
+const WRITING: &str = "FLOTILLA_POWER_WRITERS";
+/// Acknowledged writes after which the log has been moved into the database, and has
+/// begun anew, several times.
+const LOGS: u64 = 2_000;
+
+/// The test that runs in the child.
+const WRITER: &str = "power_loss::child_writes";
+
+/// The child of the other tests; alone it has nothing to do.
+#[test]
+fn child_writes() {
+    if let Some(directory) = parent_gave(DIRECTORY) {
+        let number = |name| {
+            let text = parent_gave(name).unwrap().into_string().unwrap();
+            text.parse::<u64>().unwrap()
+        };
+        let options = Options {
+            sync: number(SYNC) == 1,
+            // Little history, so that rows are removed too.
+            history: Some(Duration::from_millis(100)),
+            ..Options::default()
+        };
+        let writing = write_until_killed(Path::new(&directory), options, number(WRITING));
+        runtime().block_on(writing);
+    }
+}
+
+/// A child with a disk.
+struct Child<'a> {
+    directory: &'a Path,
+    disk: &'a Disk,
+    sync: bool,
+    writers: u64,
+}
+
+impl Child<'_> {
+    /// Kills it after so many acknowledged writes, which are returned.
+    async fn run(&self, enough: u64) -> History {
+        kill_after(self.command(), enough).await
+    }
+
+    fn command(&self) -> Command {
+        let mut command = child(WRITER);
+        let number = |n: u64| OsString::from(n.to_string());
+        command
+            .env(DIRECTORY, self.directory)
+            .env(SYNC, number(self.sync.into()))
+            .env(WRITING, number(self.writers))
+            .envs(self.disk.environment(&std::env::current_exe().unwrap()));
+        command
+    }
+}
+
+#[test]
+fn survives_power_loss_at_any_moment() {
+    survives(8);
+}
+
+#[harness::slow]
+#[test]
+fn survives_power_loss_sixty_times() {
+    survives(60);
+}
+
+fn survives(rounds: u64) {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = Disk::new(directory.path());
+    let child = Child {
+        directory: directory.path(),
+        disk: &disk,
+        sync: true,
+        writers: WRITERS,
+    };
+    let mut known = History::new();
+    for round in 0..rounds {
+        runtime().block_on(async {
+            let enough = if round % 4 == 3 {
+                LOGS
+            } else {
+                random(5) * random(200)
+            };
+            let acknowledged = child.run(enough).await;
+            // Nothing that was not synced survives, or one page in so many does.
+            let odds = round % 3;
+            disk.lose_power(|| odds > 0 && random(odds + 1) == 0);
+            let checked = check(directory.path(), &acknowledged, &mut known).await;
+            checked.unwrap();
+        });
+    }
+    assert!(known.len() > 100, "only {} writes in all", known.len());
+}
+
+/// What the check says after a loss of power that must have cost something.
+fn defect(fsync: Fsync, sync: bool) -> Result<(), Defect> {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = Disk::new(directory.path());
+    disk.set_fsync(fsync);
+    let child = Child {
+        directory: directory.path(),
+        disk: &disk,
+        sync,
+        writers: WRITERS,
+    };
+    runtime().block_on(async {
+        let acknowledged = child.run(100).await;
+        disk.lose_power(|| false);
+        check(directory.path(), &acknowledged, &mut History::new()).await
+    })
+}
+
+#[test]
+fn check_finds_what_a_store_without_sync_loses() {
+    let found = defect(Fsync::Works, false);
+    assert!(found.is_err(), "synchronous=OFF passes for durable");
+}
+
+#[test]
+fn check_finds_what_a_disk_that_forgets_loses() {
+    let found = defect(Fsync::Forgets, true);
+    assert!(found.is_err(), "a forgotten fsync passes for durable");
+}
+
+#[test]
+fn each_acknowledged_write_has_waited_for_an_fsync() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = Disk::new(directory.path());
+    let child = Child {
+        directory: directory.path(),
+        disk: &disk,
+        sync: true,
+        writers: 1,
+    };
+    let acknowledged = runtime().block_on(child.run(50));
+    let fsyncs = disk.fsyncs().worked;
+    let writes = acknowledged.len() as u64;
+    assert!(
+        fsyncs >= writes,
+        "{fsyncs} fsyncs for {writes} writes, one at a time"
+    );
+}

@@ -1,0 +1,193 @@
+//! What must be found in the store of a process that was killed or lost its power: every
+//! acknowledged write, once, and a history without gaps. A defect is returned, not
+//! asserted, so that the check itself can be tested.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use storage::{Embedded, Event, Options, Range, Store};
+
+use crate::record::{History, KEYS, WRITERS, Write, digest, seen, write_once};
+
+/// Between a write that was refused and the next one.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// What was lost, or is there without reason.
+pub(crate) type Defect = String;
+
+fn ensure(holds: bool, defect: impl FnOnce() -> String) -> Result<(), Defect> {
+    if holds { Ok(()) } else { Err(defect()) }
+}
+
+/// The child. It goes on after an error, and says so.
+#[expect(clippy::print_stdout, reason = "the parent listens")]
+pub(crate) async fn write_until_killed(directory: &Path, options: Options, writers: u64) {
+    let store = Arc::new(Embedded::open(directory, options).unwrap());
+    let writers = (0..writers).map(|writer| {
+        let store = store.clone();
+        tokio::spawn(async move {
+            // What was refused may still happen, while the same key is written again.
+            let mut refused = false;
+            for turn in 0_u64.. {
+                let key = format!("/crash/{writer}/{}", turn % KEYS);
+                match write_once(&*store, &key, turn).await {
+                    Ok(written) => assert!(written || refused, "{key} has another writer"),
+                    Err(error) => {
+                        refused = true;
+                        println!("\nrefused {error}");
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                }
+            }
+        })
+    });
+    for writer in writers.collect::<Vec<_>>() {
+        writer.await.unwrap();
+    }
+}
+
+/// Opens what the child left behind. `known` is what the rounds before have seen.
+pub(crate) async fn check(
+    directory: &Path,
+    acknowledged: &History,
+    known: &mut History,
+) -> Result<(), Defect> {
+    let options = Options {
+        history: None,
+        ..Options::default()
+    };
+    let store = Embedded::open(directory, options).map_err(|e| e.to_string())?;
+    let history = check_history(&store, acknowledged, known, WRITERS).await;
+    store.close().await;
+    known.extend(acknowledged.clone());
+    known.extend(history?);
+    Ok(())
+}
+
+async fn check_history(
+    store: &Embedded,
+    acknowledged: &History,
+    known: &History,
+    under_way: u64,
+) -> Result<History, Defect> {
+    let revision = store.revision().await.map_err(|e| e.to_string())?;
+    let compacted = store.stats().compacted;
+    let before = known.keys().last().copied().unwrap_or_default();
+    let last = acknowledged.keys().last().copied().unwrap_or(before);
+    ensure(revision >= last, || {
+        format!("acknowledged {last}, found {revision}")
+    })?;
+    ensure(acknowledged.keys().all(|r| *r > before), || {
+        format!("a revision before {before} was used twice")
+    })?;
+
+    let events = watch(store, compacted, revision).await?;
+    let history: History = events.iter().map(seen).collect();
+    for (at, write) in acknowledged.iter().chain(known) {
+        ensure(*at <= compacted || history.get(at) == Some(write), || {
+            format!("{at} {write:?} is not in the history")
+        })?;
+    }
+    let rest = watch(store, last.max(compacted), revision).await?;
+    let written = history.range(last.max(compacted) + 1..);
+    ensure(
+        rest.iter().map(seen).collect::<History>() == written.map(clone).collect(),
+        || format!("a watch from {last} differs from one from {compacted}"),
+    )?;
+    let unheard = history
+        .keys()
+        .filter(|at| **at > before && !acknowledged.contains_key(at))
+        .count();
+    ensure(unheard as u64 <= under_way, || {
+        format!("{unheard} writes were not acknowledged, more than were under way")
+    })?;
+    check_state(store, &events, acknowledged).await?;
+    Ok(history)
+}
+
+/// The state at the compaction and the events since give the state of now, in which
+/// no acknowledged write is missing.
+async fn check_state(
+    store: &Embedded,
+    events: &[Event],
+    acknowledged: &History,
+) -> Result<(), Defect> {
+    let compacted = store.stats().compacted;
+    // Revision 0 would mean the newest.
+    let mut state = if compacted == 0 {
+        BTreeMap::new()
+    } else {
+        range(store, compacted).await?
+    };
+    for event in events {
+        let entry = event
+            .value
+            .as_ref()
+            .map(|value| (event.revision, digest(value)));
+        let previous = match entry {
+            Some(entry) => state.insert(event.key.to_string(), entry),
+            None => state.remove(&*event.key),
+        };
+        let claimed = event
+            .previous
+            .as_ref()
+            .map(|e| (e.revision, digest(&e.value)));
+        ensure(claimed == previous, || {
+            format!("before {} of {}: {claimed:?}", event.revision, event.key)
+        })?;
+    }
+    ensure(state == range(store, 0).await?, || {
+        "the events do not give the state".into()
+    })?;
+    let touched: BTreeMap<_, _> = events.iter().map(|e| (&*e.key, e.revision)).collect();
+    for (at, write) in acknowledged {
+        let found = state.get(&write.key).map_or(0, |(revision, _)| *revision);
+        let later = found.max(touched.get(&*write.key).copied().unwrap_or_default());
+        let gone = write.value.is_none() && found == 0;
+        let superseded = acknowledged
+            .range(at + 1..)
+            .any(|(_, w)| w.key == write.key);
+        ensure(later >= *at || gone || superseded, || {
+            format!("{at} {write:?} is lost")
+        })?;
+    }
+    Ok(())
+}
+
+async fn range(store: &Embedded, at: u64) -> Result<BTreeMap<String, (u64, String)>, Defect> {
+    let range = Range {
+        at,
+        ..Range::prefix("/crash/")
+    };
+    let page = store.range(&range).await.map_err(|e| e.to_string())?;
+    let entries = page.entries.into_iter();
+    Ok(entries
+        .map(|e| (e.key.to_string(), (e.revision, digest(&e.value))))
+        .collect())
+}
+
+/// All events in `(after, upto]`, each exactly once and in order.
+async fn watch(store: &Embedded, after: u64, upto: u64) -> Result<Vec<Event>, Defect> {
+    let feed = store.watch("/crash/", after).await;
+    let mut feed = feed.map_err(|e| e.to_string())?;
+    let mut events: Vec<Event> = Vec::new();
+    let mut reached = after;
+    while reached < upto {
+        let batch = tokio::time::timeout(Duration::from_secs(20), feed.next()).await;
+        let batch = batch.map_err(|_| "the watch stalls")?;
+        let batch = batch.map_err(|e| e.to_string())?;
+        reached = batch.revision;
+        events.extend(batch.events);
+    }
+    ensure(
+        events.iter().map(|e| e.revision).eq(after + 1..=upto),
+        || format!("the events after {after} to {upto} have gaps"),
+    )?;
+    Ok(events)
+}
+
+fn clone((at, write): (&u64, &Write)) -> (u64, Write) {
+    (*at, write.clone())
+}
