@@ -10,9 +10,9 @@ use std::time::Duration;
 use harness::{Disk, Fsync};
 use storage::Options;
 
-use crate::record::{History, WRITERS, child, kill_after, parent_gave, random};
+use crate::record::{History, Running, WRITERS, child, kill_after, parent_gave, random};
 use crate::runtime;
-use crate::survival::{Defect, check, write_until_killed};
+use crate::survival::{Defect, check, check_after_failures, write_until_killed};
 
 const DIRECTORY: &str = "FLOTILLA_POWER_DIRECTORY";
 const SYNC: &str = "FLOTILLA_POWER_SYNC";
@@ -155,4 +155,67 @@ fn each_acknowledged_write_has_waited_for_an_fsync() {
         fsyncs >= writes,
         "{fsyncs} fsyncs for {writes} writes, one at a time"
     );
+}
+
+/// A disk whose fsync fails for a while leaves pages that can be read and are not on the
+/// disk. The store writes again by itself when fsync works, and has lost nothing.
+#[test]
+fn store_whose_fsync_failed_writes_again_and_loses_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = Disk::new(directory.path());
+    let child = Child {
+        directory: directory.path(),
+        disk: &disk,
+        sync: true,
+        writers: WRITERS,
+    };
+    let mut known = History::new();
+    for round in 0..4 {
+        let mut running = Running::start(child.command());
+        for failure in 1..=3 {
+            // The log has been moved in part, or not at all.
+            running.until(|said| said.count >= failure * (20 + round * 200));
+            disk.set_fsync(Fsync::Fails);
+            running.until(|said| said.refused >= failure * 2 * WRITERS);
+            disk.set_fsync(Fsync::Works);
+        }
+        let count = 3 * (20 + round * 200) + 100;
+        running.until(|said| said.count >= count);
+        let said = running.kill();
+        disk.lose_power(|| false);
+        let checked = check_after_failures(
+            directory.path(),
+            &said.acknowledged,
+            &mut known,
+            said.refused,
+        );
+        runtime().block_on(checked).unwrap();
+    }
+    assert!(disk.fsyncs().failed > 0);
+}
+
+/// The process ends after a failed fsync, and is started again on the same kernel, which
+/// still takes the pages for clean.
+#[test]
+fn process_after_one_whose_fsync_failed_loses_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = Disk::new(directory.path());
+    let child = Child {
+        directory: directory.path(),
+        disk: &disk,
+        sync: true,
+        writers: WRITERS,
+    };
+    let mut running = Running::start(child.command());
+    running.until(|said| said.count >= 50);
+    disk.set_fsync(Fsync::Fails);
+    running.until(|said| said.refused > 0);
+    let mut said = running.kill();
+    disk.set_fsync(Fsync::Works);
+    said.acknowledged.extend(runtime().block_on(child.run(100)));
+    disk.lose_power(|| false);
+    let mut known = History::new();
+    let (refused, acknowledged) = (said.refused + WRITERS, said.acknowledged);
+    let checked = check_after_failures(directory.path(), &acknowledged, &mut known, refused);
+    runtime().block_on(checked).unwrap();
 }

@@ -54,12 +54,22 @@ pub(crate) async fn check(
     acknowledged: &History,
     known: &mut History,
 ) -> Result<(), Defect> {
+    check_after_failures(directory, acknowledged, known, 0).await
+}
+
+/// The same when so many writes were refused: they may have happened.
+pub(crate) async fn check_after_failures(
+    directory: &Path,
+    acknowledged: &History,
+    known: &mut History,
+    refused: u64,
+) -> Result<(), Defect> {
     let options = Options {
         history: None,
         ..Options::default()
     };
     let store = Embedded::open(directory, options).map_err(|e| e.to_string())?;
-    let history = check_history(&store, acknowledged, known, WRITERS).await;
+    let history = check_history(&store, acknowledged, known, WRITERS + refused).await;
     store.close().await;
     known.extend(acknowledged.clone());
     known.extend(history?);

@@ -52,6 +52,9 @@ pub(crate) fn store_failed(error: &storage::Error, gvr: &Gvr, operation: &str) -
         storage::Error::TooLarge | storage::Error::NoSpace(_) => {
             Status::failure(500, "InternalError", error.to_string())
         }
+        storage::Error::Disk(_) => {
+            Status::failure(500, "InternalError", error.to_string()).retry_after(1)
+        }
         other => Status::internal(other),
     }
 }

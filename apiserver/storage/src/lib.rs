@@ -12,7 +12,7 @@ mod embedded;
 pub mod etcd;
 pub mod store;
 
-pub use embedded::{Embedded, Options, Stats};
+pub use embedded::{Embedded, Fault, FaultKind, Health, Options, Stats};
 pub use store::{
     Batch, Entry, Error, Event, Feed, MAX_REQUEST_BYTES, Op, Outcome, Page, Proof, Range, Result,
     Store, Txn, prefix_end,

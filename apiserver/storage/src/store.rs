@@ -29,6 +29,10 @@ pub enum Error {
     /// No space left; reads go on.
     #[error("no space left in the store: {0}")]
     NoSpace(String),
+    /// The disk fails to read, write or sync. Whether a write happened is not known; the
+    /// engine goes on trying.
+    #[error("the disk of the store fails: {0}")]
+    Disk(String),
     /// Not now: no leader, time-out, closed. Worth a retry.
     #[error("store unavailable: {0}")]
     Unavailable(String),

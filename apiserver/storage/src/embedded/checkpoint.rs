@@ -11,9 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
+use parking_lot::Mutex;
 use rusqlite::Connection;
 
-use super::file::open_beside;
+use super::file::{failed, open_beside};
 use crate::store::{Error, Result};
 
 /// Log bytes after which a checkpoint begins.
@@ -29,6 +30,9 @@ const MOST: i64 = 16 << 10;
 pub(super) struct Checkpointer {
     nudge: SyncSender<()>,
     rest: Arc<AtomicBool>,
+    /// The failure after which the thread has ended. A checkpoint whose fsync failed must
+    /// not be repeated: it would take its pages for durable.
+    failure: Arc<Mutex<Option<Error>>>,
     written: usize,
     thread: JoinHandle<()>,
 }
@@ -39,24 +43,43 @@ impl Checkpointer {
         let synchronous = if sync { "FULL" } else { "OFF" };
         connection
             .pragma_update(None, "synchronous", synchronous)
-            .map_err(super::file::failed)?;
+            .map_err(failed)?;
         let (nudge, nudged) = sync_channel(1);
         let rest = Arc::new(AtomicBool::new(false));
         let flag = rest.clone();
+        let failure = Arc::new(Mutex::new(None));
+        let report = failure.clone();
         let thread = std::thread::Builder::new()
             .name("store-log".into())
-            .spawn(move || run(&connection, &nudged, &flag))
+            .spawn(move || {
+                if let Err(error) = run(&connection, &nudged, &flag) {
+                    *report.lock() = Some(error);
+                }
+            })
             .map_err(|e| Error::Fatal(format!("cannot start the log thread: {e}")))?;
         Ok(Self {
             nudge,
             rest,
+            failure,
             written: 0,
             thread,
         })
     }
 
+    /// `Err` when the thread has ended.
+    pub(super) fn alive(&self) -> Result<()> {
+        if let Some(error) = self.failure.lock().clone() {
+            return Err(error);
+        }
+        if self.thread.is_finished() {
+            return Err(Error::Disk("the log thread of the store panicked".into()));
+        }
+        Ok(())
+    }
+
     /// To be called by the writer after each commit, outside of a transaction.
-    pub(super) fn wrote(&mut self, bytes: usize, writer: &Connection) -> rusqlite::Result<()> {
+    pub(super) fn wrote(&mut self, bytes: usize, writer: &Connection) -> Result<()> {
+        self.alive()?;
         if self.rest.load(Ordering::Acquire) {
             checkpoint(writer, "PRAGMA wal_checkpoint(RESTART)")?;
             self.rest.store(false, Ordering::Release);
@@ -78,7 +101,8 @@ impl Checkpointer {
     }
 }
 
-fn run(connection: &Connection, nudged: &Receiver<()>, rest: &AtomicBool) {
+/// `Err` when the disk fails.
+fn run(connection: &Connection, nudged: &Receiver<()>, rest: &AtomicBool) -> Result<()> {
     while nudged.recv().is_ok() {
         // Two checkpoints at a time refuse each other.
         if rest.load(Ordering::Acquire) {
@@ -91,14 +115,15 @@ fn run(connection: &Connection, nudged: &Receiver<()>, rest: &AtomicBool) {
                     rest.store(true, Ordering::Release);
                     break;
                 }
-                Err(error) => {
-                    // The writer meets the same disk and decides.
-                    tracing::warn!(%error, "a checkpoint of the store failed");
+                Err(Error::NoSpace(error)) => {
+                    tracing::debug!(error, "no space to move the log into the store");
                     break;
                 }
+                Err(error) => return Err(error),
             }
         }
     }
+    Ok(())
 }
 
 struct Log {
@@ -110,13 +135,15 @@ struct Log {
 /// A passive one moves what can be moved without waiting for anybody; a restarting
 /// one moves all, waits for the reads under way and lets the log begin anew. Reads
 /// that start meanwhile find everything in the database and are not waited for.
-fn checkpoint(connection: &Connection, sql: &str) -> rusqlite::Result<Log> {
-    connection.prepare_cached(sql)?.query_row([], |row| {
+fn checkpoint(connection: &Connection, sql: &str) -> Result<Log> {
+    let read = |row: &rusqlite::Row<'_>| {
         let frames: i64 = row.get(1)?;
         let moved: i64 = row.get(2)?;
         Ok(Log {
             frames,
             left: frames - moved,
         })
-    })
+    };
+    let mut statement = connection.prepare_cached(sql).map_err(failed)?;
+    statement.query_row([], read).map_err(failed)
 }

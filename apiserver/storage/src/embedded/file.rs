@@ -9,11 +9,13 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::fs::{self, DirBuilder, File, TryLockError};
-use std::io::{Read, Seek, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::io::{ErrorKind, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
+use rusqlite::ffi::SQLITE_IOERR_SHMSIZE;
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, ToSql, params};
 
@@ -133,7 +135,14 @@ impl Directory {
 pub(super) fn open(database: &Path, options: &Options) -> Result<Connection> {
     let explain = |e: rusqlite::Error| match e.sqlite_error_code() {
         Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => damaged(database, &e),
-        _ => Error::Fatal(format!("cannot open the store {}: {e}", database.display())),
+        _ => {
+            let text = format!("cannot open the store {}: {e}", database.display());
+            match failed(e) {
+                Error::NoSpace(_) => Error::NoSpace(text),
+                Error::Disk(_) => Error::Disk(text),
+                _ => Error::Fatal(text),
+            }
+        }
     };
     let connection = Connection::open(database).map_err(explain)?;
     check_identity(&connection, database).map_err(|e| e.or_else(explain))?;
@@ -151,6 +160,7 @@ pub(super) fn open_memory(options: &Options) -> Result<Connection> {
 /// Opens one more connection, for reading or for checkpoints.
 pub(super) fn open_beside(database: &Path) -> Result<Connection> {
     let connection = Connection::open(database).map_err(failed)?;
+    set_checkpoint_on_close(&connection, false)?;
     connection
         .busy_timeout(Duration::from_secs(5))
         .map_err(failed)?;
@@ -230,7 +240,8 @@ fn prepare(connection: &Connection, options: &Options) -> rusqlite::Result<()> {
              PRAGMA user_version = {SCHEMA_VERSION};COMMIT"
         ))?;
     }
-    Ok(())
+    // Left behind by a crash, see `probe`.
+    connection.execute_batch("DROP TABLE IF EXISTS space_probe")
 }
 
 /// Reads which keys have which versions.
@@ -292,10 +303,80 @@ pub(super) fn set_compacted(connection: &Connection, revision: u64) -> rusqlite:
 
 /// What a failure of SQLite means to a caller.
 pub(super) fn failed(e: rusqlite::Error) -> Error {
+    let extended = e.sqlite_error().map_or(0, |e| e.extended_code);
     match e.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => Error::NoSpace(e.to_string()),
+        // The index of the log cannot grow.
+        _ if extended == SQLITE_IOERR_SHMSIZE => Error::NoSpace(e.to_string()),
+        Some(
+            ErrorCode::SystemIoFailure
+            | ErrorCode::CannotOpen
+            | ErrorCode::ReadOnly
+            | ErrorCode::OutOfMemory
+            | ErrorCode::DatabaseBusy
+            | ErrorCode::DatabaseLocked
+            | ErrorCode::FileLockingProtocolFailed,
+        ) => Error::Disk(format!("{e} (SQLite code {extended})")),
         _ => Error::Fatal(e.to_string()),
     }
+}
+
+/// Whether SQLite moves the log into the database when the last connection is closed.
+pub(super) fn set_checkpoint_on_close(connection: &Connection, on: bool) -> Result<()> {
+    let option = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
+    connection.set_db_config(option, !on).map_err(failed)?;
+    Ok(())
+}
+
+/// Writes every page of the log again and syncs it. Whoever had it open before may have
+/// had an fsync that failed, after which pages that can be read are not on the disk and
+/// count as clean. No connection may be open.
+pub(super) fn rewrite_log(database: &Path) -> Result<()> {
+    let path = log_path(database);
+    let rewrite = || {
+        let log = match File::options().read(true).write(true).open(&path) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
+            log => log?,
+        };
+        let mut chunk = vec![0; 1 << 20];
+        let mut at = 0;
+        loop {
+            let size = log.read_at(&mut chunk, at)?;
+            if size == 0 {
+                break;
+            }
+            log.write_all_at(&chunk[..size], at)?;
+            at += size as u64;
+        }
+        log.sync_all()?;
+        sync_directory(&path)
+    };
+    rewrite().map_err(|e: std::io::Error| {
+        let text = format!("cannot rewrite {}: {e}", path.display());
+        match e.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Error::NoSpace(text),
+            _ => Error::Disk(text),
+        }
+    })
+}
+
+fn sync_directory(file: &Path) -> std::io::Result<()> {
+    match file.parent() {
+        Some(directory) => File::open(directory)?.sync_all(),
+        None => Ok(()),
+    }
+}
+
+/// Shows that this many bytes can be written and synced, by doing it.
+pub(super) fn probe(connection: &Connection, bytes: usize) -> Result<()> {
+    let written = connection.execute_batch(&format!(
+        "BEGIN IMMEDIATE; DROP TABLE IF EXISTS space_probe; CREATE TABLE space_probe (value BLOB);
+         INSERT INTO space_probe VALUES (zeroblob({bytes})); COMMIT; DROP TABLE space_probe"
+    ));
+    if written.is_err() && !connection.is_autocommit() {
+        connection.execute_batch("ROLLBACK").map_err(failed)?;
+    }
+    written.map_err(failed)
 }
 
 fn damaged(database: &Path, e: &rusqlite::Error) -> Error {
@@ -308,8 +389,12 @@ fn damaged(database: &Path, e: &rusqlite::Error) -> Error {
 
 /// The bytes of the database and its log on disk.
 pub(super) fn bytes(database: &Path) -> u64 {
+    let size = |path: &Path| fs::metadata(path).map_or(0, |m| m.len());
+    size(database) + size(&log_path(database))
+}
+
+fn log_path(database: &Path) -> PathBuf {
     let mut log = database.as_os_str().to_owned();
     log.push("-wal");
-    let size = |path: &Path| fs::metadata(path).map_or(0, |m| m.len());
-    size(database) + size(Path::new(&log))
+    log.into()
 }

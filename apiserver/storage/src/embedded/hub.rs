@@ -98,6 +98,18 @@ impl Hub {
         behind
     }
 
+    /// After the state was replaced by `replace_state`: any prefix may have changed up to
+    /// `revision`.
+    pub(super) fn reset(&self, revision: u64, replace_state: impl FnOnce()) {
+        let mut hub = self.0.lock();
+        replace_state();
+        hub.published = revision;
+        for group in &mut hub.groups {
+            group.touched = revision;
+            group.wake.send_replace(revision);
+        }
+    }
+
     /// Tells every feed that everything up to `revision` is there.
     pub(super) fn announce(&self, revision: u64) {
         for group in &self.0.lock().groups {

@@ -14,12 +14,16 @@
 mod checkpoint;
 #[cfg(test)]
 mod failpoint;
+#[cfg(test)]
+mod fault_tests;
 mod feed;
 mod file;
+mod health;
 #[cfg(test)]
 mod history_tests;
 mod hub;
 mod readers;
+mod recovery;
 mod ring;
 mod state;
 #[cfg(test)]
@@ -39,6 +43,8 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Semaphore, oneshot, watch};
 
 use self::feed::Position;
+use self::health::HealthReporter;
+pub use self::health::{Fault, FaultKind, Health};
 use self::hub::Hub;
 use self::readers::Readers;
 use self::state::{Found, State};
@@ -111,6 +117,7 @@ struct Shared {
     hub: Hub,
     readers: Readers,
     reads: Semaphore,
+    health: HealthReporter,
     /// Set once, when the engine fails for good.
     failure: watch::Sender<Option<Error>>,
     /// Between the two steps of a publication: the events are in the state, the groups
@@ -193,11 +200,15 @@ impl Embedded {
     /// is not ours or damaged, or when it cannot be read and written.
     pub fn open(directory: &Path, options: Options) -> Result<Self> {
         let directory = file::Directory::lock(directory)?;
+        if options.sync {
+            file::rewrite_log(&directory.database)?;
+        }
         let connection = file::open(&directory.database, &options)?;
         let loaded = file::load(&connection, &options)?;
         let readers = Readers::File {
             database: directory.database.clone(),
             idle: Mutex::new(Vec::new()),
+            gate: RwLock::new(()),
         };
         let connection = Arc::new(Mutex::new(connection));
         Self::start(connection, readers, loaded, options, Some(directory))
@@ -227,6 +238,7 @@ impl Embedded {
             state: RwLock::new(loaded.state),
             readers,
             reads: Semaphore::new(READS),
+            health: HealthReporter::default(),
             failure: watch::Sender::new(None),
             #[cfg(test)]
             between_publications: failpoint::Failpoint::default(),
@@ -274,6 +286,11 @@ impl Embedded {
         std::future::pending().await
     }
 
+    /// Whether the engine can write, now and whenever that changes.
+    pub fn health(&self) -> watch::Receiver<Health> {
+        self.shared.health.subscribe()
+    }
+
     /// Figures of this moment.
     pub fn stats(&self) -> Stats {
         let disk_bytes = self.database.as_deref().map_or(0, file::bytes);
@@ -306,9 +323,11 @@ impl Embedded {
 
     fn ended(&self) -> Error {
         let alive = self.shared.state.read().alive();
-        alive
-            .err()
-            .unwrap_or_else(|| Error::Unavailable("the writer has ended".into()))
+        alive.err().unwrap_or_else(|| {
+            Error::Unavailable(
+                "the writer broke the request off; whether it happened is not known".into(),
+            )
+        })
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::file::{Stored, failed, open_beside};
@@ -28,6 +28,8 @@ pub(super) enum Readers {
     File {
         database: PathBuf,
         idle: Mutex<Vec<Connection>>,
+        /// Read while a connection is open beside the idle ones.
+        gate: RwLock<()>,
     },
     /// The writer's: a database in memory belongs to one connection.
     Shared(Arc<Mutex<Connection>>),
@@ -45,7 +47,12 @@ impl Readers {
     fn with<T>(&self, read: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
         match self {
             Self::Shared(connection) => read(&connection.lock()).map_err(failed),
-            Self::File { database, idle } => {
+            Self::File {
+                database,
+                idle,
+                gate,
+            } => {
+                let _open = gate.read();
                 let pooled = idle.lock().pop();
                 let connection = match pooled {
                     Some(connection) => connection,
@@ -67,6 +74,17 @@ impl Readers {
         if let Self::File { idle, .. } = self {
             idle.lock().clear();
         }
+    }
+
+    /// Waits for the reads under way and closes all connections; none is opened while the
+    /// guard lives.
+    pub(super) fn close_all(&self) -> Option<RwLockWriteGuard<'_, ()>> {
+        let guard = match self {
+            Self::File { gate, .. } => Some(gate.write()),
+            Self::Shared(_) => None,
+        };
+        self.close();
+        guard
     }
 
     /// Fills in the values. `None`: a row is gone, so a compaction passed by.

@@ -35,7 +35,7 @@ pub(super) async fn commit(store: &Embedded, key: &str, expected: u64, op: Op) -
     }
 }
 
-async fn until(what: impl Fn() -> bool) {
+pub(super) async fn until(what: impl Fn() -> bool) {
     let poll = async {
         while !what() {
             tokio::time::sleep(Duration::from_millis(2)).await;

@@ -6,6 +6,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -15,11 +16,12 @@ use rusqlite::Connection;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::checkpoint::Checkpointer;
-use super::file::{Directory, Expiry, failed};
+use super::file::{Directory, Expiry, failed, probe};
+use super::recovery::{fault_of, panicked};
 use super::state::Garbage;
 use super::transaction::Batch;
 use super::{Options, Shared};
-use crate::store::{Error, Op, Outcome, Result, Txn};
+use crate::store::{Error, MAX_REQUEST_BYTES, Op, Outcome, Result, Txn};
 
 /// Requests and rows to remove in one SQLite transaction.
 const BATCH: usize = 512;
@@ -27,6 +29,8 @@ const BATCH: usize = 512;
 const ANNOUNCE: Duration = Duration::from_millis(100);
 /// How long the thread's own work rests when there was no space for it.
 const PAUSE: Duration = Duration::from_secs(5);
+/// How often a full store looks whether there is space again.
+const PROBE: Duration = Duration::from_secs(1);
 /// Pieces in which history ages.
 const AGES: u32 = 5;
 /// Bytes that a commit appends to the log beside its rows, roughly.
@@ -61,30 +65,34 @@ struct Round {
 }
 
 pub(super) struct Writer {
-    shared: Arc<Shared>,
-    connection: Arc<Mutex<Connection>>,
-    requests: Receiver<Request>,
-    options: Options,
-    checkpointer: Option<Checkpointer>,
-    expiries: BinaryHeap<Reverse<Expiry>>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) connection: Arc<Mutex<Connection>>,
+    pub(super) requests: Receiver<Request>,
+    pub(super) options: Options,
+    pub(super) checkpointer: Option<Checkpointer>,
+    pub(super) expiries: BinaryHeap<Reverse<Expiry>>,
     /// Ascending in `superseded_at`.
-    garbage: VecDeque<Garbage>,
+    pub(super) garbage: VecDeque<Garbage>,
     /// Bytes appended to the log in this round.
     appended: usize,
     /// The revision whose compaction is durable.
-    marked: u64,
+    pub(super) marked: u64,
     /// When history had which revision.
     ages: VecDeque<(Instant, u64)>,
     /// When to do what, if anything.
-    sweep: Option<Instant>,
+    pub(super) sweep: Option<Instant>,
     age: Option<Instant>,
     announce: Option<Instant>,
+    /// When to look whether there is space again.
+    probe: Option<Instant>,
     /// The last batch found no space.
-    full: bool,
+    pub(super) full: bool,
+    /// The store is being closed.
+    pub(super) closing: bool,
     /// No work of our own before this moment.
-    paused: Option<Instant>,
+    pub(super) paused: Option<Instant>,
     /// Last, so that it is given back after everything else is closed.
-    _directory: Option<Directory>,
+    pub(super) directory: Option<Directory>,
 }
 
 impl Writer {
@@ -101,6 +109,11 @@ impl Writer {
         };
         let marked = shared.state.read().compacted();
         let age = options.history.map(|_| Instant::now());
+        // They are skipped once, not at each recovery.
+        let options = Options {
+            skip_revisions: 0,
+            ..options
+        };
         Ok(Self {
             shared,
             connection,
@@ -115,9 +128,11 @@ impl Writer {
             sweep: None,
             age,
             announce: None,
+            probe: None,
             full: false,
+            closing: false,
             paused: None,
-            _directory: directory,
+            directory,
         })
     }
 
@@ -133,13 +148,20 @@ impl Writer {
 
     pub(super) fn run(mut self) {
         let why = loop {
-            let round = self.gather();
-            let closing = round.closing;
-            if let Err(error) = self.round(round) {
+            let fault = match catch_unwind(AssertUnwindSafe(|| self.turn())) {
+                Ok(Ok(())) if self.closing => {
+                    break Error::Unavailable("the store is closed".into());
+                }
+                Ok(Ok(())) => continue,
+                Ok(Err(error)) => match fault_of(&error) {
+                    Some(fault) => fault,
+                    None => break error,
+                },
+                Err(payload) => panicked(&*payload),
+            };
+            self.shared.health.fail(fault);
+            if let Err(error) = self.recover() {
                 break error;
-            }
-            if closing {
-                break Error::Unavailable("the store is closed".into());
             }
         };
         self.shared.state.write().end(why.clone());
@@ -154,6 +176,13 @@ impl Writer {
         }
     }
 
+    /// Waits for something to do, and does it.
+    fn turn(&mut self) -> Result<()> {
+        let round = self.gather();
+        self.round(round)?;
+        self.look_for_space()
+    }
+
     /// Waits for something to do.
     fn gather(&mut self) -> Round {
         let mut round = Round::default();
@@ -164,7 +193,7 @@ impl Writer {
         let own = if self.due() > 0 { Some(now) } else { self.age };
         let own = own.into_iter().chain(self.sweep).min();
         let own = own.map(|at| self.paused.map_or(at, |until| at.max(until)));
-        let timer = own.into_iter().chain(self.announce).min();
+        let timer = own.into_iter().chain(self.announce).chain(self.probe).min();
         let first = match timer {
             None => self
                 .requests
@@ -185,6 +214,7 @@ impl Writer {
             };
             round.take(request);
         }
+        self.closing |= round.closing;
         self.look_at_the_clock(&mut round);
         round
     }
@@ -268,9 +298,10 @@ impl Writer {
             self.full = true;
             // Not moved on by further failures, or it would never be over.
             self.paused.get_or_insert(Instant::now() + PAUSE);
-            if matches!(error, Error::Fatal(_)) {
-                // Before the replies: who hears of the failure finds nothing open.
-                self.shared.state.write().end(error.clone());
+            // Before the replies: whoever gets the error finds the health that fits it.
+            match fault_of(error) {
+                Some(fault) => self.shared.health.fail(fault),
+                None => self.shared.state.write().end(error.clone()),
             }
         }
         let mut outcomes = result.unwrap_or_default().into_iter();
@@ -287,23 +318,46 @@ impl Writer {
             let _ = reply.send(error.clone().map_or(Ok(()), Err));
         }
         match error {
-            Some(error @ Error::Fatal(_)) => Err(error),
-            _ => self.checkpoint(),
+            Some(Error::NoSpace(_)) => {
+                self.probe.get_or_insert(Instant::now() + PROBE);
+                self.checkpoint()
+            }
+            Some(error) => Err(error),
+            None => self.checkpoint(),
         }
+    }
+
+    /// While the store is full: sees whether it still is. Only space for the largest
+    /// request ends it, so that the state does not change with the size of each write.
+    fn look_for_space(&mut self) -> Result<()> {
+        if self.probe.is_none_or(|at| at > Instant::now()) {
+            return Ok(());
+        }
+        self.probe = None;
+        match probe(&self.connection.lock(), MAX_REQUEST_BYTES) {
+            Ok(()) => {
+                (self.full, self.paused) = (false, None);
+                self.shared.health.recover();
+            }
+            Err(Error::NoSpace(_)) => self.probe = Some(Instant::now() + PROBE),
+            Err(error) => return Err(error),
+        }
+        self.appended += 2 * MAX_REQUEST_BYTES;
+        self.checkpoint()
     }
 
     /// Keeps the log short. Without space it stays as long as it is.
     fn checkpoint(&mut self) -> Result<()> {
         let appended = std::mem::take(&mut self.appended);
-        let Some(checkpointer) = self.checkpointer.as_mut().filter(|_| appended > 0) else {
+        let Some(checkpointer) = &mut self.checkpointer else {
             return Ok(());
         };
-        match checkpointer
-            .wrote(appended, &self.connection.lock())
-            .map_err(failed)
-        {
+        if appended == 0 {
+            return checkpointer.alive();
+        }
+        match checkpointer.wrote(appended, &self.connection.lock()) {
             Err(Error::NoSpace(text)) => {
-                tracing::warn!(error = text, "no space to empty the log of the store");
+                tracing::debug!(error = text, "no space to empty the log of the store");
                 Ok(())
             }
             other => other,

@@ -1,0 +1,101 @@
+//! A writer that panics: nothing that was acknowledged is lost or told twice, and the
+//! engine writes again by itself.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use jiff::Timestamp;
+use machinery::time::{Clock, SystemClock};
+
+use super::tests::{commit, manual, put, until};
+use super::{Embedded, FaultKind, Options};
+use crate::{Error, Feed, Store};
+
+/// A clock that panics when it is read once, whoever reads it.
+#[derive(Default)]
+struct PanickingClock(AtomicBool);
+
+impl Clock for PanickingClock {
+    fn now(&self) -> Timestamp {
+        assert!(!self.0.swap(false, Ordering::AcqRel), "the clock is broken");
+        SystemClock.now()
+    }
+}
+
+async fn events(feed: &mut Box<dyn Feed>, upto: u64) -> Vec<(u64, String)> {
+    let mut events = Vec::new();
+    let read = async {
+        while events.last().is_none_or(|(revision, _)| *revision < upto) {
+            let batch = feed.next().await.unwrap();
+            events.extend(batch.events.iter().map(|e| (e.revision, e.key.to_string())));
+        }
+    };
+    let read = tokio::time::timeout(std::time::Duration::from_secs(20), read).await;
+    read.unwrap_or_else(|_| panic!("the feed does not reach {upto}"));
+    events
+}
+
+async fn panicked_writer(open: impl FnOnce(Options) -> Embedded) {
+    let clock = Arc::new(PanickingClock::default());
+    let store = open(Options {
+        clock: clock.clone(),
+        ..manual()
+    });
+    let one = commit(&store, "/a/1", 0, put("one")).await.unwrap();
+    let mut feed = store.watch("/a/", 0).await.unwrap();
+    clock.0.store(true, Ordering::Release);
+    let refused = commit(&store, "/a/2", 0, put("two")).await;
+    assert!(matches!(refused, Err(Error::Unavailable(_))), "{refused:?}");
+
+    let health = store.health();
+    until(|| health.borrow().fault.is_none() && health.borrow().all_faults() > 0).await;
+    let three = commit(&store, "/a/3", 0, put("three")).await.unwrap();
+    assert_eq!(three, one + 1);
+    let told = events(&mut feed, three).await;
+    assert_eq!(told, [(one, "/a/1".into()), (three, "/a/3".into())]);
+    assert_eq!(store.get("/a/1").await.unwrap().unwrap().value, "one");
+    let health = store.health().borrow().clone();
+    assert_eq!(health.faults(FaultKind::Writer), 1);
+    let last = health.last_fault.unwrap();
+    assert!(last.message.contains("the clock is broken"), "{last:?}");
+    store.close().await;
+}
+
+#[tokio::test]
+async fn panicked_writer_on_disk_writes_again() {
+    let directory = tempfile::tempdir().unwrap();
+    panicked_writer(|options| Embedded::open(directory.path(), options).unwrap()).await;
+}
+
+#[tokio::test]
+async fn panicked_writer_in_memory_writes_again() {
+    panicked_writer(|options| Embedded::memory(options).unwrap()).await;
+}
+
+/// The batch is committed and in the state when the writer panics, but no feed has heard
+/// of it.
+#[tokio::test]
+async fn panic_within_a_publication_loses_and_repeats_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Embedded::open(directory.path(), manual()).unwrap();
+    let mut feed = store.watch("/a/", 0).await.unwrap();
+    let mut other = store.watch("/b/", 0).await.unwrap();
+    let once = AtomicBool::new(true);
+    let panic = move || assert!(!once.swap(false, Ordering::AcqRel), "between two steps");
+    store.shared.between_publications.set(Some(Arc::new(panic)));
+    let unknown = commit(&store, "/a/1", 0, put("one")).await;
+    assert!(matches!(unknown, Err(Error::Unavailable(_))), "{unknown:?}");
+    let health = store.health();
+    until(|| health.borrow().fault.is_none() && health.borrow().all_faults() > 0).await;
+
+    // It had been committed, so it is there, once, for reads and for watches.
+    let one = store.get("/a/1").await.unwrap().unwrap();
+    assert_eq!((one.revision, &*one.value), (1, &b"one"[..]));
+    assert!(store.revision_of("/a/").await.unwrap() >= 1);
+    let two = commit(&store, "/b/1", 0, put("two")).await.unwrap();
+    let three = commit(&store, "/a/2", 0, put("three")).await.unwrap();
+    let told = events(&mut feed, three).await;
+    assert_eq!(told, [(1, "/a/1".into()), (three, "/a/2".into())]);
+    assert_eq!(events(&mut other, two).await, [(two, "/b/1".into())]);
+    store.close().await;
+}
