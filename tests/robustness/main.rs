@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `nodes` | members of an etcd cluster, and the network to them |
 //! | `refused` | the start: what etcd is not there or not ours |
+//! | `disk` | the disk of the embedded store: space, fsync, power |
 //! | `fresh` | nothing: what one replica wrote, the other lists |
 //!
 //! `history` holds what was recorded against what etcd remembers. What takes longer
@@ -15,6 +16,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod disk;
 mod fresh;
 mod history;
 mod nodes;

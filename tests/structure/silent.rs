@@ -27,7 +27,7 @@ const READERS: [(&str, &str); 5] = [
 ];
 
 /// How a test asks for what a machine may lack. Each of these ends in `harness::tools`.
-const STARTERS: [&str; 12] = [
+const STARTERS: [&str; 13] = [
     "tools(",
     "Etcd::start(",
     "Etcd::start_tls(",
@@ -40,6 +40,7 @@ const STARTERS: [&str; 12] = [
     "Behind::prepare(",
     "Members::start(",
     "Member::alone(",
+    "SmallDisk::mount(",
 ];
 
 /// File → its lines that belong to tests.

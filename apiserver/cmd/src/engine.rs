@@ -6,10 +6,16 @@ use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
-use flotilla_http::Check;
+use client::Api;
+use flotilla_http::{Check, Probe};
+use machinery::time::Clock;
 use metrics::{Figure, Shape};
+use runtime::Tasks;
 use storage::etcd::{self, Etcd, Tls};
-use storage::{Embedded, Error, Range, Store};
+use storage::{Embedded, Error, FaultKind, Health, Range, Store};
+use tokio::sync::watch;
+
+use crate::store_events::StoreEventRecorder;
 
 /// Which engine, and how.
 #[derive(Clone, Debug)]
@@ -131,26 +137,54 @@ impl Engine {
         Arc::clone(&self.store)
     }
 
-    /// The health check `etcd`: the name that probes know, whatever the engine.
-    pub(crate) fn check(&self) -> Check {
+    /// Whether the store answers reads.
+    pub(crate) fn probe(&self) -> Probe {
+        let closed = || "the store is closed".to_owned();
         match &self.kind {
             Kind::Embedded(embedded) => {
-                let alive = Arc::downgrade(embedded);
-                Check::live("etcd", move || {
-                    alive
-                        .upgrade()
-                        .map(drop)
-                        .ok_or_else(|| "the store is closed".into())
-                })
+                let embedded = Arc::downgrade(embedded);
+                Arc::new(move || embedded.upgrade().map(drop).ok_or_else(closed))
             }
             Kind::Etcd(etcd) => {
                 let etcd = Arc::downgrade(etcd);
-                Check::live("etcd", move || match etcd.upgrade() {
-                    Some(etcd) => etcd.health(),
-                    None => Err("the store is closed".into()),
-                })
+                Arc::new(move || etcd.upgrade().ok_or_else(closed)?.health())
             }
         }
+    }
+
+    /// The health check `etcd`, the name that probes know, whatever the engine; and one
+    /// for each fault that keeps the embedded store from writing.
+    pub(crate) fn checks(&self) -> Vec<Check> {
+        let probe = self.probe();
+        let Kind::Embedded(embedded) = &self.kind else {
+            return vec![Check::live("etcd", move || probe())];
+        };
+        let health = embedded.health();
+        let fault_of = move |kind: Option<FaultKind>| match &health.borrow().fault {
+            Some(fault) if kind.is_none_or(|kind| kind == fault.kind) => Err(fault.message.clone()),
+            _ => Ok(()),
+        };
+        let each = FaultKind::ALL.map(|kind| {
+            let fault_of = fault_of.clone();
+            Check::live(format!("storage-{}", kind.name()), move || {
+                fault_of(Some(kind))
+            })
+        });
+        let all = Check::live("etcd", move || probe().and_then(|()| fault_of(None)));
+        std::iter::once(all).chain(each).collect()
+    }
+
+    /// Records events of the faults of the embedded store until `tasks` are stopped.
+    pub(crate) fn record_faults(&self, api: &Arc<dyn Api>, clock: &Arc<dyn Clock>, tasks: &Tasks) {
+        let Kind::Embedded(embedded) = &self.kind else {
+            return;
+        };
+        let (api, clock) = (Arc::clone(api), Arc::clone(clock));
+        let recorder = StoreEventRecorder::new(api, clock, embedded.health());
+        let stop = tasks.shutdown().clone();
+        tasks.spawn(async move {
+            stop.unless(recorder.run()).await;
+        });
     }
 
     /// Tells how large the store is, whenever somebody asks.
@@ -163,6 +197,7 @@ impl Engine {
         );
         match &self.kind {
             Kind::Embedded(embedded) => {
+                count_faults(embedded.health(), metrics);
                 let embedded = Arc::downgrade(embedded);
                 metrics.read(&[size], move |readings| {
                     if let Some(embedded) = embedded.upgrade() {
@@ -199,6 +234,34 @@ impl Engine {
             Kind::Etcd(etcd) => etcd.close().await,
         }
     }
+}
+
+/// Which fault keeps the embedded store from writing, and how many there were.
+fn count_faults(health: watch::Receiver<Health>, metrics: &metrics::Registry) {
+    const FAULT: &str = "flotilla_store_fault";
+    const FAULTS: &str = "flotilla_store_faults_total";
+    let figures = [
+        Figure::new(
+            FAULT,
+            "Whether a fault (space, disk, writer) keeps the store from writing.",
+            Shape::Gauge,
+            &["fault"],
+        ),
+        Figure::new(
+            FAULTS,
+            "Faults that kept the store from writing.",
+            Shape::Counter,
+            &["fault"],
+        ),
+    ];
+    metrics.read(&figures, move |readings| {
+        let health = health.borrow();
+        for kind in FaultKind::ALL {
+            let now = health.fault.as_ref().is_some_and(|f| f.kind == kind);
+            readings.set(FAULT, &[kind.name()], f64::from(u8::from(now)));
+            readings.set(FAULTS, &[kind.name()], health.faults(kind) as f64);
+        }
+    });
 }
 
 /// Values that are no JSON were written by something else, most likely by a

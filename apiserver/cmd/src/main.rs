@@ -39,6 +39,7 @@ mod scripts;
 mod serve;
 mod signals;
 mod standalone;
+mod store_events;
 mod templates;
 mod unjoin;
 mod up;

@@ -67,12 +67,11 @@ pub(crate) fn options(
     delay: Duration,
 ) -> flotilla_http::Options {
     let informers = informers.clone();
+    let mut checks = engine.checks();
+    checks.push(Check::ready("informer-sync", move || synced(&informers)));
     flotilla_http::Options {
         version: version::current(),
-        checks: vec![
-            engine.check(),
-            Check::ready("informer-sync", move || synced(&informers)),
-        ],
+        checks,
         delay,
         ..flotilla_http::Options::default()
     }

@@ -136,6 +136,7 @@ impl Standalone {
         authenticator.attach(Arc::clone(&api));
 
         let server = Tasks::new(Shutdown::new());
+        engine.record_faults(&api, &clock, &server);
         let (crds, stop) = (Arc::clone(&registry), server.shutdown().clone());
         server.spawn(async move { crds.run(async move { stop.wait().await }).await });
         let (rights, stop) = (

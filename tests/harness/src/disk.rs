@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -164,6 +164,54 @@ fn remove_files(directory: &Path) {
         } else {
             fs::remove_file(path).unwrap();
         }
+    }
+}
+
+/// A real filesystem of its own, small enough to be filled: a tmpfs.
+pub struct SmallDisk(TempDir);
+
+impl SmallDisk {
+    /// `None`, and the test is recorded as skipped, where this user may not mount.
+    pub fn mount(bytes: u64) -> Option<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "tmpfs"])
+            .arg(directory.path())
+            .output();
+        if mounted.is_ok_and(|out| out.status.success()) {
+            return Some(Self(directory));
+        }
+        crate::tools::skip("the right to mount a tmpfs");
+        None
+    }
+
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Takes all space that is left.
+    pub fn fill(&self) {
+        let mut ballast = File::create(self.ballast()).unwrap();
+        let chunk = vec![0; PAGE];
+        while let Ok(size) = ballast.write(&chunk)
+            && size > 0
+        {}
+    }
+
+    /// Gives that space back.
+    pub fn free(&self) {
+        fs::remove_file(self.ballast()).unwrap();
+    }
+
+    fn ballast(&self) -> PathBuf {
+        self.path().join("ballast")
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // Lazily: a server that is being killed may still have files open.
+        let _ = Command::new("umount").arg("-l").arg(self.path()).status();
     }
 }
 

@@ -138,6 +138,7 @@ impl Aggregated {
         chain.connect(Arc::clone(&api));
         let api: Arc<dyn Api> = Split::new(api, Arc::clone(&host), is_own_group);
 
+        engine.record_faults(&api, &clock, &server);
         let controllers = Tasks::new(Shutdown::new());
         let whole = whole(&engine, &authenticator, &informers);
         let controlled = Informers::new(&controllers);
@@ -213,7 +214,7 @@ fn whole(
     authenticator: &Arc<delegated::Authenticator>,
     informers: &Informers,
 ) -> Probe {
-    let store = engine.check().probe;
+    let store = engine.probe();
     let (trusted, followed) = (Arc::clone(authenticator), informers.clone());
     Arc::new(move || {
         store()?;

@@ -1,0 +1,118 @@
+//! Records an event when the embedded store cannot write, and when it can again.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::{Api, Event, ObjectRef};
+use machinery::time::{Clock, rfc3339_seconds};
+use storage::{FaultKind, Health};
+use tokio::sync::watch;
+
+/// Between two attempts to write an event: a full store refuses it.
+const RETRY_PERIOD: Duration = Duration::from_secs(1);
+/// Events that wait to be written; the oldest go first.
+const MAX_PENDING: usize = 16;
+
+/// What the events are about: the store has no object of its own.
+fn involved_object() -> ObjectRef {
+    ObjectRef {
+        api_version: "v1".into(),
+        kind: "Namespace".into(),
+        name: "kube-system".into(),
+        ..ObjectRef::default()
+    }
+}
+
+pub(crate) struct StoreEventRecorder {
+    api: Arc<dyn Api>,
+    clock: Arc<dyn Clock>,
+    health: watch::Receiver<Health>,
+    pending: VecDeque<Event>,
+    /// The faults that events were made of.
+    known: u64,
+    faulty: bool,
+}
+
+impl StoreEventRecorder {
+    pub(crate) fn new(
+        api: Arc<dyn Api>,
+        clock: Arc<dyn Clock>,
+        health: watch::Receiver<Health>,
+    ) -> Self {
+        Self {
+            api,
+            clock,
+            health,
+            pending: VecDeque::new(),
+            known: 0,
+            faulty: false,
+        }
+    }
+
+    /// Runs until the store is closed.
+    pub(crate) async fn run(mut self) {
+        loop {
+            self.observe();
+            if self.write_pending().await {
+                if self.health.changed().await.is_err() {
+                    return;
+                }
+            } else {
+                tokio::time::sleep(RETRY_PERIOD).await;
+            }
+        }
+    }
+
+    /// Makes events of what changed. A short fault may be over already.
+    fn observe(&mut self) {
+        let health = self.health.borrow_and_update().clone();
+        let count = health.all_faults();
+        if let Some(fault) = health.last_fault
+            && count > self.known
+        {
+            self.known = count;
+            self.faulty = true;
+            let reason = match fault.kind {
+                FaultKind::Space => "StoreFull",
+                FaultKind::Disk => "StoreDiskFailed",
+                FaultKind::Writer => "StoreWriterPanicked",
+            };
+            let message = format!("The store cannot write: {}", fault.message);
+            self.push(true, reason, message);
+        }
+        if self.faulty && health.fault.is_none() {
+            self.faulty = false;
+            self.push(false, "StoreRecovered", "The store writes again".into());
+        }
+    }
+
+    fn push(&mut self, warning: bool, reason: &str, message: String) {
+        let now = self.clock.now();
+        let mut event = Event::new(
+            &"flotilla".into(),
+            involved_object(),
+            warning,
+            &rfc3339_seconds(now),
+        );
+        event.metadata.name = format!("kube-system.{:x}", now.as_nanosecond());
+        (event.reason, event.message) = (reason.into(), message);
+        if self.pending.len() == MAX_PENDING {
+            self.pending.pop_front();
+        }
+        self.pending.push_back(event);
+    }
+
+    /// Whether all are written.
+    async fn write_pending(&mut self) -> bool {
+        while let Some(event) = self.pending.front() {
+            let written = self.api.record(vec![event.clone()]).await;
+            if let Some(Err(error)) = written.into_iter().next() {
+                tracing::debug!(%error, "the event of a fault of the store is not written yet");
+                return false;
+            }
+            self.pending.pop_front();
+        }
+        true
+    }
+}

@@ -1,0 +1,178 @@
+//! The disk below a server with the embedded store is full, its fsync fails, or it loses
+//! power. Writes are refused with the reason, probes, metrics and events name the fault,
+//! reads go on, the server writes again by itself, and nothing acknowledged is lost.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use client::Error;
+use harness::disk::SmallDisk;
+use harness::objects::{CONFIG_MAPS, EVENTS};
+use harness::wire::{Ask, Identity};
+use harness::{Disk, Fsync, Process, Server};
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+const DEADLINE: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(20);
+const SERVE: &str = env!("CARGO_BIN_EXE_flotilla");
+
+/// `flotilla serve` with the embedded store.
+struct Standalone {
+    server: Server,
+    address: String,
+    data: PathBuf,
+    /// Killed when this is dropped.
+    _process: Process,
+    written: Vec<String>,
+}
+
+impl Standalone {
+    /// Must be called where tokio runs. The log goes elsewhere than the data.
+    fn start(data: &Path, environment: &[(&str, OsString)], log: &Path) -> Self {
+        let folder = data.display().to_string();
+        let arguments = ["serve", "--data-dir", &folder, "--listen", "127.0.0.1:0"];
+        let (process, address) = Process::start_in(SERVE, &arguments, environment, log);
+        Self {
+            server: Server::connect("standalone", &data.join("kubeconfig")),
+            address,
+            data: data.to_owned(),
+            _process: process,
+            written: Vec::new(),
+        }
+    }
+
+    /// The answer of a probe, as a stranger gets it.
+    fn probe(&self, path: &str) -> (u16, String) {
+        let ca = std::fs::read_to_string(self.data.join("pki/ca.crt")).unwrap();
+        let reply = Ask::new(&self.address, &Identity::new(&ca, None), "GET", path).reply();
+        (reply.code, String::from_utf8(reply.body).unwrap())
+    }
+
+    /// Creates a ConfigMap of 100 KiB.
+    async fn write(&mut self, name: &str) -> client::Result<()> {
+        let object = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": name, "namespace": "default"},
+            "data": {"filler": "x".repeat(100 << 10)},
+        });
+        self.server.try_create(object).await?;
+        self.written.push(name.to_owned());
+        Ok(())
+    }
+
+    /// Writes until it is refused, with a `Status` of 500 whose text has these words.
+    async fn write_until_refused(&mut self, words: &str) {
+        let deadline = Instant::now() + DEADLINE;
+        for n in 0.. {
+            match self.write(&format!("refused-{n}")).await {
+                Ok(()) => assert!(Instant::now() < deadline, "nothing is refused"),
+                Err(Error::Status(status)) => {
+                    assert_eq!(status.code, 500, "{status:?}");
+                    assert!(status.message.contains(words), "{status:?}");
+                    return;
+                }
+                Err(other) => panic!("{other}"),
+            }
+        }
+    }
+
+    /// Probes, the metric and reads while a fault lasts.
+    async fn expect_fault(&self, fault: &str) {
+        let failed = format!("[-]storage-{fault} failed: reason withheld\n");
+        for path in ["/readyz", "/livez", "/readyz?verbose", "/livez?verbose"] {
+            let (code, text) = self.probe(path);
+            assert!(code == 500 && text.contains(&failed), "{path}: {text}");
+            assert!(text.contains("[-]etcd failed"), "{path}: {text}");
+            assert!(text.contains("[+]storage-writer ok\n"), "{path}: {text}");
+        }
+        assert_eq!(self.probe(&format!("/livez/storage-{fault}")).0, 500);
+        assert_eq!(self.metric(fault).await, 1.0);
+        self.expect_written().await;
+    }
+
+    async fn metric(&self, fault: &str) -> f64 {
+        let text = self.server.api.raw("/metrics").await.unwrap();
+        let text = String::from_utf8(text.to_vec()).unwrap();
+        let name = format!("flotilla_store_fault{{fault=\"{fault}\"}} ");
+        let line = text.lines().find_map(|line| line.strip_prefix(&name));
+        line.unwrap_or_else(|| panic!("no {name}")).parse().unwrap()
+    }
+
+    /// Until it writes again by itself, and has told so.
+    async fn expect_recovery(&mut self, fault: &str, reason: &str) {
+        let deadline = Instant::now() + DEADLINE;
+        while self.probe("/readyz").0 != 200 {
+            assert!(Instant::now() < deadline, "{}", self.probe("/readyz").1);
+            sleep(PAUSE).await;
+        }
+        assert_eq!(self.probe("/livez").0, 200);
+        assert_eq!(self.metric(fault).await, 0.0);
+        self.write("recovered").await.unwrap();
+        for reason in [reason, "StoreRecovered"] {
+            while !self.has_event(reason).await {
+                assert!(Instant::now() < deadline, "no event {reason}");
+                sleep(PAUSE).await;
+            }
+        }
+        self.expect_written().await;
+    }
+
+    async fn has_event(&self, reason: &str) -> bool {
+        let events = self.server.list(&EVENTS, "default").await;
+        events.iter().any(|event| event["reason"] == reason)
+    }
+
+    /// Everything that was acknowledged can be read.
+    async fn expect_written(&self) {
+        for name in &self.written {
+            let found = self.server.get(&CONFIG_MAPS, "default", name).await;
+            assert!(found.is_some(), "{name} is lost");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn full_disk_refuses_writes_until_there_is_space_again() {
+    let Some(disk) = SmallDisk::mount(32 << 20) else {
+        return;
+    };
+    let log = tempfile::tempdir().unwrap();
+    let mut plane = Standalone::start(&disk.path().join("data"), &[], &log.path().join("log"));
+    plane.write("before").await.unwrap();
+    disk.fill();
+    plane
+        .write_until_refused("no space left in the store")
+        .await;
+    plane.expect_fault("space").await;
+    disk.free();
+    plane.expect_recovery("space", "StoreFull").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn failing_fsync_refuses_writes_and_loses_nothing_with_the_power() {
+    let directory = tempfile::tempdir().unwrap();
+    let (data, log) = (directory.path().join("data"), directory.path().join("log"));
+    std::fs::create_dir(&data).unwrap();
+    let disk = Disk::new(&data);
+    let mut plane = Standalone::start(&data, &disk.environment(Path::new(SERVE)), &log);
+    let identity = std::fs::read(data.join("pki/ca.crt")).unwrap();
+    plane.write("before").await.unwrap();
+    disk.set_fsync(Fsync::Fails);
+    plane
+        .write_until_refused("the disk of the store fails")
+        .await;
+    plane.expect_fault("disk").await;
+    disk.set_fsync(Fsync::Works);
+    plane.expect_recovery("disk", "StoreDiskFailed").await;
+
+    let written = std::mem::take(&mut plane.written);
+    drop(plane);
+    disk.lose_power(|| false);
+    let mut plane = Standalone::start(&data, &[], &log);
+    plane.written = written;
+    plane.expect_written().await;
+    let again = std::fs::read(data.join("pki/ca.crt")).unwrap();
+    assert!(identity == again, "the certificate authority is lost");
+}
