@@ -68,15 +68,35 @@ struct Undone {
     whys: String,
 }
 
+/// A manifest that is being applied.
+struct OneManifest<'a> {
+    cluster: &'a str,
+    api: &'a dyn Api,
+    place: &'a Place<'a>,
+    equality: Equality,
+    /// How often its Work has failed before.
+    attempt: u32,
+}
+
+impl OneManifest<'_> {
+    fn count_create(&self, success: bool) {
+        let again = self.equality == Equality::Contained;
+        FIGURES.created(success, self.place.served.names(), self.cluster, again);
+    }
+
+    fn count_update(&self, success: bool, wrote: bool) {
+        FIGURES.updated(success, self.place.served.names(), self.cluster, wrote);
+    }
+}
+
 /// What one write of a manifest gave.
 enum Tried {
-    /// The member has what it should have. `Some`: as it was just written.
-    Applied(Option<Object>),
-    /// The member has another object than the write was decided on, or none.
-    Outdated {
-        observed: Option<Object>,
-        refused: client::Error,
-    },
+    Written(Object),
+    /// The object was right before.
+    Unchanged(Object),
+    /// The member refused the write; it has another object than the write was decided on, or
+    /// none.
+    Outdated(Option<Object>, client::Error),
 }
 
 /// Why a manifest is not applied.
@@ -241,124 +261,107 @@ impl Execution {
             name: place.name.to_owned(),
             revision,
         };
-        let mut observed = informer.get(namespace, place.name);
+        let observed = informer.get(namespace, place.name);
+        let manifest = OneManifest {
+            cluster,
+            api: &*api,
+            place: &place,
+            equality,
+            attempt,
+        };
+        let (object, wrote) = self.create_or_update(&manifest, observed).await?;
+        Ok((target(object.revision()), wrote))
+    }
+
+    /// Writes an object until the member has what it should have, or refuses. The object as
+    /// the member has it, and whether it was written.
+    async fn create_or_update(
+        &self,
+        of: &OneManifest<'_>,
+        mut observed: Option<Object>,
+    ) -> Result<(Object, bool), Trouble> {
         let mut lost = 0;
         loop {
-            let was_seen = observed.is_some();
-            let tried = match &observed {
-                Some(observed) => {
-                    self.change(cluster, &*api, &place, observed, equality)
-                        .await?
-                }
-                None => {
-                    self.create(cluster, &*api, &place, equality, attempt)
-                        .await?
-                }
+            let known = observed.take();
+            let tried = match &known {
+                Some(known) => self.change(of, known).await?,
+                None => self.create(of).await?,
             };
-            match tried {
-                Tried::Applied(written) => {
-                    let wrote = written.is_some();
-                    let right = written.or(observed);
-                    let revision = right.map_or(0, |o| o.revision());
-                    return Ok((target(revision), wrote));
-                }
-                Tried::Outdated {
-                    observed: now,
-                    refused,
-                } => {
-                    // An object that a create has revealed is no lost race.
-                    if was_seen || now.is_none() {
-                        lost += 1;
-                        if lost == CONFLICT_TRIES {
-                            FIGURES.updated(false, place.served.names(), cluster, false);
-                            return Err(Trouble::of(&refused));
-                        }
-                        tokio::time::sleep(CONFLICT_PAUSE).await;
+            let (now, refused) = match tried {
+                Tried::Written(written) => return Ok((written, true)),
+                Tried::Unchanged(object) => return Ok((object, false)),
+                Tried::Outdated(now, refused) => (now, refused),
+            };
+            // An object that a create has revealed is no lost race.
+            if known.is_some() || now.is_none() {
+                lost += 1;
+                if lost == CONFLICT_TRIES {
+                    match known {
+                        Some(_) => of.count_update(false, false),
+                        None => of.count_create(false),
                     }
-                    observed = now;
+                    return Err(Trouble::of(&refused));
                 }
+                tokio::time::sleep(CONFLICT_PAUSE).await;
             }
+            observed = now;
         }
     }
 
     /// Creates an object that the member does not have, as far as its watch tells. The
     /// member may refuse the create before it compares names (ports, admission webhooks,
     /// quotas), so every refusal is followed by a question for the object.
-    async fn create(
-        &self,
-        cluster: &str,
-        api: &dyn Api,
-        place: &Place<'_>,
-        equality: Equality,
-        attempt: u32,
-    ) -> Result<Tried, Trouble> {
-        let (resource, namespace) = (&place.served.gvr, place.namespace);
+    async fn create(&self, of: &OneManifest<'_>) -> Result<Tried, Trouble> {
+        let (resource, namespace) = (&of.place.served.gvr, of.place.namespace);
         let options = WriteOptions::default();
         let at = At::all(resource, namespace);
-        let created = api.create(at, place.manifest.clone(), &options);
-        let created = self.limited(created).await;
-        let count = |success| {
-            let again = equality == Equality::Contained;
-            FIGURES.created(success, place.served.names(), cluster, again);
-        };
-        let refused = match created {
+        let created = of.api.create(at, of.place.manifest.clone(), &options);
+        let refused = match self.limited(created).await {
             Ok(created) => {
-                count(true);
-                return Ok(Tried::Applied(Some(created)));
+                of.count_create(true);
+                return Ok(Tried::Written(created));
             }
             Err(e) => e,
         };
         if refused.is_already_exists() {
-            return self.read_again(api, place, refused).await;
+            return self.read_again(of, refused).await;
         }
         if may_exist(&refused) {
-            let at = At::one(resource, namespace, place.name);
-            if let Ok(found) = self.limited(api.get(at)).await {
-                return Ok(Tried::Outdated {
-                    observed: Some(found),
-                    refused,
-                });
+            let at = At::one(resource, namespace, of.place.name);
+            let found = self.limited(of.api.get(at)).await.ok();
+            // The admission of quotas refuses creates that race with a conflict.
+            if found.is_some() || refused.is_conflict() {
+                return Ok(Tried::Outdated(found, refused));
             }
         }
-        count(false);
-        if refused.is_not_found() && !namespace.is_empty() && attempt < NAMESPACE_PATIENCE {
+        of.count_create(false);
+        if refused.is_not_found() && !namespace.is_empty() && of.attempt < NAMESPACE_PATIENCE {
             return Err(Trouble::Patience(refused.to_string()));
         }
         Err(Trouble::of(&refused))
     }
 
     /// Changes an object that the member has.
-    async fn change(
-        &self,
-        cluster: &str,
-        api: &dyn Api,
-        place: &Place<'_>,
-        observed: &Object,
-        equality: Equality,
-    ) -> Result<Tried, Trouble> {
-        let outcome = self.changed(cluster, api, place, observed, equality).await;
-        if !matches!(outcome, Ok(Tried::Outdated { .. })) {
-            let wrote = matches!(outcome, Ok(Tried::Applied(Some(_))));
-            FIGURES.updated(outcome.is_ok(), place.served.names(), cluster, wrote);
+    async fn change(&self, of: &OneManifest<'_>, observed: &Object) -> Result<Tried, Trouble> {
+        let outcome = self.changed(of, observed).await;
+        match &outcome {
+            Ok(Tried::Outdated(..)) => {}
+            Ok(Tried::Written(_)) => of.count_update(true, true),
+            Ok(Tried::Unchanged(_)) => of.count_update(true, false),
+            Err(_) => of.count_update(false, false),
         }
         outcome
     }
 
-    async fn changed(
-        &self,
-        cluster: &str,
-        api: &dyn Api,
-        place: &Place<'_>,
-        observed: &Object,
-        equality: Equality,
-    ) -> Result<Tried, Trouble> {
+    async fn changed(&self, of: &OneManifest<'_>, observed: &Object) -> Result<Tried, Trouble> {
+        let (place, cluster) = (of.place, of.cluster);
         let tree = observed
             .value()
             .map_err(|e| Trouble::Failed(e.to_string()))?;
         let kind = &place.served.gvk;
-        let decided = self.decide(kind, place.manifest, &tree, equality).await;
+        let decided = self.decide(kind, place.manifest, &tree, of.equality).await;
         let body = match decided.map_err(Trouble::Failed)? {
-            Step::Nothing => return Ok(Tried::Applied(None)),
+            Step::Nothing => return Ok(Tried::Unchanged(observed.clone())),
             Step::Foreign => {
                 return Err(Trouble::Failed(format!(
                     "resource(kind={}, {}/{}) already exists in the cluster {cluster} and the {CONFLICT_RESOLUTION} strategy value is empty, Karmada will not manage this resource",
@@ -369,13 +372,10 @@ impl Execution {
         };
         let at = At::one(&place.served.gvr, place.namespace, place.name);
         let options = WriteOptions::default();
-        match self.limited(api.update(at, body, &options)).await {
-            Ok(written) => Ok(Tried::Applied(Some(written))),
-            Err(refused) if refused.is_not_found() => Ok(Tried::Outdated {
-                observed: None,
-                refused,
-            }),
-            Err(refused) if refused.is_conflict() => self.read_again(api, place, refused).await,
+        match self.limited(of.api.update(at, body, &options)).await {
+            Ok(written) => Ok(Tried::Written(written)),
+            Err(refused) if refused.is_not_found() => Ok(Tried::Outdated(None, refused)),
+            Err(refused) if refused.is_conflict() => self.read_again(of, refused).await,
             Err(e) => Err(Trouble::of(&e)),
         }
     }
@@ -383,17 +383,16 @@ impl Execution {
     /// Reads an object whose write the member refused because it is another by now.
     async fn read_again(
         &self,
-        api: &dyn Api,
-        place: &Place<'_>,
+        of: &OneManifest<'_>,
         refused: client::Error,
     ) -> Result<Tried, Trouble> {
-        let at = At::one(&place.served.gvr, place.namespace, place.name);
-        let observed = match self.limited(api.get(at)).await {
+        let at = At::one(&of.place.served.gvr, of.place.namespace, of.place.name);
+        let observed = match self.limited(of.api.get(at)).await {
             Ok(found) => Some(found),
             Err(e) if e.is_not_found() => None,
             Err(e) => return Err(Trouble::of(&e)),
         };
-        Ok(Tried::Outdated { observed, refused })
+        Ok(Tried::Outdated(observed, refused))
     }
 
     /// What becomes of an object that a member has.

@@ -539,6 +539,30 @@ async fn a_refused_create_of_an_object_that_is_not_there_is_the_reason() {
     }
 }
 
+/// The admission of quotas answers so when several creates race.
+// proves: EXE-race
+#[tokio::test]
+async fn a_create_that_conflicts_is_tried_again_and_nothing_is_told() {
+    let plane = Plane::telling_events();
+    let left = Arc::new(AtomicUsize::new(4));
+    let races = Arc::clone(&left);
+    plane.members[0].on_call(move |call| {
+        let lost = call.verb == "create"
+            && races
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1))
+                .is_ok();
+        let quotas = Gvr::constant("", "v1", "resourcequotas");
+        lost.then(|| Error::from(Status::stale(&quotas, "q")))
+    });
+    plane.control.seed(&WORKS, one_map());
+    let plane = plane.started().await;
+    until("a verdict", || !plane.says("Applied").is_null()).await;
+    assert_eq!(plane.says("Applied")["status"], "True");
+    assert_eq!(left.load(Ordering::SeqCst), 0);
+    assert_eq!(plane.told_of("SyncFailed"), []);
+    plane.tasks.stop().await;
+}
+
 // proves: EXE-conflict-told, EXE-partial
 #[tokio::test]
 async fn a_conflict_that_never_ends_is_told_after_five_tries_and_holds_up_no_other_manifest() {
