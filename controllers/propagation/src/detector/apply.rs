@@ -11,11 +11,12 @@ use scheduler::{Explanation, schedule_ahead};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::applied_policies::AppliedPolicy;
 use super::claim::Claim;
 use super::desired::{Desired, Difference};
 use super::matching::Policy;
 use super::policies::no_id;
-use super::shell::{Carried, Cause, Detector, name_of};
+use super::shell::{Cause, Detector, name_of};
 use crate::error::Error;
 use crate::figures::FIGURES;
 use crate::kinds::Served;
@@ -45,14 +46,15 @@ impl Detector {
         if cause.ours && policy.is_lazy() {
             return Ok(Action::Done);
         }
-        let carried = Carried {
+        let versions = AppliedPolicy {
             template: fingerprint(&template),
-            policy: policy.object.uid().to_owned(),
-            generation: policy.object.head().generation,
+            policy_uid: policy.object.uid().to_owned(),
+            policy_generation: policy.object.head().generation,
         };
-        if self.carried.lock().get(key) == Some(&carried) {
+        if self.applied.is_current(key, &versions) {
             return Ok(Action::Done);
         }
+        self.applied.begin(key);
         let began = Instant::now();
         let outcome = self.bind(served, &template, policy, &claim, cause).await;
         FIGURES.attempted(outcome.is_ok());
@@ -69,8 +71,8 @@ impl Detector {
                     let text = format!("{named} succeed");
                     self.recorder.normal(&about, "ApplyPolicySucceed", text);
                 }
-                let generation = carried.generation;
-                self.carried.lock().insert(key.clone(), carried);
+                let generation = versions.policy_generation;
+                self.applied.finish(key, versions);
                 self.look_back(key, served, &template, claim, generation, cause)
                     .await?;
                 Ok(Action::Done)

@@ -105,7 +105,7 @@ impl Detector {
             ours: true,
         };
         for key in self.templates.keys_of(|k| changed.concerns(k, ASKED)) {
-            self.carried.lock().remove(&key);
+            self.applied.invalidate(&key);
             self.enqueue(key, cause, true);
         }
     }
@@ -200,7 +200,7 @@ impl Detector {
                 gvr: served.gvr.clone(),
                 name: name_of(&resource.namespace, &resource.name),
             };
-            self.carried.lock().remove(&key);
+            self.applied.invalidate(&key);
             let cause = Cause {
                 template: true,
                 ours: false,
@@ -259,8 +259,55 @@ fn heard(change: &Change<'_>, is_lazy: impl Fn(&Object) -> bool) -> Option<(Caus
 
 #[cfg(test)]
 mod tests {
+    use super::super::shell::tests::without_workers;
     use super::*;
+    use crate::flow_tests::{DEPLOYMENTS, Plane, deployment, policy, until};
+    use openapi::karmada::resources::{BINDINGS, POLICIES};
     use serde_json::{Value, json};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// A worker has just written a binding when the handler hears of its end; only then
+    /// does the worker remember what it made the binding from.
+    #[tokio::test]
+    async fn a_binding_that_ends_while_it_is_made_is_made_anew() {
+        let mut plane = Plane::new();
+        plane.control.seed(&DEPLOYMENTS, deployment("web"));
+        plane.control.seed(&POLICIES, policy(json!({})));
+        let it = without_workers(&mut plane).await;
+        it.work_off().await;
+        let binding = || it.bindings.get_key("n/web-deployment");
+        until("the binding", || binding().is_some()).await;
+        it.work_off().await;
+
+        let (updates, known) = (Arc::new(AtomicUsize::new(0)), binding().unwrap());
+        let (counted, detector) = (Arc::clone(&updates), Arc::downgrade(&it));
+        plane.control.on_call(move |call| {
+            let of_binding = call.resource == Some(&BINDINGS) && call.verb == "update";
+            if of_binding && counted.fetch_add(1, Ordering::Relaxed) == 0 {
+                detector.upgrade().unwrap().binding_gone(&known);
+            }
+            None
+        });
+        plane.control.hold(&BINDINGS);
+        plane.change(&DEPLOYMENTS, "web", |d| d["spec"]["replicas"] = 9.into());
+        let key = Key {
+            gvr: DEPLOYMENTS.clone(),
+            name: "n/web".into(),
+        };
+        let replicas =
+            || it.templates.get(&key).unwrap().1.value().unwrap()["spec"]["replicas"].clone();
+        until("the edit", || replicas() == 9).await;
+        assert_eq!(it.queue.get().await, Some(key.clone()));
+        it.template(&key).await.unwrap();
+        it.queue.done(&key);
+        assert_eq!(updates.load(Ordering::Relaxed), 1);
+        // The handler has put the template into the queue. The copy of the binding is held
+        // back, so that another write of it is refused.
+        assert_eq!(it.queue.get().await, Some(key.clone()));
+        it.template(&key).await.unwrap_err();
+        assert_eq!(updates.load(Ordering::Relaxed), 2);
+        plane.tasks.stop().await;
+    }
 
     fn object(metadata: Value, spec: i64) -> Object {
         let mut value = json!({"metadata": {"name": "a"}, "spec": spec});

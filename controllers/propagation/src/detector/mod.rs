@@ -5,6 +5,7 @@
 //! placement can be decided at once. Where the server of the templates runs workloads
 //! itself, these are refused, and bindings say so. Writes through the control plane's API only.
 
+mod applied_policies;
 mod apply;
 pub(crate) mod claim;
 pub(crate) mod desired;

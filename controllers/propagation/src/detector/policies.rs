@@ -130,9 +130,8 @@ impl Detector {
             gvr: served.gvr.clone(),
             name: template.head().key(),
         });
-        let carried = self.carried.lock();
         bound
-            .chain(claimed.filter(|key| carried.contains_key(key)))
+            .chain(claimed.filter(|key| self.applied.contains(key)))
             .collect()
     }
 

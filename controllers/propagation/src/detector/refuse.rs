@@ -60,7 +60,7 @@ impl Detector {
         template: &Object,
     ) -> Result<Action, Error> {
         self.remember_waiting(key);
-        self.carried.lock().remove(key);
+        self.applied.invalidate(key);
         let wanted = match self.policy_of(template) {
             Some(policy) if !policy.object.head().deleting => Some(policy),
             _ => self.best(served, template),

@@ -17,6 +17,7 @@ use runtime::{Action, HostWorkloads, Informer, Name, Queue, Recorder, Select, Ta
 use serde_json::Value;
 use tokio::time::Instant;
 
+use super::applied_policies::AppliedPolicies;
 use super::claim::Claim;
 use super::matching::{Policy, best, lookup_keys};
 use super::waiting::Waiting;
@@ -42,16 +43,6 @@ pub(super) struct Cause {
     pub(super) ours: bool,
 }
 
-/// What a template was carried over from last, so that hearing of an own claim, or of
-/// a status that came meanwhile, costs nothing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Carried {
-    /// All but the status.
-    pub(super) template: u64,
-    pub(super) policy: String,
-    pub(super) generation: i64,
-}
-
 pub(crate) struct Detector {
     pub(super) api: Arc<dyn Api>,
     pub(super) recorder: Recorder,
@@ -71,7 +62,7 @@ pub(crate) struct Detector {
     /// `namespace/name`; without a namespace a cluster policy.
     pub(super) policy_queue: Queue<String>,
     pub(super) causes: Mutex<HashMap<Key, Cause>>,
-    pub(super) carried: Mutex<HashMap<Key, Carried>>,
+    pub(super) applied: AppliedPolicies,
     /// Templates that no policy wants.
     pub(super) waiting: Mutex<Waiting>,
     /// Templates whose deletion was seen: their kind and uid.
@@ -89,7 +80,11 @@ impl Detector {
     }
 
     /// One that hears and queues, after it has seen everything once.
-    async fn listening(deps: &Deps, templates: &Arc<Templates>, tasks: &Tasks) -> Arc<Self> {
+    pub(super) async fn listening(
+        deps: &Deps,
+        templates: &Arc<Templates>,
+        tasks: &Tasks,
+    ) -> Arc<Self> {
         let informer = |resource: &Gvr| deps.informers.get(&deps.control, &Select::all(resource));
         let it = Arc::new(Self {
             api: Arc::clone(&deps.control),
@@ -109,7 +104,7 @@ impl Detector {
             queue: Queue::new(),
             policy_queue: Queue::new(),
             causes: Mutex::default(),
-            carried: Mutex::default(),
+            applied: AppliedPolicies::default(),
             waiting: Mutex::default(),
             gone: Mutex::default(),
             host: deps.host.clone(),
@@ -179,7 +174,7 @@ impl Detector {
         known.ours &= cause.ours;
     }
 
-    async fn template(&self, key: &Key) -> Result<Action, Error> {
+    pub(super) async fn template(&self, key: &Key) -> Result<Action, Error> {
         let cause = self.causes.lock().remove(key).unwrap_or(Cause {
             template: true,
             ours: false,
@@ -204,7 +199,7 @@ impl Detector {
         }
         let Some((served, template)) = self.templates.get(key) else {
             self.forget_waiting(key);
-            self.carried.lock().remove(key);
+            self.applied.invalidate(key);
             self.refused.lock().remove(key);
             return Ok(Action::Done);
         };
@@ -320,12 +315,32 @@ pub(super) fn name_of(namespace: &str, name: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::Options;
     use crate::flow_tests::{DEPLOYMENTS, Plane, deployment, policy, until};
     use crate::kinds::{Kinds, Scope, Skips};
     use serde_json::json;
+
+    /// A detector whose keys only a test takes.
+    pub(crate) async fn without_workers(plane: &mut Plane) -> Arc<Detector> {
+        let deps = plane.deps(Options::default(), None);
+        let kinds = Arc::new(Kinds::new(Skips::new(&[]).unwrap()));
+        let (api, informers) = (Arc::clone(&deps.control), deps.informers.clone());
+        let templates = Templates::new(api, informers, kinds, Scope::new(&[]).unwrap());
+        Detector::listening(&deps, &templates, &plane.tasks).await
+    }
+
+    impl Detector {
+        /// Reconciles the templates that are in the queue now.
+        pub(crate) async fn work_off(&self) {
+            while !self.queue.is_empty() {
+                let key = self.queue.get().await.unwrap();
+                self.template(&key).await.unwrap();
+                self.queue.done(&key);
+            }
+        }
+    }
 
     // proves: DET-policy-lane
     #[tokio::test]
@@ -334,16 +349,8 @@ mod tests {
         for name in ["first", "second"] {
             plane.control.seed(&DEPLOYMENTS, deployment(name));
         }
-        let deps = plane.deps(Options::default(), None);
-        let kinds = Arc::new(Kinds::new(Skips::new(&[]).unwrap()));
-        let (api, informers) = (Arc::clone(&deps.control), deps.informers.clone());
-        let templates = Templates::new(api, informers, kinds, Scope::new(&[]).unwrap());
-        let it = Detector::listening(&deps, &templates, &plane.tasks).await;
-        while !it.queue.is_empty() {
-            let key = it.queue.get().await.unwrap();
-            it.template(&key).await.unwrap();
-            it.queue.done(&key);
-        }
+        let it = without_workers(&mut plane).await;
+        it.work_off().await;
         plane.control.seed(&POLICIES, policy(json!({})));
         until("heard of", || it.policies.get_key("n/p").is_some()).await;
         it.policy("n/p").await.unwrap();
