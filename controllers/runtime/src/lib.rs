@@ -19,6 +19,8 @@ mod fence;
 mod figures;
 mod host;
 mod queue;
+mod shards;
+mod sweep;
 mod workers;
 
 pub use aside::aside;
@@ -29,4 +31,6 @@ pub use fence::Fence;
 pub use figures::Name;
 pub use host::HostWorkloads;
 pub use queue::Queue;
+pub use shards::ShardedMap;
+pub use sweep::IndexSweep;
 pub use workers::{Action, run_workers};

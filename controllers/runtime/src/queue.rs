@@ -5,6 +5,7 @@
 //! (client-go's `util/workqueue`, with ranks and a second lane). Delays need no task of
 //! their own: whoever waits in [`Queue::get`] also waits for the next due key.
 
+use std::borrow::Borrow;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::hash::Hash;
@@ -378,6 +379,16 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Queue<K> {
     /// Whether no key is ready or held. Delayed keys do not count.
     pub fn is_idle(&self) -> bool {
         self.0.state.lock().places.is_empty()
+    }
+
+    /// Whether a key other than `but` is ready or held. Delayed keys do not count.
+    pub fn has_others<Q: ?Sized + PartialEq>(&self, but: Option<&Q>) -> bool
+    where
+        K: Borrow<Q>,
+    {
+        let state = self.0.state.lock();
+        let mut keys = state.places.keys();
+        keys.any(|key| Some(key.borrow()) != but)
     }
 }
 

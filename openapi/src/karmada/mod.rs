@@ -17,6 +17,7 @@ pub mod placement;
 pub mod policy;
 pub mod quota;
 pub mod rebalancer;
+pub mod resource_group;
 pub mod resources;
 pub mod taint_policy;
 pub mod work;

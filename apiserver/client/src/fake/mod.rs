@@ -13,6 +13,7 @@ mod tests;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -51,6 +52,7 @@ pub struct Write {
 }
 
 type Hook = Arc<dyn Fn(&Call<'_>) -> Option<Error> + Send + Sync>;
+type AnswerHook = Arc<dyn Fn(&Call<'_>) + Send + Sync>;
 type Answer = Arc<dyn Fn(Value) -> Value + Send + Sync>;
 
 struct Shared {
@@ -64,6 +66,8 @@ pub struct FakeApi {
     shared: Arc<Shared>,
     writes: Mutex<Vec<Write>>,
     hook: Mutex<Option<Hook>>,
+    answer_hook: Mutex<Option<AnswerHook>>,
+    create_delays: Mutex<HashMap<Gvr, Duration>>,
     served: Mutex<Vec<ApiResource>>,
     raw: Mutex<HashMap<String, Bytes>>,
     answers: Mutex<HashMap<Gvr, Answer>>,
@@ -79,6 +83,8 @@ impl FakeApi {
             }),
             writes: Mutex::default(),
             hook: Mutex::default(),
+            answer_hook: Mutex::default(),
+            create_delays: Mutex::default(),
             served: Mutex::default(),
             raw: Mutex::default(),
             answers: Mutex::default(),
@@ -126,6 +132,17 @@ impl FakeApi {
     /// Asks `hook` before every call; what it returns is the answer.
     pub fn on_call(&self, hook: impl Fn(&Call<'_>) -> Option<Error> + Send + Sync + 'static) {
         *self.hook.lock() = Some(Arc::new(hook));
+    }
+
+    /// Runs `hook` after every write that succeeded, before its caller gets the answer.
+    pub fn on_answer(&self, hook: impl Fn(&Call<'_>) + Send + Sync + 'static) {
+        *self.answer_hook.lock() = Some(Arc::new(hook));
+    }
+
+    /// Lets creations of a resource take a while.
+    pub fn delay_create(&self, resource: &Gvr, delay: Duration) {
+        let mut delays = self.create_delays.lock();
+        delays.insert(resource.clone(), delay);
     }
 
     /// Answers creations of a resource that stores nothing, such as a review.

@@ -93,13 +93,7 @@ fn at_revision(object: &Object, revision: u64) -> Object {
 impl FakeApi {
     fn ask(&self, verb: &str, at: Option<At<'_>>, path: &str) -> Result<()> {
         let hook = self.hook.lock().clone();
-        let call = Call {
-            verb,
-            resource: at.map(|a| a.resource),
-            namespace: at.map_or("", |a| a.namespace),
-            name: at.map_or(path, |a| a.name),
-            subresource: at.map_or("", |a| a.subresource),
-        };
+        let call = call(verb, at, path);
         hook.and_then(|h| h(&call)).map_or(Ok(()), Err)
     }
 
@@ -124,7 +118,22 @@ impl FakeApi {
             subresource: at.subresource.to_owned(),
             body: body.clone(),
         });
-        self.change(act)
+        let answer = self.change(act);
+        let hook = self.answer_hook.lock().clone();
+        if let Some(hook) = hook.filter(|_| answer.is_ok()) {
+            hook(&call(verb, Some(at), ""));
+        }
+        answer
+    }
+}
+
+fn call<'a>(verb: &'a str, at: Option<At<'a>>, path: &'a str) -> Call<'a> {
+    Call {
+        verb,
+        resource: at.map(|a| a.resource),
+        namespace: at.map_or("", |a| a.namespace),
+        name: at.map_or(path, |a| a.name),
+        subresource: at.map_or("", |a| a.subresource),
     }
 }
 
@@ -214,6 +223,10 @@ impl Api for FakeApi {
     }
 
     async fn create(&self, at: At<'_>, body: Value, options: &WriteOptions) -> Result<Object> {
+        let delay = self.create_delays.lock().get(at.resource).copied();
+        if let Some(delay) = delay {
+            tokio::time::sleep(delay).await;
+        }
         let answer = self.answers.lock().get(at.resource).cloned();
         if let Some(answer) = answer {
             self.ask("create", Some(at), "")?;

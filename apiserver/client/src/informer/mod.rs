@@ -55,6 +55,14 @@ struct Shared {
     synced: watch::Sender<bool>,
     last_error: Mutex<Option<String>>,
     transform: Option<Transform>,
+    #[cfg(any(test, feature = "fake"))]
+    walks_in_handlers: std::sync::atomic::AtomicUsize,
+}
+
+#[cfg(any(test, feature = "fake"))]
+thread_local! {
+    /// This thread runs an event handler.
+    static IN_HANDLER: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
 /// A handle; clones read the same copy.
@@ -70,6 +78,8 @@ impl Informer {
             synced: watch::Sender::new(false),
             last_error: Mutex::default(),
             transform,
+            #[cfg(any(test, feature = "fake"))]
+            walks_in_handlers: std::sync::atomic::AtomicUsize::default(),
         }))
     }
 
@@ -113,6 +123,11 @@ impl Informer {
         self.0.store.read().by_index(name, key)
     }
 
+    /// The keys of an index that `wanted` holds for and that have objects.
+    pub fn index_keys(&self, name: &str, wanted: impl Fn(&str) -> bool) -> Vec<String> {
+        self.0.store.read().index_keys(name, wanted)
+    }
+
     pub fn get(&self, namespace: &str, name: &str) -> Option<Object> {
         if namespace.is_empty() {
             return self.get_key(name);
@@ -136,8 +151,21 @@ impl Informer {
 
     /// The objects that a condition holds for; it must not use this informer.
     pub fn list_where(&self, condition: impl Fn(&Object) -> bool) -> Vec<Object> {
+        #[cfg(any(test, feature = "fake"))]
+        if IN_HANDLER.get() {
+            let walks = &self.0.walks_in_handlers;
+            walks.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
         let store = self.0.store.read();
         store.all().filter(|o| condition(o)).cloned().collect()
+    }
+
+    /// How often an event handler of any informer has walked this whole copy, for tests:
+    /// what follows in the watch waits for that.
+    #[cfg(any(test, feature = "fake"))]
+    pub fn walks_in_handlers(&self) -> usize {
+        let walks = &self.0.walks_in_handlers;
+        walks.load(std::sync::atomic::Ordering::Relaxed)
     }
 
     pub fn len(&self) -> usize {
@@ -196,9 +224,13 @@ impl Filler {
 
 fn tell(handlers: &[Handler], old: Option<&Object>, new: Option<&Object>, initial: bool) {
     let change = Change { old, new, initial };
+    #[cfg(any(test, feature = "fake"))]
+    IN_HANDLER.set(true);
     for handler in handlers {
         handler(&change);
     }
+    #[cfg(any(test, feature = "fake"))]
+    IN_HANDLER.set(false);
 }
 
 /// Handlers often hold the informer they were given to: they go when nothing more

@@ -154,6 +154,13 @@ impl Store {
         keys.filter_map(|k| self.get(k)).collect()
     }
 
+    pub(super) fn index_keys(&self, name: &str, wanted: impl Fn(&str) -> bool) -> Vec<String> {
+        let index = self.indexes.iter().find(|(n, _)| *n == name);
+        let keys = index.into_iter().flat_map(|(_, i)| i.found.keys());
+        let wanted = keys.filter(|key| wanted(key));
+        wanted.map(|key| key.to_string()).collect()
+    }
+
     pub(super) fn add_index(&mut self, name: &'static str, keys: Keys) {
         let mut index = Index {
             keys,
