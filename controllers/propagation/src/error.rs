@@ -11,6 +11,9 @@ pub(crate) enum Error {
     /// Something that others may mend stands in the way.
     #[error("{0}")]
     Blocked(String),
+    /// Somebody else changed a Work right after it was written.
+    #[error("work {0} was changed by another writer right after it was written")]
+    Overtaken(String),
     /// Each of several things failed.
     #[error("[{}]", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
     Several(Vec<Error>),
@@ -37,6 +40,7 @@ impl Error {
         match self {
             Self::Api(error) => error.is_conflict() || error.is_already_exists(),
             Self::Blocked(_) => false,
+            Self::Overtaken(_) => true,
             Self::Several(all) => all.iter().all(Self::is_outdated),
         }
     }

@@ -4,7 +4,6 @@
 //! nothing when it is there already. Writes Works only. Source: Karmada's
 //! `pkg/controllers/ctrlutil/work.go`.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use client::{Api, At, DeleteOptions, WriteOptions};
@@ -15,14 +14,10 @@ use openapi::karmada::labels::{
 };
 use openapi::karmada::resources::WORKS;
 use openapi::karmada_prune::{prune, record_managed};
-use parking_lot::Mutex;
-use runtime::Informer;
+use runtime::{Informer, ShardedMap};
 use serde_json::{Map, Value, json};
 
 use crate::error::Error;
-
-/// A write of ours is under way; what is heard meanwhile is its echo.
-const UNDER_WAY: u64 = u64::MAX;
 
 /// A Work as its maker wants it.
 #[derive(Debug)]
@@ -54,17 +49,20 @@ impl Draft {
         record_managed(manifest);
     }
 
+    /// Moves the manifest, which may be large.
     fn spec(&mut self) -> Value {
-        let mut spec = json!({"workload": {"manifests": [self.manifest.take()]}});
+        let manifests = Value::Array(vec![self.manifest.take()]);
+        let workload = Map::from_iter([("manifests".to_owned(), manifests)]);
+        let mut spec = Map::from_iter([("workload".to_owned(), workload.into())]);
         for (name, said) in [
             ("suspendDispatching", self.suspend_dispatching),
             ("preserveResourcesOnDeletion", self.preserve_on_deletion),
         ] {
             if let Some(said) = said {
-                spec[name] = said.into();
+                spec.insert(name.to_owned(), said.into());
             }
         }
-        spec
+        spec.into()
     }
 
     fn create(mut self) -> Value {
@@ -76,14 +74,17 @@ impl Draft {
         if !self.owners.is_empty() {
             metadata["ownerReferences"] = self.owners.into();
         }
-        json!({"apiVersion": "work.karmada.io/v1alpha1", "kind": "Work", "metadata": metadata, "spec": spec})
+        let mut work =
+            json!({"apiVersion": "work.karmada.io/v1alpha1", "kind": "Work", "metadata": metadata});
+        work["spec"] = spec;
+        work
     }
 
-    /// The existing Work brought up to date; `None` when it is.
-    fn update(mut self, existing: Value) -> Option<Value> {
-        let mut new = existing.clone();
+    /// The existing Work brought up to date in place; `None` when it is.
+    fn update(mut self, mut work: Value) -> Option<Value> {
         let spec = self.spec();
-        let metadata = &mut new["metadata"];
+        let metadata = &mut work["metadata"];
+        let mut changed = false;
         for (field, ours) in [("labels", self.labels), ("annotations", self.annotations)] {
             let map = &mut metadata[field];
             if !map.is_object() {
@@ -92,10 +93,13 @@ impl Draft {
             if let Some(map) = map.as_object_mut() {
                 for gone in [APPLIED_OVERRIDES, APPLIED_CLUSTER_OVERRIDES] {
                     if field == "annotations" && !ours.contains_key(gone) {
-                        map.remove(gone);
+                        changed |= map.remove(gone).is_some();
                     }
                 }
-                map.extend(ours);
+                for (key, value) in ours {
+                    changed |= map.get(&key) != Some(&value);
+                    map.insert(key, value);
+                }
             }
         }
         let finalizers = &mut metadata["finalizers"];
@@ -106,12 +110,16 @@ impl Draft {
             && !list.iter().any(|f| f == WORK_FINALIZER)
         {
             list.push(WORK_FINALIZER.into());
+            changed = true;
         }
-        if !self.owners.is_empty() {
-            metadata["ownerReferences"] = self.owners.into();
+        let owners = Value::from(self.owners);
+        if owners != json!([]) && metadata["ownerReferences"] != owners {
+            metadata["ownerReferences"] = owners;
+            changed = true;
         }
-        new["spec"] = spec;
-        (new != existing).then_some(new)
+        changed |= work["spec"] != spec;
+        work["spec"] = spec;
+        changed.then_some(work)
     }
 }
 
@@ -132,12 +140,50 @@ pub(crate) fn set(manifest: &mut Value, map: &str, key: &str, value: &str) {
     }
 }
 
+/// The last update of a Work that [`Works::put`] made.
+enum OwnUpdate {
+    /// It is not answered yet. `seen` is the newest revision that event handlers have
+    /// taken for it.
+    InProgress { seen: u64 },
+    /// It made this revision.
+    Done(u64),
+}
+
 /// The Works of the control plane, with a memory of the own writes.
 #[derive(Clone)]
 pub(crate) struct Works {
     api: Arc<dyn Api>,
     pub(crate) informer: Informer,
-    written: Arc<Mutex<HashMap<String, u64>>>,
+    own_updates: Arc<ShardedMap<String, OwnUpdate>>,
+}
+
+/// An update of a Work that is not answered yet. Dropped without an answer, it is
+/// forgotten.
+struct UpdateInProgress<'a> {
+    works: &'a Works,
+    key: &'a String,
+}
+
+impl UpdateInProgress<'_> {
+    /// The update made `revision`. Answers whether somebody else changed the Work right
+    /// after it, which event handlers took for the update.
+    fn answered(self, revision: u64) -> bool {
+        let mut updates = self.works.own_updates.lock(self.key);
+        let before = updates.insert(self.key.clone(), OwnUpdate::Done(revision));
+        drop(updates);
+        matches!(before, Some(OwnUpdate::InProgress { seen }) if seen > revision)
+    }
+}
+
+impl Drop for UpdateInProgress<'_> {
+    fn drop(&mut self) {
+        let mut updates = self.works.own_updates.lock(self.key);
+        let gone = || self.works.informer.get_key(self.key).is_none();
+        // The handler that forgets a Work that is gone may have run before the answer came.
+        if matches!(updates.get(self.key), Some(OwnUpdate::InProgress { .. })) || gone() {
+            updates.remove(self.key);
+        }
+    }
 }
 
 impl Works {
@@ -145,20 +191,28 @@ impl Works {
         Self {
             api,
             informer,
-            written: Arc::default(),
+            own_updates: Arc::default(),
         }
     }
 
-    /// Whether a version of a Work is one that [`Self::put`] wrote.
+    /// Whether a version of a Work is one that [`Self::put`] wrote. Of an update that is
+    /// not answered yet, [`Self::put`] finds out whether it was.
     pub(crate) fn is_own(&self, work: &Object) -> bool {
-        let written = self.written.lock();
-        let revision = written.get(&work.head().key());
-        revision.is_some_and(|r| *r == UNDER_WAY || *r == work.revision())
+        let key = work.head().key();
+        match self.own_updates.lock(&key).get_mut(&key) {
+            Some(OwnUpdate::InProgress { seen }) => {
+                *seen = work.revision().max(*seen);
+                true
+            }
+            Some(OwnUpdate::Done(revision)) => *revision == work.revision(),
+            None => false,
+        }
     }
 
     /// A Work is gone: its own writes no longer matter.
     pub(crate) fn forget(&self, work: &Object) {
-        self.written.lock().remove(&work.head().key());
+        let key = work.head().key();
+        self.own_updates.lock(&key).remove(&key);
     }
 
     /// Creates or updates a Work; tells whether anything was written.
@@ -179,15 +233,19 @@ impl Works {
         let Some(body) = draft.update(existing.value()?) else {
             return Ok(false);
         };
-        self.written.lock().insert(key.clone(), UNDER_WAY);
+        let in_progress = self.begin_update(&key);
         let at = At::of(&WORKS, &existing);
-        let outcome = self.api.update(at, body, &WriteOptions::default()).await;
-        let mut written = self.written.lock();
-        match &outcome {
-            Ok(work) => written.insert(key, work.revision()),
-            Err(_) => written.remove(&key),
-        };
-        Ok(outcome.map(|_| true)?)
+        let updated = self.api.update(at, body, &WriteOptions::default()).await?;
+        if in_progress.answered(updated.revision()) {
+            return Err(Error::Overtaken(key));
+        }
+        Ok(true)
+    }
+
+    fn begin_update<'a>(&'a self, key: &'a String) -> UpdateInProgress<'a> {
+        let mut updates = self.own_updates.lock(key);
+        updates.insert(key.clone(), OwnUpdate::InProgress { seen: 0 });
+        UpdateInProgress { works: self, key }
     }
 
     /// Issues the deletion of a Work.
@@ -210,6 +268,8 @@ impl Works {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use client::fake::FakeApi;
+    use runtime::{Informers, Select, Shutdown, Tasks};
 
     fn draft() -> Draft {
         Draft {
@@ -252,6 +312,85 @@ mod tests {
         let mut fresh = draft();
         fresh.finish("t", None);
         assert_eq!(new["spec"], fresh.create()["spec"]);
+    }
+
+    /// The Works of a server that has the one that [`draft`] makes.
+    async fn with_one_work(fake: &Arc<FakeApi>, informers: &Informers) -> Works {
+        let mut first = draft();
+        first.finish("t", None);
+        fake.seed(&WORKS, first.create());
+        let api: Arc<dyn Api> = fake.clone();
+        let informer = informers.get(&api, &Select::all(&WORKS));
+        informer.wait_synced().await;
+        Works::new(api, informer)
+    }
+
+    /// Somebody else edits a Work between an own update and its answer. The handler hears
+    /// of both versions before the answer, and cannot tell them apart.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn an_edit_that_comes_before_the_answer_to_an_own_update_is_no_own_write() {
+        let fake = FakeApi::new();
+        let tasks = Tasks::new(Shutdown::new());
+        let informers = Informers::new(&tasks);
+        let works = with_one_work(&fake, &informers).await;
+        let heard = works.clone();
+        works.informer.on_change(move |change| {
+            if let (Some(_), Some(new)) = (change.old, change.new) {
+                assert!(heard.is_own(new));
+            }
+        });
+        let (server, copy) = (Arc::downgrade(&fake), works.informer.clone());
+        fake.on_answer(move |call| {
+            if call.verb == "update" {
+                let server = server.upgrade().unwrap();
+                let mut edited = server.object(&WORKS, "karmada-es-m", "w").unwrap();
+                edited["spec"]["suspendDispatching"] = true.into();
+                let edited = server.seed(&WORKS, edited);
+                let is_there = |o: Object| o.revision() >= edited.revision();
+                while !copy.get("karmada-es-m", "w").is_some_and(is_there) {
+                    std::thread::yield_now();
+                }
+                // The handler runs right after the copy was changed.
+                std::thread::park_timeout(std::time::Duration::from_millis(50));
+            }
+        });
+        let mut changed = draft();
+        changed.labels.insert("more".into(), json!("2"));
+        let outcome = works.put(changed, "t").await;
+        assert!(matches!(outcome, Err(Error::Overtaken(_))), "{outcome:?}");
+        tasks.stop().await;
+    }
+
+    /// The Work is deleted between an own update and its answer.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn nothing_is_kept_of_an_update_of_a_work_that_is_gone() {
+        let fake = FakeApi::new();
+        let tasks = Tasks::new(Shutdown::new());
+        let informers = Informers::new(&tasks);
+        let works = with_one_work(&fake, &informers).await;
+        let heard = works.clone();
+        works.informer.on_change(move |change| {
+            if change.new.is_none() {
+                heard.forget(change.object());
+            }
+        });
+        let (server, copy) = (Arc::downgrade(&fake), works.informer.clone());
+        fake.on_answer(move |call| {
+            if call.verb == "update" {
+                let server = server.upgrade().unwrap();
+                server.remove(&WORKS, "karmada-es-m", "w");
+                while !copy.is_empty() {
+                    std::thread::yield_now();
+                }
+                std::thread::park_timeout(std::time::Duration::from_millis(50));
+            }
+        });
+        let mut changed = draft();
+        changed.labels.insert("more".into(), json!("2"));
+        works.put(changed, "t").await.unwrap();
+        let key = "karmada-es-m/w".to_owned();
+        assert!(works.own_updates.lock(&key).is_empty());
+        tasks.stop().await;
     }
 
     // proves: WRK-no-write, WRK-marks, WRK-work-id, WRK-pruned, WRK-record-goes
