@@ -6,10 +6,10 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use client::{Api, ApiResource, Discovered, Error};
 use machinery::{Gvk, Gvr};
 use openapi::karmada::labels::is_reserved_namespace;
-use parking_lot::RwLock;
 use regex::Regex;
 
 const SKIPPED_GROUPS: [&str; 9] = [
@@ -63,7 +63,8 @@ struct State {
 #[derive(Default)]
 pub(crate) struct Kinds {
     skips: Skips,
-    state: RwLock<State>,
+    /// Changed by [`Self::refresh`] alone; reading takes no lock.
+    state: ArcSwap<State>,
 }
 
 impl Kinds {
@@ -71,7 +72,7 @@ impl Kinds {
     pub(crate) fn new(skips: Skips) -> Self {
         Self {
             skips,
-            state: RwLock::default(),
+            state: ArcSwap::default(),
         }
     }
 
@@ -100,7 +101,7 @@ impl Kinds {
             state.by_kind.insert(served.gvk.clone(), served);
         }
         let failed = |s: &Served| found.failed.iter().any(|(gv, _)| *gv == s.api_version);
-        let mut old = self.state.write();
+        let old = self.state.load();
         for (kind, served) in &old.by_kind {
             if failed(served) {
                 state.by_kind.insert(kind.clone(), Arc::clone(served));
@@ -111,7 +112,7 @@ impl Kinds {
                 state.templates.push(Arc::clone(served));
             }
         }
-        *old = state;
+        self.state.store(Arc::new(state));
         found.failed.is_empty()
     }
 
@@ -120,12 +121,12 @@ impl Kinds {
     }
 
     pub(crate) fn of(&self, kind: &Gvk) -> Option<Arc<Served>> {
-        self.state.read().by_kind.get(kind).cloned()
+        self.state.load().by_kind.get(kind).cloned()
     }
 
     /// The kinds whose objects may be propagated.
     pub(crate) fn templates(&self) -> Vec<Arc<Served>> {
-        self.state.read().templates.clone()
+        self.state.load().templates.clone()
     }
 }
 

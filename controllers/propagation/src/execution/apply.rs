@@ -14,7 +14,8 @@ use tokio::time::Instant;
 
 use super::compare::{Equality, Step, desired, step};
 use super::conditions::{APPLIED, DISPATCHING_TEXT, SUSPENDED_TEXT, applied, dispatching, is_news};
-use super::shell::{Execution, InOrder, Target};
+use super::lanes::{InOrder, Target};
+use super::shell::Execution;
 use crate::error::Error;
 use crate::figures::FIGURES;
 use crate::kinds::Served;
@@ -152,8 +153,7 @@ impl Execution {
             self.say(object, work, &[dispatch]).await?;
             return Ok(Action::Done);
         }
-        let known = self.in_order.lock().get(&object.head().key()).cloned();
-        let equality = if was_applied || known.is_some_and(|k| k.generation == generation) {
+        let equality = if was_applied || self.in_order(object).is_some() {
             Equality::Contained
         } else {
             Equality::Exact
@@ -168,7 +168,7 @@ impl Execution {
             let told = format!("Failed to sync work({key}) to cluster({cluster}), err: {whys}");
             let about = Self::about(object);
             self.recorder.warning(&about, "SyncFailed", told);
-            self.in_order.lock().remove(&key);
+            self.not_in_order(object);
             let said = [dispatch, applied(Err(text.clone()))];
             self.say(object, work, &said).await?;
             return Err(Error::Blocked(text));
@@ -180,10 +180,11 @@ impl Execution {
         }
         self.say(object, work, &[dispatch, applied(Ok(()))]).await?;
         let in_order = InOrder {
+            uid: object.uid().to_owned(),
             generation,
             targets: made.targets,
         };
-        self.in_order.lock().insert(key, in_order);
+        self.set_in_order(object, in_order);
         Ok(Action::Done)
     }
 

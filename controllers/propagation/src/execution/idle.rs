@@ -8,10 +8,10 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use machinery::{Gvk, Gvr, Object};
 use openapi::karmada::names::cluster_of_space;
 use openapi::karmada::work::{Held, ManifestHead};
-use parking_lot::Mutex;
 use runtime::{Action, Queue, Tasks, run_workers};
 use serde::Deserialize;
 
@@ -26,24 +26,33 @@ pub(super) struct Idle {
     queue: Queue<(String, Gvk)>,
     /// Kinds that were followed in any member; the control plane may have forgotten
     /// them since.
-    known: Mutex<HashMap<Gvk, Gvr>>,
+    known: ArcSwap<HashMap<Gvk, Gvr>>,
 }
 
 impl Default for Idle {
     fn default() -> Self {
         Self {
             queue: Queue::new(),
-            known: Mutex::default(),
+            known: ArcSwap::default(),
         }
     }
 }
 
 impl Idle {
     pub(super) fn note(&self, served: &Served) {
-        let mut known = self.known.lock();
-        if known.get(&served.gvk) != Some(&served.gvr) {
-            known.insert(served.gvk.clone(), served.gvr.clone());
+        if self.known.load().get(&served.gvk) == Some(&served.gvr) {
+            return;
         }
+        self.known.rcu(|known| {
+            let mut known = HashMap::clone(known);
+            known.insert(served.gvk.clone(), served.gvr.clone());
+            known
+        });
+    }
+
+    /// The kinds of all objects that were followed.
+    pub(super) fn kinds(&self) -> Vec<Gvk> {
+        self.known.load().keys().cloned().collect()
     }
 
     /// A work is gone.
@@ -71,7 +80,7 @@ impl Execution {
         if works.iter().any(|work| kinds(work).contains(kind)) {
             return;
         }
-        let resource = self.idle.known.lock().get(kind).cloned();
+        let resource = self.idle.known.load().get(kind).cloned();
         if let Some(resource) = resource {
             self.members.unfollow(cluster, &resource);
         }
@@ -85,7 +94,7 @@ struct Kinds {
 }
 
 /// The kinds of a work's manifests; none of a work that cannot be read.
-fn kinds(work: &Object) -> Vec<Gvk> {
+pub(super) fn kinds(work: &Object) -> Vec<Gvk> {
     let read: Kinds = serde_json::from_slice(work.bytes()).unwrap_or_default();
     read.spec
         .manifests()

@@ -8,6 +8,9 @@ mod apply;
 mod compare;
 mod conditions;
 mod idle;
+#[cfg(test)]
+mod lane_tests;
+mod lanes;
 mod remove;
 mod shell;
 

@@ -1,23 +1,22 @@
 //! When works are looked at, and the workers of each cluster.
 
-use std::collections::HashMap;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use client::{Api, At, Patch, WriteOptions};
 use interpreter::{Changed, Interpreter, Operation};
 use machinery::time::{Clock, rfc3339_seconds};
-use machinery::{Gvk, Gvr, Object};
+use machinery::{Gvk, Object};
 use openapi::karmada::labels::{WORK_NAME, WORK_NAMESPACE};
 use openapi::karmada::resources::WORKS;
 use openapi::karmada::{Work, names};
-use parking_lot::Mutex;
 use runtime::{Action, Change, Informer, Name, ObjectRef, Queue, Recorder, Tasks, run_workers};
-use serde::Deserialize;
 use serde_json::json;
 
 use super::conditions::{self, Said};
-use super::idle::Idle;
+use super::idle::{Idle, kinds};
+use super::lanes::{ClusterLane, ClusterLanes, InOrder};
 use crate::access::MemberAccess;
 use crate::error::Error;
 use crate::kinds::Kinds;
@@ -31,27 +30,6 @@ const RETENTION: &[Operation] = &[Operation::Retain];
 /// Calls to one member at once.
 const WORKERS_PER_CLUSTER: usize = 8;
 
-/// An object of a work in the member, and the version that was as it should be.
-#[derive(Clone, Debug)]
-pub(super) struct Target {
-    pub(super) resource: Gvr,
-    pub(super) namespace: String,
-    pub(super) name: String,
-    pub(super) revision: u64,
-}
-
-/// What was found in order: nothing has to be read again while this holds.
-#[derive(Clone, Debug)]
-pub(super) struct InOrder {
-    pub(super) generation: i64,
-    pub(super) targets: Vec<Target>,
-}
-
-struct Lane {
-    queue: Queue<String>,
-    tasks: Tasks,
-}
-
 pub(crate) struct Execution {
     pub(super) control: Arc<dyn Api>,
     pub(super) members: Arc<dyn MemberAccess>,
@@ -63,16 +41,31 @@ pub(crate) struct Execution {
     clock: Arc<dyn Clock>,
     reach: Reach,
     works: Informer,
-    lanes: Mutex<HashMap<String, Lane>>,
-    pub(super) in_order: Mutex<HashMap<String, InOrder>>,
-    /// The version of each work that our last word on it made.
-    told: Mutex<HashMap<String, u64>>,
+    pub(super) lanes: ClusterLanes,
     pub(super) idle: Idle,
+    /// Kinds of which members retain something else than before, by cluster.
+    retained_kinds: Queue<(String, Gvk)>,
     tasks: Tasks,
 }
 
 impl Execution {
     pub(crate) async fn start(deps: &Deps, kinds: &Arc<Kinds>, works: &Works, tasks: &Tasks) {
+        let it = Self::following(deps, kinds, works, tasks).await;
+        // The lanes' workers hold the execution; this task ends with them.
+        let shutdown = tasks.shutdown().clone();
+        tasks.spawn(async move {
+            shutdown.wait().await;
+            it.tasks.join().await;
+        });
+    }
+
+    /// One whose workers end with `tasks`, for the caller to wait for.
+    pub(super) async fn following(
+        deps: &Deps,
+        kinds: &Arc<Kinds>,
+        works: &Works,
+        tasks: &Tasks,
+    ) -> Arc<Self> {
         let it = Arc::new(Self {
             control: Arc::clone(&deps.control),
             members: Arc::clone(&deps.members),
@@ -84,10 +77,9 @@ impl Execution {
             clock: Arc::clone(&deps.clock),
             reach: deps.options.reach.clone(),
             works: works.informer.clone(),
-            lanes: Mutex::default(),
-            in_order: Mutex::default(),
-            told: Mutex::default(),
+            lanes: ClusterLanes::default(),
             idle: Idle::default(),
+            retained_kinds: Queue::new(),
             tasks: tasks.child(),
         });
         it.works.add_index(BY_CLUSTER, |work| {
@@ -97,12 +89,7 @@ impl Execution {
         it.clusters.informer().wait_synced().await;
         it.listen();
         it.end_watches(&it.tasks);
-        // The lanes' workers hold the execution; this task ends with them.
-        let shutdown = tasks.shutdown().clone();
-        tasks.spawn(async move {
-            shutdown.wait().await;
-            it.tasks.join().await;
-        });
+        it
     }
 
     fn listen(self: &Arc<Self>) {
@@ -118,6 +105,15 @@ impl Execution {
                 && changed.touches(RETENTION)
             {
                 it.retained_otherwise(changed);
+            }
+        });
+        let it = Arc::clone(self);
+        let queue = self.retained_kinds.clone();
+        run_workers(&self.tasks, "retained-kinds", &queue, 1, move |at| {
+            let it = Arc::clone(&it);
+            async move {
+                it.retain_again(&at).await;
+                Ok::<_, Infallible>(Action::Done)
             }
         });
         let it = Arc::downgrade(self);
@@ -146,10 +142,13 @@ impl Execution {
         let seen = |o: &Object| (o.head().generation, o.head().deleting);
         match (change.old, change.new) {
             (Some(gone), None) => {
-                let key = gone.head().key();
-                self.in_order.lock().remove(&key);
-                self.told.lock().remove(&key);
                 self.idle.gone(gone);
+                if let Some(lane) = self.lane_of(gone) {
+                    let key = gone.head().key();
+                    lane.forget(&key);
+                    // The last one of a cluster that is gone ends the workers.
+                    lane.add(&key, true);
+                }
             }
             (Some(old), Some(new)) if seen(old) == seen(new) => {}
             _ => self.enqueue(change.object().head().key(), change.initial),
@@ -157,12 +156,26 @@ impl Execution {
     }
 
     /// Other rules say what a member decides by itself of objects of a kind.
-    fn retained_otherwise(self: &Arc<Self>, changed: &Changed<'_>) {
-        let concerned = |kind: &Gvk| changed.concerns(kind, RETENTION);
-        for work in self.works.list_where(|work| carries(work, concerned)) {
-            let key = work.head().key();
-            self.in_order.lock().remove(&key);
-            self.enqueue(key, true);
+    fn retained_otherwise(&self, changed: &Changed<'_>) {
+        let known = self.idle.kinds();
+        let concerned = known
+            .iter()
+            .filter(|kind| changed.concerns(kind, RETENTION));
+        for kind in concerned {
+            for cluster in self.works.index_keys(BY_CLUSTER, |_| true) {
+                self.retained_kinds.add_low((cluster, kind.clone()));
+            }
+        }
+    }
+
+    /// The Works of a cluster that have objects of a kind are not known to be in order.
+    async fn retain_again(self: &Arc<Self>, (cluster, kind): &(String, Gvk)) {
+        for work in self.works_of(cluster) {
+            if kinds(&work).contains(kind) {
+                self.not_in_order(&work);
+                self.enqueue(work.head().key(), true);
+            }
+            tokio::task::consume_budget().await;
         }
     }
 
@@ -179,6 +192,9 @@ impl Execution {
             || (deleting(change.new) && !deleting(change.old));
         if matters {
             self.all_of(name);
+        }
+        if change.new.is_none() {
+            self.retire(name, None);
         }
     }
 
@@ -222,39 +238,40 @@ impl Execution {
         if !self.reach.covers(cluster, &self.clusters) {
             return;
         }
-        let mut lanes = self.lanes.lock();
-        if let Some(lane) = lanes.get(cluster) {
-            lane.queue.add_lane(key, low);
-            return;
-        }
-        let lane = Lane {
-            queue: Queue::new(),
-            tasks: self.tasks.child(),
-        };
-        let it = Arc::clone(self);
-        let (name, queue) = (cluster.to_owned(), lane.queue.clone());
+        let tasks = || self.tasks.child();
+        let start = |lane: &Arc<ClusterLane>| self.start_workers(cluster, lane);
+        self.lanes.add(cluster, &key, low, tasks, start);
+    }
+
+    fn start_workers(self: &Arc<Self>, cluster: &str, lane: &Arc<ClusterLane>) {
+        let (it, cluster, of) = (Arc::clone(self), cluster.to_owned(), Arc::clone(lane));
         run_workers(
             &lane.tasks,
             Name::stage("execution", "applied"),
             &lane.queue,
             WORKERS_PER_CLUSTER,
             move |key: String| {
-                let (it, name, queue) = (Arc::clone(&it), name.clone(), queue.clone());
-                async move { it.reconcile(&name, &key, queue.attempts(&key)).await }
+                let (it, cluster, lane) = (Arc::clone(&it), cluster.clone(), Arc::clone(&of));
+                async move { it.reconcile(&cluster, &lane, &key).await }
             },
         );
-        lane.queue.add_lane(key.clone(), low);
-        lanes.insert(cluster.to_owned(), lane);
     }
 
-    async fn reconcile(&self, cluster: &str, key: &str, attempt: u32) -> Result<Action, Error> {
+    async fn reconcile(
+        &self,
+        cluster: &str,
+        lane: &ClusterLane,
+        key: &str,
+    ) -> Result<Action, Error> {
         let Some(object) = self.works.get_key(key) else {
-            self.retire(cluster);
+            self.retire(cluster, Some(key));
             return Ok(Action::Done);
         };
-        if !object.head().deleting && self.is_in_order(cluster, key, &object) {
+        if !object.head().deleting && self.is_in_order(cluster, lane, &object) {
             return Ok(Action::Done);
         }
+        let attempt = lane.queue.attempts(&key.to_owned());
+        lane.begin(key);
         // A tree of manifests is not worth keeping: no shared view.
         let work: Work = serde_json::from_slice(object.bytes()).map_err(Error::blocked)?;
         if object.head().deleting {
@@ -264,22 +281,52 @@ impl Execution {
         }
     }
 
-    /// The workers of a cluster that is gone, and has no works, end.
-    fn retire(&self, cluster: &str) {
-        if self.clusters.get(cluster).is_none()
-            && self.works_of(cluster).is_empty()
-            && let Some(lane) = self.lanes.lock().remove(cluster)
-        {
-            lane.tasks.shutdown().trigger();
+    /// The workers of a cluster that is gone, and has no works, end. `but` is the key in
+    /// the hands of the caller.
+    fn retire(&self, cluster: &str, but: Option<&str>) {
+        if self.clusters.get(cluster).is_none() {
+            let is_unused =
+                || self.clusters.get(cluster).is_none() && self.works_of(cluster).is_empty();
+            self.lanes.retire(cluster, but, is_unused);
         }
     }
 
-    fn is_in_order(&self, cluster: &str, key: &str, work: &Object) -> bool {
-        let in_order = self.in_order.lock();
-        let Some(known) = in_order.get(key) else {
+    fn lane_of(&self, work: &Object) -> Option<Arc<ClusterLane>> {
+        self.lanes.get(names::cluster_of_space(work.namespace())?)
+    }
+
+    /// What was found in order of a Work as it is.
+    pub(super) fn in_order(&self, work: &Object) -> Option<Arc<InOrder>> {
+        let found = self.lane_of(work)?.in_order(&work.head().key());
+        found.filter(|in_order| in_order.is_of(work))
+    }
+
+    pub(super) fn set_in_order(&self, work: &Object, in_order: InOrder) {
+        if let Some(lane) = self.lane_of(work) {
+            lane.set_in_order(&work.head().key(), in_order);
+            self.forget_if_gone(&lane, work);
+        }
+    }
+
+    pub(super) fn not_in_order(&self, work: &Object) {
+        if let Some(lane) = self.lane_of(work) {
+            lane.not_in_order(&work.head().key());
+        }
+    }
+
+    /// The handler that forgets a Work may have run before the caller remembered it.
+    fn forget_if_gone(&self, lane: &ClusterLane, work: &Object) {
+        let key = work.head().key();
+        if self.works.get_key(&key).is_none() {
+            lane.forget(&key);
+        }
+    }
+
+    fn is_in_order(&self, cluster: &str, lane: &ClusterLane, work: &Object) -> bool {
+        let Some(known) = lane.in_order(&work.head().key()) else {
             return false;
         };
-        known.generation == work.head().generation
+        known.is_of(work)
             && known.targets.iter().all(|t| {
                 let informer = self.members.managed(cluster, &t.resource);
                 informer
@@ -298,10 +345,11 @@ impl Execution {
     ) -> Result<(), Error> {
         let key = object.head().key();
         let at = At::of(&WORKS, object).sub("status");
-        let told = self.told.lock().get(&key).copied();
-        // What was told a moment ago may not have come back yet: a copy from before
+        let lane = self.lane_of(object);
+        let written = lane.as_ref().and_then(|lane| lane.conditions_written(&key));
+        // What was written a moment ago may not have come back yet: a copy from before
         // would make a recovery look like no news.
-        let newer = if told.is_some_and(|revision| revision > object.revision()) {
+        let newer = if written.is_some_and(|revision| revision > object.revision()) {
             match self.control.get(At::of(&WORKS, object)).await {
                 Ok(found) => Some(found.view::<Work>()?),
                 Err(e) if e.is_not_found() => return Ok(()),
@@ -321,7 +369,10 @@ impl Execution {
         let options = WriteOptions::default();
         match self.control.patch(at, Patch::Merge(patch), &options).await {
             Ok(written) => {
-                self.told.lock().insert(key, written.revision());
+                if let Some(lane) = lane {
+                    lane.set_conditions_written(&key, written.revision());
+                    self.forget_if_gone(&lane, object);
+                }
                 Ok(())
             }
             Err(e) if e.is_not_found() => Ok(()),
@@ -332,33 +383,4 @@ impl Execution {
     pub(super) fn about(object: &Object) -> ObjectRef {
         ObjectRef::new("work.karmada.io/v1alpha1", "Work", object)
     }
-}
-
-/// The kinds of a work's manifests.
-#[derive(Deserialize)]
-struct Carried {
-    spec: CarriedSpec,
-}
-
-#[derive(Deserialize)]
-struct CarriedSpec {
-    workload: CarriedWorkload,
-}
-
-#[derive(Deserialize)]
-struct CarriedWorkload {
-    manifests: Vec<CarriedKind>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct CarriedKind {
-    api_version: String,
-    kind: String,
-}
-
-fn carries(work: &Object, one_of: impl Fn(&Gvk) -> bool) -> bool {
-    let of_kind = |m: &CarriedKind| one_of(&Gvk::from_api_version(&m.api_version, &m.kind));
-    let read = serde_json::from_slice::<Carried>(work.bytes());
-    read.is_ok_and(|work| work.spec.workload.manifests.iter().any(of_kind))
 }
