@@ -24,11 +24,11 @@ pub(super) fn says_otherwise(change: &Change<'_>) -> bool {
     !change.initial
 }
 
-/// Whether an override policy selected a template, or does now. `relabelled`: other
+/// Whether any version of an override policy selects a template. `relabelled`: other
 /// policies may have changed the labels by which it is selected.
-pub(super) fn concerns(change: &Change<'_>, kind: &Gvk, template: &Head, relabelled: bool) -> bool {
+pub(super) fn concerns(versions: &[Object], kind: &Gvk, template: &Head, relabelled: bool) -> bool {
     let selects = if relabelled { may_select } else { selects };
-    let mut versions = [change.old, change.new].into_iter().flatten();
+    let mut versions = versions.iter();
     versions.any(|policy| selects(policy, kind, template))
 }
 
@@ -94,7 +94,8 @@ mod tests {
         ] {
             let change = change(old, new, false);
             assert!(says_otherwise(&change));
-            let found = concerns(&change, &kind, template.head(), false);
+            let versions: Vec<_> = [old, new].into_iter().flatten().cloned().collect();
+            let found = concerns(&versions, &kind, template.head(), false);
             assert_eq!(found, expected, "{old:?} {new:?}");
         }
         let same = policy(1, Some("a"));

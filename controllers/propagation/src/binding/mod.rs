@@ -7,6 +7,8 @@
 mod cleanup;
 mod events;
 mod manifest;
+mod memory;
+mod override_changes;
 mod shell;
 
 pub(crate) use shell::BindingController;

@@ -6,24 +6,29 @@ use std::time::Duration;
 
 use client::{Api, At, Patch, WriteOptions};
 use futures_util::StreamExt;
-use interpreter::{Changed, Interpreter, Operation};
+use futures_util::stream::FuturesOrdered;
+use interpreter::{Interpreter, Operation};
 use machinery::{Gvr, Object};
 use openapi::karmada::labels::{
     APPLIED_CLUSTER_OVERRIDES, APPLIED_OVERRIDES, BINDING_FINALIZER, BINDING_ID, BINDING_NAME,
     BINDING_NAMESPACE, CLUSTER_BINDING_FINALIZER, CLUSTER_BINDING_ID, CLUSTER_BINDING_NAME,
 };
+use openapi::karmada::resource_group::{BY_RESOURCE_GROUP, ResourceGroup};
 use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS};
-use openapi::karmada::{Binding, FeatureGates, Gate, TargetCluster, names};
+use openapi::karmada::{Binding, FeatureGates, Gate, TargetCluster, names, resource_group};
 use parking_lot::Mutex;
 use runtime::{
-    Action, Change, Informer, Name, ObjectRef, Queue, Recorder, Select, Tasks, run_workers,
+    Action, Change, IndexSweep, Informer, Name, ObjectRef, Queue, Recorder, Select, Tasks,
+    run_workers,
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::cleanup::cleanup;
-use super::events::{concerns, is_due, says_otherwise};
+use super::events::is_due;
 use super::manifest::{Common, identity};
+use super::memory::{ManifestMemory, is_small, tree_bytes};
+use super::override_changes::OverrideChanges;
 use crate::error::Error;
 use crate::figures::FIGURES;
 use crate::kinds::Served;
@@ -51,14 +56,16 @@ pub(crate) struct BindingController {
     recorder: Recorder,
     override_recorder: Recorder,
     interpreter: Interpreter,
-    templates: Arc<Templates>,
+    pub(super) templates: Arc<Templates>,
     clusters: scheduler::Clusters,
-    overrides: Overrides,
+    pub(super) overrides: Overrides,
     gates: FeatureGates,
     works: Works,
-    bindings: Informer,
-    cluster_bindings: Informer,
-    queue: Queue<Key>,
+    pub(super) bindings: Informer,
+    pub(super) cluster_bindings: Informer,
+    pub(super) queue: Queue<Key>,
+    memory: ManifestMemory,
+    pub(super) override_changes: OverrideChanges,
     /// Bindings that were let go, by key, with what their works are known by: a Work
     /// that was on its way then is not to stay.
     removed: Mutex<Removed>,
@@ -105,6 +112,8 @@ impl BindingController {
             bindings: informer(&BINDINGS),
             cluster_bindings: informer(&CLUSTER_BINDINGS),
             queue: Queue::new(),
+            memory: ManifestMemory::default(),
+            override_changes: OverrideChanges::default(),
             removed: Mutex::default(),
         });
         it.works.informer.add_index(BY_BINDING, |work| {
@@ -116,7 +125,7 @@ impl BindingController {
         it.works.informer.wait_synced().await;
         it.clusters.informer().wait_synced().await;
         it.overrides.wait_synced().await;
-        it.listen();
+        it.listen(tasks);
         let queue = it.queue.clone();
         run_workers(
             tasks,
@@ -130,8 +139,9 @@ impl BindingController {
         );
     }
 
-    fn listen(self: &Arc<Self>) {
+    fn listen(self: &Arc<Self>, tasks: &Tasks) {
         for informer in [&self.bindings, &self.cluster_bindings] {
+            informer.add_index(BY_RESOURCE_GROUP, resource_group::index_keys);
             let queue = self.queue.clone();
             informer.on_change(move |change| {
                 if is_due(change) {
@@ -145,20 +155,18 @@ impl BindingController {
                 it.work_changed(change);
             }
         });
-        let it = Arc::downgrade(self);
+        // Other rules say how copies of a kind get their replicas.
+        let queue = self.queue.clone();
+        let visit = move |binding: &Object| queue.add_low(binding.head().key());
+        let informers = [&self.bindings, &self.cluster_bindings];
+        let sweep = IndexSweep::start(tasks, "revised-kinds", &informers, BY_RESOURCE_GROUP, visit);
         self.interpreter.on_change(move |changed| {
-            if let Some(it) = it.upgrade()
-                && changed.touches(REVISION)
-            {
-                it.revised_otherwise(changed);
+            if changed.touches(REVISION) {
+                let concerns = |group: ResourceGroup<'_>| changed.concerns(&group.gvk(), REVISION);
+                sweep.add(|key| ResourceGroup::parse(key).is_some_and(concerns));
             }
         });
-        let it = Arc::downgrade(self);
-        self.overrides.on_change(move |change| {
-            if let Some(it) = it.upgrade() {
-                it.overrides_changed(change);
-            }
-        });
+        self.listen_to_overrides(tasks);
     }
 
     /// A Work that others change or delete is made as it should be.
@@ -193,58 +201,6 @@ impl BindingController {
             && self.removed.lock().ids.contains_key(&key)
         {
             self.queue.add(key);
-        }
-    }
-
-    /// Other rules say how copies of a kind get their replicas.
-    fn revised_otherwise(&self, changed: &Changed<'_>) {
-        let all = [self.bindings.list(), self.cluster_bindings.list()];
-        for binding in all.into_iter().flatten() {
-            let concerned =
-                |view: Arc<Binding>| changed.concerns(&view.spec.resource.gvk(), REVISION);
-            if binding.view::<Binding>().is_ok_and(concerned) {
-                self.queue.add_low(binding.head().key());
-            }
-        }
-    }
-
-    fn overrides_changed(&self, change: &Change<'_>) {
-        if !says_otherwise(change) {
-            return;
-        }
-        let namespace = change.object().namespace();
-        let mut bindings = if namespace.is_empty() {
-            self.bindings.list()
-        } else {
-            self.bindings.list_namespace(namespace)
-        };
-        if namespace.is_empty() {
-            bindings.extend(self.cluster_bindings.list());
-        }
-        // Those of a namespace select by labels that cluster policies may have changed.
-        let relabelled = !namespace.is_empty() && self.overrides.has_cluster_policies();
-        for binding in bindings {
-            let Ok(view) = binding.view::<Binding>() else {
-                continue;
-            };
-            let of = &view.spec.resource;
-            let Some(served) = self.templates.kinds.find(&of.api_version, &of.kind) else {
-                continue;
-            };
-            let key = crate::templates::Key {
-                gvr: served.gvr.clone(),
-                name: if of.namespace.is_empty() {
-                    of.name.clone()
-                } else {
-                    format!("{}/{}", of.namespace, of.name)
-                },
-            };
-            let Some((_, template)) = self.templates.get(&key) else {
-                continue;
-            };
-            if concerns(change, &served.gvk, template.head(), relabelled) {
-                self.queue.add_low(binding.head().key());
-            }
         }
     }
 
@@ -386,7 +342,8 @@ impl BindingController {
     }
 
     /// One Work per target; tells whether any was written. Trouble with one cluster
-    /// does not keep the others from theirs.
+    /// does not keep the others from theirs. Each manifest is made when its Work is about
+    /// to be written, so that few of them are in memory at a time.
     async fn ensure_works(
         &self,
         binding: &Object,
@@ -395,14 +352,7 @@ impl BindingController {
         template: &Object,
         targets: &[&TargetCluster],
     ) -> Result<bool, Error> {
-        let mut tree = template.value()?;
-        // Objects from a list do not always say what they are.
-        tree["apiVersion"] = served.api_version.as_str().into();
-        tree["kind"] = served.kind().into();
-        // Large, and nobody's to override.
-        if let Some(metadata) = tree["metadata"].as_object_mut() {
-            metadata.remove("managedFields");
-        }
+        let tree = manifest_tree(served, template)?;
         let common = Common::new(
             served.gvk.clone(),
             template,
@@ -412,51 +362,64 @@ impl BindingController {
             targets,
         );
         let about = ObjectRef::new(&served.api_version, served.kind(), template);
-        let overrides = self.overrides.candidates(binding.namespace());
+        let tree_bytes = tree_bytes(&tree);
+        // A large one is parsed again when there is memory for it.
+        let mut parsed = Some(tree).filter(|_| is_small(tree_bytes));
+        let source = ManifestSource {
+            served,
+            template,
+            tree_bytes,
+            common,
+            overrides: self.overrides.candidates(binding.namespace()),
+            about,
+        };
         let (mut written, mut failed) = (false, Vec::new());
-        let mut drafts = Vec::with_capacity(targets.len());
-        for (at, target) in targets.iter().enumerate() {
-            let copy = if at + 1 == targets.len() {
-                tree.take()
-            } else {
-                tree.clone()
-            };
-            let draft = self.draft(&common, &overrides, &about, copy, target);
-            match draft.await {
-                Ok(draft) => drafts.push(draft),
-                Err(text) => failed.push(Error::Blocked(text)),
+        // Some together, so that the store commits them in one go.
+        let (mut rest, mut puts) = (targets.iter(), FuturesOrdered::new());
+        loop {
+            for target in rest.by_ref().take(PUTS_AT_ONCE - puts.len()) {
+                puts.push_back(self.ensure_work(&source, parsed.take(), target));
             }
-        }
-        let puts = drafts
-            .into_iter()
-            .map(|(target, record, draft)| async move {
-                (target, record, self.works.put(draft, common.uid).await)
-            });
-        // Together, so that the store commits them in one go.
-        let puts = futures_util::stream::iter(puts.collect::<Vec<_>>());
-        let mut puts = puts.buffered(PUTS_AT_ONCE);
-        while let Some((target, record, outcome)) = puts.next().await {
-            match outcome {
-                Ok(true) => {
-                    record.tell(&self.override_recorder, &about, &target.name);
-                    written = true;
-                }
-                Ok(false) => {}
-                Err(e) => failed.push(e),
+            match puts.next().await {
+                None => break,
+                Some(outcome) => match outcome {
+                    Ok(wrote) => written |= wrote,
+                    Err(e) => failed.push(e),
+                },
             }
         }
         Error::of(failed).map(|()| written)
     }
 
-    /// What a target's Work is to be, and which overrides made it so.
-    async fn draft<'a>(
+    /// Makes the Work of one target, once there is memory for its manifest.
+    async fn ensure_work(
         &self,
-        common: &Common<'_>,
-        overrides: &Candidates,
-        about: &ObjectRef,
+        source: &ManifestSource<'_>,
+        parsed: Option<Value>,
+        target: &TargetCluster,
+    ) -> Result<bool, Error> {
+        let _memory = self.memory.reserve(source.tree_bytes).await;
+        let copy = match parsed {
+            Some(tree) => tree,
+            None => manifest_tree(source.served, source.template)?,
+        };
+        let draft = self.draft(source, copy, target).await;
+        let (record, draft) = draft.map_err(Error::Blocked)?;
+        let written = self.works.put(draft, source.common.uid).await?;
+        if written {
+            record.tell(&self.override_recorder, &source.about, &target.name);
+        }
+        Ok(written)
+    }
+
+    /// What a target's Work is to be, and which overrides made it so.
+    async fn draft(
+        &self,
+        source: &ManifestSource<'_>,
         mut copy: Value,
-        target: &'a TargetCluster,
-    ) -> Result<(&'a TargetCluster, Record, Draft), String> {
+        target: &TargetCluster,
+    ) -> Result<(Record, Draft), String> {
+        let common = &source.common;
         if common.is_workload() {
             let revised = self
                 .interpreter
@@ -469,9 +432,10 @@ impl BindingController {
             let name = &target.name;
             return Err(format!("clusters.cluster.karmada.io {name:?} not found"));
         };
+        let overrides = &source.overrides;
         let applied = overrides.apply(&mut copy, &common.kind, &member.facts());
         let record = applied.map_err(|failed| {
-            failed.tell(&self.override_recorder, about);
+            failed.tell(&self.override_recorder, &source.about);
             failed.to_string()
         })?;
         let (labels, mut annotations) = common.mark(&mut copy);
@@ -506,8 +470,31 @@ impl BindingController {
             suspend_dispatching: Some(common.suspends(&target.name)),
             preserve_on_deletion: Some(common.preserves()),
         };
-        Ok((target, record, draft))
+        Ok((record, draft))
     }
+}
+
+/// What the manifests of all clusters of a binding are made from.
+struct ManifestSource<'a> {
+    served: &'a Served,
+    template: &'a Object,
+    tree_bytes: usize,
+    common: Common<'a>,
+    overrides: Candidates,
+    about: ObjectRef,
+}
+
+/// A template parsed, as the manifest of a Work begins.
+fn manifest_tree(served: &Served, template: &Object) -> Result<Value, Error> {
+    let mut tree = template.value()?;
+    // Objects from a list do not always say what they are.
+    tree["apiVersion"] = served.api_version.as_str().into();
+    tree["kind"] = served.kind().into();
+    // Large, and nobody's to override.
+    if let Some(metadata) = tree["metadata"].as_object_mut() {
+        metadata.remove("managedFields");
+    }
+    Ok(tree)
 }
 
 /// The key of the binding that a Work says it is of.

@@ -8,10 +8,13 @@ use interpreter::{Interpreter, Operation};
 use machinery::Object;
 use openapi::karmada::dependency::{Listed, annotation};
 use openapi::karmada::labels::{DEPENDENCIES, DEPENDENCIES_FINALIZER};
+use openapi::karmada::resource_group::{BY_RESOURCE_GROUP, ResourceGroup};
 use openapi::karmada::resources::BINDINGS;
-use openapi::karmada::{Binding, Dependency, names};
+use openapi::karmada::{Binding, Dependency, names, resource_group};
 use parking_lot::Mutex;
-use runtime::{Action, Change, Informer, ObjectRef, Queue, Recorder, Select, Tasks, run_workers};
+use runtime::{
+    Action, Change, IndexSweep, Informer, ObjectRef, Queue, Recorder, Select, Tasks, run_workers,
+};
 use serde_json::{Value, json};
 
 use super::attach::{Difference, Referrer, Wish, is_orphan, marks};
@@ -65,8 +68,10 @@ impl Dependencies {
         });
         it.bindings.add_index(BY_DEPENDENCY, places);
         it.bindings.add_index(BY_REFERRER, marks);
+        it.bindings
+            .add_index(BY_RESOURCE_GROUP, resource_group::index_keys);
         it.bindings.wait_synced().await;
-        it.listen();
+        it.listen(tasks);
         let queue = it.queue.clone();
         run_workers(tasks, "dependencies", &queue, WORKERS, move |key| {
             let it = Arc::clone(&it);
@@ -74,27 +79,30 @@ impl Dependencies {
         });
     }
 
-    fn listen(self: &Arc<Self>) {
+    fn listen(self: &Arc<Self>, tasks: &Tasks) {
         let it = Arc::downgrade(self);
         self.bindings.on_change(move |change| {
             if let Some(it) = it.upgrade() {
                 it.binding_changed(change);
             }
         });
-        let it = Arc::downgrade(self);
+        // Other rules say what the templates of a kind depend on.
+        let queue = self.queue.clone();
+        let visit = move |binding: &Object| {
+            if binding
+                .view::<Binding>()
+                .is_ok_and(|b| b.spec.propagate_deps)
+            {
+                queue.add_low(binding.head().key());
+            }
+        };
+        let name = "dependencies-of-kinds";
+        let sweep = IndexSweep::start(tasks, name, &[&self.bindings], BY_RESOURCE_GROUP, visit);
         self.interpreter.on_change(move |changed| {
             const ASKED: &[Operation] = &[Operation::InterpretDependency];
-            let Some(it) = it.upgrade() else { return };
-            if !changed.touches(ASKED) {
-                return;
-            }
-            for binding in it.bindings.list() {
-                let concerned = |b: Arc<Binding>| {
-                    b.spec.propagate_deps && changed.concerns(&b.spec.resource.gvk(), ASKED)
-                };
-                if binding.view::<Binding>().is_ok_and(concerned) {
-                    it.queue.add_low(binding.head().key());
-                }
+            if changed.touches(ASKED) {
+                let concerns = |group: ResourceGroup<'_>| changed.concerns(&group.gvk(), ASKED);
+                sweep.add(|key| ResourceGroup::parse(key).is_some_and(concerns));
             }
         });
         let it = Arc::downgrade(self);

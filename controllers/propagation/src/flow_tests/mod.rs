@@ -8,6 +8,8 @@ mod delivery;
 mod dependents;
 /// Copies that are taken from a cluster, and those that replace them.
 mod evictions;
+/// What event handlers read.
+mod handlers;
 /// Policies that wait for their templates to change.
 mod lazy;
 /// From works alone to the objects in members.

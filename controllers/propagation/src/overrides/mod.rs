@@ -23,7 +23,8 @@ use std::sync::Arc;
 use machinery::object::Label;
 use machinery::{Gvk, Head, Object};
 use openapi::karmada::policy::{Closeness, OverrideSpec, Overriders, closest};
-use openapi::karmada::{ClusterAffinity, ClusterFacts, OverridePolicy};
+use openapi::karmada::resource_group::ResourceGroup;
+use openapi::karmada::{ClusterAffinity, ClusterFacts, OverridePolicy, ResourceSelector};
 use runtime::{Change, Informer, ObjectRef, Recorder};
 use serde_json::Value;
 
@@ -172,7 +173,7 @@ impl Overrides {
 
     /// Whether cluster policies may change what others select by.
     pub(crate) fn has_cluster_policies(&self) -> bool {
-        !self.of_cluster.list().is_empty()
+        !self.of_cluster.is_empty()
     }
 
     /// Read once for all clusters of a template.
@@ -227,6 +228,22 @@ pub(crate) fn may_select(policy: &Object, kind: &Gvk, head: &Head) -> bool {
         selector.label_selector = None;
     }
     closeness(&spec, kind, head) > Closeness::Mismatch
+}
+
+/// Whether a policy may say something about an object of a kind in a namespace.
+pub(crate) fn may_select_in(policy: &Object, group: &ResourceGroup<'_>) -> bool {
+    let Ok(view) = policy.view::<OverridePolicy>() else {
+        return false;
+    };
+    let of = policy.namespace();
+    if !of.is_empty() && of != group.namespace {
+        return false;
+    }
+    let selectors = &view.spec.resource_selectors;
+    let names = |selector: &ResourceSelector| {
+        (&*selector.api_version, &*selector.kind) == (group.api_version, group.kind)
+    };
+    selectors.is_empty() || selectors.iter().any(names)
 }
 
 /// Without selectors a policy is about everything.
