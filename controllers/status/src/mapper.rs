@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use client::{Api, Error};
 use machinery::{Gvk, Gvr};
-use parking_lot::RwLock;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -16,7 +16,7 @@ const PAUSE: Duration = Duration::from_secs(5);
 
 pub(crate) struct Mapper {
     api: Arc<dyn Api>,
-    known: RwLock<HashMap<Gvk, Gvr>>,
+    known: ArcSwap<HashMap<Gvk, Gvr>>,
     /// When discovery was asked last; held while it is asked.
     asked: Mutex<Option<Instant>>,
 }
@@ -25,7 +25,7 @@ impl Mapper {
     pub(crate) fn new(api: Arc<dyn Api>) -> Self {
         Self {
             api,
-            known: RwLock::default(),
+            known: ArcSwap::default(),
             asked: Mutex::new(None),
         }
     }
@@ -34,7 +34,7 @@ impl Mapper {
         if let Some(built_in) = openapi::catalog().kind(kind) {
             return Some(built_in.gvr.clone());
         }
-        self.known.read().get(kind).cloned()
+        self.known.load().get(kind).cloned()
     }
 
     /// The resource of a kind; an error when it is not served, or not known to be.
@@ -55,7 +55,9 @@ impl Mapper {
                 .into_iter()
                 .map(|r| (r.resource.with_kind(r.kind), r.resource));
             // What could not be read this time stays as it was.
-            self.known.write().extend(rows);
+            let mut known = HashMap::clone(&self.known.load());
+            known.extend(rows);
+            self.known.store(Arc::new(known));
         }
         let missing = || Error::Protocol(format!("no matches for kind {kind}"));
         self.look(kind).ok_or_else(missing)

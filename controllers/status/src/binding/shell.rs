@@ -3,21 +3,20 @@
 //! Enters: Works, bindings, templates. Leaves: `status.aggregatedStatus` and the
 //! FullyApplied condition of bindings, the status of templates, events about both.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use client::{Api, At, Error, Patch, WriteOptions};
-use interpreter::{Changed, Interpreter, Operation};
+use interpreter::{Interpreter, Operation};
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{Gvk, Gvr, Object};
 use openapi::karmada::binding::{AggregatedItem, ObjectReference};
+use openapi::karmada::resource_group::{BY_RESOURCE_GROUP, ResourceGroup};
 use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS, WORKS};
-use openapi::karmada::{Binding, labels};
-use parking_lot::Mutex;
+use openapi::karmada::{Binding, labels, resource_group};
 use runtime::{
-    Action, Change, HostWorkloads, Informer, Informers, Name, ObjectRef, Queue, Recorder, Select,
-    run_workers,
+    Action, Change, HostWorkloads, IndexSweep, Informer, Informers, Name, ObjectRef, Queue,
+    Recorder, Select, ShardedMap, Tasks, run_workers,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -86,7 +85,7 @@ struct Shell {
     /// The same of their templates.
     templates: Written<Key>,
     /// Until when a binding's clusters are given time to settle.
-    held: Mutex<HashMap<Key, Instant>>,
+    held: ShardedMap<Key, Instant>,
 }
 
 /// Starts the controller of bindings alone; it ends with the tasks.
@@ -110,9 +109,9 @@ pub(crate) fn start(deps: &Deps, mapper: &Arc<Mapper>) {
         queue: Queue::new(),
         written: Written::default(),
         templates: Written::default(),
-        held: Mutex::default(),
+        held: ShardedMap::default(),
     });
-    shell.listen();
+    shell.listen(&deps.tasks);
     let tasks = deps.tasks.clone();
     deps.tasks.spawn(async move {
         let synced = async {
@@ -180,11 +179,12 @@ impl Shell {
         }
     }
 
-    fn listen(self: &Arc<Self>) {
+    fn listen(self: &Arc<Self>, tasks: &Tasks) {
         self.works.add_index(BY_BINDING, ids);
         for cluster_scoped in [false, true] {
             let informer = self.informer(cluster_scoped);
             informer.add_index(BY_ID, ids);
+            informer.add_index(BY_RESOURCE_GROUP, resource_group::index_keys);
             let it = Arc::downgrade(self);
             informer.on_change(move |change| {
                 if let Some(it) = it.upgrade() {
@@ -192,12 +192,22 @@ impl Shell {
                 }
             });
         }
-        let it = Arc::downgrade(self);
+        // Other rules say what the copies of a kind report together.
+        let queue = self.queue.clone();
+        let visit = move |binding: &Object| {
+            queue.add_low(Key {
+                cluster_scoped: binding.namespace().is_empty(),
+                name: binding.head().key(),
+            });
+        };
+        let informers = [&self.bindings, &self.cluster_bindings];
+        let name = "aggregated-kinds";
+        let sweep = IndexSweep::start(tasks, name, &informers, BY_RESOURCE_GROUP, visit);
         self.interpreter.on_change(move |changed| {
-            if let Some(it) = it.upgrade()
-                && changed.touches(AGGREGATION)
-            {
-                it.added_up_otherwise(changed);
+            if changed.touches(AGGREGATION) {
+                let concerns =
+                    |group: ResourceGroup<'_>| changed.concerns(&group.gvk(), AGGREGATION);
+                sweep.add(|key| ResourceGroup::parse(key).is_some_and(concerns));
             }
         });
         let it = Arc::downgrade(self);
@@ -209,23 +219,6 @@ impl Shell {
                 it.work_changed(change);
             }
         });
-    }
-
-    /// Other rules say what the copies of a kind report together.
-    fn added_up_otherwise(&self, changed: &Changed<'_>) {
-        for cluster_scoped in [false, true] {
-            for binding in self.informer(cluster_scoped).list() {
-                let concerned =
-                    |view: Arc<Binding>| changed.concerns(&view.spec.resource.gvk(), AGGREGATION);
-                if binding.view::<Binding>().is_ok_and(concerned) {
-                    let name = binding.head().key();
-                    self.queue.add_low(Key {
-                        cluster_scoped,
-                        name,
-                    });
-                }
-            }
-        }
     }
 
     fn work_changed(&self, change: &Change<'_>) {
@@ -253,11 +246,7 @@ impl Shell {
             name: change.key(),
         };
         match change.new {
-            None => {
-                self.written.forget(&key);
-                self.templates.forget(&key);
-                self.held.lock().remove(&key);
-            }
+            None => self.forget(&key),
             Some(new) => {
                 if self.written.is_news(&key, new) || is_due(change.old, new) {
                     self.queue.add_lane(key, change.initial);
@@ -271,7 +260,11 @@ impl Shell {
         let object = match self.written.turn(key, || informer.get_key(&key.name)) {
             Turn::Now(binding) if !binding.head().deleting => binding,
             Turn::In(rest) => return Ok(Action::After(rest)),
-            Turn::Now(_) | Turn::Gone | Turn::Awaited => return Ok(Action::Done),
+            Turn::Gone => {
+                self.forget(key);
+                return Ok(Action::Done);
+            }
+            Turn::Now(_) | Turn::Awaited => return Ok(Action::Done),
         };
         let Some(id) = ids(&object).into_iter().next() else {
             return Ok(Action::Done);
@@ -303,12 +296,24 @@ impl Shell {
         }
     }
 
+    /// A binding is gone.
+    fn forget(&self, key: &Key) {
+        self.written.forget(key);
+        self.templates.forget(key);
+        self.held.lock(key).remove(key);
+    }
+
+    fn note(&self, writes: &Written<Key>, key: &Key, written: &Object) {
+        let informer = self.informer(key.cluster_scoped);
+        writes.note(key, written, || informer.get_key(&key.name));
+    }
+
     /// How much longer to wait for what is about to come.
     fn hold(&self, key: &Key, binding: &Binding, items: &[AggregatedItem]) -> Option<Duration> {
         let old = &binding.status;
         let settling =
             old.aggregated_status != items && is_settling(&binding.spec, &old.conditions, items);
-        let mut held = self.held.lock();
+        let mut held = self.held.lock(key);
         if settling {
             let now = Instant::now();
             let until = *held.entry(key.clone()).or_insert(now + HOLD);
@@ -369,7 +374,7 @@ impl Shell {
         let options = WriteOptions::default();
         match self.control.patch(at, Patch::Merge(patch), &options).await {
             Ok(written) => {
-                self.written.note(key, &written);
+                self.note(&self.written, key, &written);
                 if news {
                     let about = ObjectRef::new("work.karmada.io/v1alpha2", key.kind(), object);
                     let name = format!("{}({})", key.kind(), key.name);
@@ -433,7 +438,7 @@ impl Shell {
         let options = WriteOptions::default();
         match self.control.patch(at, Patch::Json(patch), &options).await {
             Ok(written) => {
-                self.templates.note(key, &written);
+                self.note(&self.templates, key, &written);
                 if first {
                     let text = "Update Resource with AggregatedStatus successfully.";
                     self.recorder_for(key).normal(&about, SUCCEEDED, text);

@@ -3,15 +3,16 @@
 //! Enters: Works, the managed objects of members, clusters that become ready.
 //! Leaves: `status.manifestStatuses` of Works, events about them.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use client::{Api, At, Error, Patch, WriteOptions};
 use interpreter::{Changed, Interpreter, Operation};
-use machinery::Object;
 use machinery::time::Clock;
+use machinery::{Gvk, Object};
 use openapi::karmada::names::{cluster_of_space, execution_space};
 use openapi::karmada::resources::WORKS;
-use openapi::karmada::work::ManifestHead;
 use runtime::{Action, Change, Informer, Name, ObjectRef, Queue, Recorder, Select, run_workers};
 use scheduler::Clusters;
 use serde_json::json;
@@ -26,6 +27,7 @@ use crate::written::{Turn, Written};
 
 /// Many, since a worker mostly waits for its write, and stores commit in groups.
 const WORKERS: usize = 16;
+const BY_NAMESPACE: &str = "namespace";
 /// What the status of objects follows from.
 const READING: &[Operation] = &[Operation::InterpretStatus, Operation::InterpretHealth];
 
@@ -35,6 +37,8 @@ enum Key {
     Work(String),
     /// All Works of a cluster.
     Cluster(String),
+    /// All Works in a namespace with objects of a kind.
+    Kind(String, Gvk),
 }
 
 struct Shell {
@@ -48,6 +52,8 @@ struct Shell {
     works: Informer,
     queue: Queue<Key>,
     written: Written<String>,
+    /// The kinds of all objects that were looked at.
+    kinds: ArcSwap<HashSet<Gvk>>,
 }
 
 /// Starts the controller of Works alone; it ends with the tasks.
@@ -67,6 +73,7 @@ pub(crate) fn start(deps: &Deps, mapper: &Arc<Mapper>) {
         works: deps.informers.get(&deps.control, &Select::all(&WORKS)),
         queue: Queue::new(),
         written: Written::default(),
+        kinds: ArcSwap::default(),
     });
     shell.listen();
     let tasks = deps.tasks.clone();
@@ -95,6 +102,8 @@ pub(crate) fn start(deps: &Deps, mapper: &Arc<Mapper>) {
 
 impl Shell {
     fn listen(self: &Arc<Self>) {
+        let namespace = |work: &Object| vec![work.namespace().to_owned()];
+        self.works.add_index(BY_NAMESPACE, namespace);
         let it = Arc::downgrade(self);
         self.works.on_change(move |change| {
             if let Some(it) = it.upgrade() {
@@ -137,13 +146,25 @@ impl Shell {
 
     /// Other rules say what objects of a kind report.
     fn read_otherwise(&self, changed: &Changed<'_>) {
-        let carries = |work: &Object| {
-            let concerned = |m: &ManifestHead| changed.concerns(&m.gvk(), READING);
-            let facts = Facts::of(work);
-            facts.is_ok_and(|facts| facts.manifests().iter().any(concerned))
-        };
-        for work in self.works.list_where(carries) {
-            self.queue.add_low(Key::Work(work.head().key()));
+        let kinds = self.kinds.load();
+        let concerned = kinds.iter().filter(|kind| changed.concerns(kind, READING));
+        for kind in concerned {
+            for space in self.works.index_keys(BY_NAMESPACE, |_| true) {
+                self.queue.add_low(Key::Kind(space, kind.clone()));
+            }
+        }
+    }
+
+    async fn look_again(&self, namespace: &str, kind: Option<&Gvk>) {
+        for work in self.works.by_index(BY_NAMESPACE, namespace) {
+            let carries = |kind: &Gvk| {
+                let facts = Facts::of(&work);
+                facts.is_ok_and(|facts| facts.manifests().iter().any(|m| m.gvk() == *kind))
+            };
+            if kind.is_none_or(carries) {
+                self.queue.add_low(Key::Work(work.head().key()));
+            }
+            tokio::task::consume_budget().await;
         }
     }
 
@@ -163,9 +184,11 @@ impl Shell {
         let key = match key {
             Key::Work(key) => key,
             Key::Cluster(cluster) => {
-                for work in self.works.list_namespace(&execution_space(&cluster)) {
-                    self.queue.add_low(Key::Work(work.head().key()));
-                }
+                self.look_again(&execution_space(&cluster), None).await;
+                return Ok(Action::Done);
+            }
+            Key::Kind(namespace, kind) => {
+                self.look_again(&namespace, Some(&kind)).await;
                 return Ok(Action::Done);
             }
         };
@@ -209,12 +232,25 @@ impl Shell {
         let at = At::of(&WORKS, &work).sub("status");
         let options = WriteOptions::default();
         match self.control.patch(at, Patch::Merge(patch), &options).await {
-            Ok(written) => self.written.note(&key, &written),
+            Ok(written) => {
+                let look = || self.works.get_key(&key);
+                self.written.note(&key, &written, look);
+            }
             Err(e) if e.is_conflict() => return Ok(Action::AFTER_CONFLICT),
             Err(e) if e.is_not_found() => {}
             Err(e) => return Err(e.into()),
         }
         end
+    }
+
+    fn note_kind(&self, kind: &Gvk) {
+        if !self.kinds.load().contains(kind) {
+            self.kinds.rcu(|kinds| {
+                let mut kinds = HashSet::clone(kinds);
+                kinds.insert(kind.clone());
+                kinds
+            });
+        }
     }
 
     /// The objects of the manifests, as far as they are there and the Work's own.
@@ -228,6 +264,7 @@ impl Shell {
     ) -> Result<Vec<Option<Object>>, Error> {
         let mut observed = Vec::with_capacity(facts.manifests().len());
         for manifest in facts.manifests() {
+            self.note_kind(&manifest.gvk());
             let resource = match self.mapper.find(&manifest.gvk()).await {
                 Ok(resource) => Some(resource),
                 Err(error) if follows => return Err(error),
