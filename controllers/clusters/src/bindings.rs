@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use client::{Api, At, Patch, Result, WriteOptions};
 use machinery::Object;
+use openapi::karmada::resource_group::BY_RESOURCE_GROUP;
 use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS};
-use openapi::karmada::{Binding, BindingSpec};
-use runtime::{Change, Informer, ObjectRef, Recorder, Select};
+use openapi::karmada::{Binding, BindingSpec, resource_group};
+use runtime::{Change, IndexSweep, Informer, ObjectRef, Recorder, Select, Tasks};
 use serde_json::{Value, json};
 
 use crate::start::Deps;
@@ -68,10 +69,16 @@ impl Bindings {
         self.by_index(TARGETS, cluster)
     }
 
-    /// Those that a condition holds for; it must not use the bindings.
-    pub(crate) fn list_where(&self, condition: impl Fn(&Object) -> bool) -> Vec<Object> {
-        let found = self.informers.iter().map(|i| i.list_where(&condition));
-        found.flatten().collect()
+    /// Visits the bindings of groups of resources, by an index.
+    pub(crate) fn sweep(
+        &self,
+        tasks: &Tasks,
+        name: &'static str,
+        visit: impl Fn(&Object) + Clone + Send + Sync + 'static,
+    ) -> IndexSweep {
+        self.add_index(BY_RESOURCE_GROUP, resource_group::index_keys);
+        let [local, of_cluster] = &self.informers;
+        IndexSweep::start(tasks, name, &[local, of_cluster], BY_RESOURCE_GROUP, visit)
     }
 
     pub(crate) fn by_index(&self, index: &str, key: &str) -> Vec<Object> {

@@ -5,6 +5,7 @@ mod triggers;
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use client::{Api, Error};
@@ -96,6 +97,9 @@ pub struct Scheduler {
     stirred: Mutex<HashSet<Key>>,
     /// Bindings that the detector scaled together with their clusters.
     placed_by_detector: Mutex<HashSet<Key>>,
+    cluster_changes: triggers::ClusterChanges,
+    /// The workers have begun.
+    is_working: AtomicBool,
     /// Whoever asks before a decision that depends on others holds it until the decision
     /// is in the book.
     turn: tokio::sync::Mutex<()>,
@@ -131,12 +135,15 @@ impl Scheduler {
             book: Mutex::default(),
             stirred: Mutex::default(),
             placed_by_detector: Mutex::default(),
+            cluster_changes: triggers::ClusterChanges::default(),
+            is_working: AtomicBool::new(false),
             turn: tokio::sync::Mutex::default(),
         });
         if rules.looks_at_peers() {
             scheduler.bindings.add_index(BY_GROUP, triggers::groups);
         }
         scheduler.listen();
+        scheduler.follow_cluster_changes(tasks);
         let queue = scheduler.queue.clone();
         figures::show(move || queue.waiting());
         let workers = tasks.clone();
@@ -150,6 +157,7 @@ impl Scheduler {
             if workers.shutdown().unless(seen).await.is_none() {
                 return;
             }
+            scheduler.is_working.store(true, Ordering::Release);
             let queue = scheduler.queue.clone();
             run_workers(
                 &workers,

@@ -21,7 +21,7 @@ struct Plane {
     tasks: Tasks,
     decisions: Decisions,
     /// Informers end when nobody holds them.
-    _informers: Informers,
+    informers: Informers,
 }
 
 impl Plane {
@@ -72,7 +72,7 @@ impl Plane {
             fake,
             tasks,
             decisions,
-            _informers: informers,
+            informers,
         }
     }
 
@@ -203,6 +203,24 @@ async fn all_clusters_that_serve_the_kind_are_taken_the_late_ones_too() {
     late["status"]["apiEnablements"] = enablements;
     plane.fake.seed(&CLUSTERS, late);
     plane.until(|b| names(b) == ["m1", "m2"]).await;
+    plane.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn the_handler_that_hears_of_a_cluster_walks_no_bindings() {
+    let placement = json!({"clusterAffinity": {"labelSelector": {"matchLabels": {"zone": "a"}}}});
+    let plane = Plane::start(&["m1"], binding(placement)).await;
+    plane
+        .until(|b| condition(b) == ("False", "NoClusterFit"))
+        .await;
+    let mut labelled = plane.fake.object(&CLUSTERS, "", "m1").unwrap();
+    labelled["metadata"]["labels"]["zone"] = "a".into();
+    plane.fake.seed(&CLUSTERS, labelled);
+    let done = plane.until(|b| condition(b).0 == "True").await;
+    assert_eq!(done["spec"]["clusters"][0]["name"], "m1");
+    let api: Arc<dyn Api> = plane.fake.clone();
+    let bindings = plane.informers.get(&api, &Select::all(&BINDINGS));
+    assert_eq!(bindings.walks_in_handlers(), 0);
     plane.tasks.stop().await;
 }
 

@@ -1,15 +1,22 @@
 //! What brings a binding into the queue (Karmada's `pkg/scheduler/event_handler.go`).
 
+use std::collections::HashMap;
+use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use machinery::Object;
-use openapi::karmada::{Binding, Gate, labels};
-use runtime::Change;
+use openapi::karmada::{Binding, Cluster, Gate, labels};
+use parking_lot::Mutex;
+use runtime::{Action, Change, Queue, Tasks, run_workers};
 
 use super::{Key, Scheduler};
 use crate::core::{ApiKey, Member};
 use crate::decide::left_alone;
 use crate::figures::{self, Incoming};
+
+/// Bindings between two points where other tasks may go on.
+const CHUNK: usize = 256;
 
 /// The groups of a binding, as keys of an index.
 pub(super) fn groups(object: &Object) -> Vec<String> {
@@ -50,8 +57,28 @@ impl Scheduler {
         }
         let it = Arc::downgrade(self);
         self.clusters.informer().on_change(move |change| {
-            if let Some(it) = it.upgrade() {
-                it.cluster_changed(change);
+            let (Some(it), Some(new)) = (it.upgrade(), change.new) else {
+                return;
+            };
+            // At the start all bindings are in the queue anyway.
+            if !change.initial || it.is_working.load(Ordering::Acquire) {
+                it.cluster_changes.add(change.old, new);
+            }
+        });
+    }
+
+    /// Finds the bindings that changes of clusters concern. Affinities can be of any form,
+    /// so that all bindings are looked at: by a worker, not by the event handler.
+    pub(super) fn follow_cluster_changes(self: &Arc<Self>, tasks: &Tasks) {
+        let it = Arc::clone(self);
+        let queue = self.cluster_changes.queue.clone();
+        run_workers(tasks, "cluster-changes", &queue, 1, move |cluster| {
+            let it = Arc::clone(&it);
+            async move {
+                for (old, new) in it.cluster_changes.take(&cluster) {
+                    it.cluster_changed(old.as_ref(), &new).await;
+                }
+                Ok::<_, Infallible>(Action::Done)
             }
         });
     }
@@ -144,26 +171,10 @@ impl Scheduler {
         book.changed(&key, &old, &view, new.revision());
     }
 
-    fn cluster_changed(&self, change: &Change<'_>) {
-        let Some(new) = change.new else { return };
-        let moved = change.old.is_some_and(|old| {
-            let (before, after) = (old.head(), new.head());
-            after.deleting != before.deleting
-                || after.labels != before.labels
-                || after.generation != before.generation
-        });
-        let before = change.old.and_then(|c| Member::new(c.clone()));
+    async fn cluster_changed(&self, old: Option<&Object>, new: &Object) {
+        let (moved, serves_other) = (is_moved(old, new), serves_other(old, new));
+        let before = old.and_then(|c| Member::new(c.clone()));
         let after = Member::new(new.clone());
-        // A kind that is served at last is for what found no cluster before, and for
-        // what wants all clusters that serve it.
-        let enablements = |m: &Option<Member>| {
-            let enablements = m.as_ref().map(|m| &m.cluster.status.api_enablements);
-            enablements.cloned().unwrap_or_default()
-        };
-        let serves_other = enablements(&before) != enablements(&after);
-        if !moved && !serves_other {
-            return;
-        }
         let newly_served = |binding: &Binding| {
             let of = &binding.spec.resource;
             let kind = ApiKey::new(&of.api_version, &of.kind);
@@ -173,7 +184,13 @@ impl Scheduler {
         let versions: Vec<&Member> = before.iter().chain(&after).collect();
         for (informer, cluster_scoped) in [(&self.bindings, false), (&self.cluster_bindings, true)]
         {
-            for object in informer.list_where(|o| self.is_ours(o)) {
+            for (at, object) in informer.list().into_iter().enumerate() {
+                if at % CHUNK == 0 {
+                    tokio::task::yield_now().await;
+                }
+                if !self.is_ours(&object) {
+                    continue;
+                }
                 let Ok(binding) = object.view::<Binding>() else {
                     continue;
                 };
@@ -192,6 +209,56 @@ impl Scheduler {
                 }
             }
         }
+    }
+}
+
+/// Whether affinities may match a cluster that they did not match before, or the reverse.
+fn is_moved(old: Option<&Object>, new: &Object) -> bool {
+    old.is_some_and(|old| {
+        let (before, after) = (old.head(), new.head());
+        after.deleting != before.deleting
+            || after.labels != before.labels
+            || after.generation != before.generation
+    })
+}
+
+/// Whether a cluster serves other kinds than before. A kind that is served at last is for
+/// what found no cluster before, and for what wants all clusters that serve it.
+fn serves_other(old: Option<&Object>, new: &Object) -> bool {
+    let view = |cluster: &Object| cluster.view::<Cluster>().ok();
+    let (before, after) = (old.and_then(view), view(new));
+    let enablements = |cluster: &Option<Arc<Cluster>>| {
+        let cluster = cluster.as_ref();
+        cluster.map_or_else(Vec::new, |c| c.status.api_enablements.clone())
+    };
+    enablements(&before) != enablements(&after)
+}
+
+/// A cluster before, if it was there, and after.
+type ClusterChange = (Option<Object>, Object);
+
+/// What changed of clusters since a worker looked for the bindings that are concerned, by
+/// the name of the cluster.
+#[derive(Default)]
+pub(super) struct ClusterChanges {
+    queue: Queue<String>,
+    changes: Mutex<HashMap<String, Vec<ClusterChange>>>,
+}
+
+impl ClusterChanges {
+    fn add(&self, old: Option<&Object>, new: &Object) {
+        if !is_moved(old, new) && !serves_other(old, new) {
+            return;
+        }
+        let mut changes = self.changes.lock();
+        let of_cluster = changes.entry(new.name().to_owned()).or_default();
+        of_cluster.push((old.cloned(), new.clone()));
+        drop(changes);
+        self.queue.add_low(new.name().to_owned());
+    }
+
+    fn take(&self, cluster: &str) -> Vec<ClusterChange> {
+        self.changes.lock().remove(cluster).unwrap_or_default()
     }
 }
 

@@ -10,6 +10,7 @@ use machinery::Object;
 use machinery::object::Malformed;
 use machinery::time::Clock;
 use openapi::karmada::failover::ApplicationFailover;
+use openapi::karmada::resource_group::ResourceGroup;
 use openapi::karmada::{Binding, FeatureGates};
 use parking_lot::Mutex;
 use runtime::{Action, Queue, Recorder, run_workers};
@@ -58,18 +59,19 @@ impl Controller {
                 wake.add_lane(change.key(), change.initial);
             }
         });
-        let (wake, all) = (queue.clone(), bindings.clone());
+        // Other rules say how healthy copies of a kind are.
+        let wake = queue.clone();
+        let visit = move |binding: &Object| {
+            if is_told(binding) {
+                wake.add_low(binding.head().key());
+            }
+        };
+        let sweep = bindings.sweep(&deps.tasks, "failover-of-kinds", visit);
         deps.interpreter.on_change(move |changed| {
             const ASKED: &[Operation] = &[Operation::InterpretHealth];
-            if !changed.touches(ASKED) {
-                return;
-            }
-            let concerned = |b: &Object| {
-                let view = b.view::<Binding>();
-                view.is_ok_and(|b| changed.concerns(&b.spec.resource.gvk(), ASKED))
-            };
-            for binding in all.list_where(|b| is_told(b) && concerned(b)) {
-                wake.add_low(binding.head().key());
+            if changed.touches(ASKED) {
+                let concerns = |group: ResourceGroup<'_>| changed.concerns(&group.gvk(), ASKED);
+                sweep.add(|key| ResourceGroup::parse(key).is_some_and(concerns));
             }
         });
         run_workers(

@@ -117,15 +117,14 @@ async fn what_waits_in_the_queue_is_looked_at_as_it_is_then() {
     fake.seed(&BINDINGS, named("gone", |_| {}));
     fake.seed(&CLUSTERS, cluster("m1", 10, json!({})));
     // Until the clusters are known, all wait in the queue.
-    let known = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let known = Arc::new(AtomicBool::new(false));
     let (watched, mut began) = tokio::sync::mpsc::unbounded_channel();
     let hidden = Arc::clone(&known);
     fake.on_call(move |call| {
         if call.verb == "watch" && call.resource == Some(&BINDINGS) {
             let _ = watched.send(());
         }
-        let early =
-            call.resource == Some(&CLUSTERS) && !hidden.load(std::sync::atomic::Ordering::Relaxed);
+        let early = call.resource == Some(&CLUSTERS) && !hidden.load(Ordering::Relaxed);
         early.then(|| machinery::Status::failure(500, "InternalError", "not yet").into())
     });
     let plane = Plane::over(fake, FeatureGates::default());
@@ -138,7 +137,7 @@ async fn what_waits_in_the_queue_is_looked_at_as_it_is_then() {
         }),
     );
     plane.fake.seed(&BINDINGS, named("last", |_| {}));
-    known.store(true, std::sync::atomic::Ordering::Relaxed);
+    known.store(true, Ordering::Relaxed);
     plane.until_of("last", |b| condition(b).0 == "True").await;
     plane.until(|b| condition(b).0 == "True").await;
     let writes = plane.fake.writes();
