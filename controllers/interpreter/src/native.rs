@@ -55,6 +55,13 @@ pub enum Error {
         function: &'static str,
         why: String,
     },
+    /// A script of a customization is not called for a while, since it does not end.
+    #[error("ResourceInterpreterCustomization {customization}: {function}: {why}")]
+    ScriptRefused {
+        customization: String,
+        function: &'static str,
+        why: String,
+    },
     /// A webhook could not be asked, or says what has no meaning.
     #[error("Internal error occurred: failed calling webhook {hook:?}: {why}")]
     Webhook { hook: String, why: String },
@@ -63,7 +70,7 @@ pub enum Error {
 impl Error {
     /// Whether the same question may be answered the next time.
     pub fn may_pass(&self) -> bool {
-        matches!(self, Self::Webhook { .. })
+        matches!(self, Self::Webhook { .. } | Self::ScriptRefused { .. })
     }
 }
 

@@ -14,6 +14,7 @@ use serde_json::{Map, Value};
 
 use crate::customizations::Rule;
 use crate::dependencies::verify;
+use crate::lua::CallError;
 use crate::native::{Error, Replicas};
 use crate::operation::Operation;
 
@@ -28,7 +29,7 @@ impl Returned {
     pub(crate) fn new(
         rule: &Rule,
         operation: Operation,
-        values: Result<[Option<Value>; 2], String>,
+        values: Result<[Option<Value>; 2], CallError>,
     ) -> Result<Self, Error> {
         let mut it = Self {
             customization: Arc::clone(&rule.customization),
@@ -40,7 +41,12 @@ impl Returned {
                 it.values = values;
                 Ok(it)
             }
-            Err(why) => Err(it.error(why)),
+            Err(why @ CallError::Failed(_)) => Err(it.error(why)),
+            Err(why @ CallError::Refused(_)) => Err(Error::ScriptRefused {
+                customization: it.customization.to_string(),
+                function: operation.function(),
+                why: why.to_string(),
+            }),
         }
     }
 

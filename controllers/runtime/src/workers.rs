@@ -32,7 +32,7 @@ impl Action {
 }
 
 /// Substitutes of a queue at most: beyond that who waits outside holds its worker.
-const SUBSTITUTES: usize = 256;
+const SUBSTITUTES: usize = 2048;
 
 /// Starts `n` workers on a queue. An error brings the key back with backoff; a
 /// panic counts as an error. On shutdown running reconciliations finish, and the

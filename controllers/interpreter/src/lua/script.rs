@@ -8,6 +8,7 @@ use mlua::Error;
 use mlua::chunk::Compiler;
 use sha2::{Digest, Sha256};
 
+use super::breaker::CircuitBreaker;
 use super::order::keeping;
 
 /// By which a script is known: equal text, equal script.
@@ -26,6 +27,7 @@ pub(crate) struct Script {
     /// In a row.
     quick_runs: AtomicU32,
     bytecode: OnceLock<Result<Vec<u8>, String>>,
+    breaker: CircuitBreaker,
 }
 
 impl Script {
@@ -36,7 +38,12 @@ impl Script {
             draws: source.contains("math") || source.contains("_G"),
             quick_runs: AtomicU32::new(0),
             bytecode: OnceLock::new(),
+            breaker: CircuitBreaker::default(),
         }
+    }
+
+    pub(super) fn breaker(&self) -> &CircuitBreaker {
+        &self.breaker
     }
 
     pub(crate) fn hash(&self) -> &Hash {

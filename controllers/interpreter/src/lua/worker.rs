@@ -19,13 +19,52 @@ const WAITING: usize = 256;
 /// What takes less is quick.
 const QUICK: Duration = Duration::from_micros(500);
 
-pub(super) type Answer = Result<Results, String>;
+/// Why a call has no result.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CallError {
+    /// The script failed, or exceeded a limit.
+    #[error("{0}")]
+    Failed(String),
+    /// The script was not called, since other calls of it do not end. The same call may
+    /// have a result later.
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl CallError {
+    pub(super) fn refused(deadline: Duration) -> Self {
+        Self::Refused(format!(
+            "the script is not called, since other calls of it did not end within {deadline:?}"
+        ))
+    }
+}
+
+pub(super) type Answer = Result<Results, CallError>;
 
 pub(super) struct Job {
     pub(super) script: Arc<Script>,
     pub(super) operation: Operation,
     pub(super) args: Vec<Arg>,
     pub(super) reply: oneshot::Sender<Answer>,
+    /// It finds out whether a script that did not end ends now.
+    pub(super) probe: bool,
+    pub(super) _pending: Pending,
+}
+
+/// Counts a call until this is dropped.
+pub(super) struct Pending(Arc<AtomicUsize>);
+
+impl Pending {
+    pub(super) fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// A thread; it ends when this is dropped.
@@ -40,7 +79,6 @@ impl Worker {
     pub(super) fn start(at: usize, limits: Limits) -> Option<Self> {
         let (jobs, mut waiting) = mpsc::channel::<Job>(WAITING);
         let pending = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&pending);
         let thread = Builder::new().name(format!("lua-{at}")).stack_size(STACK);
         let started = thread.spawn(move || {
             let mut seat = Seat::default();
@@ -50,7 +88,6 @@ impl Worker {
                     let answer = answer(&mut seat, &job, limits);
                     drop(job.reply.send(answer));
                 }
-                counted.fetch_sub(1, Ordering::Relaxed);
             }
         });
         match started {
@@ -69,11 +106,18 @@ fn answer(seat: &mut Seat, job: &Job, limits: Limits) -> Answer {
         script,
         operation,
         args,
+        probe,
         ..
     } = job;
+    if !probe && script.breaker().is_open() {
+        return Err(CallError::refused(limits.deadline));
+    }
     let outcome = seat.answer(script, *operation, args, Bounds::whole(limits));
     script.was_quick(outcome.is_ok() && began.elapsed() < QUICK);
-    outcome.map_err(|failure| told(failure, &limits))
+    let overran = matches!(outcome, Err(Failure::Deadline));
+    let breaker = script.breaker();
+    breaker.called(overran, Instant::now(), limits.deadline);
+    outcome.map_err(|failure| CallError::Failed(told(failure, &limits)))
 }
 
 fn told(failure: Failure, limits: &Limits) -> String {

@@ -16,7 +16,7 @@ async fn trusted(body: &str, arg: &Value) -> (Result<Option<Value>, String>, boo
     let ask = async |arg: &Value| {
         let args = vec![Arg::tree(arg)];
         let all = engine.call(&script, Operation::InterpretStatus, args).await;
-        all.map(|[first, _]| first)
+        all.map(|[first, _]| first).map_err(|e| e.to_string())
     };
     let easy = json!({"easy": true});
     let began = Instant::now();

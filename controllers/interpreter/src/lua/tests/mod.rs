@@ -3,6 +3,7 @@
 mod here;
 mod library;
 mod limits;
+mod waiting;
 
 use machinery::Gvk;
 use serde_json::json;
@@ -25,7 +26,8 @@ async fn ask(
     args: Vec<Arg>,
 ) -> Result<[Option<Value>; 2], String> {
     let script = Arc::new(Script::new(script));
-    engine.call(&script, operation, args).await
+    let answer = engine.call(&script, operation, args).await;
+    answer.map_err(|error| error.to_string())
 }
 
 /// What a status script makes of nothing.

@@ -1,0 +1,77 @@
+//! Who waits for a script holds up nobody who does not.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use machinery::Object;
+use runtime::{Action, Queue, Shutdown, Tasks, run_workers};
+
+use super::*;
+use crate::Interpreter;
+
+const SCRIPTED: usize = 100;
+const OTHERS: usize = 100;
+/// None of the scripted calls ends while the others are asked about.
+const DEADLINE: Duration = Duration::from_secs(15);
+
+static DEPLOYMENT: Gvk = Gvk::constant("apps", "v1", "Deployment");
+
+fn looping() -> Interpreter {
+    let customization = object(json!({"metadata": {"name": "looping"}, "spec": {
+        "target": {"apiVersion": "example.io/v1", "kind": "Thing"},
+        "customizations": {"healthInterpretation": {
+            "luaScript": "function InterpretHealth(obj) while true do end end"}}}}));
+    let limits = Limits {
+        deadline: DEADLINE,
+        ..Limits::default()
+    };
+    Interpreter::under(&[customization], limits)
+}
+
+fn deployment() -> Object {
+    object(json!({"metadata": {"name": "web"}, "spec": {"replicas": 1},
+        "status": {"availableReplicas": 1}}))
+}
+
+#[tokio::test]
+async fn unscripted_objects_go_on_while_scripts_run() {
+    let (it, about) = (looping(), deployment());
+    let (tasks, queue) = (Tasks::new(Shutdown::new()), Queue::new());
+    let counts: Arc<[AtomicUsize; 2]> = Arc::default();
+    let counted = Arc::clone(&counts);
+    run_workers(&tasks, "scripted", &queue, 2, move |key: usize| {
+        let (it, about, counts) = (it.clone(), about.clone(), Arc::clone(&counted));
+        async move {
+            let (kind, count) = match key < SCRIPTED {
+                true => (thing(), &counts[0]),
+                false => (DEPLOYMENT.clone(), &counts[1]),
+            };
+            let answer = it.healthy(&kind, &about).await;
+            count.fetch_add(1, Ordering::Relaxed);
+            answer.map(|_| Action::Done)
+        }
+    });
+    (0..SCRIPTED + OTHERS).for_each(|key| queue.add(key));
+    let ended = |which: usize| counts[which].load(Ordering::Relaxed);
+    while ended(1) < OTHERS {
+        assert_eq!(ended(0), 0, "{} others had to wait", OTHERS - ended(1));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    // The scripts go on until their deadline; nobody waits for them here.
+}
+
+/// Calls that wait for a thread are answered when it is known that the script does not
+/// end, not each after a deadline of its own.
+#[tokio::test]
+async fn calls_of_a_script_that_does_not_end_do_not_wait_for_each_other() {
+    const CALLS: usize = 200;
+    let engine = engine();
+    let script = "function ReflectStatus() while true do end end";
+    let script = Arc::new(Script::new(script));
+    let call = || engine.call(&script, Operation::InterpretStatus, vec![]);
+    let all = futures_util::future::join_all((0..CALLS).map(|_| call())).await;
+    let refused = |answer: &Result<_, CallError>| matches!(answer, Err(CallError::Refused(_)));
+    let called = all.iter().filter(|answer| !refused(answer)).count();
+    assert!(called < CALLS / 10, "{called} calls ran until the deadline");
+    // A change of the script is another script.
+    assert!(status(&engine, "return {}").await.is_ok());
+}
