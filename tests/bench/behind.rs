@@ -35,7 +35,7 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
     let watches = Watches::open(&fleet.members, &[DEPLOYMENTS])?;
     let roll_out = fleet.roll_out(&watches, 0)?;
     let setup = format!(
-        "300 Deployments created in a kube-apiserver, to {MEMBERS} simulated members, objects of ours in an etcd"
+        "300 Deployments created in a kube-apiserver, to {MEMBERS} simulated members that do not sync their writes, objects of ours in an etcd"
     );
     report.tell("behind_rate", roll_out.rate, "1/s", Limit::None, &setup);
     report.tell("behind_applied", roll_out.applied, "s", Limit::None, &setup);

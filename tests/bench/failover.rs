@@ -73,7 +73,7 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
         );
     }
     let took = began.elapsed().as_secs_f64();
-    let setup = "500 Deployments on a member that is killed: from its taint to the last replacement in another, rate of evictions opened up";
+    let setup = "500 Deployments on a simulated member that is killed, in members that do not sync their writes: from its taint to the last replacement in another, rate of evictions opened up";
     report.tell("failover", took, "s", Limit::Below(2.0), setup);
     let cpu = fleet.plane.quiet(PATIENCE)? - used;
     report.tell("failover_cpu", cpu, "s", Limit::None, setup);

@@ -185,11 +185,12 @@ fn create(to: &Kubeconfig, prefix: &str, count: usize) -> anyhow::Result<()> {
     load(to, &of, |n| {
         deployment(&format!("{prefix}-{n}"), 1 + n as u32 % 2)
     })
+    .map(drop)
 }
 
 fn few(report: &mut Report, fleet: &Fleet, watches: &Watches, before: usize) -> anyhow::Result<()> {
     let roll_out = fleet.roll_out(watches, before)?;
-    let setup = "300 Deployments to 3 simulated members in processes of their own, 16 creators";
+    let setup = "300 Deployments to 3 simulated members in processes of their own, which do not sync their writes as real ones do, 16 creators";
     report.tell(
         "fleet_rate",
         roll_out.rate,

@@ -18,6 +18,9 @@ pub(crate) struct Kubeconfig {
     /// `127.0.0.1:6443`
     pub(crate) address: String,
     tls: ClientConfig,
+    roots: RootCertStore,
+    /// By which requests are authenticated, instead of a client certificate.
+    pub(crate) token: Option<String>,
 }
 
 impl Kubeconfig {
@@ -35,11 +38,25 @@ impl Kubeconfig {
             .collect::<Result<Vec<_>, _>>()?;
         let key = PrivateKeyDer::from_pem_slice(&data(user, "client-key-data")?)?;
         let tls = ClientConfig::builder_with_protocol_versions(&[&rustls::version::TLS13])
-            .with_root_certificates(roots)
+            .with_root_certificates(roots.clone())
             .with_client_auth_cert(chain, key)?;
         Ok(Self {
             address: server.trim_start_matches("https://").to_owned(),
             tls,
+            roots,
+            token: None,
+        })
+    }
+
+    /// The same server, asked by another user.
+    pub(crate) fn with_token(&self, token: &str) -> anyhow::Result<Self> {
+        let tls = ClientConfig::builder_with_protocol_versions(&[&rustls::version::TLS13])
+            .with_root_certificates(self.roots.clone())
+            .with_no_client_auth();
+        Ok(Self {
+            tls,
+            token: Some(token.to_owned()),
+            ..self.clone()
         })
     }
 

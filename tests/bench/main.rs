@@ -19,10 +19,12 @@ mod idle;
 mod kubeconfig;
 mod list;
 mod objects;
+mod percentiles;
 mod process;
 mod restart;
 mod scripts;
 mod seen;
+mod user;
 mod watchers;
 mod wire;
 

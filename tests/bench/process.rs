@@ -117,17 +117,22 @@ impl Process {
         Ok(())
     }
 
-    /// Waits until it uses no CPU to speak of, at most `limit`; gives the seconds
-    /// of CPU used until then.
+    /// Waits until it uses no CPU to speak of; gives the seconds of CPU used until then.
+    /// One that still works after `limit` is an error.
     pub(crate) fn quiet(&self, limit: Duration) -> anyhow::Result<f64> {
         let deadline = Instant::now() + limit;
         let mut before = self.cpu()?;
         loop {
             std::thread::park_timeout(Duration::from_millis(1000));
             let now = self.cpu()?;
-            if now - before <= 0.03 || Instant::now() > deadline {
+            let used = now - before;
+            if used <= 0.03 {
                 return Ok(now);
             }
+            ensure!(
+                Instant::now() < deadline,
+                "not quiet within {limit:?}: {used:.2} s of CPU in the last second"
+            );
             before = now;
         }
     }

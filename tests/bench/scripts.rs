@@ -16,8 +16,10 @@ use interpreter::{Interpreter, Limits};
 use jiff::Timestamp;
 use machinery::{Gvk, Object};
 use openapi::karmada::binding::AggregatedItem;
+use runtime::{Action, Queue, Shutdown, Tasks, run_workers};
 use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
+use tokio::sync::mpsc;
 
 use crate::figure::{Limit, Report};
 use crate::process::MIB;
@@ -27,6 +29,9 @@ const CALLS: usize = 20_000;
 const TASKS: usize = 16;
 const MANY_CALLS: usize = 1_000_000;
 const MEMBERS: usize = 100;
+/// Objects that a looping script is called for, and objects without scripts beside them.
+const LOOPING: usize = 1000;
+const BESIDE: usize = 600;
 /// How long a script that means harm may run.
 const DEADLINE: Duration = Duration::from_millis(200);
 static KIND: Gvk = Gvk::constant("example.org", "v1", "Widget");
@@ -354,6 +359,48 @@ fn hostile(object: &Object) -> anyhow::Result<[Duration; 3]> {
     Ok(worst)
 }
 
+/// Milliseconds that the objects of a kind without scripts wait for their reconciliation
+/// while a script that does not end is called for many others of the same queue.
+fn beside_looping(object: &Object) -> anyhow::Result<Vec<f64>> {
+    const WORKERS: usize = 8;
+    const PAUSE: Duration = Duration::from_millis(5);
+    let script = "function InterpretHealth(obj) while true do end end";
+    let it = under(
+        &KIND,
+        &[("healthInterpretation", script)],
+        Limits::default(),
+    )?;
+    let object = object.clone();
+    runtime()?.block_on(async {
+        let (tasks, queue) = (Tasks::new(Shutdown::new()), Queue::new());
+        let (sender, mut delays) = mpsc::unbounded_channel();
+        let reconcile = move |(scripted, _, since): (bool, usize, Instant)| {
+            let (it, object, sender) = (it.clone(), object.clone(), sender.clone());
+            async move {
+                let kind = if scripted { &KIND } else { &DEPLOYMENT };
+                let answer = it.healthy(kind, &object).await;
+                if !scripted {
+                    sender.send(since.elapsed()).ok();
+                }
+                answer.map(|_| Action::Done)
+            }
+        };
+        run_workers(&tasks, "looping", &queue, WORKERS, reconcile);
+        (0..LOOPING).for_each(|n| queue.add((true, n, Instant::now())));
+        let mut all = Vec::with_capacity(BESIDE);
+        for n in 0..BESIDE {
+            queue.add((false, n, Instant::now()));
+            tokio::time::sleep(PAUSE).await;
+        }
+        while all.len() < BESIDE {
+            let delay = delays.recv().await.context("the workers have ended")?;
+            all.push(delay.as_secs_f64() * 1e3);
+        }
+        tasks.stop().await;
+        Ok(all)
+    })
+}
+
 /// Microseconds in which the statuses of many members become one.
 fn aggregation(scripts: &[(&str, &str)]) -> anyhow::Result<f64> {
     const ROUNDS: u32 = 500;
@@ -479,6 +526,16 @@ pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {
         Limit::Below(100.0),
         &setup,
     );
+
+    let mut beside = beside_looping(&object)?;
+    let setup = format!(
+        "{BESIDE} objects without scripts, one every 5 ms, behind {LOOPING} objects of one looping script with a deadline of 1 s in the same queue of 8 workers"
+    );
+    let worst = beside.iter().copied().fold(0.0, f64::max);
+    let name = "scripts-looping-delay";
+    report.percentiles(name, &mut beside, "ms", Limit::None, &setup);
+    let limit = Limit::Below(50.0);
+    report.tell("scripts-looping-delay-worst", worst, "ms", limit, &setup);
 
     let setup = format!("{MANY_CALLS} calls after {}", MANY_CALLS / 10);
     report.tell(

@@ -38,6 +38,8 @@ impl Write for Socket {
 pub(crate) struct Connection {
     stream: StreamOwned<ClientConnection, Socket>,
     host: String,
+    /// Further headers of every request.
+    headers: String,
     /// Bytes that were read and not yet looked at.
     buffer: Vec<u8>,
     from: usize,
@@ -56,6 +58,13 @@ enum Length {
     Chunked,
 }
 
+/// What a reply says before its body.
+struct Head {
+    code: u16,
+    length: Length,
+    gzip: bool,
+}
+
 impl Connection {
     pub(crate) fn open(to: &Kubeconfig) -> anyhow::Result<Self> {
         let socket = TcpStream::connect(&to.address)?;
@@ -68,6 +77,9 @@ impl Connection {
         Ok(Self {
             stream: StreamOwned::new(session, socket),
             host: to.address.clone(),
+            headers: to.token.as_ref().map_or_else(String::new, |token| {
+                format!("authorization: Bearer {token}\r\n")
+            }),
             buffer: vec![0; READ],
             from: 0,
             to: 0,
@@ -96,27 +108,34 @@ impl Connection {
 
     fn send(&mut self, method: &str, path: &str, kind: &str, body: &str) -> anyhow::Result<Reply> {
         self.ask(method, path, kind, body)?;
-        let (code, length) = self.head()?;
+        let Head { code, length, .. } = self.head()?;
         let mut whole = Vec::new();
         self.body(length, |part| whole.extend_from_slice(part))?;
         Ok(Reply { code, body: whole })
     }
 
-    /// GET whose body is thrown away; gives its length.
-    pub(crate) fn discard(&mut self, path: &str) -> anyhow::Result<usize> {
+    /// Asks for compressed bodies from now on, as client-go does. They are for
+    /// [`Self::discard`] alone.
+    pub(crate) fn accept_gzip(&mut self) {
+        self.headers.push_str("accept-encoding: gzip\r\n");
+    }
+
+    /// GET whose body is thrown away as it comes; gives its length, and whether it is
+    /// compressed.
+    pub(crate) fn discard(&mut self, path: &str) -> anyhow::Result<(usize, bool)> {
         self.ask("GET", path, "", "")?;
-        let (code, length) = self.head()?;
+        let Head { code, length, gzip } = self.head()?;
         ensure!(code == 200, "GET {path}: {code}");
         let mut sum = 0;
         self.body(length, |part| sum += part.len())?;
-        Ok(sum)
+        Ok((sum, gzip))
     }
 
     /// GET whose body is lines; ends with the stream.
     pub(crate) fn lines(&mut self, path: &str, mut line: impl FnMut(&[u8])) -> anyhow::Result<()> {
         self.stream.sock.0.get_ref().set_read_timeout(None)?;
         self.ask("GET", path, "", "")?;
-        let (code, length) = self.head()?;
+        let Head { code, length, .. } = self.head()?;
         ensure!(code == 200, "GET {path}: {code}");
         let mut rest: Vec<u8> = Vec::new();
         self.body(length, |mut part| {
@@ -132,8 +151,8 @@ impl Connection {
 
     fn ask(&mut self, method: &str, path: &str, kind: &str, body: &str) -> anyhow::Result<()> {
         let mut text = format!(
-            "{method} {path} HTTP/1.1\r\nhost: {}\r\naccept: application/json\r\n",
-            self.host
+            "{method} {path} HTTP/1.1\r\nhost: {}\r\naccept: application/json\r\n{}",
+            self.host, self.headers
         );
         if !kind.is_empty() {
             text.push_str(&format!(
@@ -147,14 +166,14 @@ impl Connection {
         Ok(self.stream.flush()?)
     }
 
-    fn head(&mut self) -> anyhow::Result<(u16, Length)> {
+    fn head(&mut self) -> anyhow::Result<Head> {
         let mut code = 0;
-        let mut length = Length::Known(0);
+        let (mut length, mut gzip) = (Length::Known(0), false);
         loop {
             let line = self.line()?;
             let line = line.trim_ascii();
             if line.is_empty() {
-                return Ok((code, length));
+                return Ok(Head { code, length, gzip });
             }
             let line = std::str::from_utf8(line)?;
             if let Some(status) = line.strip_prefix("HTTP/1.1 ") {
@@ -163,6 +182,7 @@ impl Connection {
                 match name.to_ascii_lowercase().as_str() {
                     "content-length" => length = Length::Known(value.trim().parse()?),
                     "transfer-encoding" => length = Length::Chunked,
+                    "content-encoding" => gzip = value.trim() == "gzip",
                     _ => {}
                 }
             }

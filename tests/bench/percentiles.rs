@@ -1,0 +1,25 @@
+//! Figures of which the spread is told, too.
+
+use crate::figure::{Limit, Report, median};
+
+impl Report {
+    /// Tells the median of `values` under `name`, with its limit, and their 99th percentile
+    /// beside it. The values get sorted.
+    pub(crate) fn percentiles(
+        &mut self,
+        name: &str,
+        values: &mut [f64],
+        unit: &str,
+        limit: Limit,
+        setup: &str,
+    ) {
+        let median = median(values);
+        // The smallest value that 99 of 100 do not exceed.
+        let rank = (values.len() * 99).div_ceil(100);
+        let p99 = values.get(rank.saturating_sub(1));
+        self.tell(name, median, unit, limit, setup);
+        let name = format!("{name}_p99");
+        let p99 = p99.copied().unwrap_or_default();
+        self.tell(&name, p99, unit, Limit::None, setup);
+    }
+}
