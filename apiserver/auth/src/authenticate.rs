@@ -37,8 +37,8 @@ pub type Headers<'a> = &'a (dyn Fn(&mut dyn FnMut(&str, &[u8])) + Send + Sync);
 #[derive(Clone, Copy, Default)]
 pub struct Credentials<'a> {
     pub peer: Option<&'a Peer>,
-    /// The value of `Authorization: Bearer`.
-    pub bearer: Option<&'a str>,
+    /// The value of `Authorization: Bearer`, as it came.
+    pub bearer: Option<&'a [u8]>,
     /// Where a front proxy says for whom it asks; looked at behind one only.
     pub headers: Option<Headers<'a>>,
 }
@@ -116,7 +116,10 @@ impl Authenticator {
             }
         }
         match (given.bearer, refused) {
-            (Some(token), _) => self.token(token, &[]).await.map(|(user, _)| user),
+            (Some(token), _) => {
+                let token = readable(token)?;
+                self.token(token, &[]).await.map(|(user, _)| user)
+            }
             (None, Some(refused)) => Err(refused),
             (None, None) => Ok(Arc::clone(&self.anonymous)),
         }
@@ -214,6 +217,11 @@ impl Authenticator {
     pub(crate) fn api(&self) -> Option<&Arc<dyn Api>> {
         self.api.get()
     }
+}
+
+/// A bearer token as text. Bytes that are none are a bad credential, not a missing one.
+pub(crate) fn readable(token: &[u8]) -> Result<&str, Refused> {
+    std::str::from_utf8(token).map_err(|_| Refused("the token is not UTF-8".into()))
 }
 
 /// The user of a request without credentials.

@@ -21,9 +21,10 @@ pub struct Wanted {
 }
 
 /// Collects the headers; `None` when there are none. Names are compared without
-/// case.
+/// case. A header that cannot be used fails with 400: the request must not go on with
+/// the rights of its sender.
 pub fn wanted<'a>(
-    headers: impl Iterator<Item = (&'a str, &'a str)>,
+    headers: impl Iterator<Item = (&'a str, &'a [u8])>,
 ) -> Result<Option<Wanted>, Status> {
     let mut wanted = Wanted::default();
     let mut any = false;
@@ -33,30 +34,39 @@ pub fn wanted<'a>(
             continue;
         };
         any = true;
+        let unusable = |why: &str| Status::bad_request(format!("header {name:?} {why}"));
+        let value = std::str::from_utf8(value).map_err(|_| unusable("is not UTF-8"))?;
         match what {
-            "user" => wanted.user = value.to_owned(),
-            "uid" => wanted.uid = value.to_owned(),
+            "user" | "uid" => {
+                let one = match what {
+                    "user" => &mut wanted.user,
+                    _ => &mut wanted.uid,
+                };
+                if !one.is_empty() {
+                    return Err(unusable("is given more than once"));
+                }
+                *one = value.to_owned();
+            }
             "group" => wanted.groups.push(value.to_owned()),
-            _ => match what.strip_prefix("extra-") {
-                Some(key) => wanted
-                    .extra
-                    .entry(unescape(key))
-                    .or_default()
-                    .push(value.to_owned()),
-                None => return Err(Status::bad_request(format!("unknown header {name:?}"))),
-            },
+            _ => {
+                let key = what.strip_prefix("extra-");
+                let key = key.ok_or_else(|| unusable("is not known"))?;
+                let key = unescape(key).ok_or_else(|| unusable("names a key that is not UTF-8"))?;
+                wanted.extra.entry(key).or_default().push(value.to_owned());
+            }
         }
     }
     if any && wanted.user.is_empty() {
-        return Err(Status::internal(
-            "impersonation headers were given without Impersonate-User",
+        return Err(Status::bad_request(
+            "impersonation headers are given without Impersonate-User",
         ));
     }
     Ok(any.then_some(wanted))
 }
 
-/// Percent-decoding of an extra's key; malformed escapes stay as they are.
-pub(crate) fn unescape(key: &str) -> String {
+/// Percent-decoding of an extra's key; malformed escapes stay as they are. `None`
+/// when the result is not UTF-8.
+pub(crate) fn unescape(key: &str) -> Option<String> {
     let bytes = key.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
     let mut at = 0;
@@ -77,7 +87,7 @@ pub(crate) fn unescape(key: &str) -> String {
             }
         }
     }
-    String::from_utf8(out).unwrap_or_else(|_| key.to_owned())
+    String::from_utf8(out).ok()
 }
 
 impl Wanted {
@@ -143,7 +153,11 @@ mod tests {
     use super::*;
 
     fn ask(headers: &[(&str, &str)]) -> Result<Option<Wanted>, Status> {
-        wanted(headers.iter().copied())
+        wanted(
+            headers
+                .iter()
+                .map(|(name, value)| (*name, value.as_bytes())),
+        )
     }
 
     #[test]

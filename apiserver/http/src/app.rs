@@ -341,7 +341,7 @@ impl App {
         };
         let credentials = Credentials {
             peer: Some(peer),
-            bearer: bearer(headers),
+            bearer: bearer(headers)?,
             headers: Some(&shown),
         };
         let denied = match self.authentication.authenticate(credentials).await {
@@ -393,7 +393,7 @@ impl App {
         let pairs = headers
             .iter()
             .filter(|(name, _)| name.as_str().starts_with("impersonate-"))
-            .filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)));
+            .map(|(name, value)| (name.as_str(), value.as_bytes()));
         let Some(wanted) = impersonation::wanted(pairs)? else {
             return Ok(asking);
         };
@@ -531,11 +531,24 @@ fn is_probe(path: &str) -> bool {
         .any(|p| path.starts_with(p))
 }
 
-fn bearer(headers: &HeaderMap) -> Option<&str> {
-    let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
-    let (scheme, token) = value.trim().split_once(' ')?;
-    scheme
-        .eq_ignore_ascii_case("bearer")
-        .then(|| token.trim())
-        .filter(|t| !t.is_empty())
+/// The bearer token of a request, as it came. Other schemes prove nothing, as in
+/// kube-apiserver; a header whose scheme cannot be told, or a second header, is refused.
+fn bearer(headers: &HeaderMap) -> Result<Option<&[u8]>, Status> {
+    let mut given = headers.get_all(AUTHORIZATION).iter();
+    let Some(value) = given.next() else {
+        return Ok(None);
+    };
+    if given.next().is_some() {
+        return Err(Status::unauthorized());
+    }
+    let value = value.as_bytes().trim_ascii();
+    let end = value.iter().position(|b| *b == b' ');
+    let (scheme, token) = value.split_at(end.unwrap_or(value.len()));
+    if scheme.eq_ignore_ascii_case(b"bearer") {
+        return Ok(Some(token.trim_ascii()).filter(|t| !t.is_empty()));
+    }
+    match std::str::from_utf8(value) {
+        Ok(_) => Ok(None),
+        Err(_) => Err(Status::unauthorized()),
+    }
 }

@@ -192,15 +192,18 @@ pub(crate) enum BodyType {
     Protobuf,
 }
 
-/// The media type of a body, without parameters; JSON when unsaid.
+/// The media type of a body, without parameters; JSON when unsaid. What cannot be read
+/// is a type that nobody supports.
 pub(crate) fn content_type(headers: &HeaderMap) -> &str {
-    headers
-        .get(CONTENT_TYPE)
-        .and_then(|v| v.to_str().ok())
-        .and_then(|v| v.split(';').next())
-        .map(str::trim)
-        .filter(|v| !v.is_empty())
-        .unwrap_or(JSON)
+    const UNREADABLE: &str = "unreadable";
+    let Some(value) = headers.get(CONTENT_TYPE) else {
+        return JSON;
+    };
+    let whole = value.to_str().unwrap_or(UNREADABLE);
+    match whole.split(';').next().unwrap_or_default().trim() {
+        "" => JSON,
+        media => media,
+    }
 }
 
 /// The encoding of a body; `proto` says whether the kind has a protobuf form.

@@ -76,20 +76,40 @@ pub(crate) fn percent_decode(text: &str, query: bool) -> Option<String> {
     String::from_utf8(out).ok()
 }
 
-/// The parameters of a query, in their order; malformed ones are left out.
-pub(crate) struct Query(Vec<(String, String)>);
+/// The parameters of a query, in their order.
+pub(crate) struct Query {
+    pairs: Vec<(String, String)>,
+    /// The first parameter that cannot be decoded, as it came.
+    malformed: Option<String>,
+}
 
 impl Query {
     pub(crate) fn parse(query: Option<&str>) -> Self {
-        let pairs = query
-            .unwrap_or_default()
-            .split('&')
-            .filter(|p| !p.is_empty())
-            .filter_map(|pair| {
-                let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-                Some((percent_decode(key, true)?, percent_decode(value, true)?))
-            });
-        Self(pairs.collect())
+        let mut parsed = Self {
+            pairs: Vec::new(),
+            malformed: None,
+        };
+        let query = query.unwrap_or_default().split('&');
+        for pair in query.filter(|p| !p.is_empty()) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            match percent_decode(key, true).zip(percent_decode(value, true)) {
+                Some(pair) => parsed.pairs.push(pair),
+                None => _ = parsed.malformed.get_or_insert_with(|| pair.to_owned()),
+            }
+        }
+        parsed
+    }
+
+    /// 400 when a parameter cannot be decoded: it may be the one that makes a request
+    /// a dry run.
+    pub(crate) fn check(&self) -> Result<(), Status> {
+        match &self.malformed {
+            None => Ok(()),
+            Some(pair) => {
+                let text = format!("malformed query parameter {pair:?}");
+                Err(Status::bad_request(text))
+            }
+        }
     }
 
     /// The first value of a parameter.
@@ -99,7 +119,7 @@ impl Query {
 
     /// All values of a parameter.
     pub(crate) fn all<'a>(&'a self, key: &str) -> impl Iterator<Item = &'a str> {
-        self.0
+        self.pairs
             .iter()
             .filter(move |(k, _)| k == key)
             .map(|(_, v)| v.as_str())

@@ -60,6 +60,7 @@ impl App {
             };
             return connector.connect(connection).await;
         }
+        call.query.check()?;
         let gvr = Gvr::new(&r.group, &r.version, &r.resource);
         let row = self.registry().served(&gvr).await?;
         allowed(&row, &call)?;
@@ -154,8 +155,15 @@ impl Found<'_> {
         &self,
         parse: impl FnOnce(options::Query<'_>) -> Result<T, Status>,
     ) -> Result<T, Status> {
-        let get = |key: &str| self.call.query.get(key).map(str::to_owned);
-        parse(&get)
+        let query = &self.call.query;
+        parse(&|key| {
+            // Each value of dryRun counts: the first that is not All is refused.
+            let refused = match key {
+                "dryRun" => query.all(key).find(|v| *v != "All"),
+                _ => None,
+            };
+            refused.or_else(|| query.get(key)).map(str::to_owned)
+        })
     }
 
     async fn get(&self, headers: &HeaderMap) -> Result<Response<Body>, Status> {

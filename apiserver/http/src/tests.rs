@@ -1,5 +1,6 @@
 //! The whole server over TLS, on an in-memory store, with a plain hyper client.
 
+mod identity;
 mod series;
 mod streams;
 mod unreadable;
@@ -13,7 +14,7 @@ use auth::rbac::Authorizer;
 use auth::{Authenticator, tls, token};
 use bytes::Bytes;
 use client::Api;
-use http::{HeaderMap, Method, Request};
+use http::{HeaderMap, HeaderValue, Method, Request};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
@@ -153,11 +154,11 @@ impl Running {
 struct Caller(Sender);
 
 impl Caller {
-    async fn send(
+    async fn send<V: AsRef<[u8]>>(
         &mut self,
         method: Method,
         path: &str,
-        headers: &[(&str, &str)],
+        headers: &[(&str, V)],
         body: impl Into<Bytes>,
     ) -> http::Response<Incoming> {
         let mut request = Request::builder()
@@ -165,7 +166,7 @@ impl Caller {
             .uri(path)
             .header("host", "localhost");
         for (name, value) in headers {
-            request = request.header(*name, *value);
+            request = request.header(*name, HeaderValue::from_bytes(value.as_ref()).unwrap());
         }
         self.0.ready().await.unwrap();
         let request = request.body(Full::new(body.into())).unwrap();
@@ -177,6 +178,17 @@ impl Caller {
         method: Method,
         path: &str,
         headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Reply {
+        self.call_with(method, path, headers, body).await
+    }
+
+    /// A call whose header values may be any bytes.
+    async fn call_with<V: AsRef<[u8]>>(
+        &mut self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, V)],
         body: impl Into<Bytes>,
     ) -> Reply {
         let response = self.send(method, path, headers, body).await;

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use client::{DeleteOptions, ListOptions, Match, Propagation};
 use machinery::{FieldError, Gvk, Status};
-use serde_json::{Value, json};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
 use watchcache::Params;
 
 use crate::request::{FieldValidation, GetOptions, WatchOptions, WriteOptions};
@@ -150,7 +151,7 @@ pub fn watch(query: Query<'_>) -> Result<WatchOptions, Status> {
 pub fn write(query: Query<'_>, kind: &'static str) -> Result<WriteOptions, Status> {
     let mut errors = Vec::new();
     let dry_run = match query("dryRun").as_deref() {
-        None | Some("") => false,
+        None => false,
         Some("All") => true,
         Some(other) => {
             errors.push(FieldError::not_supported(
@@ -217,32 +218,47 @@ pub fn delete(query: Query<'_>, body: Option<&Value>) -> Result<DeleteOptions, S
     }
 }
 
+/// `DeleteOptions` of `meta.k8s.io/v1`. A field of another type is an error: whoever
+/// sends a condition that cannot be read does not mean to delete without it.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct DeleteBody {
+    kind: Option<String>,
+    dry_run: Option<Vec<String>>,
+    orphan_dependents: Option<bool>,
+    propagation_policy: Option<String>,
+    grace_period_seconds: Option<i64>,
+    preconditions: Option<Map<String, Value>>,
+}
+
 fn delete_from_body(body: &Value) -> Result<DeleteOptions, Status> {
-    let Some(map) = body.as_object() else {
-        return Err(Status::bad_request("DeleteOptions must be an object"));
+    let unreadable = |why: &dyn std::fmt::Display| {
+        Status::bad_request(format!("unable to decode DeleteOptions: {why}"))
     };
-    if let Some(kind) = map.get("kind").and_then(Value::as_str)
-        && kind != "DeleteOptions"
+    let body = DeleteBody::deserialize(body).map_err(|e| unreadable(&e))?;
+    if let Some(kind) = body.kind
+        && !matches!(kind.as_str(), "" | "DeleteOptions")
     {
         return Err(Status::bad_request(format!(
             "decoded object cannot be converted to DeleteOptions: {kind}"
         )));
     }
-    let dry: Vec<String> = body["dryRun"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(|v| v.as_str().map(str::to_owned))
-        .collect();
     let mut options = checked_delete(
-        body["orphanDependents"].as_bool(),
-        body["propagationPolicy"].as_str(),
-        body["gracePeriodSeconds"].as_i64(),
-        &dry,
+        body.orphan_dependents,
+        body.propagation_policy.as_deref(),
+        body.grace_period_seconds,
+        &body.dry_run.unwrap_or_default(),
     )?;
-    let precondition = |name: &str| body["preconditions"][name].as_str().map(str::to_owned);
-    options.uid = precondition("uid");
-    options.resource_version = precondition("resourceVersion");
+    let preconditions = body.preconditions.unwrap_or_default();
+    let precondition = |name: &str| match preconditions.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone())),
+        Some(_) => Err(unreadable(&format!(
+            "preconditions.{name} must be a string"
+        ))),
+    };
+    options.uid = precondition("uid")?;
+    options.resource_version = precondition("resourceVersion")?;
     Ok(options)
 }
 

@@ -26,7 +26,7 @@ use machinery::time::Clock;
 use machinery::{Status, UserInfo};
 
 use crate::access::Denied;
-use crate::authenticate::{Credentials, Refused, anonymous};
+use crate::authenticate::{Credentials, Refused, anonymous, readable};
 pub use authorizer::Authorizer;
 use tokens::Tokens;
 use trust::{Followed, Trust, include_everyone};
@@ -122,7 +122,7 @@ impl Authenticator {
             }
         }
         if let Some(token) = given.bearer {
-            return self.tokens.user(token).await;
+            return self.tokens.user(readable(token)?).await;
         }
         match (refused, &self.anonymous) {
             (Some(refused), _) => Err(refused.into()),

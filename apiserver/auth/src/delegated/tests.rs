@@ -100,9 +100,20 @@ impl Lab {
         bearer: Option<&str>,
         headers: &[(&str, &str)],
     ) -> Result<Arc<UserInfo>, Denied> {
+        self.ask_with(peer, bearer.map(str::as_bytes), headers)
+            .await
+    }
+
+    /// Asks with a token and headers of any bytes.
+    async fn ask_with<V: AsRef<[u8]> + Sync>(
+        &self,
+        peer: Option<&Peer>,
+        bearer: Option<&[u8]>,
+        headers: &[(&str, V)],
+    ) -> Result<Arc<UserInfo>, Denied> {
         let shown = |show: &mut dyn FnMut(&str, &[u8])| {
             for (name, value) in headers {
-                show(name, value.as_bytes());
+                show(name, value.as_ref());
             }
         };
         let given = Credentials {
@@ -211,6 +222,29 @@ async fn a_change_of_trust_counts_at_once_and_a_broken_one_never() {
         tokio::task::yield_now().await;
     }
     assert_eq!(lab.name(&before, ADMIN).await, "401");
+    lab.tasks.stop().await;
+}
+
+#[tokio::test]
+async fn unreadable_credentials_are_refused() {
+    let lab = Lab::new(&[], Options::default()).await;
+    let proxy = lab.proxies.peer("p", &[]);
+    let user = ("x-remote-user", &b"admin"[..]);
+    for headers in [
+        vec![("x-remote-user", &b"j\xffrgen"[..])],
+        vec![user, ("x-remote-group", b"\xff")],
+        vec![user, ("x-remote-uid", b"\xff")],
+        vec![user, ("x-remote-extra-scope", b"\xff")],
+        vec![user, ("x-remote-extra-a%ffb", b"v")],
+    ] {
+        let answer = lab.ask_with(Some(&proxy), None, &headers).await;
+        assert!(
+            matches!(answer, Err(Denied::Refused(_))),
+            "{headers:?}: {answer:?}"
+        );
+    }
+    let answer = lab.ask_with::<&[u8]>(None, Some(b"\xff\xfe"), &[]).await;
+    assert!(matches!(answer, Err(Denied::Refused(_))), "{answer:?}");
     lab.tasks.stop().await;
 }
 

@@ -24,6 +24,8 @@ const CONFIGMAPS: Gvr = Gvr::constant("", "v1", "configmaps");
 const NAMESPACE: &str = "kube-system";
 const NAME: &str = "extension-apiserver-authentication";
 
+const NOT_UTF_8: &str = "a front proxy's header is not UTF-8";
+
 #[derive(Deserialize)]
 struct Data {
     #[serde(default)]
@@ -127,7 +129,7 @@ impl Trust {
             }
         });
         if malformed {
-            return Err("a front proxy's header is not UTF-8".into());
+            return Err(NOT_UTF_8.into());
         }
         let first = |names: &[String]| {
             let mut found = names.iter().filter_map(|n| given.get(n)?.first());
@@ -142,7 +144,8 @@ impl Trust {
         for (header, values) in &given {
             for prefix in &self.extra {
                 if let Some(key) = header.strip_prefix(prefix.as_str()) {
-                    let all = extra.entry(unescape(key)).or_default();
+                    let key = unescape(key).ok_or(NOT_UTF_8)?;
+                    let all = extra.entry(key).or_default();
                     all.extend(values.iter().cloned());
                 }
             }

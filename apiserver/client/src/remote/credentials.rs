@@ -138,7 +138,7 @@ fn bearer(token: &str) -> Result<HeaderValue, String> {
 }
 
 fn sensitive(text: &str) -> Result<HeaderValue, String> {
-    let value = HeaderValue::from_str(text);
+    let value = HeaderValue::from_bytes(text.as_bytes());
     let mut value =
         value.map_err(|_| "credentials hold characters that no header can".to_owned())?;
     value.set_sensitive(true);

@@ -214,7 +214,7 @@ pub(super) fn as_user(who: Option<&Impersonate>) -> Result<HeaderMap, String> {
     let mut add = |name: &str, value: &str| {
         let parsed = HeaderName::try_from(name)
             .ok()
-            .zip(HeaderValue::from_str(value).ok());
+            .zip(HeaderValue::from_bytes(value.as_bytes()).ok());
         let (name, value) =
             parsed.ok_or_else(|| format!("impersonation: {name} cannot be sent"))?;
         headers.append(name, value);
@@ -359,6 +359,12 @@ mod tests {
             .unwrap();
         assert_eq!(request.uri(), "https://h:6443/prefix/version");
         assert_eq!(request.headers()["impersonate-uid"], "1");
+        let jurgen = Impersonate {
+            user: "jürgen".into(),
+            ..who.clone()
+        };
+        let headers = as_user(Some(&jurgen)).unwrap();
+        assert_eq!(headers["impersonate-user"].as_bytes(), "jürgen".as_bytes());
         assert!(
             as_user(Some(&Impersonate {
                 user: "a\nb".into(),

@@ -56,7 +56,7 @@ pub(super) fn request(
             continue;
         }
         if name == SEC_WEBSOCKET_PROTOCOL {
-            if let Some(value) = without_token(value) {
+            if let Some(value) = without_token(value)? {
                 out.append(name, value);
             }
             continue;
@@ -80,16 +80,18 @@ pub(super) fn request(
     Ok(out)
 }
 
-fn without_token(value: &HeaderValue) -> Option<HeaderValue> {
-    let text = value.to_str().ok()?;
+/// Fails with 400 when the header cannot be read, and so may hide a token.
+fn without_token(value: &HeaderValue) -> Result<Option<HeaderValue>, Status> {
+    let unreadable =
+        || Status::bad_request(format!("header \"{SEC_WEBSOCKET_PROTOCOL}\" is not ASCII"));
+    let text = value.to_str().map_err(|_| unreadable())?;
     let kept: Vec<&str> = text
         .split(',')
         .map(str::trim)
         .filter(|p| !p.starts_with(TOKEN_PROTOCOL))
         .collect();
-    HeaderValue::from_str(&kept.join(", "))
-        .ok()
-        .filter(|v| !v.is_empty())
+    let kept = HeaderValue::from_str(&kept.join(", ")).map_err(|_| unreadable())?;
+    Ok(Some(kept).filter(|v| !v.is_empty()))
 }
 
 /// Makes a member's headers fit for our connection. `moved` tells where a redirect
@@ -175,11 +177,21 @@ mod tests {
                 "impersonate-user=ann",
             ]
         );
+        let jurgen = UserInfo {
+            name: "jürgen".into(),
+            ..UserInfo::default()
+        };
+        let out = request(&HeaderMap::new(), &jurgen, None).unwrap();
+        assert_eq!(show(&out), ["impersonate-user=jürgen"]);
         let odd = UserInfo {
             name: "a\r\nb".into(),
             ..user
         };
         assert_eq!(request(&given, &odd, None).unwrap_err().code, 400);
+        let mut unreadable = HeaderMap::new();
+        let value = HeaderValue::from_bytes(b"v5.channel.k8s.io\xff").unwrap();
+        unreadable.insert(SEC_WEBSOCKET_PROTOCOL, value);
+        assert_eq!(request(&unreadable, &jurgen, None).unwrap_err().code, 400);
     }
 
     #[test]

@@ -40,7 +40,9 @@ async fn watches_flow_and_end_cleanly() {
     let revision = revision.as_str().unwrap();
     let mut watching = running.admin().await;
     let path = format!("{MAPS}?watch=1&resourceVersion={revision}");
-    let response = watching.send(Method::GET, &path, &[], "").await;
+    let response = watching
+        .send(Method::GET, &path, &[("accept", "*/*")], "")
+        .await;
     assert_eq!(response.status(), StatusCode::OK);
     let (mut body, mut buffer) = (response.into_body(), Vec::new());
     admin.post(MAPS, map("w")).await;
