@@ -3,6 +3,7 @@
 //! | module | what fails |
 //! |---|---|
 //! | `nodes` | members of an etcd cluster, and the network to them |
+//! | `stalled` | etcd, while clients show tokens of service accounts |
 //! | `refused` | the start: what etcd is not there or not ours |
 //! | `disk` | the disk of the embedded store: space, fsync, power |
 //! | `fresh` | nothing: what one replica wrote, the other lists |
@@ -21,8 +22,9 @@ mod fresh;
 mod history;
 mod nodes;
 mod refused;
+mod stalled;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use harness::{Process, Server};
 use tempfile::TempDir;
@@ -30,6 +32,9 @@ use tempfile::TempDir;
 /// `flotilla serve` on an etcd.
 struct Replica {
     server: Server,
+    /// `host:port`.
+    address: String,
+    data: PathBuf,
     /// Killed when this is dropped.
     _process: Process,
     _dir: TempDir,
@@ -44,10 +49,12 @@ impl Replica {
         arguments.extend(["--etcd-servers", servers]);
         arguments.extend(more);
         let log = dir.path().join("log");
-        let (process, _) = Process::start(env!("CARGO_BIN_EXE_flotilla"), &arguments, &log);
-        let kubeconfig: PathBuf = Path::new(&data).join("kubeconfig");
+        let (process, address) = Process::start(env!("CARGO_BIN_EXE_flotilla"), &arguments, &log);
+        let data = PathBuf::from(data);
         Self {
-            server: Server::connect(name, &kubeconfig),
+            server: Server::connect(name, &data.join("kubeconfig")),
+            address,
+            data,
             _process: process,
             _dir: dir,
         }

@@ -21,6 +21,12 @@ pub enum Denied {
     Unknown(Box<Status>),
 }
 
+impl From<Status> for Denied {
+    fn from(status: Status) -> Self {
+        Self::Unknown(Box::new(status))
+    }
+}
+
 /// Who asks.
 pub enum Authentication {
     Own(Arc<Authenticator>),
@@ -30,7 +36,7 @@ pub enum Authentication {
 impl Authentication {
     pub async fn authenticate(&self, given: Credentials<'_>) -> Result<Arc<UserInfo>, Denied> {
         match self {
-            Self::Own(own) => Ok(own.authenticate(given).await?),
+            Self::Own(own) => own.authenticate(given).await,
             Self::Delegated(host) => host.authenticate(given).await,
         }
     }

@@ -1,21 +1,23 @@
 //! From credentials to a user.
 //!
 //! Enters: the client's certificate chain and its bearer token. Leaves: a user,
-//! or a refusal. Reads service accounts, secrets and pods through `client::Api`.
+//! or a refusal. Reads service accounts, secrets and pods through `client::Api`: from
+//! the watch cache, as kube-apiserver does from its informers, and from the store when
+//! the cache would refuse. A store that does not answer refuses nobody.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
-use client::{Api, At};
+use client::{Api, At, Error};
 use jiff::Timestamp;
 use machinery::time::Clock;
 use machinery::user::{ANONYMOUS, UNAUTHENTICATED};
-use machinery::{Gvr, Object, UserInfo};
+use machinery::{Gvr, Object, Status, UserInfo};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
-use tokio::time::{Duration, Instant};
 
+use crate::access::Denied;
 use crate::tls::Peer;
 use crate::token::{Claims, Signer};
 use crate::x509::Verifier;
@@ -25,10 +27,9 @@ pub(crate) const SECRETS: Gvr = Gvr::constant("", "v1", "secrets");
 pub(crate) const PODS: Gvr = Gvr::constant("", "v1", "pods");
 pub(crate) const NODES: Gvr = Gvr::constant("", "v1", "nodes");
 
+pub(crate) const NO_ANONYMOUS: &str = "anonymous requests are not allowed";
 /// Tokens remembered at most.
 const REMEMBERED: usize = 4096;
-/// How long the account of a token is taken to be alive without another look.
-const ALIVE_FOR: Duration = Duration::from_secs(1);
 
 /// Shows each header of a request, name in lower case, value as it came.
 pub type Headers<'a> = &'a (dyn Fn(&mut dyn FnMut(&str, &[u8])) + Send + Sync);
@@ -49,11 +50,38 @@ pub struct Credentials<'a> {
 #[error("{0}")]
 pub struct Refused(pub String);
 
+/// What an operator may set.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Whether requests without credentials have the anonymous user; else 401.
+    pub anonymous: bool,
+    /// The audiences of this API server; empty: the issuer of its tokens.
+    pub audiences: Vec<String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            anonymous: true,
+            audiences: Vec::new(),
+        }
+    }
+}
+
+/// A token whose signature is good.
 #[derive(Clone)]
 struct Known {
     claims: Arc<Claims>,
     user: Arc<UserInfo>,
-    alive_at: Option<Instant>,
+}
+
+/// Which state of an object is read.
+#[derive(Clone, Copy)]
+enum Freshness {
+    /// That of the watch cache.
+    Cached,
+    /// That of the store.
+    Newest,
 }
 
 /// Decides who asks.
@@ -63,7 +91,9 @@ pub struct Authenticator {
     api: OnceLock<Arc<dyn Api>>,
     clock: Arc<dyn Clock>,
     known: Mutex<HashMap<[u8; 32], Known>>,
-    anonymous: Arc<UserInfo>,
+    anonymous: Option<Arc<UserInfo>>,
+    /// Of this API server.
+    audiences: Vec<String>,
 }
 
 impl Authenticator {
@@ -72,18 +102,24 @@ impl Authenticator {
         certificates: Option<Verifier>,
         signer: Arc<Signer>,
         clock: Arc<dyn Clock>,
+        options: Options,
     ) -> Arc<Self> {
+        let audiences = match options.audiences.is_empty() {
+            true => vec![signer.issuer().to_owned()],
+            false => options.audiences,
+        };
         Arc::new(Self {
             certificates,
             signer,
             api: OnceLock::new(),
             clock,
             known: Mutex::new(HashMap::new()),
-            anonymous: anonymous(),
+            anonymous: options.anonymous.then(anonymous),
+            audiences,
         })
     }
 
-    /// Says where accounts are looked up. Until then tokens are refused. Given
+    /// Says where accounts are looked up. Until then tokens answer 503. Given
     /// later than the rest because the registry, which answers, is itself made
     /// with the reviews that need this authenticator.
     pub fn attach(&self, api: Arc<dyn Api>) {
@@ -99,13 +135,18 @@ impl Authenticator {
         &self.signer
     }
 
+    /// The audiences of this API server.
+    pub(crate) fn audiences(&self) -> &[String] {
+        &self.audiences
+    }
+
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
     /// The user of a request: by certificate, then by token; anonymous only when
     /// neither was given.
-    pub async fn authenticate(&self, given: Credentials<'_>) -> Result<Arc<UserInfo>, Refused> {
+    pub async fn authenticate(&self, given: Credentials<'_>) -> Result<Arc<UserInfo>, Denied> {
         let mut refused = None;
         if let (Some(pool), Some(peer)) = (&self.certificates, given.peer)
             && !peer.chain().is_empty()
@@ -120,8 +161,11 @@ impl Authenticator {
                 let token = readable(token)?;
                 self.token(token, &[]).await.map(|(user, _)| user)
             }
-            (None, Some(refused)) => Err(refused),
-            (None, None) => Ok(Arc::clone(&self.anonymous)),
+            (None, Some(refused)) => Err(refused.into()),
+            (None, None) => match &self.anonymous {
+                Some(anonymous) => Ok(Arc::clone(anonymous)),
+                None => Err(Refused(NO_ANONYMOUS.into()).into()),
+            },
         }
     }
 
@@ -131,63 +175,73 @@ impl Authenticator {
         &self,
         token: &str,
         audiences: &[String],
-    ) -> Result<(Arc<UserInfo>, Vec<String>), Refused> {
+    ) -> Result<(Arc<UserInfo>, Vec<String>), Denied> {
         let hash: [u8; 32] = Sha256::digest(token).into();
-        let found = self.known.lock().get(&hash).cloned();
-        let mut known = match found {
+        let remembered = self.known.lock().get(&hash).cloned();
+        let is_new = remembered.is_none();
+        let known = match remembered {
             Some(known) => known,
             None => {
                 let claims = self.signer.verify(token).map_err(Refused)?;
                 Known {
                     user: Arc::new(claims.user()),
                     claims: Arc::new(claims),
-                    alive_at: None,
                 }
             }
         };
         check_times(&known.claims, self.clock.now())?;
-        let own = [self.signer.issuer().to_owned()];
-        let wanted = if audiences.is_empty() {
-            &own
-        } else {
-            audiences
+        let given = match known.claims.audiences.as_slice() {
+            // A token kept in a secret is for the API server, whatever that is called.
+            [] => &self.audiences,
+            given => given,
         };
-        let matched: Vec<String> = wanted
-            .iter()
-            .filter(|a| known.claims.audiences.contains(a))
-            .cloned()
-            .collect();
+        let wanted = match audiences {
+            [] => &self.audiences,
+            wanted => wanted,
+        };
+        let matched = wanted.iter().filter(|a| given.contains(a));
+        let matched: Vec<String> = matched.cloned().collect();
         if matched.is_empty() {
-            return Err(Refused("the token is for another audience".into()));
+            return Err(Refused("the token is for another audience".into()).into());
         }
-        if known.alive_at.is_none_or(|at| at.elapsed() > ALIVE_FOR) {
-            let alive = self.alive(&known.claims, token).await;
-            if let Err(refused) = alive {
+        if let Err(denied) = self.check_objects(&known.claims, token).await {
+            if matches!(denied, Denied::Refused(_)) {
                 self.known.lock().remove(&hash);
-                return Err(refused);
             }
-            known.alive_at = Some(Instant::now());
+            return Err(denied);
+        }
+        let user = Arc::clone(&known.user);
+        if is_new {
             let mut all = self.known.lock();
             if all.len() >= REMEMBERED {
                 all.clear();
             }
-            all.insert(hash, known.clone());
+            all.insert(hash, known);
         }
-        Ok((known.user, matched))
+        Ok((user, matched))
     }
 
-    /// The account, the secret and the bound object are there and the same.
-    async fn alive(&self, claims: &Claims, token: &str) -> Result<(), Refused> {
-        let account = self
-            .object(&ACCOUNTS, &claims.namespace, &claims.account)
-            .await?;
+    /// Checks that the account, the secret and the bound object are there and the
+    /// same. The store is read only for a token that the watch cache would refuse: the
+    /// cache may not have come to a new account or a new secret yet.
+    async fn check_objects(&self, claims: &Claims, token: &str) -> Result<(), Denied> {
+        match self.check_at(claims, token, Freshness::Cached).await {
+            Ok(()) => Ok(()),
+            Err(_) => self.check_at(claims, token, Freshness::Newest).await,
+        }
+    }
+
+    async fn check_at(&self, claims: &Claims, token: &str, fresh: Freshness) -> Result<(), Denied> {
+        let namespace = &claims.namespace;
+        let name = &claims.account;
+        let account = self.object(&ACCOUNTS, namespace, name, fresh).await?;
         if account.uid() != claims.account_uid {
-            return Err(Refused("the service account is another one now".into()));
+            return Err(Refused("the service account is another one now".into()).into());
         }
         if let Some(secret) = &claims.secret {
-            let secret = self.object(&SECRETS, &claims.namespace, secret).await?;
+            let secret = self.object(&SECRETS, namespace, secret, fresh).await?;
             if secret.head().deleting || stored_token(&secret).as_deref() != Some(token) {
-                return Err(Refused("the secret holds another token".into()));
+                return Err(Refused("the secret holds another token".into()).into());
             }
         }
         if let Some(bound) = &claims.bound {
@@ -196,22 +250,33 @@ impl Authenticator {
                 "Secret" => (SECRETS, claims.namespace.as_str()),
                 _ => (NODES, ""),
             };
-            let object = self.object(&gvr, namespace, &bound.name).await?;
+            let object = self.object(&gvr, namespace, &bound.name, fresh).await?;
             if object.uid() != bound.uid {
-                return Err(Refused("the token's object is another one now".into()));
+                return Err(Refused("the token's object is another one now".into()).into());
             }
         }
         Ok(())
     }
 
-    async fn object(&self, gvr: &Gvr, namespace: &str, name: &str) -> Result<Object, Refused> {
-        let api = self
-            .api
-            .get()
-            .ok_or_else(|| Refused("accounts cannot be looked up yet".into()))?;
-        api.get(At::one(gvr, namespace, name))
-            .await
-            .map_err(|e| Refused(e.to_string()))
+    async fn object(
+        &self,
+        gvr: &Gvr,
+        namespace: &str,
+        name: &str,
+        fresh: Freshness,
+    ) -> Result<Object, Denied> {
+        let api = self.api.get();
+        let api = api.ok_or_else(|| Status::unavailable("accounts cannot be looked up yet"))?;
+        let at = At::one(gvr, namespace, name);
+        let found = match fresh {
+            Freshness::Cached => api.get_cached(at).await,
+            Freshness::Newest => api.get(at).await,
+        };
+        found.map_err(|error| match error {
+            error if error.is_not_found() => Refused(error.to_string()).into(),
+            Error::Status(status) if status.code >= 500 => status.retry_after(1).into(),
+            other => Status::unavailable(format!("accounts cannot be looked up: {other}")).into(),
+        })
     }
 
     pub(crate) fn api(&self) -> Option<&Arc<dyn Api>> {
@@ -257,3 +322,6 @@ fn stored_token(secret: &Object) -> Option<String> {
         .ok()?;
     String::from_utf8(raw).ok()
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,6 +9,7 @@ use machinery::{FieldError, Gvk, Status, UserInfo};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::access::Denied;
 use crate::authenticate::Authenticator;
 use crate::rbac::{Authorizer, Target};
 
@@ -30,21 +31,22 @@ fn reply(body: Value, group: &'static str, kind: &'static str, status: Value) ->
     body
 }
 
+#[derive(Deserialize, Default)]
+struct TokenSpec {
+    token: Option<String>,
+    audiences: Option<Vec<String>>,
+}
+
 /// TokenReview.
 pub async fn token_review(authenticator: &Authenticator, body: Value) -> Result<Value, Status> {
-    let token = body["spec"]["token"].as_str().unwrap_or_default();
-    if token.is_empty() {
-        return Err(Status::bad_request(
-            "token is required for TokenReview in authentication",
-        ));
-    }
-    let audiences: Vec<String> = body["spec"]["audiences"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(|a| a.as_str().map(str::to_owned))
-        .collect();
-    let status = match authenticator.token(token, &audiences).await {
+    let spec = Option::<TokenSpec>::deserialize(&body["spec"])
+        .map_err(|e| Status::bad_request(format!("TokenReview: spec: {e}")))?;
+    let TokenSpec { token, audiences } = spec.unwrap_or_default();
+    let token = token.filter(|token| !token.is_empty()).ok_or_else(|| {
+        Status::bad_request("token is required for TokenReview in authentication")
+    })?;
+    let audiences = audiences.unwrap_or_default();
+    let status = match authenticator.token(&token, &audiences).await {
         Ok((user, matched)) => {
             let mut status = json!({"authenticated": true, "user": *user});
             if !audiences.is_empty() {
@@ -52,7 +54,8 @@ pub async fn token_review(authenticator: &Authenticator, body: Value) -> Result<
             }
             status
         }
-        Err(refused) => json!({"user": {}, "error": refused.to_string()}),
+        Err(Denied::Refused(refused)) => json!({"user": {}, "error": refused.to_string()}),
+        Err(Denied::Unknown(status)) => return Err(*status),
     };
     Ok(reply(body, AUTHN, "TokenReview", status))
 }

@@ -57,6 +57,7 @@ pub struct Claims {
     pub bound: Option<Bound>,
     /// A token kept in this secret; it is good as long as the secret holds it.
     pub secret: Option<String>,
+    /// Empty for tokens in secrets, which are for the API server.
     pub audiences: Vec<String>,
     /// Seconds since the epoch; none for tokens in secrets.
     pub expires: Option<i64>,
@@ -248,7 +249,7 @@ fn legacy_claims(body: &Value) -> Claims {
         account_uid: claim("service-account.uid"),
         bound: None,
         secret: Some(claim("secret.name")),
-        audiences: vec![ISSUER.into()],
+        audiences: Vec::new(),
         expires: None,
         not_before: None,
         id: String::new(),

@@ -262,6 +262,11 @@ impl ApiResource {
 pub trait Api: Send + Sync + 'static {
     /// GET of one object or subresource.
     async fn get(&self, at: At<'_>) -> Result<Object>;
+    /// GET of one object with `resourceVersion=0`: the state that the server has in
+    /// memory, which may be behind its store. A server that keeps none gives the newest.
+    async fn get_cached(&self, at: At<'_>) -> Result<Object> {
+        self.get(at).await
+    }
     /// GET of a collection. A server far away may leave out `managedFields`, here
     /// and in a watch.
     async fn list(&self, at: At<'_>, options: &ListOptions) -> Result<List>;

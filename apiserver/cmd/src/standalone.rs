@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use admission::Chain;
 use anyhow::Context;
-use auth::Authenticator;
 use auth::pki::Pki;
 use auth::rbac::Authorizer;
 use auth::tls::Certificate;
 use auth::token::Signer;
+use auth::{Authenticator, authenticate};
 use client::Api;
 use flotilla_http::Server;
 use interpreter::Limits;
@@ -103,6 +103,7 @@ impl Standalone {
             Some(pki.verifier()?),
             Arc::clone(&signer),
             Arc::clone(&clock),
+            authenticate::Options::default(),
         );
         let authorizer = Authorizer::new();
         let chain = Arc::new(Chain::new(admission::Options {

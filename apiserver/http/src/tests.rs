@@ -57,8 +57,12 @@ async fn start() -> Running {
     let now = jiff::Timestamp::now();
     let pki = Pki::open(dir.path(), &[], now).unwrap();
     let signer = Arc::new(token::Signer::new(&pki.token_key_pem).unwrap());
-    let authenticator =
-        Authenticator::new(Some(pki.verifier().unwrap()), signer, Arc::new(SystemClock));
+    let authenticator = Authenticator::new(
+        Some(pki.verifier().unwrap()),
+        signer,
+        Arc::new(SystemClock),
+        auth::authenticate::Options::default(),
+    );
     let authorizer = Authorizer::new();
     let store: Arc<dyn storage::Store> =
         Arc::new(storage::Embedded::memory(storage::Options::default()).unwrap());

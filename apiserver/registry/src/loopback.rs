@@ -75,6 +75,13 @@ impl Api for Loopback {
             .await?)
     }
 
+    async fn get_cached(&self, at: At<'_>) -> Result<Object> {
+        let options = GetOptions {
+            resource_version: "0".into(),
+        };
+        Ok(self.registry.get(&self.ctx, at, &options).await?)
+    }
+
     async fn list(&self, at: At<'_>, options: &ListOptions) -> Result<List> {
         let reply = self.registry.list(&self.ctx, at, options).await?;
         Ok(List {

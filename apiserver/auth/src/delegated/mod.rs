@@ -26,7 +26,7 @@ use machinery::time::Clock;
 use machinery::{Status, UserInfo};
 
 use crate::access::Denied;
-use crate::authenticate::{Credentials, Refused, anonymous, readable};
+use crate::authenticate::{Credentials, NO_ANONYMOUS, Refused, anonymous, readable};
 pub use authorizer::Authorizer;
 use tokens::Tokens;
 use trust::{Followed, Trust, include_everyone};
@@ -111,7 +111,7 @@ impl Authenticator {
         if !chain.is_empty() {
             let trust = self.followed.trust().ok_or_else(|| {
                 let text = "the authorities of client certificates are not known yet";
-                Denied::Unknown(Box::new(Status::unavailable(text).retry_after(1)))
+                Denied::from(Status::unavailable(text))
             })?;
             if let Some(user) = self.proxied(&trust, given)? {
                 return Ok(Arc::new(user));
@@ -127,7 +127,7 @@ impl Authenticator {
         match (refused, &self.anonymous) {
             (Some(refused), _) => Err(refused.into()),
             (None, Some(anonymous)) => Ok(Arc::clone(anonymous)),
-            (None, None) => Err(Refused("anonymous requests are not allowed".into()).into()),
+            (None, None) => Err(Refused(NO_ANONYMOUS.into()).into()),
         }
     }
 

@@ -34,6 +34,7 @@ pub(super) async fn ask(
             "the API server in front could not be asked ({}): {why}",
             resource.qualified()
         ))
+        .retry_after(1)
     })
 }
 

@@ -60,8 +60,7 @@ impl Tokens {
     pub(super) async fn user(&self, token: &str) -> Result<Arc<UserInfo>, Denied> {
         let key = hmac(&self.secret, token.as_bytes());
         let answer = self.answers.get(key, self.review(token)).await;
-        let verdict = answer.map_err(|status| Denied::Unknown(Box::new(status)))?;
-        Ok(verdict?)
+        Ok(answer??)
     }
 
     async fn review(&self, token: &str) -> Result<(Verdict, Duration), Status> {
