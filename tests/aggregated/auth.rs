@@ -3,7 +3,8 @@
 
 use harness::Server;
 use harness::cluster::FRONT_PROXY;
-use harness::objects::{POLICIES, config_map, policy};
+use harness::objects::{POLICIES, config_map, policy, secret};
+use harness::server::until;
 use serde_json::{Value, json};
 
 use crate::behind::Behind;
@@ -29,6 +30,7 @@ async fn behind_a_host() {
         newer_hosts(&behind, &caller);
     });
     by_token(&behind, &caller).await;
+    secrets_of_clusters(&behind).await;
 }
 
 /// A user may read policies in one namespace.
@@ -51,6 +53,30 @@ async fn allow(control: &Server, user: &str) {
         let gvr = machinery::Gvr::new("rbac.authorization.k8s.io", "v1", plural);
         let at = client::At::all(&gvr, "");
         let options = client::WriteOptions::default();
+        control.api.create(at, body, &options).await.unwrap();
+    }
+}
+
+/// Grants a user one rule in the whole cluster.
+async fn grant(control: &Server, role: &str, user: &str, rule: &Value) {
+    for (plural, body) in [
+        (
+            "clusterroles",
+            json!({"kind": "ClusterRole", "rules": [rule]}),
+        ),
+        (
+            "clusterrolebindings",
+            json!({"kind": "ClusterRoleBinding",
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+                "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}]}),
+        ),
+    ] {
+        let gvr = machinery::Gvr::new("rbac.authorization.k8s.io", "v1", plural);
+        let mut body = body;
+        body["apiVersion"] = "rbac.authorization.k8s.io/v1".into();
+        body["metadata"] = json!({"name": role});
+        let options = client::WriteOptions::default();
+        let at = client::At::all(&gvr, "");
         control.api.create(at, body, &options).await.unwrap();
     }
 }
@@ -204,6 +230,42 @@ fn newer_hosts(behind: &Behind, caller: &Caller) {
         ask("/apis/policy.karmada.io/v1alpha1/nothing", &[]).code,
         404
     );
+}
+
+/// Whoever writes a Cluster must be allowed, on the host, to get the Secrets that it
+/// names.
+async fn secrets_of_clusters(behind: &Behind) {
+    behind.control.create(secret("default", "token", "t")).await;
+    let clusters = json!({"apiGroups": ["cluster.karmada.io"], "resources": ["clusters"],
+        "verbs": ["get", "create", "patch"]});
+    grant(&behind.control, "joiner", "joe", &clusters).await;
+    let joe = Server::connect("joe", &behind.host.user("joe", &[]));
+    let cluster = |name: &str| {
+        json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
+            "metadata": {"name": name},
+            "spec": {"syncMode": "Pull", "apiEndpoint": "https://127.0.0.1:1",
+                     "secretRef": {"namespace": "default", "name": "token"}}})
+    };
+    until(
+        "joe may create clusters, but not use the Secret",
+        async || {
+            let refused = joe.try_create(cluster("deputy")).await.unwrap_err();
+            let status = refused.status().unwrap();
+            assert_eq!(status.code, 403, "{status}");
+            status
+                .message
+                .contains("spec.secretRef: User \"joe\" cannot get the Secret")
+        },
+    )
+    .await;
+    behind.control.create(cluster("deputy")).await;
+    let secrets = json!({"apiGroups": [""], "resources": ["secrets"],
+        "resourceNames": ["token"], "verbs": ["get"]});
+    grant(&behind.control, "secret-reader", "joe", &secrets).await;
+    until("joe may use the Secret", async || {
+        joe.try_create(cluster("own")).await.is_ok()
+    })
+    .await;
 }
 
 /// A service account of the host, past the host.

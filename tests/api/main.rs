@@ -34,6 +34,9 @@ mod kinds;
 /// kubectl at a simulated cluster: workloads that become ready.
 mod workloads;
 
+/// HTTP: what users may reach through the rights of the server.
+mod access;
+
 /// HTTP: error bodies of every sort.
 mod errors;
 

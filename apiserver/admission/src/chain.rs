@@ -19,10 +19,11 @@ use tokio::sync::Mutex;
 use crate::attributes::{Attributes, Operation};
 use crate::interpreter::{self, Compile};
 use crate::quota::enforce::{self, Charge};
+use crate::secret_access::SecretAuthorizer;
 use crate::tree::text;
 use crate::{
     binding, builtin, cluster, federated, overrides, policy, protection, quota, search,
-    taint_policy,
+    secret_access, taint_policy,
 };
 
 const PRIORITY_CLASSES: Gvr = Gvr::constant("scheduling.k8s.io", "v1", "priorityclasses");
@@ -42,6 +43,8 @@ pub struct Options {
     /// Protected objects are not deleted. Not so in a member: copies carry the
     /// label of their template.
     pub protects: bool,
+    /// Says which Secrets the writer of a Cluster may read; unset: all.
+    pub secrets: Option<Arc<dyn SecretAuthorizer>>,
 }
 
 impl Default for Options {
@@ -52,6 +55,7 @@ impl Default for Options {
             allow_no_execute: false,
             gates: FeatureGates::default(),
             protects: true,
+            secrets: None,
         }
     }
 }
@@ -138,7 +142,10 @@ impl Chain {
         }
         match (&*at.gvk.group, &*at.gvk.kind) {
             ("cluster.karmada.io", "Cluster") => {
-                invalid(at, new, cluster::validate(new))?;
+                invalid(at, new, cluster::validate(new, old))?;
+                if let Some(secrets) = &self.options.secrets {
+                    secret_access::check(&**secrets, at, name(at, new), new, old).await?;
+                }
             }
             ("search.karmada.io", "ResourceRegistry") => {
                 invalid(at, new, search::validate(new))?;

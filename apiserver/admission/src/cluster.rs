@@ -15,7 +15,7 @@ use openapi::karmada::cluster::Taint;
 use serde_json::Value;
 
 use crate::attributes::Operation;
-use crate::tree::{check, get, has, items, items_mut, nth, object_mut, shown, text};
+use crate::tree::{check, flag, get, has, items, items_mut, nth, object_mut, shown, text};
 use crate::url;
 
 const MAX_NAME: usize = 48;
@@ -52,12 +52,70 @@ pub(crate) fn name(name: &str) -> Result<(), String> {
     }
 }
 
-pub(crate) fn validate(cluster: &Value) -> Vec<FieldError> {
+/// The fields that name a Secret.
+const SECRET_REFERENCES: [(&str, &str); 2] = [
+    ("/spec/secretRef", "spec.secretRef"),
+    ("/spec/impersonatorSecretRef", "spec.impersonatorSecretRef"),
+];
+/// The fields that decide who receives what the Secrets hold.
+const CONNECTION: [&str; 4] = [
+    "/spec/apiEndpoint",
+    "/spec/proxyURL",
+    "/spec/proxyHeader",
+    "/spec/insecureSkipTLSVerification",
+];
+
+/// A Secret that a cluster names.
+pub(crate) struct SecretReference<'a> {
+    pub(crate) field: &'static str,
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
+}
+
+/// The Secrets that a write puts to a new use: those of a new cluster, those of a new
+/// reference, and all when the cluster is reached in another way.
+pub(crate) fn secrets_to_authorize<'a>(
+    new: &'a Value,
+    old: Option<&Value>,
+) -> Vec<SecretReference<'a>> {
+    let changed = |path: &str| old.is_none_or(|old| is_changed(new, old, path));
+    let moved = CONNECTION.into_iter().any(changed);
+    let references = SECRET_REFERENCES.into_iter();
+    references
+        .filter(|(path, _)| has(new, path) && (moved || changed(path)))
+        .map(|(path, field)| SecretReference {
+            field,
+            namespace: text(new, &format!("{path}/namespace")),
+            name: text(new, &format!("{path}/name")),
+        })
+        .collect()
+}
+
+/// Whether a field has another value; absent, empty and false are the same.
+fn is_changed(new: &Value, old: &Value, path: &str) -> bool {
+    let is_empty = |value: &Value| match value {
+        Value::Null => true,
+        Value::Bool(on) => !on,
+        Value::String(text) => text.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        _ => false,
+    };
+    let (new, old) = (get(new, path), get(old, path));
+    new != old && !(is_empty(new) && is_empty(old))
+}
+
+/// `old` is the stored cluster. A connection that was accepted before is not judged
+/// again.
+pub(crate) fn validate(cluster: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let own = text(cluster, "/metadata/name");
     check("metadata.name", own, name(own), &mut errors);
     let spec = get(cluster, "/spec");
     connection(spec, &mut errors);
+    let transport = ["/spec/apiEndpoint", "/spec/insecureSkipTLSVerification"];
+    if old.is_none_or(|old| transport.into_iter().any(|f| is_changed(cluster, old, f))) {
+        encryption(spec, &mut errors);
+    }
     places(spec, &mut errors);
     taints(items(spec, "/taints"), &mut errors);
     models::validate(items(spec, "/resourceModels"), &mut errors);
@@ -117,6 +175,18 @@ fn endpoint(endpoint: &str, errors: &mut Vec<FieldError>) {
     if !parts.query.is_empty() {
         refuse(parts.query, "query parameters are not permitted in the URL");
     }
+}
+
+/// Tokens are sent to the endpoint: without TLS anybody on the way can read them.
+fn encryption(spec: &Value, errors: &mut Vec<FieldError>) {
+    let scheme = url::parts(text(spec, "/apiEndpoint")).map_or("", |parts| parts.scheme);
+    let insecure = flag(spec, "/insecureSkipTLSVerification");
+    let encrypted = scheme.eq_ignore_ascii_case("https");
+    if scheme.is_empty() || encrypted || (insecure && scheme.eq_ignore_ascii_case("http")) {
+        return;
+    }
+    let why = "must be an https URL; spec.insecureSkipTLSVerification permits http";
+    errors.push(FieldError::invalid("spec.apiEndpoint", &scheme.into(), why));
 }
 
 /// The paths are called as the fields of Karmada's internal type.

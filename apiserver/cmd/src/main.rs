@@ -36,6 +36,7 @@ mod plan;
 mod plane;
 mod scheduling;
 mod scripts;
+mod secret_access;
 mod serve;
 mod signals;
 mod standalone;

@@ -30,7 +30,7 @@ use watchcache::Hub;
 use crate::control::Identity;
 use crate::engine::{Choice, Engine};
 use crate::plane::{self, Plane};
-use crate::{decision, keys, links, listen, scripts};
+use crate::{decision, keys, links, listen, scripts, secret_access};
 
 const STORE: &str = "store";
 const KEYS: &str = "pki";
@@ -112,6 +112,7 @@ impl Standalone {
             compile: Some(scripts::compile(setup.scripts)),
             gates: setup.gates,
             protects: setup.federation,
+            secrets: Some(secret_access::authorizer(Arc::clone(&authorizer))),
         }));
         let hub = Hub::new(engine.store(), watchcache::Config::default());
         let serves: fn(&str) -> bool = match setup.federation {

@@ -19,12 +19,15 @@ fn stored(operation: Operation, change: Value) -> Value {
     let once = new.clone();
     mutate(Operation::Update, true, &mut new, Timestamp::MAX);
     assert_eq!(new, once, "stored twice");
-    assert_eq!(validate(&new), []);
+    assert_eq!(validate(&new, None), []);
     new["spec"].take()
 }
 
 fn said(cluster: &Value) -> Vec<String> {
-    validate(cluster).iter().map(ToString::to_string).collect()
+    validate(cluster, None)
+        .iter()
+        .map(ToString::to_string)
+        .collect()
 }
 
 fn check(change: Value, expected: &[&str]) {
@@ -358,4 +361,85 @@ fn grades_of_a_cluster_follow_each_other() {
         unreadable[0].starts_with(r#"spec.resourceModels[0].ranges[0].min: Invalid value: "x": "#),
         "{unreadable:?}"
     );
+}
+
+#[test]
+fn an_endpoint_is_https_unless_verification_is_off() {
+    let why = "must be an https URL; spec.insecureSkipTLSVerification permits http";
+    let refused = |scheme: &str| {
+        vec![format!(
+            r#"spec.apiEndpoint: Invalid value: "{scheme}": {why}"#
+        )]
+    };
+    let at = |endpoint: &str, insecure: bool| {
+        cluster(json!({"apiEndpoint": endpoint, "insecureSkipTLSVerification": insecure}))
+    };
+    for (endpoint, insecure, expected) in [
+        ("https://a:6443", false, vec![]),
+        ("HTTPS://a:6443", false, vec![]),
+        ("http://a:6443", false, refused("http")),
+        ("http://a:6443", true, vec![]),
+        ("ftp://a:6443", true, refused("ftp")),
+    ] {
+        assert_eq!(said(&at(endpoint, insecure)), expected, "{endpoint}");
+    }
+    // Stored before the rule was there, or with verification off.
+    let stored = at("http://a:6443", false);
+    let mut labelled = stored.clone();
+    labelled["metadata"]["labels"] = json!({"a": "b"});
+    assert_eq!(validate(&labelled, Some(&stored)), []);
+    assert_eq!(
+        validate(&at("http://b:6443", false), Some(&stored)).len(),
+        1
+    );
+    let insecure = at("http://a:6443", true);
+    assert_eq!(validate(&stored, Some(&insecure)).len(), 1);
+}
+
+#[test]
+fn secrets_are_asked_about_when_they_are_put_to_a_new_use() {
+    let reference = json!({"namespace": "n", "name": "s"});
+    let base = json!({"apiEndpoint": "https://a", "secretRef": reference,
+        "impersonatorSecretRef": {"namespace": "n", "name": "i"}});
+    let with = |change: Value| {
+        let mut spec = base.clone();
+        for (field, value) in change.as_object().unwrap() {
+            spec[field] = value.clone();
+        }
+        cluster(spec)
+    };
+    let old = with(json!({}));
+    let asked = |new: &Value, old: Option<&Value>| -> Vec<String> {
+        let all = secrets_to_authorize(new, old).into_iter();
+        all.map(|s| format!("{} {}/{}", s.field, s.namespace, s.name))
+            .collect()
+    };
+    let (own, other) = ("spec.secretRef n/s", "spec.impersonatorSecretRef n/i");
+    assert_eq!(asked(&old, None), [own, other]);
+    for (change, expected) in [
+        (json!({}), vec![]),
+        (
+            json!({"region": "r", "proxyURL": "", "insecureSkipTLSVerification": false}),
+            vec![],
+        ),
+        (
+            json!({"secretRef": {"namespace": "n", "name": "t"}}),
+            vec!["spec.secretRef n/t"],
+        ),
+        (json!({"secretRef": null}), vec![]),
+        (json!({"apiEndpoint": "https://b"}), vec![own, other]),
+        (json!({"proxyURL": "http://p"}), vec![own, other]),
+        (json!({"proxyHeader": {"a": "b"}}), vec![own, other]),
+        (
+            json!({"insecureSkipTLSVerification": true}),
+            vec![own, other],
+        ),
+    ] {
+        assert_eq!(
+            asked(&with(change.clone()), Some(&old)),
+            expected,
+            "{change}"
+        );
+    }
+    assert_eq!(asked(&old, Some(&with(json!({"secretRef": null})))), [own]);
 }

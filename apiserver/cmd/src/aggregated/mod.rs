@@ -38,7 +38,7 @@ use watchcache::Hub;
 
 use crate::engine::{Choice, Engine};
 use crate::plane::{self, Plane};
-use crate::{decision, links, listen, scripts};
+use crate::{decision, links, listen, scripts, secret_access};
 use certificate::Serving;
 use namespaces::HostNamespaces;
 use registration::Registration;
@@ -120,6 +120,7 @@ impl Aggregated {
             allow_no_execute: setup.allow_no_execute,
             compile: Some(scripts::compile(setup.scripts)),
             gates: setup.gates,
+            secrets: Some(secret_access::authorizer(Arc::clone(&authorizer))),
             ..admission::Options::default()
         }));
         let hub = Hub::new(engine.store(), watchcache::Config::default());

@@ -1,0 +1,182 @@
+//! What users may reach through the rights of the server: Secrets by way of Clusters,
+//! tokens by way of Pods, and what nobody may reach without credentials.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::plane::Plane;
+use crate::wire::{Ask, Reply};
+
+const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+const ENDPOINT: &str = "https://127.0.0.1:1";
+const PATIENCE: Duration = Duration::from_secs(30);
+
+impl Plane {
+    /// Lets a user do something, in a namespace or everywhere.
+    fn allow(&self, user: &str, role: &str, namespace: Option<&str>, rule: &Value) {
+        let (kind, path) = match namespace {
+            Some(namespace) => ("Role", format!("{RBAC}/namespaces/{namespace}/role")),
+            None => ("ClusterRole", format!("{RBAC}/clusterrole")),
+        };
+        let granted = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,
+            "metadata": {"name": role}, "rules": [rule]});
+        let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": format!("{kind}Binding"), "metadata": {"name": role},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role},
+            "subjects": [{"kind": "User", "name": user}]});
+        for (path, body) in [
+            (format!("{path}s"), granted),
+            (format!("{path}bindings"), binding),
+        ] {
+            let reply = self.post(&path, &body);
+            assert_eq!(reply.code, 201, "{}", reply.text());
+        }
+    }
+
+    /// A request in the name of a user.
+    fn ask_as<'a>(&'a self, user: &str, method: &'a str, path: &str) -> Ask<'a> {
+        self.ask(method, path).header("Impersonate-User", user)
+    }
+
+    fn merge_as(&self, user: &str, path: &str, patch: &Value) -> Reply {
+        let ask = self.ask_as(user, "PATCH", path);
+        ask.body("application/merge-patch+json", patch.to_string())
+            .reply()
+    }
+}
+
+/// Until a request has an answer with a code; rights act a moment after their binding.
+fn until(code: u16, ask: impl Fn() -> Reply) -> Reply {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let reply = ask();
+        if reply.code == code {
+            return reply;
+        }
+        let said = format!("{}: {}", reply.code, reply.text());
+        assert!(Instant::now() < end, "not {code} but {said}");
+    }
+}
+
+fn cluster(name: &str, spec: &Value) -> Value {
+    let mut cluster = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
+        "metadata": {"name": name}, "spec": {"syncMode": "Push", "apiEndpoint": ENDPOINT}});
+    for (field, value) in spec.as_object().unwrap() {
+        cluster["spec"][field] = value.clone();
+    }
+    cluster
+}
+
+/// 403 that names the field, the Secret and the missing right.
+fn assert_no_access(reply: &Reply, field: &str, secret: &str) {
+    let said = reply.text();
+    assert_eq!(reply.code, 403, "{said}");
+    let status = reply.json();
+    assert_eq!(status["reason"], "Forbidden", "{said}");
+    assert_eq!(status["details"]["causes"][0]["field"], field, "{said}");
+    let message = status["message"].as_str().unwrap();
+    for part in [field, secret, "cannot get"] {
+        assert!(message.contains(part), "no {part:?} in {message}");
+    }
+}
+
+#[test]
+fn a_cluster_names_only_secrets_that_its_writer_may_get() {
+    let plane = Plane::shared();
+    plane.namespace("vault");
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "token"},
+        "stringData": {"token": "t"}});
+    let made = plane.post("/api/v1/namespaces/vault/secrets", &secret);
+    assert_eq!(made.code, 201, "{}", made.text());
+    let rule = json!({"apiGroups": ["cluster.karmada.io"], "resources": ["clusters"],
+        "verbs": ["get", "create", "update", "patch"]});
+    plane.allow("ann", "joiner", None, &rule);
+    let reference = json!({"namespace": "vault", "name": "token"});
+    let create = |user: &str, name: &str, spec: &Value| {
+        let ask = plane.ask_as(user, "POST", CLUSTERS);
+        ask.json(&cluster(name, spec)).reply()
+    };
+    until(201, || create("ann", "plain", &json!({})));
+    for field in ["secretRef", "impersonatorSecretRef"] {
+        let refused = create("ann", "deputy", &json!({field: reference}));
+        assert_no_access(&refused, &format!("spec.{field}"), "vault/token");
+        let plain = format!("{CLUSTERS}/plain");
+        let refused = plane.merge_as("ann", &plain, &json!({"spec": {field: reference}}));
+        assert_no_access(&refused, &format!("spec.{field}"), "vault/token");
+    }
+    assert_eq!(plane.get(&format!("{CLUSTERS}/deputy")).code, 404);
+
+    // An administrator may; after that only the connection is asked about again.
+    let made = plane.post(
+        CLUSTERS,
+        &cluster("named", &json!({"secretRef": reference})),
+    );
+    assert_eq!(made.code, 201, "{}", made.text());
+    let named = format!("{CLUSTERS}/named");
+    let label = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"region": "r"}});
+    let changed = plane.merge_as("ann", &named, &label);
+    assert_eq!(changed.code, 200, "{}", changed.text());
+    let moves = [
+        json!({"apiEndpoint": "https://127.0.0.1:2"}),
+        json!({"proxyURL": "http://127.0.0.1:3"}),
+        json!({"proxyHeader": {"a": "b"}}),
+        json!({"insecureSkipTLSVerification": true}),
+    ];
+    for spec in &moves {
+        let refused = plane.merge_as("ann", &named, &json!({"spec": spec}));
+        assert_no_access(&refused, "spec.secretRef", "vault/token");
+    }
+    let rule = json!({"apiGroups": [""], "resources": ["secrets"],
+        "resourceNames": ["token"], "verbs": ["get"]});
+    plane.allow("ann", "reader", Some("vault"), &rule);
+    until(201, || {
+        create("ann", "deputy", &json!({"secretRef": reference}))
+    });
+    for spec in &moves {
+        let changed = plane.merge_as("ann", &named, &json!({"spec": spec}));
+        assert_eq!(changed.code, 200, "{spec}: {}", changed.text());
+    }
+}
+
+#[test]
+fn a_cluster_is_reached_by_https_unless_verification_is_off() {
+    let plane = Plane::shared();
+    let create = |name: &str, spec: &Value| plane.post(CLUSTERS, &cluster(name, spec));
+    for spec in [
+        json!({"apiEndpoint": "http://127.0.0.1:1"}),
+        json!({"apiEndpoint": "ftp://127.0.0.1:1", "insecureSkipTLSVerification": true}),
+    ] {
+        let refused = create("bare", &spec);
+        assert_eq!(refused.code, 422, "{}", refused.text());
+        let cause = &refused.json()["details"]["causes"][0];
+        assert_eq!(cause["field"], "spec.apiEndpoint", "{cause}");
+        assert!(
+            cause["message"].as_str().unwrap().contains("https"),
+            "{cause}"
+        );
+    }
+    let spec = json!({"apiEndpoint": "http://127.0.0.1:1", "insecureSkipTLSVerification": true});
+    let made = create("bare", &spec);
+    assert_eq!(made.code, 201, "{}", made.text());
+    let bare = format!("{CLUSTERS}/bare");
+    let verify = json!({"spec": {"insecureSkipTLSVerification": false}});
+    let refused = plane.merge_as("system:admin", &bare, &verify);
+    assert_eq!(
+        refused.code,
+        403,
+        "an unknown user may not: {}",
+        refused.text()
+    );
+    let merge = |patch: &Value| {
+        let ask = plane.ask("PATCH", &bare);
+        ask.body("application/merge-patch+json", patch.to_string())
+            .reply()
+    };
+    assert_eq!(merge(&verify).code, 422);
+    assert_eq!(
+        merge(&json!({"metadata": {"labels": {"a": "b"}}})).code,
+        200
+    );
+}
