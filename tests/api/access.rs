@@ -180,3 +180,21 @@ fn a_cluster_is_reached_by_https_unless_verification_is_off() {
         200
     );
 }
+
+#[test]
+fn without_anonymous_users_every_request_needs_credentials() {
+    let open = Plane::shared();
+    let closed = Plane::start_with(&["--anonymous-auth=false"]);
+    let ask = |plane: &Plane, path: &str| {
+        let ask = Ask::new(&plane.address, &plane.stranger, "GET", path);
+        ask.reply().code
+    };
+    for path in ["/version", "/livez", "/readyz", "/healthz"] {
+        assert_eq!(ask(&open, path), 200, "{path}");
+        assert_eq!(ask(&closed, path), 401, "{path}");
+        assert_eq!(closed.get(path).code, 200, "{path}");
+    }
+    let basic = Ask::new(&closed.address, &closed.stranger, "GET", "/version");
+    let reply = basic.header("Authorization", "Basic YTpi").reply();
+    assert_eq!(reply.code, 401);
+}

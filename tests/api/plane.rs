@@ -29,6 +29,11 @@ impl Plane {
         Self::of(&["serve", "--data-dir"])
     }
 
+    /// Starts one with further flags.
+    pub(crate) fn start_with(flags: &[&str]) -> Self {
+        Self::of(&[&["serve"], flags, &["--data-dir"]].concat())
+    }
+
     /// A simulated cluster instead: the same server, with workloads that run.
     pub(crate) fn member() -> Self {
         Self::of(&["member", "--nodes", "2", "--dir"])

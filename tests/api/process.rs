@@ -22,6 +22,44 @@ fn fails(arguments: &[&str], wanted: &[&str]) {
     }
 }
 
+#[test]
+fn flags_of_another_mode_are_refused_with_the_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let serve = [
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--data-dir",
+        data.to_str().unwrap(),
+    ];
+    let behind = ["--kubeconfig", "/nowhere/kubeconfig"];
+    let host = "only behind another API server (--kubeconfig or --in-cluster)";
+    let alone = "only when Flotilla serves alone";
+    let elected = "only where a leader is elected (--etcd-servers or --leader-elect)";
+    for (flags, wanted) in [
+        (&["--service-name", "f"][..], host),
+        (&["--service-namespace", "f"], host),
+        (&["--service-port", "443"], host),
+        (&["--authentication-token-webhook-cache-ttl", "1s"], host),
+        (
+            &["--authorization-webhook-cache-authorized-ttl", "1s"],
+            host,
+        ),
+        (
+            &["--authorization-webhook-cache-unauthorized-ttl", "1s"],
+            host,
+        ),
+        (&["--host-workloads", "propagate"], host),
+        (&["--leader-elect-lease-duration", "30s"], elected),
+        (&[behind[0], behind[1], "--tls-san", "f.example"], alone),
+    ] {
+        let flag = flags.iter().rfind(|f| f.starts_with("--")).unwrap();
+        fails(&[&serve[..], flags].concat(), &[flag, wanted]);
+    }
+    assert!(!data.exists(), "a refused start leaves nothing behind");
+}
+
 fn serve(data: &Path, listen: &str, wanted: &[&str]) {
     let data = data.to_str().unwrap();
     fails(&["serve", "--data-dir", data, "--listen", listen], wanted);

@@ -47,14 +47,24 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "FILE", requires_all = ["etcd_servers", "etcd_certfile"])]
     etcd_keyfile: Option<PathBuf>,
     /// Below which all keys lie in etcd; never the prefix of a kube-apiserver.
-    #[arg(long, value_name = "PREFIX", default_value = "/registry")]
+    #[arg(
+        long,
+        value_name = "PREFIX",
+        default_value = "/registry",
+        requires = "etcd_servers"
+    )]
     etcd_prefix: String,
 }
 
 impl Flags {
+    /// Whether other processes may use the same store.
+    pub(crate) fn is_shared(&self) -> bool {
+        !self.etcd_servers.is_empty()
+    }
+
     /// What was chosen.
     pub(crate) fn choice(&self) -> anyhow::Result<Choice> {
-        if self.etcd_servers.is_empty() {
+        if !self.is_shared() {
             return Ok(Choice::Embedded { sync: true });
         }
         let read = |flag: &str, file: &Option<PathBuf>| {

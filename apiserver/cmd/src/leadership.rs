@@ -53,11 +53,17 @@ pub(crate) struct Flags {
 }
 
 impl Flags {
+    /// Whether the controllers run on an elected leader alone. `shared` is whether
+    /// other processes may use the same store.
+    pub(crate) fn is_elected(&self, shared: bool) -> bool {
+        self.leader_elect.unwrap_or(shared)
+    }
+
     /// What to compete for; nothing where the controllers just run. `shared` is
     /// whether other processes may use the same store, `here` where the lease is by
     /// default.
     pub(crate) fn election(&self, shared: bool, here: &str) -> anyhow::Result<Option<Election>> {
-        if !self.leader_elect.unwrap_or(shared) {
+        if !self.is_elected(shared) {
             return Ok(None);
         }
         let (lease, renew, retry) = (

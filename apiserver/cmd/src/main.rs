@@ -19,6 +19,7 @@ mod engine;
 mod estimators;
 mod figures;
 mod files;
+mod flag_modes;
 mod fleet;
 mod gates;
 mod install;

@@ -86,6 +86,7 @@ pub(crate) async fn start(
         federation: false,
         rules: Rules::default(),
         names: &[],
+        authentication: Default::default(),
         shutdown_delay: Duration::ZERO,
         allow_no_execute: false,
         scripts: Limits::default(),

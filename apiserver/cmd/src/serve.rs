@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use auth::authenticate;
 use clap::Args;
 use client::remote::Config;
 use client::remote::incluster::Pod;
@@ -14,6 +15,7 @@ use crate::aggregated::{self, Aggregated, Service};
 use crate::control::{self, Base, Settings};
 use crate::controllers;
 use crate::engine;
+use crate::flag_modes::{Given, Mode};
 use crate::gates;
 use crate::leadership;
 use crate::plane::Plane;
@@ -38,6 +40,8 @@ const SERVICE: &str = "flotilla";
     after_help = "Examples:\n  flotilla serve --data-dir /var/lib/flotilla --listen 0.0.0.0:6443\n  flotilla serve --data-dir /var/lib/flotilla --listen 0.0.0.0:6443 --in-cluster\n  flotilla serve --data-dir /var/lib/flotilla --etcd-servers https://10.0.0.1:2379,https://10.0.0.2:2379 \\\n    --etcd-cafile ca.crt --etcd-certfile client.crt --etcd-keyfile client.key"
 )]
 pub(crate) struct Arguments {
+    #[command(flatten)]
+    given: Given,
     /// Where the store, keys and certificates are kept; a kubeconfig is written there
     /// when Flotilla serves alone.
     #[arg(long, value_name = "DIR")]
@@ -76,6 +80,13 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
+    fn mode(&self) -> Mode {
+        Mode {
+            behind_host: self.host.kubeconfig.is_some() || self.host.in_cluster,
+            elected: self.leadership.is_elected(self.store.is_shared()),
+        }
+    }
+
     fn settings(&self, templates: Templates) -> anyhow::Result<Settings> {
         let scheduling = self.scheduling.under(self.gates.feature_gates)?;
         Ok(Settings {
@@ -109,12 +120,12 @@ struct Host {
     /// The port of that Service.
     #[arg(long, value_name = "PORT", default_value_t = 443)]
     service_port: u16,
-    /// Whether requests without credentials have the anonymous user of that API
-    /// server; without it they are refused.
+    /// Whether requests without credentials have the anonymous user; without it they
+    /// are refused, probes too.
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     anonymous_auth: bool,
-    /// Audiences, one of which a token must be for; by default those of that API
-    /// server.
+    /// Audiences, one of which a token must be for; by default those of the API server
+    /// to serve behind, or the issuer of Flotilla's own tokens.
     #[arg(long, value_name = "AUDIENCE", value_delimiter = ',')]
     api_audiences: Vec<String>,
     /// How long the verdict on a token is believed.
@@ -151,6 +162,13 @@ impl Host {
         }
     }
 
+    fn authentication(&self) -> authenticate::Options {
+        authenticate::Options {
+            anonymous: self.anonymous_auth,
+            audiences: self.api_audiences.clone(),
+        }
+    }
+
     fn service(&self, here: Option<String>) -> Service {
         let namespace = self.service_namespace.clone().or(here);
         Service {
@@ -162,6 +180,7 @@ impl Host {
 }
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
+    arguments.given.check(arguments.mode())?;
     match arguments.host.config()? {
         None => Box::pin(alone(&arguments)).await,
         Some((host, here)) => {
@@ -209,6 +228,7 @@ async fn start(arguments: &Arguments) -> anyhow::Result<Standalone> {
         rules: settings.scheduling.rules,
         scripts: settings.scripts,
         names: &arguments.tls_san,
+        authentication: arguments.host.authentication(),
         shutdown_delay: arguments.shutdown_delay_duration,
         allow_no_execute: settings.allow_no_execute,
         gates: arguments.gates.feature_gates,

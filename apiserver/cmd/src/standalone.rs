@@ -49,6 +49,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) rules: Rules,
     /// Further names by which the server is reached.
     pub(crate) names: &'a [String],
+    /// Who is anonymous, and for whom tokens are.
+    pub(crate) authentication: authenticate::Options,
     /// How long requests are still taken when the process has been told to stop.
     pub(crate) shutdown_delay: Duration,
     /// Whether ClusterTaintPolicies may use the effect NoExecute.
@@ -103,7 +105,7 @@ impl Standalone {
             Some(pki.verifier()?),
             Arc::clone(&signer),
             Arc::clone(&clock),
-            authenticate::Options::default(),
+            setup.authentication,
         );
         let authorizer = Authorizer::new();
         let chain = Arc::new(Chain::new(admission::Options {

@@ -122,6 +122,7 @@ impl Fleet {
             federation: true,
             rules: settings.scheduling.rules,
             names: &[],
+            authentication: Default::default(),
             shutdown_delay: Duration::ZERO,
             allow_no_execute: settings.allow_no_execute,
             scripts: settings.scripts,
