@@ -182,6 +182,59 @@ fn a_cluster_is_reached_by_https_unless_verification_is_off() {
 }
 
 #[test]
+fn a_token_is_bound_to_a_pod_of_its_own_account() {
+    let plane = Plane::shared();
+    plane.namespace("bound");
+    let at = |rest: &str| format!("/api/v1/namespaces/bound/{rest}");
+    for name in ["one", "other"] {
+        let account = json!({"apiVersion": "v1", "kind": "ServiceAccount",
+            "metadata": {"name": name}});
+        let made = plane.post(&at("serviceaccounts"), &account);
+        assert_eq!(made.code, 201, "{}", made.text());
+    }
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
+        "spec": {"serviceAccountName": "one", "containers": [{"name": "c", "image": "i"}]}});
+    let made = plane.post(&at("pods"), &pod);
+    assert_eq!(made.code, 201, "{}", made.text());
+    let request = |account: &str, change: &Value| {
+        let mut body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+            "spec": {"boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": "p"}}});
+        for (pointer, value) in change.as_object().unwrap() {
+            let (parent, field) = pointer.rsplit_once('/').unwrap();
+            body.pointer_mut(parent).unwrap()[field] = value.clone();
+        }
+        plane.post(&at(&format!("serviceaccounts/{account}/token")), &body)
+    };
+    let refused = request("other", &json!({}));
+    assert_eq!(refused.code, 400, "{}", refused.text());
+    assert_eq!(
+        refused.json()["message"],
+        "cannot bind token for serviceaccount \"other\" to pod running with different serviceaccount name."
+    );
+    for (change, code) in [
+        (json!({}), 201),
+        (json!({"/spec/boundObjectRef/apiVersion": "apps/v1"}), 400),
+        (json!({"/spec/boundObjectRef/kind": "Deployment"}), 400),
+        (json!({"/spec/boundObjectRef/uid": "x"}), 409),
+        (json!({"/spec/boundObjectRef/name": "q"}), 404),
+        (json!({"/spec/boundObjectRef": "p"}), 400),
+        (json!({"/spec/audiences": [5]}), 400),
+        (json!({"/spec/audiences": "a"}), 400),
+        (json!({"/spec/expirationSeconds": "3600"}), 400),
+        (json!({"/spec": [1]}), 400),
+        (
+            json!({"/metadata": {"name": "one", "namespace": "bound"}}),
+            201,
+        ),
+        (json!({"/metadata": {"name": "two"}}), 422),
+        (json!({"/metadata": {"namespace": "two"}}), 422),
+    ] {
+        let reply = request("one", &change);
+        assert_eq!(reply.code, code, "{change}: {}", reply.text());
+    }
+}
+
+#[test]
 fn without_anonymous_users_every_request_needs_credentials() {
     let open = Plane::shared();
     let closed = Plane::start_with(&["--anonymous-auth=false"]);

@@ -5,8 +5,10 @@
 
 use client::At;
 use jiff::{SignedDuration, Timestamp};
+use machinery::names::split_api_version;
 use machinery::time::rfc3339_seconds;
 use machinery::{FieldError, Gvk, Object, Status};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::authenticate::{Authenticator, NODES, PODS, SECRETS};
@@ -19,35 +21,72 @@ const LONGEST: i64 = 1 << 32;
 /// What the server grants at most; longer wishes are cut, not refused.
 const GRANTED: i64 = 365 * 24 * HOUR;
 
+/// What a TokenRequest asks for.
+#[derive(Deserialize)]
+struct Request {
+    metadata: Option<Metadata>,
+    spec: Option<Spec>,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    name: Option<String>,
+    namespace: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct Spec {
+    audiences: Option<Vec<String>>,
+    expiration_seconds: Option<i64>,
+    bound_object_ref: Option<BoundObjectRef>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct BoundObjectRef {
+    kind: Option<String>,
+    api_version: Option<String>,
+    name: Option<String>,
+    uid: Option<String>,
+}
+
+/// The account of a pod.
+#[derive(Deserialize)]
+struct Pod {
+    spec: PodSpec,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PodSpec {
+    #[serde(default = "default_account")]
+    service_account_name: String,
+}
+
+/// The account of pods that name none.
+fn default_account() -> String {
+    "default".into()
+}
+
 impl Authenticator {
     /// Issues a token for `account`. Nothing is stored.
     pub async fn token_request(&self, account: &Object, body: Value) -> Result<Value, Status> {
-        let spec = &body["spec"];
-        let mut errors = Vec::new();
-        let seconds = spec["expirationSeconds"].as_i64().unwrap_or(HOUR);
-        let shown = &spec["expirationSeconds"];
-        if seconds < SHORTEST {
-            let why = "may not specify a duration less than 10 minutes";
-            errors.push(FieldError::invalid("spec.expirationSeconds", shown, why));
-        } else if seconds > LONGEST {
-            let why = "may not specify a duration larger than 2^32 seconds";
-            errors.push(FieldError::invalid("spec.expirationSeconds", shown, why));
-        }
-        if !errors.is_empty() {
-            return Err(Status::invalid(&KIND, "", &errors));
-        }
-        let mut audiences: Vec<String> = spec["audiences"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(|a| a.as_str().map(str::to_owned))
-            .collect();
+        // A field of another type is an error: without its audience or its object a
+        // token would be worth more than was asked for.
+        let request = Request::deserialize(&body)
+            .map_err(|e| Status::bad_request(format!("unable to decode TokenRequest: {e}")))?;
+        check_names(account, request.metadata.as_ref())?;
+        let spec = request.spec.unwrap_or_default();
+        let seconds = lifetime(&spec)?;
+        let mut audiences = spec.audiences.unwrap_or_default();
         if audiences.is_empty() {
-            audiences.push(self.signer().issuer().to_owned());
+            audiences = self.audiences().to_vec();
         }
-        let bound = self
-            .bound(account.namespace(), &spec["boundObjectRef"])
-            .await?;
+        let bound = match &spec.bound_object_ref {
+            Some(reference) => Some(self.bound(account, reference).await?),
+            None => None,
+        };
         let now = self.now();
         let expires = now + SignedDuration::from_secs(seconds.min(GRANTED));
         self.reply(account, body, audiences, bound, now, expires)
@@ -97,20 +136,19 @@ impl Authenticator {
         Ok(body)
     }
 
-    async fn bound(&self, namespace: &str, reference: &Value) -> Result<Option<Bound>, Status> {
-        if reference.is_null() {
-            return Ok(None);
-        }
-        let kind = reference["kind"].as_str().unwrap_or_default();
-        let name = reference["name"].as_str().unwrap_or_default();
-        let (gvr, namespace) = match kind {
-            "Pod" => (PODS, namespace),
-            "Secret" => (SECRETS, namespace),
-            "Node" => (NODES, ""),
+    /// The object that the token is bound to. A pod must run as the account: whoever
+    /// may ask for the token of one account does not get that of another pod.
+    async fn bound(&self, account: &Object, reference: &BoundObjectRef) -> Result<Bound, Status> {
+        let text = |value: &Option<String>| value.clone().unwrap_or_default();
+        let (kind, name) = (text(&reference.kind), text(&reference.name));
+        let api_version = text(&reference.api_version);
+        let (gvr, namespace) = match (split_api_version(&api_version).0, kind.as_str()) {
+            ("", "Pod") => (PODS, account.namespace()),
+            ("", "Secret") => (SECRETS, account.namespace()),
+            ("", "Node") => (NODES, ""),
             _ => {
                 return Err(Status::bad_request(format!(
-                    "cannot bind token to object of type {}, Kind={kind}",
-                    reference["apiVersion"].as_str().unwrap_or_default()
+                    "cannot bind token to object of type {api_version}, Kind={kind}"
                 )));
             }
         };
@@ -118,27 +156,65 @@ impl Authenticator {
             .api()
             .ok_or_else(|| Status::unavailable("not ready yet"))?;
         let object = api
-            .get(At::one(&gvr, namespace, name))
+            .get(At::one(&gvr, namespace, &name))
             .await
             .map_err(|e| match e {
                 client::Error::Status(status) => *status,
                 other => Status::internal(other),
             })?;
-        if let Some(uid) = reference["uid"].as_str()
-            && !uid.is_empty()
-            && uid != object.uid()
-        {
+        if gvr == PODS {
+            let pod: Pod = serde_json::from_slice(object.bytes()).map_err(Status::internal)?;
+            if pod.spec.service_account_name != account.name() {
+                return Err(Status::bad_request(format!(
+                    "cannot bind token for serviceaccount {:?} to pod running with different serviceaccount name.",
+                    account.name()
+                )));
+            }
+        }
+        let uid = text(&reference.uid);
+        if !uid.is_empty() && uid != object.uid() {
             let why = format!(
                 "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated"
             );
-            return Err(Status::conflict(&gvr, name, why));
+            return Err(Status::conflict(&gvr, &name, why));
         }
-        Ok(Some(Bound {
-            kind: kind.into(),
-            name: name.into(),
+        Ok(Bound {
+            kind,
+            name,
             uid: object.uid().into(),
-        }))
+        })
     }
+}
+
+/// 422 when the body names another account than the path.
+fn check_names(account: &Object, metadata: Option<&Metadata>) -> Result<(), Status> {
+    let Some(metadata) = metadata else {
+        return Ok(());
+    };
+    for (field, given, own) in [
+        ("name", &metadata.name, account.name()),
+        ("namespace", &metadata.namespace, account.namespace()),
+    ] {
+        let given = given.as_deref().unwrap_or_default();
+        if !given.is_empty() && given != own {
+            let why = format!("must match the service account {field} if specified");
+            let error = FieldError::invalid(format!("metadata.{field}"), &given.into(), why);
+            return Err(Status::invalid(&KIND, account.name(), &[error]));
+        }
+    }
+    Ok(())
+}
+
+/// How many seconds the token is to live; 422 for too few and too many.
+fn lifetime(spec: &Spec) -> Result<i64, Status> {
+    let seconds = spec.expiration_seconds.unwrap_or(HOUR);
+    let why = match seconds {
+        ..SHORTEST => "may not specify a duration less than 10 minutes",
+        SHORTEST..=LONGEST => return Ok(seconds),
+        _ => "may not specify a duration larger than 2^32 seconds",
+    };
+    let error = FieldError::invalid("spec.expirationSeconds", &seconds.into(), why);
+    Err(Status::invalid(&KIND, "", &[error]))
 }
 
 /// A token's id: like a UUID, no two are the same.
