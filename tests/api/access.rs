@@ -1,6 +1,8 @@
 //! What users may reach through the rights of the server: Secrets by way of Clusters,
 //! tokens by way of Pods, and what nobody may reach without credentials.
 
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -231,6 +233,30 @@ fn a_token_is_bound_to_a_pod_of_its_own_account() {
     ] {
         let reply = request("one", &change);
         assert_eq!(reply.code, code, "{change}: {}", reply.text());
+    }
+}
+
+fn mode(path: &Path) -> u32 {
+    std::fs::metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+#[test]
+fn folders_with_keys_are_the_owners_alone() {
+    let plane = Plane::start();
+    for folder in [plane.data(), plane.data().join("pki")] {
+        assert_eq!(mode(&folder), 0o700, "{}", folder.display());
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    for folder in [data.clone(), data.join("pki")] {
+        std::fs::create_dir(&folder).unwrap();
+        let wide = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(&folder, wide).unwrap();
+    }
+    let opened = Plane::start_in(dir);
+    assert_eq!(opened.get("/readyz").code, 200);
+    for folder in [data.clone(), data.join("pki")] {
+        assert_eq!(mode(&folder), 0o700, "{}", folder.display());
     }
 }
 

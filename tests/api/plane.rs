@@ -34,6 +34,11 @@ impl Plane {
         Self::of(&[&["serve"], flags, &["--data-dir"]].concat())
     }
 
+    /// Starts one on the folder `data` of a directory.
+    pub(crate) fn start_in(dir: TempDir) -> Self {
+        Self::on(dir, &["serve", "--data-dir"])
+    }
+
     /// A simulated cluster instead: the same server, with workloads that run.
     pub(crate) fn member() -> Self {
         Self::of(&["member", "--nodes", "2", "--dir"])
@@ -45,7 +50,10 @@ impl Plane {
     }
 
     fn of(command: &[&str]) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        Self::on(tempfile::tempdir().unwrap(), command)
+    }
+
+    fn on(dir: TempDir, command: &[&str]) -> Self {
         let data = dir.path().join("data").display().to_string();
         let arguments = [command, &[&data, "--listen", "127.0.0.1:0"]].concat();
         let log = dir.path().join("data.log");

@@ -18,6 +18,7 @@ pub mod authenticate;
 pub mod delegated;
 pub mod impersonation;
 pub mod pki;
+mod private;
 pub mod rbac;
 pub mod reviews;
 pub mod rolling;
@@ -29,5 +30,6 @@ pub mod x509;
 
 pub use access::{Authentication, Authorization, Denied};
 pub use authenticate::{Authenticator, Credentials, Headers, Refused};
+pub use private::private_dir;
 pub use shared::Shared;
 pub use tls::Peer;

@@ -24,6 +24,7 @@ use rcgen::{
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
+use crate::private::private_dir;
 use crate::x509::{Usage, Verifier};
 
 pub(crate) const DAY: u64 = 24 * 60 * 60;
@@ -97,7 +98,7 @@ impl Pki {
     /// about to expire or when `names` (addresses and host names by which the
     /// server is reached, beside the usual ones) changed.
     pub fn open(dir: &Path, names: &[String], now: Timestamp) -> Result<Self, Error> {
-        fs::create_dir_all(dir).map_err(|e| io("create", dir, e))?;
+        private_dir(dir).map_err(|e| io("use", dir, e))?;
         let (ca_pem, ca_key_pem) = authority(dir, now)?;
         let maker = Maker {
             dir,

@@ -9,6 +9,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::pki::{Error, Pki, read, write};
+use crate::private::private_dir;
 
 /// The keys in common, as PEM. No `Debug`, on purpose.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,8 +48,8 @@ impl Shared {
 
     /// Puts them into a directory; files that are right stay as they are.
     pub fn keep_in(&self, dir: &Path) -> Result<(), Error> {
-        std::fs::create_dir_all(dir).map_err(|source| Error::Io {
-            doing: "create",
+        private_dir(dir).map_err(|source| Error::Io {
+            doing: "use",
             path: dir.to_owned(),
             source,
         })?;

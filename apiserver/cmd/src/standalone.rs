@@ -81,7 +81,7 @@ impl Standalone {
     /// Opens the directory and serves.
     pub(crate) async fn start(setup: Setup<'_>) -> anyhow::Result<Self> {
         let dir = setup.dir;
-        std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+        auth::private_dir(dir).with_context(|| format!("cannot use {}", dir.display()))?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let engine = Engine::open(&setup.engine, &dir.join(STORE)).await?;
         let metrics = metrics::Registry::new();

@@ -92,8 +92,8 @@ impl Aggregated {
         let connections = Tasks::new(Shutdown::new());
         let address = setup.host.server.to_string();
         let host: Arc<dyn Api> = Arc::new(Remote::new(setup.host, &connections)?);
-        std::fs::create_dir_all(setup.dir)
-            .with_context(|| format!("cannot create {}", setup.dir.display()))?;
+        auth::private_dir(setup.dir)
+            .with_context(|| format!("cannot use {}", setup.dir.display()))?;
         let engine = Engine::open(&setup.engine, &setup.dir.join(STORE)).await?;
         let metrics = metrics::Registry::new();
         engine.tell(&metrics);

@@ -1,0 +1,87 @@
+//! Folders that hold keys and data: only their owner may enter them.
+
+use std::fs::{self, DirBuilder, Permissions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::Path;
+
+const OWNER_ONLY: u32 = 0o700;
+/// Group and others.
+const EVERYBODY_ELSE: u32 = 0o077;
+/// Set on folders such as `/tmp`, in which every user keeps files.
+const STICKY: u32 = 0o1000;
+
+/// Creates a folder that only its owner may enter, and closes one that is already there
+/// to everybody else. Its parents are created with the usual permissions.
+pub fn private_dir(dir: &Path) -> io::Result<()> {
+    if let Some(parent) = dir.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    match DirBuilder::new().mode(OWNER_ONLY).create(dir) {
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+        created => return created,
+    }
+    let metadata = fs::metadata(dir)?;
+    if !metadata.is_dir() {
+        return Err(ErrorKind::NotADirectory.into());
+    }
+    let mode = metadata.permissions().mode() & 0o7777;
+    if mode & EVERYBODY_ELSE == 0 {
+        return Ok(());
+    }
+    if mode & STICKY != 0 {
+        let why = format!("all users keep files in it (mode {mode:o}); choose a folder of its own");
+        return Err(io::Error::other(why));
+    }
+    match fs::set_permissions(dir, Permissions::from_mode(OWNER_ONLY)) {
+        // A volume that belongs to somebody else, such as that of a pod with an fsGroup.
+        Err(e) if e.kind() == ErrorKind::PermissionDenied => {
+            tracing::warn!(
+                dir = %dir.display(),
+                mode = %format_args!("{mode:o}"),
+                "other users may enter this folder, and it belongs to another user"
+            );
+            Ok(())
+        }
+        done => done,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(dir: &Path) -> u32 {
+        fs::metadata(dir).unwrap().permissions().mode() & 0o7777
+    }
+
+    #[test]
+    fn a_folder_is_its_owners_alone() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("a/b");
+        private_dir(&dir).unwrap();
+        assert_eq!(mode(&dir), 0o700);
+        for wide in [0o755, 0o750, 0o701, 0o2775, 0o777] {
+            fs::set_permissions(&dir, Permissions::from_mode(wide)).unwrap();
+            private_dir(&dir).unwrap();
+            assert_eq!(mode(&dir), 0o700, "{wide:o}");
+        }
+        fs::set_permissions(&dir, Permissions::from_mode(0o500)).unwrap();
+        private_dir(&dir).unwrap();
+        assert_eq!(mode(&dir), 0o500, "a narrow folder stays as it is");
+    }
+
+    #[test]
+    fn a_folder_of_all_users_and_a_file_are_refused() {
+        let root = tempfile::tempdir().unwrap();
+        let shared = root.path().join("shared");
+        fs::create_dir(&shared).unwrap();
+        fs::set_permissions(&shared, Permissions::from_mode(0o1777)).unwrap();
+        let why = private_dir(&shared).unwrap_err().to_string();
+        assert!(why.contains("mode 1777"), "{why}");
+        assert_eq!(mode(&shared), 0o1777);
+        let file = root.path().join("file");
+        fs::write(&file, "").unwrap();
+        assert!(private_dir(&file).is_err());
+    }
+}
