@@ -40,6 +40,9 @@ mod access;
 /// HTTP: error bodies of every sort.
 mod errors;
 
+/// HTTP: admission of Karmada's kinds.
+mod admission;
+
 /// HTTP: negotiation, discovery, documents, protobuf.
 mod negotiation;
 

@@ -112,7 +112,6 @@ mod tests {
     use openapi::karmada::labels::{BINDING_ID, CLUSTER_BINDING_ID, MANAGED_LABELS};
     use serde_json::json;
 
-    // proves: ADM-binding-id
     #[test]
     fn an_id_is_given_once() {
         let mut binding = json!({"metadata": {"name": "b"}});
@@ -126,7 +125,6 @@ mod tests {
         assert_eq!(own["metadata"]["labels"][CLUSTER_BINDING_ID], "x");
     }
 
-    // proves: ADM-work-id, ADM-work-manifests, ADM-work-managed
     #[test]
     fn manifests_of_a_work_are_pruned_and_marked() {
         let mut work = json!({"metadata": {"name": "w"}, "spec": {"workload": {"manifests": [
@@ -155,7 +153,6 @@ mod tests {
         assert_eq!(work, once);
     }
 
-    // proves: ADM-work-kind
     #[test]
     fn a_manifest_says_what_it_is() {
         let with = |manifest: Value| json!({"spec": {"workload": {"manifests": [{"kind": "X"}, manifest]}}});
@@ -167,7 +164,6 @@ mod tests {
         );
     }
 
-    // proves: ADM-binding-components
     #[test]
     fn components_have_names_of_their_own() {
         let parts = json!([{"name": "a"}, {"name": ""}, {"name": "b"}, {"name": "a"}]);
@@ -186,7 +182,6 @@ mod tests {
         );
     }
 
-    // proves: ADM-binding-dependencies
     #[test]
     fn dependencies_are_a_list_of_references() {
         let table = [

@@ -49,7 +49,6 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    // proves: ADM-protection, ADM-protection-value
     #[test]
     fn only_always_protects() {
         for (labels, fine) in [

@@ -54,7 +54,6 @@ mod tests {
         assert_eq!(said, expected, "{spec}");
     }
 
-    // proves: ADM-registry
     #[test]
     fn registries_are_judged() {
         let selects = |version: &str, namespace: &str| json!({"resourceSelectors": [{"apiVersion": version, "kind": "X", "namespace": namespace}]});

@@ -48,7 +48,6 @@ mod tests {
         json!({"key": key, "effect": effect})
     }
 
-    // proves: ADM-taint-policy
     #[test]
     fn a_policy_names_a_taint_once() {
         check(
@@ -70,7 +69,6 @@ mod tests {
         );
     }
 
-    // proves: ADM-taint-policy-evicts
     #[test]
     fn a_policy_evicts_where_that_is_allowed() {
         let evicts = [taint("b", "NoSchedule"), taint("a", "NoExecute")];

@@ -56,7 +56,6 @@ async fn admit(
     Ok(new)
 }
 
-// proves: ADM-denied, ADM-cluster-invalid
 #[tokio::test]
 async fn refusals_have_the_form_of_their_origin() {
     let chain = chain();
@@ -107,7 +106,6 @@ async fn refusals_have_the_form_of_their_origin() {
     assert_eq!(status.details.unwrap().name, "y");
 }
 
-// proves: ADM-binding-id-created, ADM-binding-id-free, ADM-wide-binding-unjudged
 #[tokio::test]
 async fn objects_are_completed() {
     let chain = chain();
@@ -189,7 +187,6 @@ async fn objects_are_completed() {
     assert!(id.is_string(), "works get theirs whenever it is missing");
 }
 
-// proves: ADM-protection-any
 #[tokio::test]
 async fn deletion_is_judged_by_what_is_stored() {
     let chain = chain();
@@ -219,7 +216,6 @@ async fn deletion_is_judged_by_what_is_stored() {
     assert!(copy.await.is_ok());
 }
 
-// proves: ADM-interpreter-overlap
 #[tokio::test]
 async fn rules_that_look_at_others_use_the_api() {
     let chain = chain();

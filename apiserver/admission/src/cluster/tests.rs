@@ -40,7 +40,6 @@ fn grade(grade: i64, ranges: &[(&str, &str, &str)]) -> Value {
     json!({"grade": grade, "ranges": ranges.iter().map(range).collect::<Value>()})
 }
 
-// proves: ADM-cluster-grades
 #[test]
 fn nine_grades_by_default() {
     let new = stored(Operation::Create, json!({}));
@@ -60,7 +59,6 @@ fn nine_grades_by_default() {
     assert_eq!(new["resourceModels"], all.collect::<Value>());
 }
 
-// proves: ADM-cluster-grades-emptied, ADM-cluster-grades-gate
 #[test]
 fn grades_are_given_at_first_and_behind_their_gate() {
     let emptied = stored(Operation::Update, json!({}));
@@ -78,7 +76,6 @@ fn grades_are_given_at_first_and_behind_their_gate() {
     }
 }
 
-// proves: ADM-cluster-grades-order
 #[test]
 fn grades_are_in_order_and_begin_with_nothing_and_end_nowhere() {
     let given =
@@ -94,7 +91,6 @@ fn grades_are_in_order_and_begin_with_nothing_and_end_nowhere() {
     }
 }
 
-// proves: ADM-cluster-taint-time
 #[test]
 fn evicting_taints_have_a_time() {
     let taint = |effect: &str, at: Option<&str>| {
@@ -118,7 +114,6 @@ fn evicting_taints_have_a_time() {
     }
 }
 
-// proves: ADM-cluster-zone
 #[test]
 fn a_zone_becomes_the_zones() {
     assert_eq!(
@@ -141,7 +136,6 @@ fn a_zone_becomes_the_zones() {
     );
 }
 
-// proves: ADM-cluster-name
 #[test]
 fn the_name_of_a_cluster_fits_into_that_of_its_namespace() {
     let fits = "a".repeat(48);
@@ -161,7 +155,6 @@ fn the_name_of_a_cluster_fits_into_that_of_its_namespace() {
     }
 }
 
-// proves: ADM-cluster-mode
 #[test]
 fn a_cluster_is_pushed_to_or_pulls() {
     let known = r#"supported values: "Pull", "Push""#;
@@ -181,7 +174,6 @@ fn a_cluster_is_pushed_to_or_pulls() {
     );
 }
 
-// proves: ADM-cluster-endpoint
 #[test]
 fn the_address_of_a_cluster_is_a_url_with_a_host_alone() {
     let at = |endpoint: &str| json!({ "apiEndpoint": endpoint });
@@ -200,7 +192,6 @@ fn the_address_of_a_cluster_is_a_url_with_a_host_alone() {
     );
 }
 
-// proves: ADM-cluster-secrets
 #[test]
 fn secrets_of_a_cluster_are_named_whole() {
     for reference in ["secretRef", "impersonatorSecretRef"] {
@@ -218,7 +209,6 @@ fn secrets_of_a_cluster_are_named_whole() {
     }
 }
 
-// proves: ADM-cluster-proxy
 #[test]
 fn proxies_speak_http_or_socks() {
     for scheme in ["http", "https", "socks5"] {
@@ -232,7 +222,6 @@ fn proxies_speak_http_or_socks() {
     );
 }
 
-// proves: ADM-cluster-places
 #[test]
 fn places_of_a_cluster_are_values_of_labels() {
     let why = label_value("a b").unwrap_err();
@@ -253,7 +242,6 @@ fn places_of_a_cluster_are_values_of_labels() {
     }
 }
 
-// proves: ADM-cluster-taints
 #[test]
 fn taints_of_a_cluster_are_judged() {
     let taint = |key: &str, value: &str, effect: &str| json!({"key": key, "value": value, "effect": effect});
@@ -294,7 +282,6 @@ fn taints_of_a_cluster_are_judged() {
     );
 }
 
-// proves: ADM-cluster-models
 #[test]
 fn grades_of_a_cluster_follow_each_other() {
     let table = [

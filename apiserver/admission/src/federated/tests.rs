@@ -14,7 +14,6 @@ fn hpa(change: Value) -> Value {
     json!({"metadata": {"name": "h"}, "spec": spec})
 }
 
-// proves: ADM-hpa-defaults
 #[test]
 fn autoscalers_are_filled_where_they_say_nothing() {
     let filled = |spec: Value| {
@@ -56,7 +55,6 @@ fn autoscalers_are_filled_where_they_say_nothing() {
     );
 }
 
-// proves: ADM-hpa
 #[test]
 fn autoscalers_are_filled_and_judged() {
     let mut new = hpa(json!({"behavior": {"scaleUp": {"selectPolicy": "Min"}}}));
@@ -157,7 +155,6 @@ fn autoscalers_are_filled_and_judged() {
     }
 }
 
-// proves: ADM-cron-hpa
 #[test]
 fn schedules_are_judged() {
     let check = |api_version: &str, kind: &str, rule: Value, expect: &[&str]| {
@@ -238,7 +235,6 @@ fn schedules_are_judged() {
     );
 }
 
-// proves: ADM-services
 #[test]
 fn services_are_judged() {
     let service = |spec: Value| json!({"metadata": {"name": "s"}, "spec": spec});
@@ -298,7 +294,6 @@ fn services_are_judged() {
     );
 }
 
-// proves: ADM-ingress
 #[test]
 fn ingresses_over_clusters_are_judged_as_ingresses() {
     let backend = json!({"service": {"name": "s", "port": {"number": 80}}});

@@ -23,7 +23,6 @@ fn check(change: Value, expected: &[&str]) {
     assert_eq!(said, expected, "{change}");
 }
 
-// proves: ADM-hooks-name, ADM-hooks-twice
 #[test]
 fn webhooks_have_names_of_their_own() {
     const LABEL: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
@@ -47,7 +46,6 @@ fn webhooks_have_names_of_their_own() {
     assert_eq!(said, [r#"webhooks[1].name: Duplicate value: "a.b""#]);
 }
 
-// proves: ADM-hooks-timeout
 #[test]
 fn webhooks_have_up_to_thirty_seconds() {
     let why = "the timeout value must be between 1 and 30 seconds";
@@ -59,7 +57,6 @@ fn webhooks_have_up_to_thirty_seconds() {
     check(json!({"timeoutSeconds": null}), &[]);
 }
 
-// proves: ADM-hooks-address
 #[test]
 fn webhooks_have_one_address() {
     let config = |config: Value| json!({ "clientConfig": config });
@@ -99,7 +96,6 @@ fn webhooks_have_one_address() {
     );
 }
 
-// proves: ADM-hooks-service
 #[test]
 fn services_of_webhooks_are_named_and_have_a_port() {
     let service = |more: Value| {
@@ -147,7 +143,6 @@ fn services_of_webhooks_are_named_and_have_a_port() {
     );
 }
 
-// proves: ADM-hooks-rules, ADM-hooks-operations
 #[test]
 fn rules_of_webhooks_name_operations_and_kinds() {
     let rule = |k: &str, v: Value| {
@@ -189,7 +184,6 @@ fn rules_of_webhooks_name_operations_and_kinds() {
     );
 }
 
-// proves: ADM-hooks-versions
 #[test]
 fn webhooks_understand_the_version_that_is_spoken() {
     let versions = |list: Value| json!({ "interpreterContextVersions": list });
@@ -230,7 +224,6 @@ fn customization(name: &str, kind: &str, rules: &[&str]) -> Value {
         "customizations": Value::Object(rules.collect())}})
 }
 
-// proves: ADM-interpreter-overlap, ADM-interpreter-overlap-deps
 #[test]
 fn customizations_of_one_kind_do_not_overlap() {
     let all = RULES.map(|(rule, _)| rule);

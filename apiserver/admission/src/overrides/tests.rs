@@ -39,7 +39,6 @@ fn rule(overriders: Value) -> Value {
     json!({"overrideRules": [{ "overriders": overriders }]})
 }
 
-// proves: ADM-override-selector-namespace
 #[test]
 fn selectors_without_a_namespace_get_that_of_the_policy() {
     let selector = json!({"apiVersion": "v1", "kind": "Secret"});
@@ -54,7 +53,6 @@ fn selectors_without_a_namespace_get_that_of_the_policy() {
     assert_eq!(none, json!({"spec": {}}));
 }
 
-// proves: ADM-override-namespace
 #[test]
 fn a_policy_of_a_namespace_overrides_there_alone() {
     let elsewhere = json!({"resourceSelectors": [{"apiVersion": "v1", "kind": "Secret", "namespace": "other"}]});
@@ -67,7 +65,6 @@ fn a_policy_of_a_namespace_overrides_there_alone() {
     );
 }
 
-// proves: ADM-override-target
 #[test]
 fn clusters_of_a_rule_are_selected_by_known_fields() {
     let bad = json!({"fieldSelector": {"matchExpressions": [{"key": "x", "operator": "In", "values": ["y"]}]}});
@@ -79,7 +76,6 @@ fn clusters_of_a_rule_are_selected_by_known_fields() {
     );
 }
 
-// proves: ADM-override-legacy, ADM-override-legacy-field
 #[test]
 fn the_old_form_does_not_stand_beside_rules() {
     let beside = |more: Value| {
@@ -122,7 +118,6 @@ fn the_old_form_does_not_stand_beside_rules() {
     );
 }
 
-// proves: ADM-override-labels, ADM-override-annotations
 #[test]
 fn labels_and_annotations_that_an_override_brings_are_valid() {
     let add = |list: &str, value: Value| rule(json!({list: [{"operator": "add", "value": value}]}));
@@ -149,7 +144,6 @@ fn labels_and_annotations_that_an_override_brings_are_valid() {
 
 const POINTER: &str = "JSON pointer must be empty or start with a \"/\"\nJSON pointer error";
 
-// proves: ADM-override-image-path
 #[test]
 fn the_path_of_an_image_is_a_pointer() {
     let image = |path: &str| {
@@ -172,7 +166,6 @@ fn field(overrider: Value) -> Value {
 
 const FIELD: &str = "spec.overrideRules[0].overriders.fieldOverrider[0]";
 
-// proves: ADM-override-field-one
 #[test]
 fn a_text_holds_json_or_yaml() {
     let remove = json!([{"subPath": "/a", "operator": "remove"}]);
@@ -193,7 +186,6 @@ fn a_text_holds_json_or_yaml() {
     );
 }
 
-// proves: ADM-override-field-paths
 #[test]
 fn paths_of_a_text_and_in_it_are_pointers() {
     for form in ["json", "yaml"] {
@@ -215,7 +207,6 @@ fn paths_of_a_text_and_in_it_are_pointers() {
     }
 }
 
-// proves: ADM-override-field-value
 #[test]
 fn values_inside_a_text_are_added_and_replaced_and_not_removed() {
     for form in ["json", "yaml"] {

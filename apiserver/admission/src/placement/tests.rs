@@ -23,7 +23,6 @@ fn term(name: &str, more: Value) -> Value {
     term
 }
 
-// proves: ADM-policy-affinity-both
 #[test]
 fn one_affinity_or_several() {
     let why = "clusterAffinities cannot co-exist with clusterAffinity";
@@ -44,7 +43,6 @@ fn one_affinity_or_several() {
     );
 }
 
-// proves: ADM-policy-field-selector
 #[test]
 fn clusters_are_selected_by_known_fields() {
     let told = |key: &str, operator: &str, why: &str| {
@@ -93,7 +91,6 @@ fn clusters_are_selected_by_known_fields() {
     );
 }
 
-// proves: ADM-policy-affinity-names
 #[test]
 fn terms_have_names_of_their_own() {
     let named = |names: &[&str]| {
@@ -128,7 +125,6 @@ fn aggregated() -> Value {
 
 const OVERFLOW: &str = ".clusterAffinities[0].overflowAffinities";
 
-// proves: ADM-policy-overflow
 #[test]
 fn overflow_needs_a_dynamic_division() {
     let tiers = json!([{"affinityName": "b"}]);
@@ -157,7 +153,6 @@ fn overflow_needs_a_dynamic_division() {
     }
 }
 
-// proves: ADM-policy-overflow-primary
 #[test]
 fn overflow_needs_a_primary_affinity() {
     let tiers = json!([{"affinityName": "b"}]);
@@ -169,7 +164,6 @@ fn overflow_needs_a_primary_affinity() {
     );
 }
 
-// proves: ADM-policy-overflow-names
 #[test]
 fn tiers_of_an_overflow_have_names_of_their_own() {
     let why = qualified_name("b c").unwrap_err();
@@ -195,7 +189,6 @@ fn spread(constraints: Value, expected: &[&str]) {
     check(json!({"spreadConstraints": constraints}), &expected);
 }
 
-// proves: ADM-policy-spread-both
 #[test]
 fn a_constraint_is_by_a_field_or_by_a_label() {
     spread(json!([{"spreadByLabel": "x"}]), &[]);
@@ -207,7 +200,6 @@ fn a_constraint_is_by_a_field_or_by_a_label() {
     );
 }
 
-// proves: ADM-policy-spread-bounds
 #[test]
 fn bounds_of_a_constraint_are_numbers_in_order() {
     let bounds = |min: i64, max: i64, why: &str| {
@@ -229,7 +221,6 @@ fn bounds_of_a_constraint_are_numbers_in_order() {
     bounds(2, 1, "maxGroups lower than minGroups is not allowed");
 }
 
-// proves: ADM-policy-spread-twice
 #[test]
 fn a_field_is_constrained_once() {
     let cluster = json!({"spreadByField": "cluster", "minGroups": 1});
@@ -242,7 +233,6 @@ fn a_field_is_constrained_once() {
     );
 }
 
-// proves: ADM-policy-spread-cluster
 #[test]
 fn fields_are_spread_by_with_a_constraint_on_clusters() {
     spread(
@@ -257,7 +247,6 @@ fn fields_are_spread_by_with_a_constraint_on_clusters() {
     );
 }
 
-// proves: ADM-policy-tolerations
 #[test]
 fn tolerations_compare_no_numbers() {
     for operator in ["", "Exists", "Equal", "Lt", "Gt"] {
@@ -275,7 +264,6 @@ fn grouped(affinity: &str, anti: &str) -> Value {
     json!({"workloadAffinity": {"affinity": {"groupByLabelKey": affinity}, "antiAffinity": {"groupByLabelKey": anti}}})
 }
 
-// proves: ADM-policy-workload-affinity
 #[test]
 fn workloads_are_grouped_by_keys_of_labels() {
     let why = qualified_name("a b").unwrap_err();
@@ -294,7 +282,6 @@ fn workloads_are_grouped_by_keys_of_labels() {
     );
 }
 
-// proves: ADM-policy-workload-same
 #[test]
 fn workloads_are_not_kept_together_and_apart_by_one_key() {
     check(

@@ -36,8 +36,6 @@ fn check_mutation(change: Value, path: &str, expect: Value) {
     assert_eq!(get(&new, path), &expect, "{change}");
 }
 
-// proves: ADM-policy-selector-namespace, ADM-policy-spread-defaults, ADM-policy-weighted
-// proves: ADM-policy-import-deps, ADM-policy-grace-default
 #[test]
 fn defaults_are_filled() {
     let spread = |c: Value| json!({"placement": {"spreadConstraints": [c]}});
@@ -99,7 +97,6 @@ fn defaults_are_filled() {
     );
 }
 
-// proves: ADM-policy-selector-cluster
 #[test]
 fn selectors_of_a_cluster_policy_mean_every_namespace() {
     let user = UserInfo::default();
@@ -111,7 +108,6 @@ fn selectors_of_a_cluster_policy_mean_every_namespace() {
     );
 }
 
-// proves: ADM-policy-created, ADM-policy-released
 #[test]
 fn creation_marks_the_policy() {
     let user = UserInfo::default();
@@ -145,7 +141,6 @@ fn application(more: Value) -> Value {
     json!({"propagateDeps": true, "failover": {"application": more}})
 }
 
-// proves: ADM-policy-failover-deps
 #[test]
 fn failover_of_applications_takes_dependencies_along() {
     let never = json!({"purgeMode": "Never"});
@@ -158,7 +153,6 @@ fn failover_of_applications_takes_dependencies_along() {
     );
 }
 
-// proves: ADM-policy-failover-tolerance
 #[test]
 fn applications_are_tolerated_for_no_less_than_nothing() {
     let tolerated = |seconds: i64| {
@@ -175,7 +169,6 @@ fn applications_are_tolerated_for_no_less_than_nothing() {
     );
 }
 
-// proves: ADM-policy-grace
 #[test]
 fn grace_belongs_to_a_graceful_purge() {
     let grace = |mode: &str, seconds: Option<i64>| {
@@ -202,7 +195,6 @@ fn grace_belongs_to_a_graceful_purge() {
     );
 }
 
-// proves: ADM-policy-preserved-labels
 #[test]
 fn state_is_preserved_under_names_of_labels() {
     let why = qualified_name("a b").unwrap_err();
@@ -225,7 +217,6 @@ fn selecting(namespace: &str, name: &str) -> Value {
     json!([{"apiVersion": "v1", "kind": "Secret", "namespace": namespace, "name": name}])
 }
 
-// proves: ADM-policy-namespace, ADM-policy-namespace-cluster
 #[test]
 fn a_policy_of_a_namespace_selects_there_alone() {
     let elsewhere = json!({"resourceSelectors": selecting("other", "x")});
@@ -240,7 +231,6 @@ fn a_policy_of_a_namespace_selects_there_alone() {
     assert_eq!(validate(&of_cluster, &policy(elsewhere)), []);
 }
 
-// proves: ADM-policy-preemption
 #[test]
 fn who_preempts_names_what_is_taken() {
     let named = |preemption: &str, name: &str| json!({"preemption": preemption, "resourceSelectors": selecting("n", name)});
@@ -254,7 +244,6 @@ fn who_preempts_names_what_is_taken() {
     );
 }
 
-// proves: ADM-policy-suspension
 #[test]
 fn dispatching_is_suspended_everywhere_or_somewhere() {
     let suspended = |everywhere: bool, clusters: &[&str]| json!({"suspension": {"dispatching": everywhere, "dispatchingOnClusters": {"clusterNames": clusters}}});
@@ -290,7 +279,7 @@ fn annotations_of_the_automatic_failover_are_judged() {
     );
 }
 
-// proves: ADM-policy-scheduler, ADM-policy-id, ADM-policy-id-required
+// proves: ADM-policy-id-required
 #[test]
 fn id_and_scheduler_stay() {
     let user = UserInfo::default();

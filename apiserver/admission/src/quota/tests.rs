@@ -13,7 +13,6 @@ fn with(cluster: &str, hard: Value) -> Value {
         "staticAssignments": [{"clusterName": "m1", "hard": {"cpu": "6"}}, {"clusterName": cluster, "hard": hard}]}})
 }
 
-// proves: ADM-frq-name
 #[test]
 fn the_name_of_a_quota_fits_into_a_label() {
     let named =
@@ -28,7 +27,6 @@ fn the_name_of_a_quota_fits_into_a_label() {
     );
 }
 
-// proves: ADM-frq-resources
 #[test]
 fn resources_of_a_quota_are_known_and_amounts_of_them_too() {
     let overall = |overall: Value| json!({"metadata": {"name": "q"}, "spec": {"overall": overall}});
@@ -57,7 +55,6 @@ fn resources_of_a_quota_are_known_and_amounts_of_them_too() {
     );
 }
 
-// proves: ADM-frq-cluster
 #[test]
 fn clusters_of_a_quota_have_names_of_clusters() {
     let why = cluster::name("M2").unwrap_err();
@@ -76,7 +73,6 @@ fn clusters_of_a_quota_have_names_of_clusters() {
     );
 }
 
-// proves: ADM-frq-cluster-once
 #[test]
 fn a_cluster_has_one_share() {
     check(
@@ -85,7 +81,6 @@ fn a_cluster_has_one_share() {
     );
 }
 
-// proves: ADM-quota
 #[test]
 fn shares_fit_into_the_whole() {
     check(with("m2", json!({"cpu": "4"})), &[]);
@@ -95,7 +90,6 @@ fn shares_fit_into_the_whole() {
     );
 }
 
-// proves: ADM-frq-known
 #[test]
 fn shares_are_of_what_is_limited() {
     check(
@@ -106,7 +100,6 @@ fn shares_are_of_what_is_limited() {
     );
 }
 
-// proves: ADM-frq-status
 #[test]
 fn what_a_quota_reports_is_judged_too() {
     let status = |status: Value| json!({"metadata": {"name": "q"}, "status": status});

@@ -89,3 +89,36 @@ async fn writes_at_once_share_a_quota() {
     assert_eq!(said[4..], ["ok"; 4]);
     assert_eq!(lab.used().await, "2");
 }
+
+// proves: ADM-frq-status
+#[tokio::test]
+async fn a_status_that_breaks_the_rules_is_refused_with_the_next_change_of_the_quota() {
+    let lab = lab().await;
+    let quota = json!({"metadata": {"name": "q", "namespace": "default"}, "spec": {"overall": {"cpu": "2"}}});
+    lab.create(&QUOTAS, quota).await.unwrap();
+    let at = At::one(&QUOTAS, "default", "q");
+    let status = json!({"status": {"overall": {"cpu": "-1"}, "overallUsed": {"cpu": "-2"}, "aggregatedStatus": [
+        {"clusterName": "m", "hard": {"cpu": "-3"}, "used": {"cpu": "-4"}}, {"clusterName": "M"}]}});
+    lab.merge(at.sub("status"), status).await.unwrap();
+    let refused = lab.merge(at, json!({"spec": {"overall": {"cpu": "3"}}}));
+    let status = refused.await.unwrap_err();
+    let negative = |field: &str, value: i64| {
+        format!(
+            "status.{field}[cpu]: Invalid value: \"{value}\": must be greater than or equal to 0"
+        )
+    };
+    let name = machinery::names::dns1123_label("M").unwrap_err();
+    let all = [
+        negative("overall", -1),
+        negative("overallUsed", -2),
+        negative("aggregatedStatus[0].hard", -3),
+        negative("aggregatedStatus[0].used", -4),
+        format!("status.aggregatedStatus[1].clusterName: Invalid value: \"M\": {name}"),
+    ];
+    let hook = "federatedresourcequota.karmada.io";
+    let message = format!(
+        "admission webhook \"{hook}\" denied the request: [{}]",
+        all.join(", ")
+    );
+    assert_eq!((status.code, status.message), (403, message));
+}

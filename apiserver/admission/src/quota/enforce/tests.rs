@@ -30,7 +30,6 @@ fn check_demand(new: &Value, old: Option<&Value>, more: Option<Value>) {
     assert_eq!(found, more.map(amounts), "{new}");
 }
 
-// proves: ADM-quota-unplaced
 #[test]
 fn a_new_binding_demands_nothing_before_it_is_placed() {
     check_demand(&binding(&[]), None, None);
@@ -38,7 +37,6 @@ fn a_new_binding_demands_nothing_before_it_is_placed() {
     check_demand(&binding(&[1, 1]), None, Some(placed));
 }
 
-// proves: ADM-quota-delta
 #[test]
 fn what_a_change_demands_is_the_difference() {
     let more = json!({"cpu": "1", "memory": "2Gi"});
@@ -62,7 +60,6 @@ fn check_raised(overall: Value, used: Value, expected: Result<Option<Value>, &st
     assert_eq!(found, expected.map_err(str::to_owned), "{overall} {used}");
 }
 
-// proves: ADM-quota-keys
 #[test]
 fn a_quota_judges_what_it_limits() {
     check_raised(json!({}), json!({}), Ok(None));
@@ -74,7 +71,7 @@ fn a_quota_judges_what_it_limits() {
     );
 }
 
-// proves: ADM-quota-exceeded, QUO-charged
+// proves: QUO-charged
 #[test]
 fn limits_hold_to_the_last_unit() {
     let cpu = |used: &str| json!({ "cpu": used });
@@ -135,7 +132,7 @@ async fn ask(api: &FakeApi, cores: i64, dry_run: bool) -> Result<Charge, Status>
     charge(api, &at(&user, dry_run), &more).await
 }
 
-// proves: QUO-charged, ADM-quota-charged, ADM-quota-denied, ADM-quota-refund
+// proves: QUO-charged, ADM-quota-refund
 #[tokio::test]
 async fn all_quotas_are_charged_or_none() {
     let api = two();
@@ -154,7 +151,6 @@ async fn all_quotas_are_charged_or_none() {
     assert_eq!((used(&api, "a"), used(&api, "q")), (json!({}), cores("1")));
 }
 
-// proves: ADM-quota-dry-run
 #[tokio::test]
 async fn a_rehearsal_is_judged_and_not_charged() {
     let api = two();

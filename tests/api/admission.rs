@@ -1,0 +1,267 @@
+//! Admission of Karmada's kinds, through the served API: the decision and the whole text.
+//!
+//! `admission.txt` is the table. Kinds that Flotilla does not serve by itself are those of
+//! Karmada's definitions, which are created first: the chain knows them by group and kind.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::plane::Plane;
+use crate::wire::Reply;
+
+const NAMESPACE: &str = "n";
+/// Until the kind of a definition is served.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Of all that a table may name: kind, its group and version, its resource, whether it
+/// has a namespace.
+const KINDS: [(&str, &str, &str, bool); 17] = [
+    ("Cluster", "cluster.karmada.io/v1alpha1", "clusters", false),
+    (
+        "ClusterOverridePolicy",
+        "policy.karmada.io/v1alpha1",
+        "clusteroverridepolicies",
+        false,
+    ),
+    (
+        "ClusterPropagationPolicy",
+        "policy.karmada.io/v1alpha1",
+        "clusterpropagationpolicies",
+        false,
+    ),
+    (
+        "ClusterResourceBinding",
+        "work.karmada.io/v1alpha2",
+        "clusterresourcebindings",
+        false,
+    ),
+    (
+        "ClusterTaintPolicy",
+        "policy.karmada.io/v1alpha1",
+        "clustertaintpolicies",
+        false,
+    ),
+    (
+        "FederatedResourceQuota",
+        "policy.karmada.io/v1alpha1",
+        "federatedresourcequotas",
+        true,
+    ),
+    (
+        "OverridePolicy",
+        "policy.karmada.io/v1alpha1",
+        "overridepolicies",
+        true,
+    ),
+    (
+        "PropagationPolicy",
+        "policy.karmada.io/v1alpha1",
+        "propagationpolicies",
+        true,
+    ),
+    (
+        "ResourceBinding",
+        "work.karmada.io/v1alpha2",
+        "resourcebindings",
+        true,
+    ),
+    (
+        "ResourceInterpreterCustomization",
+        "config.karmada.io/v1alpha1",
+        "resourceinterpretercustomizations",
+        false,
+    ),
+    (
+        "ResourceInterpreterWebhookConfiguration",
+        "config.karmada.io/v1alpha1",
+        "resourceinterpreterwebhookconfigurations",
+        false,
+    ),
+    ("Work", "work.karmada.io/v1alpha1", "works", true),
+    (
+        "CronFederatedHPA",
+        "autoscaling.karmada.io/v1alpha1",
+        "cronfederatedhpas",
+        true,
+    ),
+    (
+        "FederatedHPA",
+        "autoscaling.karmada.io/v1alpha1",
+        "federatedhpas",
+        true,
+    ),
+    (
+        "MultiClusterIngress",
+        "networking.karmada.io/v1alpha1",
+        "multiclusteringresses",
+        true,
+    ),
+    (
+        "MultiClusterService",
+        "networking.karmada.io/v1alpha1",
+        "multiclusterservices",
+        true,
+    ),
+    (
+        "ResourceRegistry",
+        "search.karmada.io/v1alpha1",
+        "resourceregistries",
+        false,
+    ),
+];
+/// Those of [`KINDS`] that come with a definition.
+const DEFINED: [&str; 5] = [
+    "CronFederatedHPA",
+    "FederatedHPA",
+    "MultiClusterIngress",
+    "MultiClusterService",
+    "ResourceRegistry",
+];
+
+/// The group and version of a kind, and the path of its collection.
+fn collection(kind: &str) -> (&'static str, String) {
+    let known = KINDS.iter().find(|k| k.0 == kind);
+    let (_, version, resource, namespaced) = known.unwrap();
+    let scope = match namespaced {
+        true => format!("namespaces/{NAMESPACE}/"),
+        false => String::new(),
+    };
+    (version, format!("/apis/{version}/{scope}{resource}"))
+}
+
+/// A definition as Karmada's, with no schema of its own: what is refused is refused by
+/// the chain.
+fn define(plane: &Plane, kind: &str) {
+    let (_, group, resource, namespaced) = KINDS.iter().find(|k| k.0 == kind).unwrap();
+    let (group, version) = group.split_once('/').unwrap();
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{resource}.{group}")},
+        "spec": {
+            "group": group, "scope": if *namespaced { "Namespaced" } else { "Cluster" },
+            "names": {"plural": resource, "singular": kind.to_lowercase(), "kind": kind,
+                "listKind": format!("{kind}List")},
+            "versions": [{"name": version, "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": schema}}],
+        },
+    });
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let reply = plane.post(path, &definition);
+    assert_eq!(reply.code, 201, "{kind}: {}", reply.text());
+    let (_, path) = collection(kind);
+    let end = Instant::now() + PATIENCE;
+    while plane.get(&path).code != 200 {
+        assert!(Instant::now() < end, "{kind} is not served");
+    }
+}
+
+fn take(plane: &Plane, verb: &str, place: &str, mut body: Value) -> Reply {
+    let (kind, name) = place.split_once('/').unwrap_or((place, ""));
+    let (version, path) = collection(kind);
+    match verb {
+        "make" | "create" => {
+            body["apiVersion"] = version.into();
+            body["kind"] = kind.into();
+            let dry_run = if verb == "make" { "" } else { "?dryRun=All" };
+            plane.post(&format!("{path}{dry_run}"), &body)
+        }
+        "merge" => {
+            let path = format!("{path}/{name}?dryRun=All");
+            let patch = plane.ask("PATCH", &path);
+            patch
+                .body("application/merge-patch+json", body.to_string())
+                .reply()
+        }
+        "delete" => plane
+            .ask("DELETE", &format!("{path}/{name}?dryRun=All"))
+            .reply(),
+        other => unreachable!("no such verb: {other}"),
+    }
+}
+
+/// Where `found` is not as wanted.
+fn differences(wanted: &Value, found: &Value, at: &str) -> Vec<String> {
+    match (wanted, found) {
+        (Value::Object(wanted), Value::Object(_)) => wanted
+            .iter()
+            .flat_map(|(key, value)| differences(value, &found[key], &format!("{at}.{key}")))
+            .collect(),
+        (Value::Array(all), Value::Array(there)) if all.len() == there.len() => all
+            .iter()
+            .zip(there)
+            .enumerate()
+            .flat_map(|(n, (a, b))| differences(a, b, &format!("{at}[{n}]")))
+            .collect(),
+        (Value::String(any), Value::String(text)) if any == "UUID" && text.len() == 36 => vec![],
+        (Value::String(any), Value::String(text)) if any == "TIME" && text.len() == 20 => vec![],
+        _ if wanted == found => vec![],
+        _ => vec![format!("{at}: {found}, not {wanted}")],
+    }
+}
+
+/// What is wrong with a reply.
+fn wrong(reply: &Reply, wanted: &str) -> Option<String> {
+    let body = reply.json();
+    let good = matches!(reply.code, 200 | 201);
+    if let (Some(tree), true) = (wanted.strip_prefix("= "), good) {
+        let tree: Value = serde_json::from_str(tree).unwrap();
+        let found = differences(&tree, &body, "");
+        return (!found.is_empty()).then(|| found.join("\n  "));
+    }
+    let message = body["message"].as_str().unwrap_or_default();
+    let said = match good {
+        true => "ok".to_owned(),
+        false => format!("{} {}", reply.code, message.replace('\n', "\\n")),
+    };
+    (said != wanted).then_some(said)
+}
+
+#[test]
+fn every_rule_is_kept_by_the_served_api() {
+    let gates = "MultiplePodTemplatesScheduling=true,FederatedQuotaEnforcement=true";
+    let plane = Plane::start_with(&["--feature-gates", gates]);
+    plane.namespace(NAMESPACE);
+    for kind in DEFINED {
+        define(&plane, kind);
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/api/admission.txt");
+    let table = std::fs::read_to_string(path).unwrap();
+    let mut failed = Vec::new();
+    let rows = table
+        .lines()
+        .filter(|l| !l.is_empty() && !l.starts_with('#'));
+    for row in rows {
+        let cells: Vec<&str> = row.splitn(3, " | ").collect();
+        assert_eq!(cells.len(), 3, "{row}");
+        let [what, body, wanted] = [cells[0], cells[1], cells[2]];
+        let (verb, place) = what.split_once(' ').unwrap();
+        let reply = take(&plane, verb, place, serde_json::from_str(body).unwrap());
+        if let Some(why) = wrong(&reply, wanted) {
+            failed.push(format!("{row}\n  {why}"));
+        }
+    }
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+// proves: ADM-cluster-grades-gate
+#[test]
+fn grades_are_left_alone_without_their_gate() {
+    let gate = "CustomizedClusterResourceModeling=false";
+    let plane = Plane::start_with(&["--feature-gates", gate]);
+    let given = json!([{"grade": 3, "ranges": [{"name": "cpu", "min": "1", "max": "2"}]}]);
+    for models in [Value::Null, given] {
+        let mut body = json!({"metadata": {"name": "m1"}, "spec": {"syncMode": "Pull"}});
+        if !models.is_null() {
+            body["spec"]["resourceModels"] = models.clone();
+        }
+        let reply = take(&plane, "create", "Cluster", body);
+        let found = &reply.json()["spec"]["resourceModels"];
+        // The rules hold without the gate, too.
+        match models {
+            Value::Null => assert_eq!((reply.code, found), (201, &Value::Null)),
+            _ => assert_eq!(reply.code, 422, "{}", reply.text()),
+        }
+    }
+}
