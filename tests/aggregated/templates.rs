@@ -21,6 +21,7 @@ static EVENTS: Gvr = Gvr::constant("", "v1", "events");
 static DEFINITIONS: Gvr = Gvr::constant("apiextensions.k8s.io", "v1", "customresourcedefinitions");
 static KARMADAS: Gvr = Gvr::constant("operator.karmada.io", "v1alpha1", "karmadas");
 
+// proves: ADM-protection-host
 #[tokio::test(flavor = "multi_thread")]
 async fn templates_of_a_host() {
     let (Some(mut behind), Some(members)) = tokio::join!(Behind::start(), Members::start()) else {
@@ -31,6 +32,7 @@ async fn templates_of_a_host() {
         join(&behind.control, &behind.host.kubeconfig, member).await;
     }
     story(&behind.control, &members).await;
+    protection_without_an_answer(&mut behind).await;
     workloads::story(&mut behind, &members).await;
 }
 
@@ -157,6 +159,31 @@ async fn protection(host: &Server) {
     let unlock = json!({"metadata": {"labels": {PROTECTED: null}}});
     host.merge(&CONFIG_MAPS, NS, "kept", unlock).await;
     host.delete(&CONFIG_MAPS, NS, "kept").await;
+}
+
+/// Nobody answers the host: it refuses what is labelled, and does not ask about the rest.
+async fn protection_without_an_answer(behind: &mut Behind) {
+    let ns = "default";
+    for (name, labels) in [
+        ("labelled", json!({PROTECTED: "sometimes"})),
+        ("free", json!({})),
+    ] {
+        let mut object = config_map(ns, name, "1");
+        object["metadata"]["labels"] = labels;
+        behind.control.create(object).await;
+    }
+    behind.kill();
+    behind.control.delete(&CONFIG_MAPS, ns, "free").await;
+    let at = At::one(&CONFIG_MAPS, ns, "labelled");
+    let options = DeleteOptions::default();
+    let refused = behind.control.api.delete(at, &options).await.unwrap_err();
+    let status = refused.status().unwrap();
+    assert_eq!(status.code, 500, "{status:?}");
+    let hook = "resourcedeletionprotection.karmada.io";
+    assert!(status.message.contains(hook), "{status:?}");
+    behind.run();
+    behind.until_available().await;
+    behind.control.delete(&CONFIG_MAPS, ns, "labelled").await;
 }
 
 /// A definition in Karmada's domain that is not ours: its instances are templates,

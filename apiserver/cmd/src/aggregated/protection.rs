@@ -137,6 +137,10 @@ fn binding() -> Value {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::path::Path;
+    use std::process::{Command, Stdio};
+
     use client::ApiResource;
     use client::fake::FakeApi;
 
@@ -154,7 +158,6 @@ mod tests {
         });
     }
 
-    // proves: ADM-protection-host
     #[tokio::test]
     async fn the_form_follows_what_the_host_serves() {
         let fake = FakeApi::new();
@@ -195,5 +198,54 @@ mod tests {
         let constraints = &policy["spec"]["matchConstraints"];
         assert_eq!(constraints["objectSelector"], carrying);
         assert_eq!(made(&BINDINGS).unwrap()["spec"]["policyName"], NAME);
+    }
+
+    /// What cel-go makes of an expression for each object that a host would judge; an
+    /// error is one that cel-go reports.
+    fn evaluate(program: &Path, expression: &str, objects: &[Value]) -> Vec<Result<bool, String>> {
+        let mut child = Command::new(program)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut questions = child.stdin.take().unwrap();
+        for object in objects {
+            let variables = json!({"oldObject": object, "object": null});
+            let question = json!({"expression": expression, "variables": variables});
+            writeln!(questions, "{question}").unwrap();
+        }
+        drop(questions);
+        let out = child.wait_with_output().unwrap();
+        assert!(out.status.success(), "{out:?}");
+        let answers = String::from_utf8(out.stdout).unwrap();
+        let answer = |line: &str| line.parse().map_err(|_| line.to_owned());
+        answers.lines().map(answer).collect()
+    }
+
+    #[test]
+    fn an_independent_cel_judges_as_the_webhook_does() {
+        let Some([program]) = harness::tools(["cel-eval"]) else {
+            return;
+        };
+        let policy = policy();
+        let validations = policy["spec"]["validations"].as_array().unwrap();
+        assert_eq!(validations.len(), 1);
+        let expression = validations[0]["expression"].as_str().unwrap();
+        let values = ["Always", "always", "ALWAYS", "Always ", "Never", "", "true"];
+        // The selector of the policy lets no object without the label come here.
+        let objects = values.map(|value| {
+            let labels = json!({LABEL: value, "another": "Always"});
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "labels": labels}})
+        });
+        let judged = evaluate(&program, expression, &objects);
+        assert_eq!(judged.len(), objects.len());
+        for (object, judged) in objects.iter().zip(judged) {
+            let review = json!({"operation": "DELETE", "oldObject": object});
+            assert_eq!(judged, Ok(REVIEW(&review).is_ok()), "{object}");
+        }
+        // What cannot be evaluated is refused: the policy fails closed.
+        let bare = evaluate(&program, expression, &[json!({"metadata": {}})]);
+        assert!(bare[0].is_err(), "{bare:?}");
+        assert_eq!(policy["spec"]["failurePolicy"], "Fail");
     }
 }
