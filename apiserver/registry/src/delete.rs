@@ -61,7 +61,11 @@ impl Registry {
         let until = deadline(ctx);
         let key = self.key(row, at.namespace, at.name);
         let mut fresh = false;
-        let mut current = self.cached(row, at.namespace, at.name).await?;
+        // A dry run commits nothing, so nothing would tell that the cached object is stale.
+        let mut current = match options.dry_run {
+            true => None,
+            false => self.cached(row, at.namespace, at.name).await?,
+        };
         loop {
             check_deadline(until)?;
             if current.is_none() && !fresh {

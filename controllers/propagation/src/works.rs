@@ -86,6 +86,10 @@ impl Draft {
         let metadata = &mut work["metadata"];
         let mut changed = false;
         for (field, ours) in [("labels", self.labels), ("annotations", self.annotations)] {
+            // A server leaves out what is empty: writing it would change nothing.
+            if ours.is_empty() && metadata.get(field).is_none() {
+                continue;
+            }
             let map = &mut metadata[field];
             if !map.is_object() {
                 *map = json!({});

@@ -8,6 +8,9 @@ use serde_json::{Map, Value, json};
 
 use crate::api::{At, DeleteOptions, Propagation, Result};
 
+/// Fields of metadata that a server leaves out when nothing is in them.
+const OMITTED_EMPTY: [&str; 4] = ["annotations", "finalizers", "labels", "ownerReferences"];
+
 type Key = (String, String);
 
 /// One step of the history.
@@ -184,6 +187,13 @@ impl State {
             }
             other => return Err(no_subresource(at, other).into()),
         }
+        if old.head().deleting {
+            let had = finalizers_of(&before);
+            if finalizers_of(&after).iter().any(|f| !had.contains(f)) {
+                let why = "no new finalizers can be added if the object is being deleted";
+                return Err(Status::failure(422, "Invalid", why.to_owned()).into());
+            }
+        }
         if after == before {
             return Ok(old);
         }
@@ -194,9 +204,10 @@ impl State {
         }
         let dead = after["metadata"].get("deletionTimestamp").is_some();
         if dead && !held(at.resource, &after) {
-            let last = self.put(at.resource, Some(old), after)?;
+            // No state without finalizers is ever stored: watches see the last one that was.
             self.remove(at.resource, at.namespace, at.name);
-            return Ok(last);
+            let stamped = self.stamped(after);
+            return stamped.ok_or_else(|| Status::internal("not an object").into());
         }
         self.put(at.resource, Some(old), after)
     }
@@ -206,29 +217,19 @@ impl State {
         let expected = options.resource_version.as_deref().unwrap_or_default();
         let uid = options.uid.as_deref().unwrap_or_default();
         check_version(at, &old, expected, uid)?;
-        let mut value = old.value()?;
-        let hold = match options.propagation {
-            Some(Propagation::Foreground) => Some("foregroundDeletion"),
-            Some(Propagation::Orphan) => Some("orphan"),
-            Some(Propagation::Background) | None => None,
-        };
-        if let Some(hold) = hold {
-            let held = &mut value["metadata"]["finalizers"];
-            if !held.is_array() {
-                *held = json!([]);
-            }
-            if let Some(list) = held.as_array_mut()
-                && !list.iter().any(|f| f == hold)
-            {
-                list.push(json!(hold));
-            }
-        }
+        let before = old.value()?;
+        let mut value = before.clone();
+        let finalizers = finalizers_for(&before, options.propagation);
+        value["metadata"]["finalizers"] = json!(finalizers);
         if !held(at.resource, &value) {
             self.remove(at.resource, at.namespace, at.name);
             return Ok(None);
         }
         if old.head().deleting {
-            return Ok(Some(old));
+            if finalizers_of(&before) == finalizers {
+                return Ok(Some(old));
+            }
+            return self.put(at.resource, Some(old), value).map(Some);
         }
         value["metadata"]["deletionTimestamp"] = json!(time::rfc3339_seconds(self.now));
         value["metadata"]["deletionGracePeriodSeconds"] = json!(0);
@@ -284,6 +285,8 @@ impl State {
     fn put(&mut self, resource: &Gvr, old: Option<Object>, mut value: Value) -> Result<Object> {
         self.revision += 1;
         value["metadata"]["resourceVersion"] = json!(self.revision.to_string());
+        let metadata = fields(&mut value["metadata"]);
+        metadata.retain(|name, field| !(OMITTED_EMPTY.contains(&name.as_str()) && is_empty(field)));
         let new = Object::from_value(&value)?;
         let key = (new.namespace().to_owned(), new.name().to_owned());
         self.objects
@@ -340,6 +343,44 @@ impl State {
             return Err(Status::bad_request(why).into());
         }
         Ok(())
+    }
+}
+
+fn finalizers_of(value: &Value) -> Vec<&str> {
+    let list = value["metadata"]["finalizers"].as_array();
+    list.into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect()
+}
+
+/// The finalizers of a deleted object, with those of the garbage collector as the
+/// propagation wants them (`rest.deletionFinalizersForGarbageCollection`).
+fn finalizers_for(value: &Value, propagation: Option<Propagation>) -> Vec<&str> {
+    let own = ["orphan", "foregroundDeletion"];
+    let before = finalizers_of(value);
+    let wanted = match propagation {
+        Some(Propagation::Orphan) => Some(own[0]),
+        Some(Propagation::Foreground) => Some(own[1]),
+        Some(Propagation::Background) => None,
+        None => own.into_iter().find(|f| before.contains(f)),
+    };
+    let keeps = |f: &&str| wanted == Some(*f) || !own.contains(f);
+    let mut after: Vec<&str> = before.into_iter().filter(keeps).collect();
+    if let Some(wanted) = wanted
+        && !after.contains(&wanted)
+    {
+        after.push(wanted);
+    }
+    after
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(list) => list.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        _ => false,
     }
 }
 

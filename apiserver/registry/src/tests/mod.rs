@@ -4,6 +4,7 @@
 mod create;
 mod custom;
 mod delete;
+mod differential;
 mod karmada;
 mod modify;
 mod quotas;

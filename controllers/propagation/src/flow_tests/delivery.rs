@@ -259,7 +259,11 @@ async fn what_is_preserved_stays_without_marks() {
         let metadata = &object["metadata"];
         let left = (metadata["labels"].clone(), metadata["annotations"].clone());
         let expected = json!({labels::CONFLICT_RESOLUTION: "abort"});
-        assert_eq!(left, (json!({}), expected), "as Karmada leaves it");
+        assert_eq!(
+            left,
+            (serde_json::Value::Null, expected),
+            "as Karmada leaves it"
+        );
         assert_eq!(object["spec"]["replicas"], 4);
     }
     plane.tasks.stop().await;

@@ -120,7 +120,7 @@ async fn they_come_change_and_go_with_what_is_referred_to() {
     let left = plane.attached("a");
     assert_eq!(left["spec"].get("requiredBy"), None);
     assert_eq!(left["spec"].get("conflictResolution"), None);
-    assert_eq!(left["metadata"]["labels"], json!({}));
+    assert_eq!(left["metadata"]["labels"], Value::Null);
 
     until("the events", || {
         !plane.told("GetDependenciesSucceed").is_empty()

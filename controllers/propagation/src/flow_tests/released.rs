@@ -55,7 +55,7 @@ async fn a_claim_of_a_policy_that_is_gone_is_released() {
     let kept = || plane.owners("other") == (Value::Null, json!("another"));
     until("the other's binding as it was", kept).await;
     let binding = plane.binding("web-deployment").unwrap();
-    assert_eq!(binding["metadata"]["annotations"], json!({}));
+    assert_eq!(binding["metadata"]["annotations"], Value::Null);
     // Free again, they are for whoever comes.
     plane.control.seed(&POLICIES, named("next", json!({})));
     plane.belongs_to("web", "next").await;
@@ -230,7 +230,7 @@ async fn a_policy_ends_when_nothing_carries_its_claim() {
     })
     .await;
     let marks = |object: &Value| object["metadata"]["labels"].clone();
-    assert_eq!(marks(&far()), json!({}));
+    assert_eq!(marks(&far()), Value::Null);
     let left = far_binding().unwrap();
     assert_eq!(marks(&left)[labels::CLUSTER_POLICY_ID], Value::Null);
     assert_eq!(left["spec"]["clusters"].as_array().unwrap().len(), 2);
