@@ -7,6 +7,7 @@
 //! | `refused` | the start: what etcd is not there or not ours |
 //! | `disk` | the disk of the embedded store: space, fsync, power |
 //! | `fresh` | nothing: what one replica wrote, the other lists |
+//! | `layout` | nothing: what was written lies in etcd |
 //!
 //! `history` holds what was recorded against what etcd remembers. What takes longer
 //! than half a minute is marked `#[harness::slow]`.
@@ -20,6 +21,7 @@
 mod disk;
 mod fresh;
 mod history;
+mod layout;
 mod nodes;
 mod refused;
 mod stalled;

@@ -13,7 +13,6 @@ use harness::{Etcd, Relay, etcd};
 use machinery::Object;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use storage::Store;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::Replica;
@@ -191,37 +190,24 @@ async fn watch(api: Arc<dyn Api>, after: u64) -> Watched {
     }
 }
 
-/// What etcd has of the namespace's ConfigMaps after a revision, asked of itself.
-async fn remembered(etcd: &Etcd, after: u64) -> History {
+/// The history of the namespace's ConfigMaps after a revision, as etcdctl tells it.
+fn remembered(etcd: &Etcd, after: u64) -> History {
     const PREFIX: &str = "/registry/configmaps/default/";
-    let options = storage::etcd::Options {
-        servers: etcd.endpoints().split(',').map(str::to_owned).collect(),
-        history: None,
-        ..storage::etcd::Options::default()
-    };
-    let store = storage::etcd::Etcd::open(options).await.unwrap();
-    let mut feed = store.watch(PREFIX, after).await.unwrap();
-    let mut changes = Vec::new();
-    let upto = store.revision().await.unwrap();
-    let mut reached = after;
-    while reached < upto {
-        let batch = timeout(PATIENCE, feed.next()).await.unwrap().unwrap();
-        reached = batch.revision;
-        for event in batch.events {
-            let value = event.value.map(|bytes| {
-                let tree: Value = serde_json::from_slice(&bytes).unwrap();
-                tree["data"]["value"].as_str().unwrap_or("").to_owned()
-            });
-            changes.push(Change {
-                revision: event.revision,
-                key: event.key.strip_prefix(PREFIX).unwrap().to_owned(),
-                value,
-                before: event.previous.map_or(0, |p| p.revision),
-            });
+    let last = format!("{PREFIX}{END}");
+    let changes = etcd.history(PREFIX, after, &last).into_iter();
+    let changes = changes.map(|change| {
+        let value = change.value.map(|bytes| {
+            let tree: Value = serde_json::from_slice(&bytes).unwrap();
+            tree["data"]["value"].as_str().unwrap_or("").to_owned()
+        });
+        Change {
+            revision: change.revision,
+            key: change.key.strip_prefix(PREFIX).unwrap().to_owned(),
+            value,
+            before: change.before,
         }
-    }
-    store.close().await;
-    History::new(changes).unwrap()
+    });
+    History::new(changes.collect()).unwrap()
 }
 
 struct World {
@@ -330,7 +316,7 @@ async fn nodes_and_network_fail(outage: Duration) {
         writer.await.unwrap();
     }
     let last = find_or_make_the_end(&world).await;
-    let history = remembered(&etcd, world.after).await;
+    let history = tokio::task::block_in_place(|| remembered(&etcd, world.after));
     history
         .holds(&world.record.acknowledged.lock())
         .unwrap_or_else(|why| panic!("{why}"));

@@ -165,17 +165,29 @@ impl Etcd {
     }
 
     fn try_ctl(&self, arguments: &[&str]) -> Option<String> {
-        let mut command = Command::new(&self.ctl);
+        let mut command = self.command(&self.ctl);
         command.args(["--command-timeout", "3s"]).args(arguments);
-        if let Some(tls) = &self.tls {
-            command.arg("--cacert").arg(&tls.ca);
-            command.arg("--cert").arg(&tls.certificate);
-            command.arg("--key").arg(&tls.key);
-        }
-        let command = command.env("ETCDCTL_API", "3").stderr(Stdio::null());
-        let out = command.stdin(Stdio::null()).output().unwrap();
+        let out = command.output().unwrap();
         let said = || String::from_utf8_lossy(&out.stdout).into_owned();
         out.status.success().then(said)
+    }
+
+    /// The path of this cluster's etcdctl.
+    pub(crate) fn ctl_program(&self) -> &Path {
+        &self.ctl
+    }
+
+    /// A program with the environment that etcdctl needs for this cluster.
+    pub(crate) fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        if let Some(tls) = &self.tls {
+            command.env("ETCDCTL_CACERT", &tls.ca);
+            command.env("ETCDCTL_CERT", &tls.certificate);
+            command.env("ETCDCTL_KEY", &tls.key);
+        }
+        command.env("ETCDCTL_API", "3").stderr(Stdio::null());
+        command.stdin(Stdio::null());
+        command
     }
 }
 

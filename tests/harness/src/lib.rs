@@ -22,6 +22,7 @@ pub mod cluster;
 pub mod daemon;
 pub mod disk;
 pub mod etcd;
+pub mod etcdctl;
 pub mod karmada_definitions;
 pub mod kubectl;
 pub mod objects;

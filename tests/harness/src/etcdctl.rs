@@ -1,0 +1,107 @@
+//! What lies in etcd, read with etcdctl: a judge that shares no code with our client.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::Stdio;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+
+use crate::Etcd;
+
+/// A history must come within so many seconds.
+const HISTORY_SECONDS: &str = "90";
+
+/// A key as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    pub key: String,
+    pub value: Vec<u8>,
+    /// The revision of its last change.
+    pub revision: u64,
+    /// 0: it stays.
+    pub lease: i64,
+}
+
+/// One change of one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    pub revision: u64,
+    pub key: String,
+    /// `None`: deleted.
+    pub value: Option<Vec<u8>>,
+    /// The revision of what was there before; 0: nothing.
+    pub before: u64,
+}
+
+impl Etcd {
+    /// All keys that begin so, in their order.
+    pub fn stored(&self, prefix: &str) -> Vec<Stored> {
+        let said = self.ctl(&["get", prefix, "--prefix", "-w", "json"]);
+        let answer: Value = serde_json::from_str(&said).unwrap();
+        let all = answer["kvs"].as_array().cloned().unwrap_or_default();
+        let stored = |kv: &Value| Stored {
+            key: text(&kv["key"]),
+            value: bytes(&kv["value"]),
+            revision: number(&kv["mod_revision"]),
+            lease: kv["lease"].as_i64().unwrap_or(0),
+        };
+        all.iter().map(stored).collect()
+    }
+
+    /// Every change below a prefix after a revision, up to the first one of `last`.
+    pub fn history(&self, prefix: &str, after: u64, last: &str) -> Vec<Change> {
+        let mut command = self.command(Path::new("timeout"));
+        command.arg(HISTORY_SECONDS).arg(self.ctl_program());
+        command.args([
+            "--endpoints",
+            &self.endpoints(),
+            "watch",
+            prefix,
+            "--prefix",
+        ]);
+        command.args(["--prev-kv", "-w", "json", "--rev", &(after + 1).to_string()]);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut changes = Vec::new();
+        for line in BufReader::new(child.stdout.take().unwrap()).lines() {
+            let Ok(answer) = serde_json::from_str::<Value>(&line.unwrap()) else {
+                // etcdctl says in words that the watch was canceled.
+                break;
+            };
+            let events = answer["Events"].as_array();
+            changes.extend(events.into_iter().flatten().map(change));
+            if changes.last().is_some_and(|c| c.key == last) {
+                break;
+            }
+        }
+        let _ = child.kill();
+        let _ = child.wait();
+        let end = changes.last().map(|c| c.key.as_str());
+        assert_eq!(end, Some(last), "etcdctl tells no more than this");
+        changes
+    }
+}
+
+fn change(event: &Value) -> Change {
+    // Puts are type 0, which is left out.
+    let deleted = event["type"].as_i64() == Some(1);
+    Change {
+        revision: number(&event["kv"]["mod_revision"]),
+        key: text(&event["kv"]["key"]),
+        value: (!deleted).then(|| bytes(&event["kv"]["value"])),
+        before: number(&event["prev_kv"]["mod_revision"]),
+    }
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or(0)
+}
+
+fn bytes(value: &Value) -> Vec<u8> {
+    STANDARD.decode(value.as_str().unwrap_or_default()).unwrap()
+}
+
+fn text(value: &Value) -> String {
+    String::from_utf8(bytes(value)).unwrap()
+}
