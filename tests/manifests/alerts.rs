@@ -82,7 +82,7 @@ fn annotations(alert: &Value) -> bool {
     })
 }
 
-fn alerts() -> Vec<Value> {
+pub(crate) fn alerts() -> Vec<Value> {
     let rules = rules();
     let groups = rules["groups"].as_array().unwrap().iter();
     let all = groups.flat_map(|g| g["rules"].as_array().unwrap().clone());

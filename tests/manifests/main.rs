@@ -4,6 +4,8 @@
 
 /// Alerts fire on what they are there for.
 mod alerts;
+/// Alerts over time.
+mod incidents;
 /// Install, apply, uninstall.
 mod install;
 /// What a fleet is given to do.

@@ -1,0 +1,180 @@
+//! Alerts over time, as `promtool` evaluates them minute by minute: none while all is
+//! well, none for a short disturbance, one while trouble lasts, none soon after it.
+//!
+//! calm ──► a short disturbance ──► calm ──► trouble ──► calm
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use harness::tools;
+use serde_json::{Value, json};
+
+use crate::alerts::alerts;
+use crate::rules;
+
+/// Minutes at which the disturbance and the trouble begin.
+const DISTURBED: usize = 20;
+const TROUBLE: usize = 70;
+
+/// A series and what it does each minute.
+struct Series {
+    name: &'static str,
+    /// What is added each minute (a counter) or shown (a gauge), in calm and in trouble.
+    calm: f64,
+    trouble: f64,
+    counts: bool,
+}
+
+const fn counter(name: &'static str, calm: f64, trouble: f64) -> Series {
+    Series {
+        name,
+        calm,
+        trouble,
+        counts: true,
+    }
+}
+
+const fn gauge(name: &'static str, calm: f64, trouble: f64) -> Series {
+    Series {
+        counts: false,
+        ..counter(name, calm, trouble)
+    }
+}
+
+struct Incident {
+    alert: &'static str,
+    severity: &'static str,
+    /// Labels of the alert beside its severity.
+    labels: &'static [(&'static str, &'static str)],
+    /// Minutes: of a disturbance that nobody is woken for, of the trouble when the alert
+    /// must have fired, and from its end until the alert must be over.
+    disturbed: usize,
+    fires: usize,
+    clears: usize,
+    series: &'static [Series],
+}
+
+const JOB: (&str, &str) = ("job", "flotilla");
+const A: (&str, &str) = ("instance", "a");
+const M1: (&str, &str) = ("member_cluster", "m1");
+
+macro_rules! incident {
+    ($alert:ident $severity:ident $labels:expr, $disturbed:literal, $fires:literal, $clears:literal, $($series:expr),+) => {
+        Incident {
+            alert: stringify!($alert), severity: stringify!($severity), labels: &$labels,
+            disturbed: $disturbed, fires: $fires, clears: $clears, series: &[$($series),+],
+        }
+    };
+}
+
+#[rustfmt::skip]
+const INCIDENTS: &[Incident] = &[
+    incident!(FlotillaDown critical [], 1, 4, 1, gauge("up{job='flotilla',instance='a'}", 1., 0.)),
+    incident!(FlotillaReplicaDown warning [JOB, A], 3, 6, 1, gauge("up{job='flotilla',instance='a'}", 1., 0.), gauge("up{job='flotilla',instance='b'}", 1., 1.)),
+    incident!(FlotillaNoLeader critical [], 1, 4, 1, gauge("leader_election_master_status{job='flotilla',name='flotilla',instance='a'}", 1., 0.), gauge("leader_election_master_status{job='flotilla',name='flotilla',instance='b'}", 0., 0.)),
+    incident!(FlotillaErrorBudgetBurn critical [], 1, 15, 60, counter("apiserver_request_total{job='flotilla',code='500',verb='GET'}", 0., 100.), counter("apiserver_request_total{job='flotilla',code='200',verb='GET'}", 100., 0.)),
+    incident!(FlotillaRequestsSlow warning [("verb", "PUT")], 2, 18, 8, counter("apiserver_request_sli_duration_seconds_bucket{job='flotilla',verb='PUT',le='1'}", 60., 0.), counter("apiserver_request_sli_duration_seconds_bucket{job='flotilla',verb='PUT',le='2'}", 60., 60.), counter("apiserver_request_sli_duration_seconds_bucket{job='flotilla',verb='PUT',le='+Inf'}", 60., 60.)),
+    incident!(FlotillaRequestsTerminated warning [], 1, 12, 12, counter("apiserver_request_terminations_total{job='flotilla',code='429'}", 0., 60.), counter("apiserver_request_total{job='flotilla',code='200'}", 60., 60.)),
+    incident!(FlotillaRequestPanics warning [JOB, A], 0, 2, 12, counter("apiserver_request_aborts_total{job='flotilla',instance='a'}", 0., 1.)),
+    incident!(FlotillaHealthcheckFailing warning [A, ("name", "etcd")], 3, 6, 1, gauge("kubernetes_healthcheck{job='flotilla',type='readyz',name='etcd',instance='a'}", 1., 0.)),
+    incident!(FlotillaClientCertificateExpiration warning [JOB], 0, 12, 8, counter("apiserver_client_certificate_expiration_seconds_count{job='flotilla'}", 10., 10.), counter("apiserver_client_certificate_expiration_seconds_bucket{job='flotilla',le='86400'}", 0., 10.), counter("apiserver_client_certificate_expiration_seconds_bucket{job='flotilla',le='604800'}", 0., 10.), counter("apiserver_client_certificate_expiration_seconds_bucket{job='flotilla',le='7776000'}", 10., 10.), counter("apiserver_client_certificate_expiration_seconds_bucket{job='flotilla',le='+Inf'}", 10., 10.)),
+    incident!(FlotillaMemoryHigh warning [JOB, A], 10, 17, 1, gauge("process_resident_memory_bytes{job='flotilla',instance='a'}", 1e8, 9e8)),
+    incident!(FlotillaStoreSlow warning [("operation", "update")], 2, 18, 8, counter("etcd_request_duration_seconds_bucket{job='flotilla',operation='update',le='0.1'}", 60., 0.), counter("etcd_request_duration_seconds_bucket{job='flotilla',operation='update',le='0.6'}", 60., 0.), counter("etcd_request_duration_seconds_bucket{job='flotilla',operation='update',le='1'}", 60., 60.), counter("etcd_request_duration_seconds_bucket{job='flotilla',operation='update',le='+Inf'}", 60., 60.)),
+    incident!(FlotillaStoreErrors critical [("operation", "create")], 1, 8, 8, counter("etcd_request_errors_total{job='flotilla',operation='create'}", 0., 1.)),
+    incident!(FlotillaStoreLarge warning [], 10, 17, 1, gauge("apiserver_storage_size_bytes{job='flotilla'}", 1e9, 7e9)),
+    incident!(FlotillaWatchersTerminated warning [("group", "apps"), ("resource", "deployments")], 1, 20, 12, counter("apiserver_terminated_watchers_total{job='flotilla',group='apps',resource='deployments'}", 0., 120.)),
+    incident!(FlotillaClusterNotReady critical [M1], 3, 6, 1, gauge("cluster_ready_state{job='flotilla',member_cluster='m1'}", 1., 0.)),
+    incident!(FlotillaClusterNodesNotReady warning [M1], 10, 17, 1, gauge("cluster_ready_node_number{job='flotilla',member_cluster='m1'}", 2., 1.), gauge("cluster_node_number{job='flotilla',member_cluster='m1'}", 2., 2.)),
+    incident!(FlotillaClusterCallsFail warning [M1, ("reason", "transport")], 3, 14, 8, counter("flotilla_member_request_errors_total{job='flotilla',member_cluster='m1',reason='transport'}", 0., 60.)),
+    incident!(FlotillaClusterSlow warning [M1], 5, 12, 1, gauge("flotilla_member_requests_in_flight{job='flotilla',member_cluster='m1'}", 1., 2.), gauge("flotilla_member_requests_limit{job='flotilla',member_cluster='m1'}", 64., 2.)),
+    incident!(FlotillaPropagationSlow warning [("stage", "applied")], 2, 18, 8, counter("flotilla_propagation_lag_seconds_bucket{job='flotilla',stage='applied',le='10'}", 60., 0.), counter("flotilla_propagation_lag_seconds_bucket{job='flotilla',stage='applied',le='60'}", 60., 60.), counter("flotilla_propagation_lag_seconds_bucket{job='flotilla',stage='applied',le='+Inf'}", 60., 60.)),
+    incident!(FlotillaReconcileErrors warning [("controller", "execution")], 5, 24, 12, counter("controller_runtime_reconcile_total{job='flotilla',controller='execution',result='error'}", 0., 60.), counter("controller_runtime_reconcile_total{job='flotilla',controller='execution',result='success'}", 60., 0.)),
+    incident!(FlotillaQueueDeep warning [("name", "execution")], 10, 17, 1, gauge("workqueue_depth{job='flotilla',name='execution'}", 3., 2000.)),
+    incident!(FlotillaBindingsUnschedulable warning [], 20, 32, 1, gauge("scheduler_pending_bindings{job='flotilla',queue='unschedulable'}", 0., 3.)),
+    incident!(FlotillaSchedulingErrors warning [], 5, 24, 12, counter("karmada_scheduler_schedule_attempts_total{job='flotilla',result='error'}", 0., 60.), counter("karmada_scheduler_schedule_attempts_total{job='flotilla',result='scheduled'}", 60., 0.)),
+    incident!(FlotillaApplyErrors warning [M1], 1, 20, 12, counter("create_resource_to_cluster{job='flotilla',result='error',member_cluster='m1'}", 0., 1.)),
+];
+/// It compares constant series, whose absence is its calm: the version of a replica does
+/// not change while the replica runs.
+const WITHOUT_INCIDENT: [&str; 1] = ["FlotillaVersionMismatch"];
+
+impl Incident {
+    fn end(&self) -> usize {
+        TROUBLE + self.fires
+    }
+
+    /// The value of each minute until everything is over.
+    fn values(&self, series: &Series) -> String {
+        let (mut sum, mut values) = (0., Vec::new());
+        for minute in 0..=self.end() + self.clears {
+            let disturbed = (DISTURBED..DISTURBED + self.disturbed).contains(&minute);
+            let trouble = disturbed || (TROUBLE..self.end()).contains(&minute);
+            let now = if trouble { series.trouble } else { series.calm };
+            sum += now;
+            let shown = if series.counts { sum } else { now };
+            values.push(shown.to_string());
+        }
+        values.join(" ")
+    }
+
+    /// What `promtool` must see.
+    fn test(&self) -> Value {
+        let series = self.series.iter().map(|s| {
+            let name = s.name.replace('\'', "\"");
+            json!({"series": name, "values": self.values(s)})
+        });
+        let mut labels = json!({"severity": self.severity});
+        for (name, value) in self.labels {
+            labels[*name] = (*value).into();
+        }
+        let firing = json!([{ "exp_labels": labels }]);
+        let quiet = (1..TROUBLE).step_by(6).map(|minute| (minute, json!([])));
+        let rest = [
+            (self.end() - 1, firing),
+            (self.end() + self.clears, json!([])),
+        ];
+        let looks = quiet.chain(rest).map(|(minute, alerts)| {
+            json!({"eval_time": format!("{minute}m"), "alertname": self.alert, "exp_alerts": alerts})
+        });
+        json!({
+            "interval": "1m", "name": self.alert,
+            "input_series": series.collect::<Vec<_>>(),
+            "alert_rule_test": looks.collect::<Vec<_>>(),
+        })
+    }
+}
+
+#[test]
+fn alerts_wait_for_trouble_that_lasts_and_end_with_it() {
+    let Some([promtool]) = tools(["promtool"]) else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let mut plain = rules();
+    let groups = plain["groups"].as_array_mut().unwrap().iter_mut();
+    for rule in groups.flat_map(|g| g["rules"].as_array_mut().unwrap()) {
+        rule.as_object_mut().unwrap().remove("annotations");
+    }
+    std::fs::write(dir.path().join("rules.yaml"), plain.to_string()).unwrap();
+    let tests: Vec<Value> = INCIDENTS.iter().map(Incident::test).collect();
+    let file = json!({"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests});
+    let path = dir.path().join("tests.yaml");
+    std::fs::write(&path, file.to_string()).unwrap();
+    let out = Command::new(&promtool)
+        .args(["test", "rules"])
+        .arg(&path)
+        .output()
+        .unwrap();
+    let said = [out.stdout, out.stderr].concat();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&said));
+}
+
+#[test]
+fn every_alert_has_an_incident() {
+    let told: BTreeSet<String> = alerts()
+        .iter()
+        .map(|a| a["alert"].as_str().unwrap().to_owned())
+        .collect();
+    let known = INCIDENTS.iter().map(|i| i.alert).chain(WITHOUT_INCIDENT);
+    assert_eq!(told, known.map(str::to_owned).collect());
+}
