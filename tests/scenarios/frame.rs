@@ -368,8 +368,8 @@ impl Frame<'_> {
         let generation = &there["metadata"]["generation"];
         let replicas = there["spec"]["replicas"].as_i64().unwrap_or(0);
         let of_template = &self.template()["metadata"]["generation"];
-        let mut report =
-            json!({"generation": generation, "resourceTemplateGeneration": of_template});
+        let mut report = json!({"generation": generation, "observedGeneration": generation,
+            "resourceTemplateGeneration": of_template});
         let counters: &[&str] = match self.kind {
             "Deployment" => &[
                 "replicas",
@@ -387,9 +387,6 @@ impl Frame<'_> {
             "ReplicaSet" => &["replicas", "readyReplicas", "availableReplicas"],
             _ => return Value::Null,
         };
-        if self.kind != "StatefulSet" {
-            report["observedGeneration"] = generation.clone();
-        }
         for counter in counters {
             if replicas > 0 {
                 report[counter] = replicas.into();

@@ -8,7 +8,7 @@
 //! fails where no theme has it.
 //!
 //! theme.yaml ──► [`story`] ──► steps ([`stage`]) ──► what is there ([`seen`])
-//!                       └────► what must be there ([`frame`]) ──► compared whole
+//!                       └────► what must be there ([`frame`], from [`written`]) ──► compared whole
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -32,6 +32,9 @@ mod stage;
 
 /// The form of a scenario.
 mod story;
+
+/// Templates and policies as their scenario writes them.
+mod written;
 
 use std::io::Write;
 use std::path::Path;

@@ -18,6 +18,7 @@ use tokio::sync::RwLock;
 use crate::frame;
 use crate::seen::{Seen, differences, lacks, text};
 use crate::story::{Expected, Head, Scenario, Step, Told};
+use crate::written::Written;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 /// In so long the times of objects go on.
@@ -94,6 +95,8 @@ pub(crate) struct Stage<'a> {
     settled: usize,
     /// Templates and policies, as they were last seen.
     own: BTreeMap<String, Value>,
+    /// The same, as the steps wrote them.
+    written: Written,
 }
 
 impl<'a> Stage<'a> {
@@ -119,6 +122,7 @@ impl<'a> Stage<'a> {
             applied: BTreeSet::new(),
             settled: 0,
             own: BTreeMap::new(),
+            written: Written::default(),
         };
         stage.namespace(stage.namespace).await;
         for (nth, step) in scenario.steps.iter().enumerate() {
@@ -155,6 +159,7 @@ impl<'a> Stage<'a> {
             if step.r#in.is_none() {
                 let (kind, name) = (text(&object, "/kind"), text(&object, "/metadata/name"));
                 self.applied.insert(format!("{kind}/{name}"));
+                self.written.apply(&object);
             }
             self.apply(server, object)
                 .await
@@ -162,6 +167,9 @@ impl<'a> Stage<'a> {
         }
         for patch in &step.merge {
             let patch = patch.clone();
+            if step.r#in.is_none() {
+                self.written.apply(&patch);
+            }
             self.merge(server, patch).await.map_err(|e| e.to_string())?;
         }
         for place in &step.delete {
@@ -170,6 +178,9 @@ impl<'a> Stage<'a> {
                 .map_err(|e| e.to_string())?;
             let (resource, namespace, name) = self.at(place);
             server.until_gone(resource, namespace, name).await;
+            if step.r#in.is_none() {
+                self.written.delete(place);
+            }
         }
         for (place, replicas) in &step.scale {
             let (resource, namespace, name) = self.at(place);
@@ -177,6 +188,9 @@ impl<'a> Stage<'a> {
             let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
             let done = server.api.patch(at, patch, &WriteOptions::default()).await;
             done.map_err(|e| e.to_string())?;
+            if step.r#in.is_none() {
+                self.written.scale(place, *replicas);
+            }
         }
         for (place, patch) in &step.status {
             let (resource, namespace, name) = self.at(place);
@@ -334,7 +348,10 @@ impl<'a> Stage<'a> {
         let end = Instant::now() + PATIENCE;
         loop {
             let before = std::mem::take(&mut self.own);
-            let seen = Seen::now(self.plane, self.namespace, &kinds, before).await;
+            let mut seen = Seen::now(self.plane, self.namespace, &kinds, before).await;
+            for (place, object) in &mut seen.own {
+                *object = self.written.completed(place, object);
+            }
             let why = match frame::tree(self.namespace, expected, &seen) {
                 Ok(wanted) => differences(&wanted, &seen.tree()),
                 Err(why) => vec![why],

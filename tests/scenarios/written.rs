@@ -1,0 +1,194 @@
+//! Templates and policies as their scenario writes them, so that what must be there is
+//! never derived from what the server made of them.
+//!
+//! what was written + defaults of its kind + what only the server knows ──► the object
+//!
+//! The defaults stand here a second time (Kubernetes `pkg/apis/*/v1/defaults.go`, Karmada
+//! `pkg/webhook`). Only the server knows ids, times, marks in metadata, the status, the
+//! address of a Service and the selector of a Job.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use crate::rules::merge;
+use crate::seen::text;
+
+/// Fields of a container that nobody writes.
+fn container() -> Value {
+    json!({
+        "imagePullPolicy": "IfNotPresent", "resources": {},
+        "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
+    })
+}
+
+fn pod_spec() -> Value {
+    json!({
+        "dnsPolicy": "ClusterFirst", "restartPolicy": "Always",
+        "schedulerName": "default-scheduler", "securityContext": {},
+        "terminationGracePeriodSeconds": 30,
+    })
+}
+
+/// What a kind has in its spec where nothing is written.
+fn spec(kind: &str) -> Value {
+    match kind {
+        "Deployment" => json!({
+            "replicas": 1, "progressDeadlineSeconds": 600, "revisionHistoryLimit": 10,
+            "strategy": {"type": "RollingUpdate",
+                "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}},
+            "template": {"spec": pod_spec()},
+        }),
+        "StatefulSet" => json!({
+            "replicas": 1, "podManagementPolicy": "OrderedReady", "revisionHistoryLimit": 10,
+            "persistentVolumeClaimRetentionPolicy":
+                {"whenDeleted": "Retain", "whenScaled": "Retain"},
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
+            "template": {"spec": pod_spec()},
+        }),
+        "Job" => json!({
+            "backoffLimit": 6, "completionMode": "NonIndexed", "manualSelector": false,
+            "parallelism": 1, "podReplacementPolicy": "TerminatingOrFailed", "suspend": false,
+            "template": {"spec": pod_spec()},
+        }),
+        "Service" => json!({
+            "internalTrafficPolicy": "Cluster", "ipFamilies": ["IPv4"],
+            "ipFamilyPolicy": "SingleStack", "sessionAffinity": "None", "type": "ClusterIP",
+        }),
+        "PropagationPolicy" | "ClusterPropagationPolicy" => json!({
+            "conflictResolution": "Abort", "preemption": "Never", "priority": 0,
+            "schedulerName": "default-scheduler",
+        }),
+        _ => json!({}),
+    }
+}
+
+/// Puts values where there are none.
+fn fill(object: &mut Value, defaults: &Value) {
+    let (Some(fields), Some(defaults)) = (object.as_object_mut(), defaults.as_object()) else {
+        return;
+    };
+    for (name, default) in defaults {
+        match fields.get_mut(name) {
+            Some(own) => fill(own, default),
+            None => drop(fields.insert(name.clone(), default.clone())),
+        }
+    }
+}
+
+fn each(object: &mut Value, list: &str, change: impl Fn(&mut Value)) {
+    if let Some(Value::Array(all)) = object.pointer_mut(list) {
+        all.iter_mut().for_each(change);
+    }
+}
+
+/// Defaults inside lists, and those that follow from another field.
+fn fill_lists(object: &mut Value, kind: &str) {
+    each(object, "/spec/template/spec/containers", |c| {
+        fill(c, &container());
+    });
+    if kind == "Service" {
+        each(object, "/spec/ports", |port| {
+            let target = port["port"].clone();
+            fill(port, &json!({"protocol": "TCP", "targetPort": target}));
+        });
+    }
+    if kind == "Job" && object["spec"].get("completions").is_none() {
+        let one = object["spec"]["parallelism"] == 1;
+        if one {
+            object["spec"]["completions"] = 1.into();
+        }
+    }
+    if kind == "Secret" {
+        fill(object, &json!({"type": "Opaque"}));
+    }
+    if kind == "PropagationPolicy" {
+        let namespace = object["metadata"]["namespace"].clone();
+        each(object, "/spec/resourceSelectors", |selector| {
+            fill(selector, &json!({ "namespace": namespace }));
+        });
+    }
+    each(object, "/spec/placement/spreadConstraints", |constraint| {
+        if constraint.get("spreadByLabel").is_none() {
+            fill(constraint, &json!({"spreadByField": "cluster"}));
+        }
+        fill(constraint, &json!({"minGroups": 1}));
+    });
+    if let Some(strategy) = object.pointer_mut("/spec/placement/replicaScheduling")
+        && strategy["replicaSchedulingType"] == "Divided"
+    {
+        fill(strategy, &json!({"replicaDivisionPreference": "Weighted"}));
+    }
+}
+
+/// What only the server knows.
+fn learn(object: &mut Value, live: &Value, kind: &str) {
+    let mut metadata = live["metadata"].clone();
+    merge(&mut metadata, &object["metadata"]);
+    object["metadata"] = metadata;
+    if let Some(status) = live.get("status") {
+        object["status"] = status.clone();
+    }
+    let places: &[&str] = match kind {
+        "Service" => &["/spec/clusterIP", "/spec/clusterIPs"],
+        "Job" => &["/spec/selector", "/spec/template/metadata"],
+        _ => &[],
+    };
+    for place in places {
+        let known = live.pointer(place).cloned().unwrap_or(Value::Null);
+        let (parent, field) = place.rsplit_once('/').unwrap_or_default();
+        if let Some(Value::Object(fields)) = object.pointer_mut(parent) {
+            fields.insert(field.to_owned(), known);
+        }
+    }
+}
+
+/// All that a scenario has written, by `Kind/name`.
+#[derive(Default)]
+pub(crate) struct Written(BTreeMap<String, Value>);
+
+impl Written {
+    /// An object or a merge patch of one.
+    pub(crate) fn apply(&mut self, object: &Value) {
+        let place = format!(
+            "{}/{}",
+            text(object, "/kind"),
+            text(object, "/metadata/name")
+        );
+        let own = self.0.entry(place).or_insert_with(|| Map::new().into());
+        merge(own, object);
+    }
+
+    pub(crate) fn scale(&mut self, place: &str, replicas: i64) {
+        if let Some(object) = self.0.get_mut(place) {
+            merge(object, &json!({"spec": {"replicas": replicas}}));
+        }
+    }
+
+    /// Policies stay known: works carry their marks when they are gone.
+    pub(crate) fn delete(&mut self, place: &str) {
+        if !place.contains("Policy/") {
+            self.0.remove(place);
+        }
+    }
+
+    /// The object that the server must have made of what was written; what nobody wrote
+    /// is taken as it is.
+    pub(crate) fn completed(&self, place: &str, live: &Value) -> Value {
+        let Some(own) = self.0.get(place) else {
+            return live.clone();
+        };
+        let kind = text(own, "/kind");
+        let mut object = own.clone();
+        let defaults = spec(kind);
+        if defaults
+            .as_object()
+            .is_some_and(|fields| !fields.is_empty())
+        {
+            fill(&mut object, &json!({ "spec": defaults }));
+        }
+        fill_lists(&mut object, kind);
+        learn(&mut object, live, kind);
+        object
+    }
+}
