@@ -1,6 +1,7 @@
 //! Flotilla behind a real kube-apiserver, which reaches it by a Service that leads
 //! back to loopback.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use harness::cluster::{HOST, Options};
@@ -21,6 +22,24 @@ pub(crate) const SERVICE: &str = "flotilla";
 pub(crate) const NAME: &str = "flotilla.flotilla-system.svc";
 
 const PATIENCE: Duration = Duration::from_secs(60);
+const AUDIT_LOG: &str = "audit.log";
+
+/// Flags of a kube-apiserver that logs who reads objects of our groups, and the answer.
+fn audit(dir: &Path) -> Vec<String> {
+    let policy = json!({
+        "apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
+        "rules": [
+            {"level": "Metadata", "verbs": ["get"], "resources": [{"group": "work.karmada.io"}]},
+            {"level": "None"},
+        ],
+    });
+    let file = dir.join("audit-policy.yaml");
+    std::fs::write(&file, policy.to_string()).unwrap();
+    vec![
+        format!("--audit-policy-file={}", path(&file)),
+        format!("--audit-log-path={}", path(&dir.join(AUDIT_LOG))),
+    ]
+}
 
 /// A host, and Flotilla behind it.
 pub(crate) struct Behind {
@@ -55,12 +74,14 @@ impl Behind {
     /// Everything but Flotilla itself.
     pub(crate) async fn prepare() -> Option<Self> {
         harness::tools(REAL)?;
-        let started = tokio::task::spawn_blocking(|| {
+        let dir = Kept::new();
+        let flags = audit(dir.path());
+        let started = tokio::task::spawn_blocking(move || {
             let etcd = Etcd::start(etcd::NEW, 1)?;
             let options = Options {
                 name: "host",
                 controllers: HOST,
-                flags: &[],
+                flags: &flags,
             };
             Some((Cluster::start(&options, &etcd)?, etcd))
         });
@@ -72,7 +93,7 @@ impl Behind {
             "spec": {"type": "ExternalName", "externalName": "localhost"}});
         assert_eq!(harness::objects::gvr(&leads_back), &SERVICES);
         control.create(leads_back).await;
-        let (dir, port) = (Kept::new(), port::free());
+        let port = port::free();
         let arguments = [
             "serve",
             "-v",
@@ -95,6 +116,15 @@ impl Behind {
             dir,
             etcd,
         })
+    }
+
+    /// The host's audit log of reads in our groups: one event for each answer.
+    pub(crate) fn audited(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(self.dir.path().join(AUDIT_LOG));
+        let text = text.unwrap_or_default();
+        // The last line may be half written.
+        let lines = text.lines().map(serde_json::from_str);
+        lines.filter_map(Result::ok).collect()
     }
 
     /// Starts Flotilla; it is ready when this returns.
