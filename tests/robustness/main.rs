@@ -8,6 +8,7 @@
 //! | `disk` | the disk of the embedded store: space, fsync, power |
 //! | `fresh` | nothing: what one replica wrote, the other lists |
 //! | `layout` | nothing: what was written lies in etcd |
+//! | `upgrade` | the version: data of an older binary, and of a newer one |
 //!
 //! `history` holds what was recorded against what etcd remembers. What takes longer
 //! than half a minute is marked `#[harness::slow]`.
@@ -25,8 +26,11 @@ mod layout;
 mod nodes;
 mod refused;
 mod stalled;
+mod upgrade;
 
 use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
 
 use harness::{Process, Server};
 use tempfile::TempDir;
@@ -38,8 +42,8 @@ struct Replica {
     address: String,
     data: PathBuf,
     /// Killed when this is dropped.
-    _process: Process,
-    _dir: TempDir,
+    process: Process,
+    dir: TempDir,
 }
 
 impl Replica {
@@ -57,8 +61,24 @@ impl Replica {
             server: Server::connect(name, &data.join("kubeconfig")),
             address,
             data,
-            _process: process,
-            _dir: dir,
+            process,
+            dir,
         }
+    }
+
+    /// Waits until the process has ended by itself.
+    async fn ended(&mut self, patience: Duration) -> ExitStatus {
+        let end = Instant::now() + patience;
+        loop {
+            if let Some(status) = self.process.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(Instant::now() < end, "it goes on: {}", self.log());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("log")).unwrap()
     }
 }

@@ -8,7 +8,7 @@ use harness::{Etcd, etcd};
 use crate::Replica;
 
 /// Runs `flotilla serve` to its end; what it says.
-fn refused(servers: &str, more: &[&str]) -> String {
+pub(crate) fn refused(servers: &str, more: &[&str]) -> String {
     let dir = tempfile::tempdir().unwrap();
     let out = Command::new(env!("CARGO_BIN_EXE_flotilla"))
         .args(["serve", "--listen", "127.0.0.1:0", "--data-dir"])
@@ -26,7 +26,7 @@ fn refused(servers: &str, more: &[&str]) -> String {
     errors[0].to_owned()
 }
 
-fn check(said: &str, parts: &[&str]) {
+pub(crate) fn check(said: &str, parts: &[&str]) {
     for part in parts {
         assert!(said.contains(part), "{part:?} is not in: {said}");
     }

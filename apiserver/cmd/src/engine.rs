@@ -12,7 +12,7 @@ use machinery::time::Clock;
 use metrics::{Figure, Shape};
 use runtime::Tasks;
 use storage::etcd::{self, Etcd, Tls};
-use storage::{Embedded, Error, FaultKind, Health, Range, Store};
+use storage::{Embedded, Error, FaultKind, Health, Range, Store, format};
 use tokio::sync::watch;
 
 use crate::store_events::StoreEventRecorder;
@@ -128,13 +128,10 @@ impl Engine {
             }
             Choice::Etcd(options) => {
                 let opened = Box::pin(Etcd::open(options.clone())).await;
-                let etcd = Arc::new(opened.map_err(|error| match error {
-                    Error::Unavailable(why) | Error::Fatal(why) => {
-                        anyhow!("cannot use etcd: {why}")
-                    }
-                    other => anyhow!("cannot use etcd: {other}"),
-                })?);
+                let etcd = Arc::new(opened.map_err(unusable)?);
                 Box::pin(refuse_foreign(&*etcd, options)).await?;
+                // Only now: nothing is written to an etcd that is not ours.
+                etcd.raise_format(format::BASE).await.map_err(unusable)?;
                 Ok(Self {
                     store: Arc::clone(&etcd) as Arc<dyn Store>,
                     kind: Kind::Etcd(etcd),
@@ -272,6 +269,13 @@ fn count_faults(health: watch::Receiver<Health>, metrics: &metrics::Registry) {
             readings.set(FAULTS, &[kind.name()], health.faults(kind) as f64);
         }
     });
+}
+
+fn unusable(error: Error) -> anyhow::Error {
+    match error {
+        Error::Unavailable(why) | Error::Fatal(why) => anyhow!("cannot use etcd: {why}"),
+        other => anyhow!("cannot use etcd: {other}"),
+    }
 }
 
 /// Values that are no JSON were written by something else, most likely by a

@@ -10,6 +10,7 @@
 
 mod embedded;
 pub mod etcd;
+pub mod format;
 pub mod store;
 
 pub use embedded::{Embedded, Fault, FaultKind, Health, Options, Stats};

@@ -66,6 +66,16 @@ pub struct Range {
 }
 
 impl Range {
+    /// One key.
+    pub fn key(key: &str) -> Self {
+        Self {
+            start: key.to_owned(),
+            end: format!("{key}\0"),
+            limit: 0,
+            at: 0,
+        }
+    }
+
     /// Everything below a prefix.
     pub fn prefix(prefix: &str) -> Self {
         Self {

@@ -56,15 +56,20 @@ impl Etcd {
     /// Plain HTTP; ready when this returns. `None`: there is no such etcd here,
     /// which was said.
     pub fn start(version: &str, nodes: usize) -> Option<Self> {
-        Self::begin(version, nodes, false)
+        Self::begin(version, nodes, false, None)
+    }
+
+    /// One node with the data of a snapshot that `etcdctl snapshot save` made.
+    pub fn restore(version: &str, snapshot: &Path) -> Option<Self> {
+        Self::begin(version, 1, false, Some(snapshot))
     }
 
     /// Certificates are asked of clients, and presented to them.
     pub fn start_tls(version: &str, nodes: usize) -> Option<Self> {
-        Self::begin(version, nodes, true)
+        Self::begin(version, nodes, true, None)
     }
 
-    fn begin(version: &str, nodes: usize, tls: bool) -> Option<Self> {
+    fn begin(version: &str, nodes: usize, tls: bool, snapshot: Option<&Path>) -> Option<Self> {
         let [program, ctl] = tools([&format!("etcd-{version}"), &format!("etcdctl-{version}")])?;
         let dir = Kept::new();
         let tls = tls.then(|| Tls::make(dir.path()));
@@ -72,6 +77,9 @@ impl Etcd {
         let peers = ports.iter().enumerate();
         let peers = peers.map(|(n, [_, peer])| format!("n{n}=http://127.0.0.1:{peer}"));
         let peers = peers.collect::<Vec<_>>().join(",");
+        if let Some(snapshot) = snapshot {
+            restore(&ctl, snapshot, dir.path(), &peers);
+        }
         let nodes = ports.iter().enumerate().map(|(n, [client, peer])| {
             let arguments = arguments(dir.path(), tls.as_ref(), n, *client, *peer, &peers);
             let log = dir.path().join(format!("n{n}.log"));
@@ -217,6 +225,22 @@ impl Tls {
         std::fs::write(&made.key, client.key_pem).unwrap();
         made
     }
+}
+
+/// Makes the data directory of the node `n0`, the only one.
+fn restore(ctl: &Path, snapshot: &Path, dir: &Path, peers: &str) {
+    let peer = peers.strip_prefix("n0=").unwrap();
+    let out = Command::new(ctl)
+        .args(["snapshot", "restore"])
+        .arg(snapshot)
+        .args(["--name=n0", &format!("--initial-cluster={peers}")])
+        .arg(format!("--initial-advertise-peer-urls={peer}"))
+        .arg(format!("--data-dir={}", dir.join("n0").display()))
+        .env("ETCDCTL_API", "3")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "etcdctl snapshot restore: {said}");
 }
 
 fn arguments(

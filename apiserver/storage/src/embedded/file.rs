@@ -21,11 +21,11 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension, ToSql, params};
 
 use super::state::{Garbage, State, Version};
 use super::{Options, RING_BYTES};
+use crate::format;
 use crate::store::{Error, Result};
 
 /// "Flot", in the header of the file.
 const APPLICATION_ID: i32 = 0x466c_6f74;
-const SCHEMA_VERSION: i32 = 1;
 const SCHEMA: &str = "
 CREATE TABLE history (
     revision INTEGER PRIMARY KEY,
@@ -193,7 +193,7 @@ impl From<rusqlite::Error> for Refusal {
 
 fn check_identity(connection: &Connection, database: &Path) -> std::result::Result<(), Refusal> {
     let id: i32 = connection.pragma_query_value(None, "application_id", |r| r.get(0))?;
-    let version: i32 = connection.pragma_query_value(None, "user_version", |r| r.get(0))?;
+    let version: u32 = connection.pragma_query_value(None, "user_version", |r| r.get(0))?;
     let tables: i64 =
         connection.query_row("SELECT count(*) FROM sqlite_schema", [], |r| r.get(0))?;
     let file = database.display();
@@ -205,13 +205,7 @@ fn check_identity(connection: &Connection, database: &Path) -> std::result::Resu
             "{file} is a database of another program; choose another data directory"
         ))));
     }
-    if version != SCHEMA_VERSION {
-        return Err(Refusal::Ours(Error::Fatal(format!(
-            "{file} has format {version}, this version knows {SCHEMA_VERSION}; start the version \
-             that wrote it"
-        ))));
-    }
-    Ok(())
+    format::check(&file.to_string(), version).map_err(Refusal::Ours)
 }
 
 fn prepare(connection: &Connection, options: &Options) -> rusqlite::Result<()> {
@@ -237,8 +231,13 @@ fn prepare(connection: &Connection, options: &Options) -> rusqlite::Result<()> {
     if created.is_none() {
         connection.execute_batch(&format!(
             "BEGIN IMMEDIATE;{SCHEMA}PRAGMA application_id = {APPLICATION_ID};
-             PRAGMA user_version = {SCHEMA_VERSION};COMMIT"
+             PRAGMA user_version = {};COMMIT",
+            options.format
         ))?;
+    }
+    let version: u32 = connection.pragma_query_value(None, "user_version", |r| r.get(0))?;
+    if version < options.format {
+        connection.pragma_update(None, "user_version", options.format)?;
     }
     // Left behind by a crash, see `probe`.
     connection.execute_batch("DROP TABLE IF EXISTS space_probe")

@@ -49,6 +49,7 @@ use self::hub::Hub;
 use self::readers::Readers;
 use self::state::{Found, State};
 use self::writer::{Request, Writer};
+use crate::format;
 use crate::store::{
     Entry, Error, Feed, MAX_REQUEST_BYTES, Outcome, Page, Range, Result, Store, Txn,
 };
@@ -77,6 +78,8 @@ pub struct Options {
     /// Moves the revision forward and ends all history at opening. After a restore
     /// from a backup, clients must not see a revision a second time.
     pub skip_revisions: u64,
+    /// The format version ([`crate::format`]) that the data needs at least.
+    pub format: u32,
     /// Tells when keys expire.
     pub clock: Arc<dyn Clock>,
 }
@@ -89,6 +92,7 @@ impl Default for Options {
             sweep: Duration::from_secs(10),
             quota: None,
             skip_revisions: 0,
+            format: format::BASE,
             clock: Arc::new(SystemClock),
         }
     }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use machinery::time::{Clock, FakeClock, SystemClock};
 
 use super::{Embedded, Options};
-use crate::{Error, Op, Outcome, Range, Result, Store, Txn};
+use crate::{Error, Op, Outcome, Range, Result, Store, Txn, format};
 
 pub(super) fn manual() -> Options {
     Options {
@@ -189,6 +189,31 @@ async fn directory_belongs_to_one_process() {
         .unwrap()
         .close()
         .await;
+}
+
+#[tokio::test]
+async fn the_format_version_is_raised_and_never_lowered() {
+    let directory = tempfile::tempdir().unwrap();
+    let version = || {
+        let file = directory.path().join("store.db");
+        let connection = rusqlite::Connection::open(file).unwrap();
+        connection
+            .pragma_query_value(None, "user_version", |r| r.get::<_, u32>(0))
+            .unwrap()
+    };
+    for (needed, stored) in [
+        (format::BASE, format::BASE),
+        (format::ENCRYPTED, format::ENCRYPTED),
+        (format::BASE, format::ENCRYPTED),
+    ] {
+        let options = Options {
+            format: needed,
+            ..manual()
+        };
+        let store = Embedded::open(directory.path(), options).unwrap();
+        store.close().await;
+        assert_eq!(version(), stored);
+    }
 }
 
 #[test]

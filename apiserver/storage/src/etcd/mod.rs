@@ -12,6 +12,7 @@ mod compaction;
 mod endpoints;
 mod failure;
 mod feed;
+mod format;
 mod keys;
 mod lease;
 mod stream;
@@ -45,6 +46,7 @@ use crate::store::{
 const NOWHERE: &str = "/registry/health";
 /// The time between two probes, and the longest that one may take.
 const PROBE: Duration = Duration::from_secs(2);
+const PROBES_PER_FORMAT_CHECK: usize = 5;
 /// How often the versions of the servers are looked at.
 const LOOK: Duration = Duration::from_secs(60);
 const FIRST_LOOK: Duration = Duration::from_secs(5);
@@ -130,6 +132,7 @@ impl Etcd {
             stop: watch::Sender::new(false),
         });
         inner.answered(options.patience).await?;
+        format::read(&inner).await?;
         let all_known = inner.look().await;
         let mut tasks = JoinSet::new();
         let looking = Arc::clone(&inner);
@@ -143,8 +146,11 @@ impl Etcd {
         let probing = Arc::clone(&inner);
         tasks.spawn(async move {
             loop {
-                tokio::time::sleep(PROBE).await;
-                probing.probe().await;
+                for _ in 0..PROBES_PER_FORMAT_CHECK {
+                    tokio::time::sleep(PROBE).await;
+                    probing.probe().await;
+                }
+                probing.check_format().await;
             }
         });
         if let Some(every) = options.history {

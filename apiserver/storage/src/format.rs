@@ -1,0 +1,39 @@
+//! The version of the format in which data is stored, the same for both engines.
+//!
+//! The embedded engine keeps the version in SQLite's `user_version`; the etcd engine
+//! keeps it below its prefix in the key `/registry/flotilla/format`, as
+//! `{"format":1}`. An etcd without that key was written before the key existed and has
+//! format [`BASE`].
+//!
+//! A program opens every format up to [`NEWEST`] and refuses a higher one before it
+//! writes anything. It raises the stored version to what its own data needs and never
+//! lowers it.
+//!
+//! The version is raised when a program that knows only the version before would
+//! misread data, lose a part of it, or write what newer programs misread. A new kind,
+//! a new field, or a key that older programs do not touch raises nothing. Replicas of
+//! two successive releases share one etcd while they are rolled, so a release that
+//! introduces a version stores it only where the operator asks for what needs it (a
+//! flag); otherwise it only reads the version, and the release after stores it.
+
+use crate::store::Error;
+
+/// Every value is an object's JSON.
+pub const BASE: u32 = 1;
+/// Values may be encrypted as kube-apiserver encrypts them. A program that knows only
+/// [`BASE`] would take them for damaged.
+pub const ENCRYPTED: u32 = 2;
+/// The highest version that this program knows.
+pub const NEWEST: u32 = ENCRYPTED;
+
+/// Refuses data of a version that this program does not know. `place` names the file or
+/// the key that holds the version.
+pub(crate) fn check(place: &str, found: u32) -> Result<(), Error> {
+    if (BASE..=NEWEST).contains(&found) {
+        return Ok(());
+    }
+    Err(Error::Fatal(format!(
+        "{place} has format {found}, and this version of Flotilla knows only formats {BASE} to \
+         {NEWEST}; nothing was changed; start the version that wrote it, or a newer one"
+    )))
+}

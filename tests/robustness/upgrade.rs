@@ -1,0 +1,220 @@
+//! Stores of other versions: what the release before wrote opens without loss, and what
+//! a later release wrote is refused and not touched.
+//!
+//! The fixtures were made by `tests/fixtures/upgrade/record` with the real binary of the
+//! revision that names them.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use client::{At, WriteOptions};
+use harness::etcd::NEW;
+use harness::objects::{CONFIG_MAPS, SECRETS, gvr};
+use harness::{Etcd, Process, Server};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::Replica;
+use crate::refused::{check, refused};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_flotilla");
+const NS: &str = "shop";
+const FORMAT_KEY: &str = "/registry/flotilla/format";
+const BEFORE: &str = "e3bebb2";
+/// Where SQLite's header has `user_version`.
+const USER_VERSION: std::ops::Range<usize> = 60..64;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn fixture(suffix: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/upgrade");
+    folder.join(format!("{BEFORE}.{suffix}"))
+}
+
+fn unpacked(suffix: &str) -> Vec<u8> {
+    let file = std::fs::File::open(fixture(suffix)).unwrap();
+    let mut content = Vec::new();
+    flate2::read::GzDecoder::new(file)
+        .read_to_end(&mut content)
+        .unwrap();
+    content
+}
+
+/// The data directory of the release before.
+fn directory() -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let mut tar = Command::new("tar");
+    tar.arg("-xzf").arg(fixture("data.tar.gz"));
+    assert!(tar.arg("-C").arg(dir.path()).status().unwrap().success());
+    dir
+}
+
+fn etcd() -> Option<Etcd> {
+    let dir = tempfile::tempdir().unwrap();
+    let snapshot = dir.path().join("snapshot");
+    std::fs::write(&snapshot, unpacked("etcd.gz")).unwrap();
+    Etcd::restore(NEW, &snapshot)
+}
+
+/// `flotilla serve` on a data directory.
+fn serve(dir: &Path) -> (Process, Server) {
+    let data = dir.display().to_string();
+    let arguments = ["serve", "--listen=127.0.0.1:0", "--data-dir", &data];
+    let (process, _) = Process::start(BINARY, &arguments, &dir.join("log"));
+    (
+        process,
+        Server::connect("upgraded", &dir.join("kubeconfig")),
+    )
+}
+
+/// What controllers may change by themselves as time goes by is left out.
+fn lasting(mut object: Value) -> Value {
+    object.as_object_mut().unwrap().remove("status");
+    let cluster = object["kind"] == "Cluster";
+    let metadata = object["metadata"].as_object_mut().unwrap();
+    metadata.remove("resourceVersion");
+    if cluster {
+        metadata.remove("generation");
+        object["spec"].as_object_mut().unwrap().remove("taints");
+    }
+    object
+}
+
+/// Everything that the release before showed is there, and can be written.
+async fn nothing_is_lost(server: &Server, shown: &str) {
+    let shown: Value = serde_json::from_slice(&unpacked(shown)).unwrap();
+    let items = shown["items"].as_array().unwrap();
+    assert!(items.len() > 30, "{}", items.len());
+    for before in items {
+        let text = |field: &str| before["metadata"][field].as_str().unwrap_or_default();
+        let (namespace, name) = (text("namespace"), text("name"));
+        let now = server.get(gvr(before), namespace, name).await;
+        let now = now.unwrap_or_else(|| panic!("{} {namespace}/{name} is lost", before["kind"]));
+        assert_eq!(lasting(now), lasting(before.clone()));
+    }
+    assert!(server.get(&CONFIG_MAPS, NS, "gone").await.is_none());
+    let revision = |o: &Value| {
+        o["metadata"]["resourceVersion"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    let settings = items.iter().find(|o| o["metadata"]["name"] == "settings");
+    let now = server.get(&CONFIG_MAPS, NS, "settings").await.unwrap();
+    assert_eq!(revision(&now), revision(settings.unwrap()));
+    let mut next = now.clone();
+    next["data"]["color"] = "red".into();
+    let at = At::one(&CONFIG_MAPS, NS, "settings");
+    let written = server.api.update(at, next, &WriteOptions::default()).await;
+    let written = written.unwrap().value().unwrap();
+    assert_eq!(
+        written["data"],
+        json!({"color": "red", "text": "line\nline"})
+    );
+}
+
+fn user_version(dir: &Path) -> u32 {
+    let file = std::fs::read(dir.join("store/store.db")).unwrap();
+    u32::from_be_bytes(file[USER_VERSION].try_into().unwrap())
+}
+
+#[tokio::test]
+async fn a_data_directory_of_the_release_before_opens_without_loss() {
+    let dir = directory();
+    let authority = std::fs::read(dir.path().join("pki/ca.crt")).unwrap();
+    let (process, server) = serve(dir.path());
+    nothing_is_lost(&server, "data.json.gz").await;
+    process.stop();
+    assert_eq!(
+        std::fs::read(dir.path().join("pki/ca.crt")).unwrap(),
+        authority
+    );
+    assert_eq!(user_version(dir.path()), 1);
+}
+
+#[tokio::test]
+async fn an_etcd_of_the_release_before_opens_without_loss() {
+    let Some(etcd) = etcd() else { return };
+    assert!(etcd.ctl(&["get", FORMAT_KEY]).is_empty());
+    let replica = Replica::start("upgraded", &etcd.endpoints(), &[]);
+    nothing_is_lost(&replica.server, "etcd.json.gz").await;
+    let format = etcd.ctl(&["get", FORMAT_KEY, "--print-value-only"]);
+    assert_eq!(format.trim(), "{\"format\":1}");
+}
+
+#[tokio::test]
+async fn the_format_lies_below_the_prefix_of_its_own_data() {
+    let Some(etcd) = Etcd::start(NEW, 1) else {
+        return;
+    };
+    let _replica = Replica::start("one", &etcd.endpoints(), &["--etcd-prefix=/one"]);
+    let keys = etcd.ctl(&["get", "", "--prefix", "--keys-only"]);
+    let formats: Vec<&str> = keys.lines().filter(|k| k.contains("format")).collect();
+    assert_eq!(formats, ["/one/flotilla/format"]);
+}
+
+#[test]
+fn a_data_directory_of_a_newer_release_is_refused_and_untouched() {
+    let dir = directory();
+    let file = dir.path().join("store/store.db");
+    let mut content = std::fs::read(&file).unwrap();
+    content[USER_VERSION].copy_from_slice(&3_u32.to_be_bytes());
+    std::fs::write(&file, &content).unwrap();
+    let out = Command::new(BINARY)
+        .args(["serve", "--listen=127.0.0.1:0", "--data-dir"])
+        .arg(dir.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(out.stderr).unwrap();
+    assert_eq!(out.status.code(), Some(1), "{said}");
+    let parts = [
+        "store.db has format 3",
+        "knows only formats 1 to 2",
+        "a newer one",
+    ];
+    check(&said, &parts);
+    assert_eq!(std::fs::read(&file).unwrap(), content);
+    assert!(!dir.path().join("kubeconfig").exists());
+}
+
+#[test]
+fn an_etcd_of_a_newer_release_is_refused_and_untouched() {
+    let Some(etcd) = etcd() else { return };
+    etcd.ctl(&["put", FORMAT_KEY, "{\"format\":3}"]);
+    let revision = || {
+        let said = etcd.ctl(&["get", "none", "-w", "fields"]);
+        let line = said.lines().find(|l| l.starts_with("\"Revision\""));
+        line.unwrap().to_owned()
+    };
+    let before = revision();
+    let said = refused(&etcd.endpoints(), &[]);
+    let parts = [
+        "/registry/flotilla/format has format 3",
+        "knows only formats 1 to 2",
+    ];
+    check(&said, &parts);
+    assert_eq!(revision(), before);
+    etcd.ctl(&["put", FORMAT_KEY, "three"]);
+    check(
+        &refused(&etcd.endpoints(), &[]),
+        &["does not hold a format version"],
+    );
+}
+
+/// A replica that runs does not go on when a newer one has raised the format.
+#[tokio::test]
+async fn a_replica_ends_when_the_format_is_raised_beyond_it() {
+    let Some(etcd) = Etcd::start(NEW, 1) else {
+        return;
+    };
+    let mut replica = Replica::start("old", &etcd.endpoints(), &[]);
+    replica.server.list(&SECRETS, "").await;
+    etcd.ctl(&["put", FORMAT_KEY, "{\"format\":3}"]);
+    let ended = replica.ended(PATIENCE).await;
+    assert_eq!(ended.code(), Some(1));
+    check(
+        &replica.log(),
+        &["has format 3", "knows only formats 1 to 2"],
+    );
+}
