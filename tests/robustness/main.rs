@@ -9,6 +9,7 @@
 //! | `fresh` | nothing: what one replica wrote, the other lists |
 //! | `layout` | nothing: what was written lies in etcd |
 //! | `upgrade` | the version: data of an older binary, and of a newer one |
+//! | `encryption` | the disk's secrecy, and keys that do not fit |
 //!
 //! `history` holds what was recorded against what etcd remembers. What takes longer
 //! than half a minute is marked `#[harness::slow]`.
@@ -20,6 +21,7 @@
 )]
 
 mod disk;
+mod encryption;
 mod fresh;
 mod history;
 mod layout;

@@ -11,10 +11,12 @@ use flotilla_http::{Check, Probe};
 use machinery::time::Clock;
 use metrics::{Figure, Shape};
 use runtime::Tasks;
+use storage::encryption::{EncryptedStore, Encryption, is_encrypted};
 use storage::etcd::{self, Etcd, Tls};
 use storage::{Embedded, Error, FaultKind, Health, Range, Store, format};
 use tokio::sync::watch;
 
+use crate::encryption::{self, Scope};
 use crate::store_events::StoreEventRecorder;
 
 /// Which engine, and how.
@@ -54,12 +56,23 @@ pub(crate) struct Flags {
         requires = "etcd_servers"
     )]
     etcd_prefix: String,
+    /// An EncryptionConfiguration: which resources are encrypted where they are stored,
+    /// and the keys for it (providers aesgcm, secretbox and identity). Read once, at the
+    /// start.
+    #[arg(long, value_name = "FILE")]
+    encryption_provider_config: Option<PathBuf>,
 }
 
 impl Flags {
     /// Whether other processes may use the same store.
     pub(crate) fn is_shared(&self) -> bool {
         !self.etcd_servers.is_empty()
+    }
+
+    /// What is encrypted, where that was asked for.
+    pub(crate) fn encryption(&self, scope: Scope) -> anyhow::Result<Option<Encryption>> {
+        let file = self.encryption_provider_config.as_ref();
+        file.map(|file| encryption::load(file, scope)).transpose()
     }
 
     /// What was chosen.
@@ -100,6 +113,7 @@ impl Choice {
 
 /// An open engine.
 pub(crate) struct Engine {
+    /// The engine, with values encrypted on their way to it.
     store: Arc<dyn Store>,
     kind: Kind,
 }
@@ -111,29 +125,43 @@ enum Kind {
 
 impl Engine {
     /// Opens the engine; one that lives on this machine takes `dir`.
-    pub(crate) async fn open(choice: &Choice, dir: &Path) -> anyhow::Result<Self> {
+    pub(crate) async fn open(
+        choice: &Choice,
+        encryption: Option<Encryption>,
+        dir: &Path,
+    ) -> anyhow::Result<Self> {
+        let format = match &encryption {
+            Some(_) => format::ENCRYPTED,
+            None => format::BASE,
+        };
+        // Without a configuration too: what is encrypted is to be told as such.
+        let encryption = encryption.unwrap_or_default();
         match choice {
             Choice::Embedded { sync } => {
                 let options = storage::Options {
                     sync: *sync,
+                    format,
                     ..storage::Options::default()
                 };
                 let dir = dir.to_owned();
                 let open = move || Embedded::open(&dir, options);
                 let embedded = Arc::new(tokio::task::spawn_blocking(open).await??);
+                let engine = Arc::clone(&embedded) as Arc<dyn Store>;
+                let prefix = etcd::Options::default().prefix;
                 Ok(Self {
-                    store: Arc::clone(&embedded) as Arc<dyn Store>,
+                    store: Arc::new(EncryptedStore::new(engine, encryption, &prefix)),
                     kind: Kind::Embedded(embedded),
                 })
             }
             Choice::Etcd(options) => {
                 let opened = Box::pin(Etcd::open(options.clone())).await;
                 let etcd = Arc::new(opened.map_err(unusable)?);
-                Box::pin(refuse_foreign(&*etcd, options)).await?;
+                Box::pin(refuse_foreign(&etcd, options)).await?;
                 // Only now: nothing is written to an etcd that is not ours.
-                etcd.raise_format(format::BASE).await.map_err(unusable)?;
+                etcd.raise_format(format).await.map_err(unusable)?;
+                let engine = Arc::clone(&etcd) as Arc<dyn Store>;
                 Ok(Self {
-                    store: Arc::clone(&etcd) as Arc<dyn Store>,
+                    store: Arc::new(EncryptedStore::new(engine, encryption, &options.prefix)),
                     kind: Kind::Etcd(etcd),
                 })
             }
@@ -279,9 +307,11 @@ fn unusable(error: Error) -> anyhow::Error {
 }
 
 /// Values that are no JSON were written by something else, most likely by a
-/// kube-apiserver, and its prefix must not be shared.
-async fn refuse_foreign(store: &dyn Store, options: &etcd::Options) -> anyhow::Result<()> {
+/// kube-apiserver, and its prefix must not be shared. Encrypted values are ours only
+/// where the stored format version says so.
+async fn refuse_foreign(store: &Etcd, options: &etcd::Options) -> anyhow::Result<()> {
     const LOOKED_AT: usize = 100;
+    let encrypts = store.format().await.map_err(unusable)? >= format::ENCRYPTED;
     // The first exists in every cluster; the others are whatever comes first.
     let mut found = Vec::from_iter(store.get("/registry/namespaces/default").await?);
     let range = Range {
@@ -289,7 +319,9 @@ async fn refuse_foreign(store: &dyn Store, options: &etcd::Options) -> anyhow::R
         ..Range::prefix("/registry/")
     };
     found.extend(store.range(&range).await?.entries);
-    let foreign = found.iter().find(|e| e.value.first() != Some(&b'{'));
+    let ours =
+        |e: &storage::Entry| e.value.first() == Some(&b'{') || (encrypts && is_encrypted(&e.value));
+    let foreign = found.iter().find(|e| !ours(e));
     if let Some(entry) = foreign {
         bail!(
             "the etcd prefix {} holds data of another program, such as a kube-apiserver ({} is \

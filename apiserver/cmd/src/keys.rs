@@ -13,7 +13,7 @@ use auth::pki::Pki;
 use jiff::Timestamp;
 use storage::{Op, Outcome, Store, Txn};
 
-const KEY: &str = "/registry/flotilla/identity";
+pub(crate) const KEY: &str = "/registry/flotilla/identity";
 /// Each attempt but the last was lost to another process.
 const ATTEMPTS: usize = 10;
 
@@ -30,6 +30,12 @@ pub(crate) async fn open(
             .get(KEY)
             .await
             .context("cannot read the shared keys")?;
+        if let Some(why) = there
+            .as_ref()
+            .and_then(|e| storage::encryption::unreadable(&e.value))
+        {
+            bail!("{KEY} in the store cannot be decrypted: {why}");
+        }
         let known = match &there {
             Some(entry) => Some(
                 Shared::parse(&entry.value)
@@ -43,7 +49,8 @@ pub(crate) async fn open(
         let pki = Pki::open(dir, names, now)?;
         let ours = Shared::of(&pki);
         // The same, unless there was none or the authority was about to expire.
-        if known.as_ref() == Some(&ours) {
+        let same = known.as_ref() == Some(&ours);
+        if same && !is_stale(store).await? {
             return Ok(pki);
         }
         let txn = Txn {
@@ -60,6 +67,12 @@ pub(crate) async fn open(
         }
     }
     bail!("the shared keys change all the time; is another program writing {KEY}?")
+}
+
+/// Whether the keys are to be stored anew, under the first encryption key.
+async fn is_stale(store: &dyn Store) -> anyhow::Result<bool> {
+    let stale = store.stale(KEY).await;
+    Ok(stale.context("cannot read the shared keys")?.is_some())
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ mod control;
 mod controllers;
 mod decision;
 mod demo;
+mod encryption;
 mod engine;
 mod estimators;
 mod figures;

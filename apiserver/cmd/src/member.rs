@@ -82,6 +82,7 @@ pub(crate) async fn start(
         dir,
         listen,
         engine: Choice::Embedded { sync: false },
+        encryption: None,
         keep_port: true,
         federation: false,
         rules: Rules::default(),

@@ -14,6 +14,7 @@ use runtime::Election;
 use crate::aggregated::{self, Aggregated, Service};
 use crate::control::{self, Base, Settings};
 use crate::controllers;
+use crate::encryption::Scope;
 use crate::engine;
 use crate::flag_modes::{Given, Mode};
 use crate::gates;
@@ -29,6 +30,8 @@ const LEASES: &str = "kube-system";
 /// Where Flotilla is installed by default, and the Service before it.
 const NAMESPACE: &str = "flotilla-system";
 const SERVICE: &str = "flotilla";
+/// How long the start waits for informers; /readyz says which are missing afterwards.
+const SYNC_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Run the API server and its controllers.
 ///
@@ -189,6 +192,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
                 dir: &arguments.data_dir,
                 listen: arguments.listen,
                 engine: arguments.store.choice()?,
+                encryption: arguments.store.encryption(Scope::OwnGroups)?,
                 host,
                 service: arguments.host.service(here),
                 delegated: arguments.host.delegated(),
@@ -223,6 +227,7 @@ async fn start(arguments: &Arguments) -> anyhow::Result<Standalone> {
         dir: &arguments.data_dir,
         listen: arguments.listen,
         engine: arguments.store.choice()?,
+        encryption: arguments.store.encryption(Scope::All)?,
         keep_port: false,
         federation: true,
         rules: settings.scheduling.rules,
@@ -261,7 +266,12 @@ where
     match election {
         None => {
             controllers(Base::alone(plane)).await?;
-            plane.informers.wait_synced().await;
+            let synced = plane.informers.wait_synced();
+            if tokio::time::timeout(SYNC_TIMEOUT, synced).await.is_err() {
+                // As when one stored object cannot be decrypted: the others are served.
+                let missing = plane.informers.unsynced();
+                tracing::warn!(?missing, "serving before every informer has synced");
+            }
         }
         Some(election) => leadership::compete(election, plane, controllers),
     }

@@ -25,6 +25,7 @@ use registry::{Loopback, Registry};
 use runtime::{Informers, Shutdown, Tasks};
 use scheduler::Decisions;
 use scheduler::core::Rules;
+use storage::encryption::Encryption;
 use watchcache::Hub;
 
 use crate::control::Identity;
@@ -41,6 +42,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) dir: &'a Path,
     pub(crate) listen: SocketAddr,
     pub(crate) engine: Choice,
+    /// What the engine stores encrypted.
+    pub(crate) encryption: Option<Encryption>,
     /// Whether a port left open is the same at the next start.
     pub(crate) keep_port: bool,
     /// Whether Karmada's groups are served beside the built-in kinds.
@@ -83,7 +86,7 @@ impl Standalone {
         let dir = setup.dir;
         auth::private_dir(dir).with_context(|| format!("cannot use {}", dir.display()))?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let engine = Engine::open(&setup.engine, &dir.join(STORE)).await?;
+        let engine = Engine::open(&setup.engine, setup.encryption, &dir.join(STORE)).await?;
         let metrics = metrics::Registry::new();
         engine.tell(&metrics);
         let listener = if setup.keep_port {

@@ -118,6 +118,7 @@ impl Fleet {
             dir,
             listen,
             engine: Choice::Embedded { sync: true },
+            encryption: None,
             keep_port: false,
             federation: true,
             rules: settings.scheduling.rules,

@@ -60,6 +60,10 @@ pub(crate) fn store_failed(error: &storage::Error, gvr: &Gvr, operation: &str) -
 }
 
 fn decode(entry: &Entry) -> Result<Object, Status> {
+    if let Some(why) = storage::encryption::unreadable(&entry.value) {
+        let text = format!("unable to read the object stored at {:?}: {why}", entry.key);
+        return Err(Status::failure(500, "StoreReadError", text));
+    }
     Object::from_stored(&entry.value, entry.revision)
         .map_err(|why| Status::internal(format!("StoreReadError: {}: {why}", entry.key)))
 }
@@ -126,6 +130,27 @@ impl Registry {
             Operation::Update
         };
         self.commit(row, key, op, expected, &bytes, operation).await
+    }
+
+    /// Writes the same object again if it is stored in a form that is no longer written,
+    /// such as under an old encryption key, and is still at `expected`; `None`: there is
+    /// no need.
+    pub(crate) async fn rewrite(
+        &self,
+        row: &Row,
+        key: &Arc<str>,
+        expected: u64,
+    ) -> Result<Option<Committed>, Status> {
+        let stale = self.store.stale(key).await;
+        let stale = stale.map_err(|e| store_failed(&e, &row.kind.gvr, "update"))?;
+        let Some(entry) = stale else {
+            return Ok(None);
+        };
+        if entry.revision != expected {
+            return Ok(Some(Committed::Lost(Some(decode(&entry)?))));
+        }
+        let put = self.put_encoded(row, key, entry.value, expected);
+        Ok(Some(put.await?))
     }
 
     /// Removes the key if it is still at `expected`. `last` is what the answer

@@ -150,7 +150,21 @@ impl Registry {
                         }
                     }
                     let (_, warnings) = settled?;
-                    return write.reply(object, warnings);
+                    let rewritten = match options.dry_run {
+                        true => None,
+                        false => self.rewrite(row, &key, object.revision()).await?,
+                    };
+                    match rewritten {
+                        None => return write.reply(object, warnings),
+                        Some(Committed::Done(object)) => return write.reply(object, warnings),
+                        Some(Committed::Lost(winner)) if spent => {
+                            return Err(write.lost(winner.is_some()));
+                        }
+                        Some(Committed::Lost(winner)) => {
+                            current = winner;
+                            continue;
+                        }
+                    }
                 }
             };
             if options.dry_run {

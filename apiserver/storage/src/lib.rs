@@ -5,10 +5,11 @@
 //! Invariants: no engine parses a value. Nothing is visible before it is durable.
 //! Revisions ascend and are never used twice.
 //!
-//! Entry points: [`Store`]; [`Embedded`], the engine in this process; and
-//! [`etcd::Etcd`].
+//! Entry points: [`Store`]; [`Embedded`], the engine in this process; [`etcd::Etcd`];
+//! and [`encryption::EncryptedStore`] over either.
 
 mod embedded;
+pub mod encryption;
 pub mod etcd;
 pub mod format;
 pub mod store;

@@ -200,6 +200,12 @@ pub trait Store: Send + Sync + 'static {
     }
     /// One key in the newest state.
     async fn get(&self, key: &str) -> Result<Option<Entry>>;
+    /// One key in the newest state, where a write of the same value would store it in
+    /// another form, such as under another encryption key; `None` where it would not.
+    async fn stale(&self, key: &str) -> Result<Option<Entry>> {
+        let _ = key;
+        Ok(None)
+    }
     /// Keys in order, at one revision.
     async fn range(&self, range: &Range) -> Result<Page>;
     /// One transaction. When the call is dropped the transaction may or may not

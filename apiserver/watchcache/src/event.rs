@@ -23,12 +23,14 @@ pub(crate) type Slot = Result<Object, Arc<Corrupt>>;
 
 /// Decodes a stored value.
 pub(crate) fn decode(key: &Arc<str>, value: &[u8], revision: u64) -> Slot {
-    Object::from_stored(value, revision).map_err(|why| {
+    let decoded = match storage::encryption::unreadable(value) {
+        Some(why) => Err(why.to_owned()),
+        None => Object::from_stored(value, revision).map_err(|why| why.to_string()),
+    };
+    decoded.map_err(|why| {
         tracing::error!(%key, revision, %why, "stored value is not an object");
-        Arc::new(Corrupt {
-            key: Arc::clone(key),
-            why: why.to_string(),
-        })
+        let key = Arc::clone(key);
+        Arc::new(Corrupt { key, why })
     })
 }
 

@@ -34,6 +34,7 @@ use registry::{Loopback, Registry};
 use runtime::{Informers, Shutdown, Tasks};
 use scheduler::Decisions;
 use scheduler::core::Rules;
+use storage::encryption::Encryption;
 use watchcache::Hub;
 
 use crate::engine::{Choice, Engine};
@@ -61,6 +62,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) dir: &'a Path,
     pub(crate) listen: SocketAddr,
     pub(crate) engine: Choice,
+    /// What the engine stores encrypted.
+    pub(crate) encryption: Option<Encryption>,
     pub(crate) host: Config,
     pub(crate) service: Service,
     pub(crate) delegated: delegated::Options,
@@ -94,7 +97,7 @@ impl Aggregated {
         let host: Arc<dyn Api> = Arc::new(Remote::new(setup.host, &connections)?);
         auth::private_dir(setup.dir)
             .with_context(|| format!("cannot use {}", setup.dir.display()))?;
-        let engine = Engine::open(&setup.engine, &setup.dir.join(STORE)).await?;
+        let engine = Engine::open(&setup.engine, setup.encryption, &setup.dir.join(STORE)).await?;
         let metrics = metrics::Registry::new();
         engine.tell(&metrics);
         let listener = listen::bind(setup.listen).await?;

@@ -217,6 +217,10 @@ fn prepare(connection: &Connection, options: &Options) -> rusqlite::Result<()> {
     connection.pragma_update_and_check(None, "wal_autocheckpoint", 0, |_| Ok(()))?;
     connection.pragma_update_and_check(None, "journal_size_limit", 64 << 20, |_| Ok(()))?;
     connection.pragma_update(None, "cache_size", -4096)?;
+    if options.format >= format::ENCRYPTED {
+        // What was stored as plaintext before is overwritten when history forgets it.
+        connection.pragma_update_and_check(None, "secure_delete", true, |_| Ok(()))?;
+    }
     if let Some(quota) = options.quota {
         let pages = i64::try_from(quota / PAGE_BYTES).unwrap_or(i64::MAX);
         connection.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()))?;

@@ -11,13 +11,13 @@ use crate::store::Entry;
 pub(super) const ROOT: &str = "/registry";
 
 #[derive(Clone, Debug)]
-pub(super) struct Keys {
+pub(crate) struct Keys {
     /// `None`: keys are the same on both sides.
     outer: Option<Arc<str>>,
 }
 
 impl Keys {
-    pub(super) fn new(prefix: &str) -> Self {
+    pub(crate) fn new(prefix: &str) -> Self {
         let outer = format!("/{}", prefix.trim_matches('/'));
         Self {
             outer: (outer != ROOT).then(|| outer.into()),
@@ -25,7 +25,7 @@ impl Keys {
     }
 
     /// A key, or a bound of a range, as etcd has it.
-    pub(super) fn outer(&self, key: &str) -> Vec<u8> {
+    pub(crate) fn outer(&self, key: &str) -> Vec<u8> {
         match (&self.outer, key.strip_prefix(ROOT)) {
             (Some(outer), Some(rest)) => format!("{outer}{rest}").into_bytes(),
             _ => key.as_bytes().to_vec(),

@@ -31,11 +31,12 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 pub use self::endpoints::Tls;
+pub(crate) use self::keys::Keys;
 
 use self::endpoints::{Endpoints, Repeat};
 use self::failure::{Again, Failure};
 use self::feed::{Reader, Wanted};
-use self::keys::{Keys, signed, unsigned};
+use self::keys::{signed, unsigned};
 use self::lease::Leases;
 use self::stream::{Step, Stream};
 use crate::store::{

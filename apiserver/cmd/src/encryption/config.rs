@@ -1,0 +1,359 @@
+//! Parses and validates an EncryptionConfiguration
+//! (`k8s.io/apiserver/pkg/apis/apiserver/validation/validation_encryption.go`). Every
+//! error has the path of its field; no error repeats a secret.
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use machinery::FieldError;
+use serde_json::{Map, Value, json};
+use storage::encryption::PrefixTransformer;
+
+const API_VERSION: &str = "apiserver.config.k8s.io/v1";
+const KIND: &str = "EncryptionConfiguration";
+const PROVIDERS: [&str; 3] = ["aesgcm", "secretbox", "identity"];
+/// kube-apiserver has them, Flotilla does not.
+const OTHER_PROVIDERS: [&str; 2] = ["aescbc", "kms"];
+/// Stored by a kube-apiserver without being resources.
+const NO_RESOURCES: [&str; 3] = [
+    "apiserveripinfo",
+    "serviceipallocations",
+    "servicenodeportallocations",
+];
+
+/// `resources[]` of the configuration.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) resources: Vec<GroupResource>,
+    /// In order; never empty.
+    pub(super) keys: Vec<Key>,
+}
+
+/// A resource as it is written, `*` standing for all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct GroupResource {
+    pub(super) group: String,
+    pub(super) resource: String,
+    /// The path of its field.
+    pub(super) field: String,
+}
+
+impl GroupResource {
+    fn parse(text: &str, field: String) -> Self {
+        let (resource, group) = text.split_once('.').unwrap_or((text, ""));
+        Self {
+            group: group.to_owned(),
+            resource: resource.to_owned(),
+            field,
+        }
+    }
+
+    pub(super) fn is(&self, resource: &str, group: &str) -> bool {
+        self.resource == resource && self.group == group
+    }
+
+    pub(super) fn text(&self) -> String {
+        match (&*self.resource, &*self.group) {
+            (resource, "") if resource != "*" => resource.to_owned(),
+            (resource, group) => format!("{resource}.{group}"),
+        }
+    }
+}
+
+/// One key of a provider, or the provider `identity`.
+#[derive(Clone)]
+pub(super) enum Key {
+    AesGcm { name: String, secret: Vec<u8> },
+    Secretbox { name: String, secret: Vec<u8> },
+    Identity,
+}
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::AesGcm { name, .. } | Self::Secretbox { name, .. } => name,
+            Self::Identity => "identity",
+        })
+    }
+}
+
+pub(super) fn join(errors: &[FieldError]) -> String {
+    let all: Vec<String> = errors.iter().map(FieldError::to_string).collect();
+    all.join("; ")
+}
+
+/// The entries, or everything that is wrong.
+pub(super) fn parse(document: &Value) -> Result<Vec<Entry>, Vec<FieldError>> {
+    let mut reader = Reader::default();
+    let entries = reader.document(document);
+    if reader.errors.is_empty() {
+        return Ok(entries);
+    }
+    Err(reader.errors)
+}
+
+#[derive(Default)]
+struct Reader {
+    errors: Vec<FieldError>,
+}
+
+impl Reader {
+    fn fail(&mut self, error: FieldError) {
+        self.errors.push(error);
+    }
+
+    /// An object without unknown fields.
+    fn object<'v>(
+        &mut self,
+        path: &str,
+        value: &'v Value,
+        known: &[&str],
+    ) -> &'v Map<String, Value> {
+        static EMPTY: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
+        let Some(object) = value.as_object() else {
+            let path = if path.is_empty() { "<root>" } else { path };
+            self.fail(FieldError::invalid_shown(
+                path,
+                kind_of(value),
+                "must be an object",
+            ));
+            return &EMPTY;
+        };
+        for name in object.keys().filter(|name| !known.contains(&&***name)) {
+            self.fail(FieldError::forbidden(child(path, name), "unknown field"));
+        }
+        object
+    }
+
+    fn array<'v>(&mut self, path: &str, value: Option<&'v Value>) -> &'v [Value] {
+        match value {
+            None | Some(Value::Null) => {}
+            Some(Value::Array(all)) if all.is_empty() => {}
+            Some(Value::Array(all)) => return all,
+            Some(other) => {
+                self.fail(FieldError::invalid_shown(
+                    path,
+                    kind_of(other),
+                    "must be a list",
+                ));
+                return &[];
+            }
+        }
+        self.fail(FieldError::required(
+            path,
+            &format!("at least one {path} is required"),
+        ));
+        &[]
+    }
+
+    fn document(&mut self, document: &Value) -> Vec<Entry> {
+        let root = self.object("", document, &["apiVersion", "kind", "resources"]);
+        for (field, wanted) in [("apiVersion", API_VERSION), ("kind", KIND)] {
+            match root.get(field) {
+                Some(Value::String(found)) if found == wanted => {}
+                None => self.fail(FieldError::required(field, &format!("must be {wanted}"))),
+                Some(other) => {
+                    self.fail(FieldError::not_supported(field, other, &[wanted]));
+                }
+            }
+        }
+        let all = self.array("resources", root.get("resources"));
+        let entries = (0..).zip(all);
+        entries
+            .map(|(i, value)| self.entry(&format!("resources[{i}]"), value))
+            .collect()
+    }
+
+    fn entry(&mut self, path: &str, value: &Value) -> Entry {
+        let entry = self.object(path, value, &["resources", "providers"]);
+        let (at, providers_at) = (child(path, "resources"), child(path, "providers"));
+        let mut resources = Vec::new();
+        for (j, value) in (0..).zip(self.array(&at, entry.get("resources"))) {
+            let field = format!("{at}[{j}]");
+            match value.as_str() {
+                Some(text) => resources.extend(self.resource(text, field)),
+                None => self.fail(FieldError::invalid(field, value, "must be a string")),
+            }
+        }
+        self.overlap(&at, &resources);
+        let mut keys = Vec::new();
+        for (j, value) in (0..).zip(self.array(&providers_at, entry.get("providers"))) {
+            keys.extend(self.provider(&format!("{providers_at}[{j}]"), value));
+        }
+        Entry { resources, keys }
+    }
+
+    fn resource(&mut self, text: &str, field: String) -> Option<GroupResource> {
+        let parsed = GroupResource::parse(text, field);
+        let wrong = if text.to_lowercase() != text {
+            "resource name should not contain capital letters"
+        } else if text == "*" {
+            "use '*.' to encrypt all the resources from core API group or *.* to encrypt all \
+             resources"
+        } else if NO_RESOURCES.contains(&text) {
+            "resources which do not have REST API/s cannot be encrypted"
+        } else if parsed.group == "events.k8s.io" {
+            "'*.events.k8s.io' objects are stored using the 'events' API group in etcd. Use \
+             'events' instead in the config file"
+        } else if parsed.group == "extensions" {
+            "'extensions' group has been removed and cannot be used for encryption"
+        } else if parsed.group == "*" && parsed.resource != "*" {
+            "encrypting the same resource across groups is not supported"
+        } else {
+            return Some(parsed);
+        };
+        self.fail(FieldError::invalid(parsed.field, &json!(text), wrong));
+        None
+    }
+
+    fn overlap(&mut self, path: &str, all: &[GroupResource]) {
+        let same = |a: &GroupResource, b: &GroupResource| a.is(&b.resource, &b.group);
+        let pairs = || {
+            let others = |i| all[i + 1..].iter();
+            all.iter()
+                .enumerate()
+                .flat_map(move |(i, a)| others(i).map(move |b| (a, b)))
+        };
+        let texts = json!(all.iter().map(GroupResource::text).collect::<Vec<_>>());
+        if pairs().any(|(a, b)| same(a, b)) {
+            let why = "the same resource cannot be specified multiple times";
+            self.fail(FieldError::invalid(path, &texts, why));
+        }
+        let masks = |a: &GroupResource, b: &GroupResource| {
+            !same(a, b) && (a.is("*", "*") || a.is("*", &b.group))
+        };
+        if pairs().any(|(a, b)| masks(a, b) || masks(b, a)) {
+            let why = "using overlapping resources such as 'secrets' and '*.' in the same resource \
+                       list is not allowed as they will be masked";
+            self.fail(FieldError::invalid(path, &texts, why));
+        }
+    }
+
+    fn provider(&mut self, path: &str, value: &Value) -> Vec<Key> {
+        let known = [&PROVIDERS[..], &OTHER_PROVIDERS].concat();
+        let provider = self.object(path, value, &known);
+        let mut listed = known.iter().filter_map(|name| {
+            let value = provider.get(*name)?;
+            Some((*name, value))
+        });
+        let (first, second) = (listed.next(), listed.next());
+        let Some((name, value)) = first else {
+            let why = "provider does not contain any of the expected providers: aesgcm, secretbox, \
+                       identity";
+            self.fail(FieldError::required(path, why));
+            return Vec::new();
+        };
+        if second.is_some() {
+            let why = "more than one provider specified in a single element, should split into \
+                       different list elements";
+            self.fail(FieldError::forbidden(path, why));
+            return Vec::new();
+        }
+        let path = child(path, name);
+        match name {
+            "aesgcm" => self.keys(
+                &path,
+                value,
+                PrefixTransformer::AES_GCM_KEY_BYTES,
+                |name, secret| Key::AesGcm { name, secret },
+            ),
+            "secretbox" => self.keys(
+                &path,
+                value,
+                PrefixTransformer::SECRETBOX_KEY_BYTES,
+                |name, secret| Key::Secretbox { name, secret },
+            ),
+            "identity" => {
+                if !value.is_null() {
+                    self.object(&path, value, &[]);
+                }
+                vec![Key::Identity]
+            }
+            other => {
+                self.fail(FieldError::not_supported(path, &json!(other), &PROVIDERS));
+                Vec::new()
+            }
+        }
+    }
+
+    fn keys(
+        &mut self,
+        path: &str,
+        value: &Value,
+        lengths: &[usize],
+        make: impl Fn(String, Vec<u8>) -> Key,
+    ) -> Vec<Key> {
+        let provider = self.object(path, value, &["keys"]);
+        let path = child(path, "keys");
+        let mut keys = Vec::new();
+        for (k, value) in (0..).zip(self.array(&path, provider.get("keys"))) {
+            keys.extend(self.key(&format!("{path}[{k}]"), value, lengths, &make));
+        }
+        keys
+    }
+
+    fn key(
+        &mut self,
+        path: &str,
+        value: &Value,
+        lengths: &[usize],
+        make: impl Fn(String, Vec<u8>) -> Key,
+    ) -> Option<Key> {
+        let key = self.object(path, value, &["name", "secret"]);
+        let text = |field: &str| {
+            key.get(field)
+                .and_then(Value::as_str)
+                .filter(|t| !t.is_empty())
+        };
+        let name = text("name");
+        if name.is_none() {
+            let why = "name is a mandatory field for a key";
+            self.fail(FieldError::required(child(path, "name"), why));
+        }
+        let at = child(path, "secret");
+        let Some(secret) = text("secret") else {
+            let why = "secret is a mandatory field for a key";
+            self.fail(FieldError::required(at, why));
+            return None;
+        };
+        let redacted = json!("REDACTED");
+        let Ok(secret) = BASE64_STANDARD.decode(secret) else {
+            self.fail(FieldError::invalid(
+                at,
+                &redacted,
+                "secrets must be base64 encoded",
+            ));
+            return None;
+        };
+        if !lengths.contains(&secret.len()) {
+            let lengths: Vec<String> = lengths.iter().map(usize::to_string).collect();
+            let why = format!(
+                "secret is not of the expected length, got {}, expected one of [{}]",
+                secret.len(),
+                lengths.join(" ")
+            );
+            self.fail(FieldError::invalid(at, &redacted, why));
+            return None;
+        }
+        Some(make(name?.to_owned(), secret))
+    }
+}
+
+fn child(path: &str, field: &str) -> String {
+    if path.is_empty() {
+        field.to_owned()
+    } else {
+        format!("{path}.{field}")
+    }
+}
+
+/// The type of a value whose content may be secret.
+fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}

@@ -1,0 +1,56 @@
+//! `--encryption-provider-config`: which stored resources are encrypted, and with which
+//! keys.
+//!
+//! file ──► [`config`] (validated entries) ──► [`rules`] (prefixes of keys) ──► storage
+
+mod config;
+mod rules;
+#[cfg(test)]
+mod tests;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use anyhow::{Context, anyhow};
+use serde_json::Value;
+use storage::encryption::Encryption;
+
+/// What the configuration can act on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Scope {
+    /// Flotilla stores every resource.
+    All,
+    /// Another API server stores all but the resources of Karmada's groups.
+    OwnGroups,
+}
+
+/// Reads and checks the file. No error repeats a key.
+pub(crate) fn load(file: &Path, scope: Scope) -> anyhow::Result<Encryption> {
+    let flag = || format!("--encryption-provider-config {}", file.display());
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", flag()))?;
+    warn_when_readable_by_others(file);
+    parse(&text, scope).map_err(|why| anyhow!("{}: {why}", flag()))
+}
+
+fn parse(text: &str, scope: Scope) -> Result<Encryption, String> {
+    let document: Value = serde_saphyr::from_str(text).map_err(|e| {
+        // The parser's own text may quote a line of the file, and with it a key.
+        let place = e
+            .location()
+            .map(|l| format!(" at line {} column {}", l.line(), l.column()));
+        format!("not YAML or JSON{}", place.unwrap_or_default())
+    })?;
+    let entries = config::parse(&document).map_err(|errors| config::join(&errors))?;
+    rules::rules(entries, scope).map_err(|errors| config::join(&errors))
+}
+
+fn warn_when_readable_by_others(file: &Path) {
+    let mode = std::fs::metadata(file).map_or(0, |m| m.permissions().mode() & 0o777);
+    if mode & 0o077 != 0 {
+        tracing::warn!(
+            "{} holds encryption keys, and its mode {mode:04o} lets others have it; 0600 is \
+             advised",
+            file.display()
+        );
+    }
+}

@@ -1,0 +1,128 @@
+//! From resources to prefixes of keys: a resource takes its own entry, else that of its
+//! group, else that of all groups.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use machinery::FieldError;
+use openapi::{Kind, karmada};
+use serde_json::json;
+use storage::encryption::{Encryption, PrefixTransformer, Transformer};
+
+use super::Scope;
+use super::config::{Entry, GroupResource, Key};
+use crate::keys;
+
+const ALL: &str = "/registry/";
+/// What Flotilla stores for itself. It names objects and holds nothing of theirs, except
+/// the shared private keys, which are encrypted as secrets are.
+const OWN: &str = "/registry/flotilla/";
+const SECRETS: &str = "/registry/secrets/";
+
+pub(super) fn rules(entries: Vec<Entry>, scope: Scope) -> Result<Encryption, Vec<FieldError>> {
+    let mut errors = Vec::new();
+    let mut listed: Vec<(GroupResource, Vec<Key>)> = Vec::new();
+    for entry in entries {
+        for resource in entry.resources {
+            let masked = |(earlier, _): &&(GroupResource, _)| {
+                let wide = earlier.is("*", "*") || earlier.is("*", &resource.group);
+                wide && !earlier.is(&resource.resource, &resource.group)
+            };
+            if let Some((earlier, _)) = listed.iter().find(masked) {
+                let why = format!("it is masked by the earlier rule {:?}", earlier.text());
+                errors.push(FieldError::invalid(
+                    &resource.field,
+                    &json!(resource.text()),
+                    why,
+                ));
+                continue;
+            }
+            let same = |r: &GroupResource| r.is(&resource.resource, &resource.group);
+            match listed.iter_mut().find(|(r, _)| same(r)) {
+                // As in kube-apiserver, a later entry adds keys to read with.
+                Some((_, keys)) => keys.extend(entry.keys.iter().cloned()),
+                None => listed.push((resource, entry.keys.clone())),
+            }
+        }
+    }
+    // Wildcards first: what is more specific replaces them.
+    listed.sort_by_key(|(r, _)| (r.group != "*", r.resource != "*"));
+    let mut rules = BTreeMap::new();
+    for (resource, keys) in listed {
+        match (prefixes(&resource, scope), transformer(&keys)) {
+            (Err(error), _) => errors.push(error),
+            (Ok(_), None) => {
+                let why = "its providers have a key that cannot be used";
+                let text = json!(resource.text());
+                errors.push(FieldError::invalid(&resource.field, &text, why));
+            }
+            (Ok(prefixes), Some(transformer)) => {
+                for prefix in prefixes {
+                    rules.insert(prefix, Arc::clone(&transformer));
+                }
+            }
+        }
+    }
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    let secrets = rules.get(SECRETS).or_else(|| rules.get(ALL)).cloned();
+    rules.insert(OWN.to_owned(), Arc::new(Transformer::identity()));
+    rules.extend(secrets.map(|transformer| (keys::KEY.to_owned(), transformer)));
+    Ok(Encryption::new(rules.into_iter().collect()))
+}
+
+/// `None`: there is no key, or one has a length that does not fit, which validation
+/// has refused already.
+fn transformer(keys: &[Key]) -> Option<Arc<Transformer>> {
+    let mut all = keys.iter().map(|key| match key {
+        Key::AesGcm { name, secret } => PrefixTransformer::aes_gcm(name, secret),
+        Key::Secretbox { name, secret } => PrefixTransformer::secretbox(name, secret),
+        Key::Identity => Some(PrefixTransformer::identity()),
+    });
+    let first = all.next()??;
+    let others: Option<Vec<PrefixTransformer>> = all.collect();
+    Some(Arc::new(Transformer::new(first, others?)))
+}
+
+/// The prefixes of a resource, or why nothing of it is stored here.
+fn prefixes(resource: &GroupResource, scope: Scope) -> Result<Vec<String>, FieldError> {
+    let GroupResource {
+        group,
+        resource: name,
+        field,
+    } = resource;
+    if resource.is("*", "*") {
+        return Ok(vec![ALL.to_owned()]);
+    }
+    let refuse = |why: String| Err(FieldError::invalid(field, &json!(resource.text()), why));
+    if matches!(scope, Scope::OwnGroups) && !karmada::is_own_group(group) {
+        return refuse(
+            "behind another API server Flotilla stores the resources of Karmada's groups only; \
+             configure the encryption of others there"
+                .into(),
+        );
+    }
+    let kinds = || {
+        openapi::catalog()
+            .kinds()
+            .iter()
+            .filter(|k| *k.gvr.group == **group)
+    };
+    let built_in = kinds().next().is_some();
+    if !built_in && !group.contains('.') {
+        return refuse(format!("there is no API group {group:?}"));
+    }
+    if name == "*" {
+        let mut all: Vec<String> = kinds().map(|kind| kind.storage_prefix.clone()).collect();
+        if !group.is_empty() {
+            all.push(format!("{ALL}{group}/"));
+        }
+        return Ok(all);
+    }
+    match kinds().find(|kind| *kind.gvr.resource == **name) {
+        Some(kind) => Ok(vec![kind.storage_prefix.clone()]),
+        None if built_in => refuse("Flotilla stores no such resource of that group".into()),
+        None => Ok(vec![Kind::default_prefix(group, name)]),
+    }
+}

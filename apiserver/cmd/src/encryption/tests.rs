@@ -1,0 +1,205 @@
+use super::{Scope, parse};
+
+/// 32 and 16 bytes.
+const KEY: &str = "c2VjcmV0IGlzIHNlY3VyZSwgb3IgaXMgaXQgc2VjdXI=";
+const SHORT: &str = "c2VjcmV0IGlzIHNlY3VyZQ==";
+
+fn config(entries: &str) -> String {
+    let entries = entries.replace("KEY", KEY).replace("SHORT", SHORT);
+    format!(
+        "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n{entries}\n"
+    )
+}
+
+fn of(resources: &str) -> String {
+    config(&format!(
+        "- {{resources: [{resources}], providers: [{{identity: {{}}}}]}}"
+    ))
+}
+
+fn providers(providers: &str) -> String {
+    config(&format!(
+        "- {{resources: [secrets], providers: [{providers}]}}"
+    ))
+}
+
+fn refused(text: &str, scope: Scope) -> String {
+    let why = parse(text, scope).unwrap_err();
+    assert!(!why.contains(KEY) && !why.contains(SHORT), "{why}");
+    why
+}
+
+#[test]
+fn configurations_that_are_taken() {
+    for text in [
+        of("secrets"),
+        of("secrets, configmaps, events, deployments.apps"),
+        of("'*.*'"),
+        of("'*.'"),
+        of("'*.apps', secrets"),
+        of("widgets.example.org, '*.example.com'"),
+        of("propagationpolicies.policy.karmada.io"),
+        providers("{identity: null}"),
+        providers("{aesgcm: {keys: [{name: a, secret: SHORT}, {name: b, secret: KEY}]}}"),
+        providers("{secretbox: {keys: [{name: a, secret: KEY}]}}, {identity: {}}"),
+        config(
+            "- {resources: [secrets], providers: [{identity: {}}]}\n\
+             - {resources: ['*.'], providers: [{identity: {}}]}\n\
+             - {resources: ['*.*'], providers: [{identity: {}}]}",
+        ),
+        config(
+            "- {resources: [secrets], providers: [{identity: {}}]}\n\
+             - {resources: [secrets], providers: [{secretbox: {keys: [{name: a, secret: KEY}]}}]}",
+        ),
+    ] {
+        let taken = parse(&text, Scope::All);
+        assert!(taken.is_ok(), "{text}{taken:?}");
+    }
+    for own in ["works.work.karmada.io", "'*.policy.karmada.io'", "'*.*'"] {
+        assert!(parse(&of(own), Scope::OwnGroups).is_ok(), "{own}");
+    }
+}
+
+#[test]
+fn what_is_wrong_has_its_path() {
+    let table = [
+        ("resources: [", "not YAML or JSON at line "),
+        ("[]", "<root>: Invalid value: a list: must be an object"),
+        (
+            "{}",
+            "apiVersion: Required value: must be apiserver.config.k8s.io/v1; kind: Required value: must be EncryptionConfiguration; resources: Required value: at least one resources is required",
+        ),
+        (
+            &config("  []").replace("k8s.io/v1", "k8s.io/v2"),
+            "apiVersion: Unsupported value: \"apiserver.config.k8s.io/v2\": supported values: \"apiserver.config.k8s.io/v1\"",
+        ),
+        (
+            &config("- {resources: [secrets], providers: [{identity: {}}], extra: 1}"),
+            "resources[0].extra: Forbidden: unknown field",
+        ),
+        (
+            &config("- {resources: [], providers: []}"),
+            "resources[0].resources: Required value: at least one resources[0].resources is required; resources[0].providers: Required value",
+        ),
+        (
+            &of("1"),
+            "resources[0].resources[0]: Invalid value: 1: must be a string",
+        ),
+        (
+            &of("Secrets"),
+            "resources[0].resources[0]: Invalid value: \"Secrets\": resource name should not contain capital letters",
+        ),
+        (
+            &of("'*'"),
+            "resources[0].resources[0]: Invalid value: \"*\": use '*.' to encrypt all",
+        ),
+        (
+            &of("pods.events.k8s.io"),
+            "resources[0].resources[0]: Invalid value: \"pods.events.k8s.io\": '*.events.k8s.io' objects",
+        ),
+        (
+            &of("ingresses.extensions"),
+            "'extensions' group has been removed",
+        ),
+        (
+            &of("serviceipallocations"),
+            "resources which do not have REST API/s",
+        ),
+        (
+            &of("'secrets.*'"),
+            "encrypting the same resource across groups is not supported",
+        ),
+        (
+            &of("secrets, secrets"),
+            "resources[0].resources: Invalid value: [\"secrets\",\"secrets\"]: the same resource cannot be specified multiple times",
+        ),
+        (
+            &of("secrets, '*.'"),
+            "resources[0].resources: Invalid value: [\"secrets\",\"*.\"]: using overlapping resources",
+        ),
+        (&of("'*.*', pods"), "using overlapping resources"),
+        (
+            &of("secret"),
+            "resources[0].resources[0]: Invalid value: \"secret\": Flotilla stores no such resource of that group",
+        ),
+        (
+            &of("deployments.app"),
+            "resources[0].resources[0]: Invalid value: \"deployments.app\": there is no API group \"app\"",
+        ),
+        (
+            &providers("{}"),
+            "resources[0].providers[0]: Required value: provider does not contain any of the expected providers",
+        ),
+        (
+            &providers("{identity: {}, aesgcm: {}}"),
+            "resources[0].providers[0]: Forbidden: more than one provider",
+        ),
+        (
+            &providers("{rot13: {}}"),
+            "resources[0].providers[0].rot13: Forbidden: unknown field",
+        ),
+        (
+            &providers("{kms: {}}"),
+            "resources[0].providers[0].kms: Unsupported value: \"kms\": supported values: \"aesgcm\", \"secretbox\", \"identity\"",
+        ),
+        (
+            &providers("{aescbc: {keys: [{name: a, secret: KEY}]}}"),
+            "resources[0].providers[0].aescbc: Unsupported value",
+        ),
+        (
+            &providers("{identity: {}}, {aesgcm: {}}"),
+            "resources[0].providers[1].aesgcm.keys: Required value",
+        ),
+        (
+            &providers("{aesgcm: KEY}"),
+            "resources[0].providers[0].aesgcm: Invalid value: a string: must be an object",
+        ),
+        (
+            &providers("{aesgcm: {keys: [KEY]}}"),
+            "resources[0].providers[0].aesgcm.keys[0]: Invalid value: a string: must be an object",
+        ),
+        (
+            &providers("{aesgcm: {keys: [{secret: KEY}]}}"),
+            "resources[0].providers[0].aesgcm.keys[0].name: Required value",
+        ),
+        (
+            &providers("{aesgcm: {keys: [{name: a}]}}"),
+            "resources[0].providers[0].aesgcm.keys[0].secret: Required value",
+        ),
+        (
+            &providers("{aesgcm: {keys: [{name: a, secret: '!KEY'}]}}"),
+            "keys[0].secret: Invalid value: \"REDACTED\": secrets must be base64 encoded",
+        ),
+        (
+            &providers("{aesgcm: {keys: [{name: a, secret: c2hvcnQ=}]}}"),
+            "keys[0].secret: Invalid value: \"REDACTED\": secret is not of the expected length, got 5, expected one of [16 24 32]",
+        ),
+        (
+            &providers("{secretbox: {keys: [{name: a, secret: SHORT}]}}"),
+            "got 16, expected one of [32]",
+        ),
+        (
+            &config(
+                "- {resources: ['*.*'], providers: [{identity: {}}]}\n- {resources: [secrets], providers: [{identity: {}}]}",
+            ),
+            "resources[1].resources[0]: Invalid value: \"secrets\": it is masked by the earlier rule \"*.*\"",
+        ),
+    ];
+    for (text, wanted) in table {
+        let why = refused(text, Scope::All);
+        assert!(why.contains(wanted), "{text}\nno {wanted:?} in {why}");
+    }
+}
+
+/// A file of the kube-apiserver in front would change nothing here.
+#[test]
+fn what_another_server_stores_is_refused() {
+    for resource in ["secrets", "'*.'", "deployments.apps", "widgets.example.org"] {
+        let why = refused(&of(resource), Scope::OwnGroups);
+        assert!(
+            why.starts_with("resources[0].resources[0]: Invalid value")
+                && why.contains("behind another API server"),
+            "{why}"
+        );
+    }
+}

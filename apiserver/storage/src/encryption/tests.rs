@@ -1,0 +1,200 @@
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::transformer::{PrefixTransformer, Transformer, is_encrypted};
+use super::{EncryptedStore, Encryption, unreadable};
+use crate::{Embedded, Entry, Op, Options, Outcome, Range, Store, Txn};
+
+const SECRET: &str = "/registry/secrets/ns/a";
+const PLAIN: &[u8] = br#"{"metadata":{"name":"a"},"data":{"k":"plaintext"}}"#;
+
+fn aes(name: &str, byte: u8) -> PrefixTransformer {
+    PrefixTransformer::aes_gcm(name, &[byte; 32]).unwrap()
+}
+
+fn secretbox(name: &str, byte: u8) -> PrefixTransformer {
+    PrefixTransformer::secretbox(name, &[byte; 32]).unwrap()
+}
+
+fn over(engine: &Arc<dyn Store>, keys: Vec<PrefixTransformer>) -> EncryptedStore {
+    let mut keys = keys.into_iter();
+    let transformer = Transformer::new(keys.next().unwrap(), keys.collect());
+    let rules = vec![("/registry/secrets/".to_owned(), Arc::new(transformer))];
+    EncryptedStore::new(Arc::clone(engine), Encryption::new(rules), "/registry")
+}
+
+fn engine() -> Arc<dyn Store> {
+    Arc::new(Embedded::memory(Options::default()).unwrap())
+}
+
+async fn put(store: &dyn Store, key: &str, expected: u64, value: &[u8]) -> Outcome {
+    let op = Op::Put {
+        value: Bytes::copy_from_slice(value),
+        ttl: None,
+    };
+    let key = key.into();
+    store.commit(Txn { key, expected, op }).await.unwrap()
+}
+
+async fn raw(engine: &Arc<dyn Store>, key: &str) -> Entry {
+    engine.get(key).await.unwrap().unwrap()
+}
+
+#[test]
+fn lengths_of_keys() {
+    for length in 0..40 {
+        let key = vec![1; length];
+        let fits = PrefixTransformer::AES_GCM_KEY_BYTES.contains(&length);
+        assert_eq!(PrefixTransformer::aes_gcm("k", &key).is_some(), fits);
+        let fits = PrefixTransformer::SECRETBOX_KEY_BYTES.contains(&length);
+        assert_eq!(PrefixTransformer::secretbox("k", &key).is_some(), fits);
+    }
+}
+
+/// The example of NaCl's own documentation of crypto_secretbox.
+#[test]
+fn secretbox_is_nacls() {
+    let bytes = |hex: &str| -> Vec<u8> {
+        let digits = hex.as_bytes().chunks(2);
+        let parse = |d: &[u8]| u8::from_str_radix(std::str::from_utf8(d).unwrap(), 16).unwrap();
+        digits.map(parse).collect()
+    };
+    let key = bytes("1b27556473e985d462cd51197a9a46c76009549eac6474f206c4ee0844f68389");
+    let nonce = bytes("69696ee955b62b73cd62bda875fc73d68219e0036b7a0b37");
+    let plain = bytes(
+        "be075fc53c81f2d5cf141316ebeb0c7b5228c52a4c62cbd44b66849b64244ffce5ecbaaf33bd751a1ac728d4\
+         5e6c61296cdc3c01233561f41db66cce314adb310e3be8250c46f06dceea3a7fa1348057e2f6556ad6b1318a\
+         024a838f21af1fde048977eb48f59ffd4924ca1c60902e52f0a089bc76897040e082f937763848645e0705",
+    );
+    let sealed = bytes(
+        "f3ffc7703f9400e52a7dfb4b3d3305d98e993b9f48681273c29650ba32fc76ce48332ea7164d96a4476fb8c5\
+         31a1186ac0dfc17c98dce87b4da7f011ec48c97271d2c20f9b928fe2270d6fb863d51738b48eeee314a7cc8a\
+         b932164548e526ae90224368517acfeabd6bb3732bc0e9da99832b61ca01b6de56244a9e88d5f9b37973f622\
+         a43d14a6599b1f654cb45a74e355a5",
+    );
+    let stored = [b"k8s:enc:secretbox:v1:k:", &*nonce, &*sealed].concat();
+    let one = PrefixTransformer::secretbox("k", &key).unwrap();
+    let transformer = Transformer::new(one, Vec::new());
+    let read = transformer.decrypt(b"", &stored.into()).unwrap();
+    assert_eq!(read.value, plain);
+}
+
+#[tokio::test]
+async fn what_the_engine_holds_has_kubernetes_prefix_and_no_plaintext() {
+    for (first, prefix) in [
+        (aes("one", 1), "k8s:enc:aesgcm:v1:one:"),
+        (secretbox("two", 2), "k8s:enc:secretbox:v1:two:"),
+    ] {
+        let engine = engine();
+        let store = over(&engine, vec![first]);
+        put(&store, SECRET, 0, PLAIN).await;
+        put(&store, "/registry/pods/ns/a", 0, PLAIN).await;
+        let stored = raw(&engine, SECRET).await.value;
+        assert!(stored.starts_with(prefix.as_bytes()));
+        assert!(!stored.windows(9).any(|w| w == b"plaintext"));
+        assert_eq!(raw(&engine, "/registry/pods/ns/a").await.value, PLAIN);
+        assert_eq!(store.get(SECRET).await.unwrap().unwrap().value, PLAIN);
+        assert!(store.stale(SECRET).await.unwrap().is_none());
+    }
+}
+
+#[tokio::test]
+async fn every_way_to_read_decrypts() {
+    let engine = engine();
+    let store = over(&engine, vec![aes("one", 1)]);
+    let mut feed = store.watch("/registry/secrets/", 0).await.unwrap();
+    let Outcome::Committed { revision } = put(&store, SECRET, 0, PLAIN).await else {
+        panic!("there is something");
+    };
+    put(&store, SECRET, revision, b"{\"second\":1}").await;
+    let page = store.range(&Range::prefix("/registry/")).await.unwrap();
+    assert_eq!(page.entries[0].value, &b"{\"second\":1}"[..]);
+    let mut events = Vec::new();
+    while events.len() < 2 {
+        events.extend(feed.next().await.unwrap().events);
+    }
+    assert_eq!(events[0].value.as_deref(), Some(PLAIN));
+    assert_eq!(events[1].previous.as_ref().unwrap().value, PLAIN);
+    match put(&store, SECRET, revision, b"{}").await {
+        Outcome::Conflict { current } => assert_eq!(current.unwrap().value, "{\"second\":1}"),
+        Outcome::Committed { .. } => panic!("written"),
+    }
+}
+
+#[tokio::test]
+async fn the_first_key_writes_and_all_read() {
+    let engine = engine();
+    let Outcome::Committed { revision } =
+        put(&over(&engine, vec![aes("one", 1)]), SECRET, 0, PLAIN).await
+    else {
+        panic!("there is something");
+    };
+    for keys in [
+        vec![aes("two", 2), aes("one", 1)],
+        // A key of the same name that does not fit is passed over.
+        vec![aes("one", 2), aes("one", 1)],
+        vec![
+            secretbox("two", 2),
+            PrefixTransformer::identity(),
+            aes("one", 1),
+        ],
+        vec![PrefixTransformer::identity(), aes("one", 1)],
+    ] {
+        let store = over(&engine, keys);
+        assert_eq!(store.get(SECRET).await.unwrap().unwrap().value, PLAIN);
+        let stale = store.stale(SECRET).await.unwrap().unwrap();
+        assert!(stale.value == PLAIN && stale.revision == revision);
+    }
+    let store = over(&engine, vec![PrefixTransformer::identity(), aes("one", 1)]);
+    put(&store, SECRET, revision, PLAIN).await;
+    assert_eq!(raw(&engine, SECRET).await.value, PLAIN);
+}
+
+#[tokio::test]
+async fn a_value_that_cannot_be_decrypted_is_lost_alone() {
+    let engine = engine();
+    let store = over(&engine, vec![aes("one", 1)]);
+    put(&store, SECRET, 0, PLAIN).await;
+    put(&*engine, "/registry/secrets/ns/b", 0, PLAIN).await;
+    for (keys, reasons) in [
+        (vec![aes("two", 1)], ["k8s:enc:aesgcm:v1:one", "plaintext"]),
+        (
+            vec![aes("one", 2)],
+            ["another key of that name", "plaintext"],
+        ),
+        (vec![secretbox("one", 1)], ["aesgcm:v1:one", "plaintext"]),
+    ] {
+        let store = over(&engine, keys);
+        let page = store.range(&Range::prefix("/registry/")).await.unwrap();
+        for (entry, wanted) in page.entries.iter().zip(reasons) {
+            let reason = unreadable(&entry.value).unwrap();
+            assert!(reason.contains(wanted), "{reason}");
+        }
+    }
+    // Without any configuration, too.
+    let store = EncryptedStore::new(Arc::clone(&engine), Encryption::default(), "/registry");
+    let page = store.range(&Range::prefix("/registry/")).await.unwrap();
+    assert!(unreadable(&page.entries[0].value).is_some());
+    assert_eq!(page.entries[1].value, PLAIN);
+}
+
+#[tokio::test]
+async fn a_value_moved_to_another_key_is_refused() {
+    let engine = engine();
+    let store = over(&engine, vec![aes("one", 1)]);
+    put(&store, SECRET, 0, PLAIN).await;
+    let stored = raw(&engine, SECRET).await.value;
+    assert!(is_encrypted(&stored));
+    put(&*engine, "/registry/secrets/ns/b", 0, &stored).await;
+    let moved = store.get("/registry/secrets/ns/b").await.unwrap().unwrap();
+    assert!(unreadable(&moved.value).is_some());
+    // The key is what etcd has, so a prefix of its own belongs to it.
+    let rules = || {
+        let transformer = Transformer::new(aes("one", 1), Vec::new());
+        Encryption::new(vec![("/registry/".to_owned(), Arc::new(transformer))])
+    };
+    let other = EncryptedStore::new(Arc::clone(&engine), rules(), "/other");
+    let read = other.get(SECRET).await.unwrap().unwrap();
+    assert!(unreadable(&read.value).is_some());
+}
