@@ -1,6 +1,6 @@
 //! Two replicas on one etcd, alone or behind a real kube-apiserver.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use harness::cluster::{HOST, Options};
@@ -10,7 +10,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::lease::{self, leader};
-use crate::processes::{Node, join};
+use crate::processes::{BINARY, Node, join};
 
 /// Where Flotilla lives on its host.
 const NAMESPACE: &str = "flotilla-system";
@@ -40,11 +40,22 @@ struct Host {
 impl Pair {
     /// `None`: something cannot be had here, which was said.
     pub(crate) async fn start(form: Form, version: &str, flags: &[&str]) -> Option<Self> {
+        Self::start_with(Path::new(BINARY), form, version, flags).await
+    }
+
+    /// The same of another binary.
+    pub(crate) async fn start_with(
+        program: &Path,
+        form: Form,
+        version: &str,
+        flags: &[&str],
+    ) -> Option<Self> {
         // On this thread, which bears the name of the test.
         harness::tools([&format!("etcd-{version}")])?;
         if matches!(form, Form::Behind) {
             harness::tools(["kube-apiserver", "kube-controller-manager"])?;
         }
+        let program = program.to_owned();
         let version = version.to_owned();
         let started = tokio::task::spawn_blocking(move || {
             let etcd = Etcd::start(&version, 1)?;
@@ -77,7 +88,7 @@ impl Pair {
         }
         let nodes = tokio::task::spawn_blocking(move || {
             let flags: Vec<&str> = all.iter().map(String::as_str).collect();
-            [Node::serve(&flags), Node::serve(&flags)]
+            [(); 2].map(|()| Node::serve_with(&program, &flags))
         });
         let nodes = nodes.await.unwrap();
         relay.servers(&nodes.each_ref().map(|n| n.address.parse().unwrap()));

@@ -25,6 +25,8 @@ pub(crate) async fn alone() -> tokio::sync::MutexGuard<'static, ()> {
 /// A process of the binary and its directory, which outlives it.
 pub(crate) struct Node {
     process: Option<Process>,
+    /// What [`Self::again`] starts.
+    program: PathBuf,
     arguments: Vec<String>,
     pub(crate) address: String,
     dir: TempDir,
@@ -33,15 +35,20 @@ pub(crate) struct Node {
 impl Node {
     /// `flotilla serve` with further flags.
     pub(crate) fn serve(flags: &[&str]) -> Self {
-        Self::start("serve", "--data-dir", flags)
+        Self::serve_with(Path::new(BINARY), flags)
+    }
+
+    /// The same of another binary.
+    pub(crate) fn serve_with(program: &Path, flags: &[&str]) -> Self {
+        Self::start(program.to_owned(), "serve", "--data-dir", flags)
     }
 
     /// `flotilla member` with one node.
     pub(crate) fn member() -> Self {
-        Self::start("member", "--dir", &["--nodes", "1"])
+        Self::start(BINARY.into(), "member", "--dir", &["--nodes", "1"])
     }
 
-    fn start(command: &str, place: &str, flags: &[&str]) -> Self {
+    fn start(program: PathBuf, command: &str, place: &str, flags: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().display().to_string();
         let own = [command, place, &path, "--v", "1"];
@@ -49,12 +56,18 @@ impl Node {
         let arguments = own.iter().chain(flags).map(|a| (*a).to_owned());
         let mut node = Self {
             process: None,
+            program,
             arguments: arguments.collect(),
             address: "127.0.0.1:0".to_owned(),
             dir,
         };
         node.again();
         node
+    }
+
+    /// Which binary the next start runs.
+    pub(crate) fn run_next(&mut self, program: &Path) {
+        self.program = program.to_owned();
     }
 
     /// `kill -9`.
@@ -68,7 +81,8 @@ impl Node {
         let mut arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
         let address = self.address.clone();
         arguments.extend(["--listen", &address]);
-        let (process, address) = Process::start(BINARY, &arguments, &self.log());
+        let program = self.program.to_str().unwrap();
+        let (process, address) = Process::start(program, &arguments, &self.log());
         self.process = Some(process);
         self.address = address;
     }

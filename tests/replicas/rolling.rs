@@ -1,7 +1,9 @@
 //! Both replicas are restarted in turn, first gently and then not, while clients
-//! write and watch through something that balances the load.
+//! write and watch through something that balances the load. So are replicas of the
+//! release before and of this one.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -15,7 +17,7 @@ use serde_json::Value;
 
 use crate::history::{follow, state};
 use crate::pair::{Balanced, Form, Pair};
-use crate::processes::FAST;
+use crate::processes::{BINARY, FAST};
 
 const NS: &str = "rolling";
 const WRITERS: usize = 4;
@@ -157,15 +159,28 @@ async fn write(
     written
 }
 
-/// It is ready again when this returns, as a Deployment waits before the next.
-async fn restart(pair: &mut Pair, n: usize, gently: bool) {
-    if gently {
-        pair.nodes[n].signal("-TERM");
-        pair.nodes[n].ended().await;
-    } else {
-        pair.nodes[n].kill();
+/// One restart of a replica.
+struct Restart<'a> {
+    node: usize,
+    /// The binary that runs afterwards.
+    program: &'a Path,
+    /// Told to stop instead of killed.
+    gently: bool,
+}
+
+impl Restart<'_> {
+    /// It is ready again when this returns, as a Deployment waits before the next.
+    async fn run(&self, pair: &mut Pair) {
+        let node = &mut pair.nodes[self.node];
+        if self.gently {
+            node.signal("-TERM");
+            node.ended().await;
+        } else {
+            node.kill();
+        }
+        node.run_next(self.program);
+        tokio::task::block_in_place(|| node.again());
     }
-    tokio::task::block_in_place(|| pair.nodes[n].again());
 }
 
 fn clients(balanced: &Balanced, name: &str, count: usize) -> Vec<Server> {
@@ -173,13 +188,13 @@ fn clients(balanced: &Balanced, name: &str, count: usize) -> Vec<Server> {
     (0..count).map(|n| balanced.connect(&name(n))).collect()
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rolling_restart_loses_no_write_and_no_event() {
+/// Restarts replicas that begin with `program`, one after the other, under load. Those
+/// that are told to stop come first, and no call may fail because of them.
+async fn loses_nothing(program: &Path, restarts: &[Restart<'_>]) {
     let _alone = crate::processes::alone().await;
     let flags = [&FAST[..], &["--shutdown-delay-duration=500ms"]].concat();
-    let Some(mut pair) = Pair::start(Form::Alone, NEW, &flags).await else {
-        return;
-    };
+    let pair = Pair::start_with(program, Form::Alone, NEW, &flags).await;
+    let Some(mut pair) = pair else { return };
     let balanced = pair.balanced();
     let control = balanced.connect("both");
     control.namespace(NS).await;
@@ -198,11 +213,9 @@ async fn a_rolling_restart_loses_no_write_and_no_event() {
         .enumerate()
         .map(|(n, s)| tokio::spawn(write(s, n, Arc::clone(&over), Arc::clone(&refused))))
         .collect();
-    for gently in [true, false] {
-        for n in 0..2 {
-            restart(&mut pair, n, gently).await;
-        }
-        if gently {
+    for restart in restarts {
+        restart.run(&mut pair).await;
+        if restart.gently {
             let again = refused.lock();
             assert!(again.is_empty(), "harm by a stopping server: {again:#?}");
         }
@@ -227,4 +240,40 @@ async fn a_rolling_restart_loses_no_write_and_no_event() {
     assert_eq!(last, all.last, "what was acknowledged and what is there");
     assert!(all.surprises.is_empty(), "{:#?}", all.surprises);
     assert!(all.acknowledged.len() > 100, "that was no load");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rolling_restart_loses_no_write_and_no_event() {
+    let program = Path::new(BINARY);
+    let restarts = [(0, true), (1, true), (0, false), (1, false)];
+    let restarts = restarts.map(|(node, gently)| Restart {
+        node,
+        program,
+        gently,
+    });
+    loses_nothing(program, &restarts).await;
+}
+
+/// Both versions serve the same etcd while they are rolled, forth and back.
+#[harness::slow]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rolling_upgrade_loses_no_write_and_no_event() {
+    let Some([before]) = harness::tools(["flotilla-before"]) else {
+        return;
+    };
+    let now = Path::new(BINARY);
+    let restarts = [
+        (0, now, true),
+        (1, now, true),
+        (0, &*before, true),
+        (0, now, true),
+        (1, &*before, false),
+        (1, now, false),
+    ];
+    let restarts = restarts.map(|(node, program, gently)| Restart {
+        node,
+        program,
+        gently,
+    });
+    loses_nothing(&before, &restarts).await;
 }
