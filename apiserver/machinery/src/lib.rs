@@ -10,6 +10,7 @@
 //! Entry points: [`Object`], [`Gvr`], [`Gvk`], [`Status`].
 
 pub mod duration;
+pub mod failures;
 pub mod fields;
 pub mod names;
 pub mod object;
@@ -21,6 +22,7 @@ pub mod time;
 pub mod user;
 mod views;
 
+pub use failures::FailureLog;
 pub use fields::FieldError;
 pub use names::{Gvk, Gvr};
 pub use object::{Head, Object, Owner};

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use client::Tasks;
 use futures_util::FutureExt;
+use machinery::FailureLog;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -31,6 +32,8 @@ impl Action {
     pub const AFTER_CONFLICT: Self = Self::After(Duration::from_millis(5));
 }
 
+/// The reason of a key whose reconciliation panicked.
+const PANICKED: &str = "panicked";
 /// Substitutes of a queue at most: beyond that who waits outside holds its worker.
 const SUBSTITUTES: usize = 2048;
 
@@ -59,6 +62,7 @@ pub fn run_workers<K, E, F, Fut>(
         reconcile,
         n,
         hands: Mutex::new(Hands { all: n, ready: n }),
+        failures: FailureLog::new(),
         _ends: PhantomData,
     });
     for _ in 0..n {
@@ -80,6 +84,7 @@ struct Workers<K, E, F, Fut> {
     reconcile: F,
     n: usize,
     hands: Mutex<Hands>,
+    failures: FailureLog,
     _ends: PhantomData<fn() -> (E, Fut)>,
 }
 
@@ -148,6 +153,9 @@ where
         let took = ended - began;
         let failure = match outcome {
             Ok(Ok(action)) => {
+                if self.failures.record_success(&key) {
+                    tracing::info!(controller = self.name, ?key, "reconciliation succeeds again");
+                }
                 let lag = queue.lag(&key, ended);
                 queue.forget(&key);
                 match action {
@@ -164,15 +172,18 @@ where
             }
             Ok(Err(error)) => Some(error.to_string()),
             Err(_) => {
-                tracing::error!(controller = self.name, ?key, "reconciliation panicked");
-                Some("panicked".to_owned())
+                if self.failures.record_failure(&key, PANICKED) {
+                    tracing::error!(controller = self.name, ?key, "reconciliation panicked");
+                }
+                Some(PANICKED.to_owned())
             }
         };
         if let Some(error) = failure {
             figures.ended(took, Ended::Error, None);
             let again = queue.add_backoff(key.clone());
             let controller = self.name;
-            if lasting(queue.attempts(&key)) {
+            let lasts = lasting(queue.attempts(&key));
+            if lasts && self.failures.record_failure(&key, &error) {
                 tracing::warn!(controller, ?key, %error, ?again, "reconciliation failed");
             } else {
                 tracing::debug!(controller, ?key, %error, ?again, "reconciliation failed");
@@ -182,7 +193,7 @@ where
     }
 }
 
-/// Whether a key that failed so many times in a row is worth a word: a conflict with
+/// Whether a key that failed so many times in a row is worth a line: a conflict with
 /// another writer, or a namespace that is about to be there, is not.
 fn lasting(failures: u32) -> bool {
     failures > 2
@@ -281,6 +292,90 @@ mod tests {
         assert_eq!(seen.lock().last(), Some(&(2, 99)));
         queue.add(4);
         assert!(queue.is_empty());
+    }
+
+    /// What all tests of this process log.
+    #[derive(Clone, Default)]
+    struct LogWriter(Arc<Mutex<Vec<u8>>>);
+
+    impl LogWriter {
+        fn start() -> Self {
+            let log = Self::default();
+            let writer = log.clone();
+            tracing_subscriber::fmt()
+                .with_max_level(tracing::Level::INFO)
+                .with_ansi(false)
+                .with_writer(move || writer.clone())
+                .init();
+            log
+        }
+
+        /// The lines about a key of a controller.
+        fn lines(&self, controller: &str, key: &str) -> Vec<String> {
+            let text = String::from_utf8(self.0.lock().clone()).unwrap();
+            let part = format!("controller={controller:?} key={key:?}");
+            let lines = text.lines().filter(|line| line.contains(&part));
+            lines.map(str::to_owned).collect()
+        }
+    }
+
+    impl std::io::Write for LogWriter {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failing_key_is_logged_once_per_state_change_and_not_per_retry() {
+        let logged = LogWriter::start();
+        let tasks = Tasks::new(Shutdown::new());
+        let queue = Queue::new();
+        let (attempts, done) = (queue.clone(), Arc::new(Mutex::new(Vec::new())));
+        let log = Arc::clone(&done);
+        run_workers(&tasks, "logging", &queue, 2, move |key: &'static str| {
+            let (attempt, log) = (attempts.attempts(&key), Arc::clone(&log));
+            async move {
+                match (key, attempt) {
+                    ("conflict", 0..2) => Err("conflict".to_owned()),
+                    ("panic", 0..10) => panic!("on purpose"),
+                    ("one" | "two", 0..10) => Err(format!("refused at revision {attempt}")),
+                    ("one" | "two", 10..20) => Err("timed out".to_owned()),
+                    _ => {
+                        log.lock().push(key);
+                        Ok(Action::Done)
+                    }
+                }
+            }
+        });
+        let keys = ["conflict", "panic", "one", "two"];
+        keys.iter().for_each(|key| queue.add(key));
+        while done.lock().len() < keys.len() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        for key in ["one", "two"] {
+            let lines = logged.lines("logging", key);
+            assert_eq!(lines.len(), 3, "{lines:#?}");
+            assert!(lines[0].contains("WARN") && lines[0].contains("refused at"));
+            assert!(lines[1].contains("WARN") && lines[1].contains("timed out"));
+            assert!(lines[2].contains("INFO") && lines[2].contains("succeeds again"));
+        }
+        let conflicts = logged.lines("logging", "conflict");
+        assert!(conflicts.is_empty(), "{conflicts:#?}");
+        let panics = logged.lines("logging", "panic");
+        assert!(
+            panics[0].contains("ERROR") && panics.len() == 2,
+            "{panics:#?}"
+        );
+        queue.add("one");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let lines = logged.lines("logging", "one");
+        assert_eq!(lines.len(), 4, "it fails anew: {lines:#?}");
+        tasks.stop().await;
     }
 
     /// Two workers, five keys that wait outside for an hour, and one that does not.
