@@ -49,5 +49,8 @@ mod negotiation;
 /// HTTP: lists in pages and watches in frames.
 mod streams;
 
+/// The process: what it logs.
+mod logs;
+
 /// The process: what keeps it from starting, and what it says then.
 mod process;

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::logs::Format;
 use crate::{
     completion, demo, install, interpret, join, member, plan, serve, unjoin, up, version, why,
 };
@@ -56,6 +57,16 @@ pub(crate) enum Command {
 }
 
 impl Command {
+    /// Commands that serve have a flag for it.
+    pub(crate) fn logging_format(&self) -> Format {
+        match self {
+            Self::Up(arguments) => arguments.logs.logging_format,
+            Self::Serve(arguments) => arguments.logs.logging_format,
+            Self::Member(arguments) => arguments.logs.logging_format,
+            _ => Format::default(),
+        }
+    }
+
     /// The exit code of a command that failed is the caller's, unless it has its own.
     pub(crate) async fn run(self) -> anyhow::Result<ExitCode> {
         match self {

@@ -101,6 +101,18 @@ impl Flags {
     }
 }
 
+impl std::fmt::Display for Choice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Embedded { .. } => f.write_str("embedded"),
+            Self::Etcd(options) => {
+                let servers = options.servers.join(",");
+                write!(f, "etcd {servers} below {}", options.prefix)
+            }
+        }
+    }
+}
+
 impl Choice {
     /// Whether other processes may use the same store.
     pub(crate) fn is_shared(&self) -> bool {

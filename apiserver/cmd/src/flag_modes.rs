@@ -53,6 +53,7 @@ const FLAGS: &[(&str, Acts)] = &[
     ("enable_no_execute_taint_eviction", Acts::Always),
     ("enable_scheduler_estimator", Acts::Always),
     ("enable_taint_manager", Acts::Always),
+    ("encryption_provider_config", Acts::Always),
     // Those of etcd require --etcd-servers.
     ("etcd_cafile", Acts::Always),
     ("etcd_certfile", Acts::Always),
@@ -73,6 +74,7 @@ const FLAGS: &[(&str, Acts)] = &[
     ("leader_elect_resource_namespace", Acts::Elected),
     ("leader_elect_retry_period", Acts::Elected),
     ("listen", Acts::Always),
+    ("logging_format", Acts::Always),
     ("lua_deadline", Acts::Always),
     ("lua_memory", Acts::Always),
     ("lua_memory_per_byte", Acts::Always),

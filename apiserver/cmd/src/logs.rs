@@ -1,19 +1,73 @@
-//! Logs to standard error.
+//! Logs to standard error, as text or as one JSON document per line.
 
+use std::io::IsTerminal;
+
+use clap::{Args, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
+/// Lines of this target are logged whatever the verbosity.
+pub(crate) const STARTUP: &str = "flotilla::startup";
+
+/// The flag of commands that serve, named as kube-apiserver's.
+#[derive(Args, Clone, Copy, Debug)]
+#[group(id = "logs")]
+pub(crate) struct Flags {
+    /// The format of logs on standard error.
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub(crate) logging_format: Format,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    #[default]
+    Text,
+    Json,
+}
+
 /// `-v=N` as kubectl users know it; `FLOTILLA_LOG` takes a filter and wins.
-pub(crate) fn init(verbosity: u8) {
+pub(crate) fn init(verbosity: u8, format: Format) {
     let level = match verbosity {
         0 => "warn",
         1 => "info",
         2..=4 => "debug",
         _ => "trace",
     };
-    let filter = EnvFilter::try_from_env("FLOTILLA_LOG").unwrap_or_else(|_| EnvFilter::new(level));
-    tracing_subscriber::fmt()
+    let filter = EnvFilter::try_from_env("FLOTILLA_LOG")
+        .unwrap_or_else(|_| EnvFilter::new(format!("{level},{STARTUP}=info")));
+    let logs = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        .with_target(true)
-        .init();
+        .with_target(true);
+    match format {
+        Format::Text => {
+            let no_color = std::env::var_os("NO_COLOR");
+            let no_color = no_color.is_some_and(|value| !value.is_empty());
+            let is_terminal = std::io::stderr().is_terminal();
+            logs.with_ansi(has_colors(is_terminal, no_color)).init();
+        }
+        Format::Json => {
+            logs.json().flatten_event(true).init();
+            // The default hook writes text of several lines.
+            std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "panicked")));
+        }
+    }
+}
+
+/// Color codes are for people alone, and not for those who refuse them
+/// (<https://no-color.org>).
+fn has_colors(is_terminal: bool, no_color: bool) -> bool {
+    is_terminal && !no_color
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_terminal_gets_colors_and_never_with_no_color() {
+        assert!(has_colors(true, false));
+        assert!(!has_colors(true, true));
+        assert!(!has_colors(false, false));
+        assert!(!has_colors(false, true));
+    }
 }

@@ -42,6 +42,7 @@ mod secret_access;
 mod serve;
 mod signals;
 mod standalone;
+mod startup;
 mod store_events;
 mod templates;
 mod unjoin;
@@ -65,20 +66,23 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     let cli = cli::Cli::parse();
-    logs::init(cli.verbosity);
+    let format = cli.command.logging_format();
+    logs::init(cli.verbosity, format);
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
     {
         Ok(runtime) => runtime,
-        Err(e) => return output::failed(&anyhow::anyhow!("cannot start the runtime: {e}")),
+        Err(e) => {
+            return output::failed(&anyhow::anyhow!("cannot start the runtime: {e}"), format);
+        }
     };
     // Two crypto providers would make rustls refuse to choose; name ours once.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     figures::register(&version::current(), runtime.handle());
     let code = match runtime.block_on(cli.command.run()) {
         Ok(code) => code,
-        Err(e) => output::failed(&e),
+        Err(e) => output::failed(&e, format),
     };
     // What a failed start leaves behind ends with the process, without a word.
     runtime.shutdown_background();

@@ -14,9 +14,13 @@ use scheduler::core::Rules;
 
 use crate::control::{self, Base};
 use crate::engine::Choice;
-use crate::output;
 use crate::signals::Signals;
 use crate::standalone::{Setup, Standalone};
+use crate::startup::Startup;
+use crate::{logs, output};
+
+/// Writes do not wait for the disk.
+const STORE: Choice = Choice::Embedded { sync: false };
 
 /// Run a simulated member cluster: an API server with hollow nodes, whose pods
 /// become Ready without containers.
@@ -33,6 +37,8 @@ pub(crate) struct Arguments {
     listen: SocketAddr,
     #[command(flatten)]
     size: Size,
+    #[command(flatten)]
+    pub(crate) logs: logs::Flags,
 }
 
 /// How large a hollow cluster is, and how fast.
@@ -81,7 +87,7 @@ pub(crate) async fn start(
     let plane = Standalone::start(Setup {
         dir,
         listen,
-        engine: Choice::Embedded { sync: false },
+        engine: STORE,
         encryption: None,
         keep_port: true,
         federation: false,
@@ -118,6 +124,15 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let Some(plane) = signals.unless(starting).await? else {
         return Ok(());
     };
+    Startup {
+        mode: "member",
+        store: &STORE,
+        address: plane.address,
+        data: &arguments.dir,
+        host: None,
+        members: 0,
+    }
+    .log();
     output::line(ready(&plane));
     let ended = tokio::select! {
         () = signals.wait() => Ok(()),

@@ -1,6 +1,7 @@
 //! What every form of the server is made of: store, watch caches, registry and the
 //! HTTPS listener.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +28,8 @@ pub(crate) struct Plane {
     /// Tasks of controllers; ended before the server.
     pub(crate) controllers: Tasks,
     pub(crate) url: String,
+    /// Where it listens.
+    pub(crate) address: SocketAddr,
     /// The listener; what the requests lean on ends after it.
     pub(crate) listening: Tasks,
     pub(crate) server: Tasks,

@@ -19,9 +19,11 @@ use crate::engine;
 use crate::flag_modes::{Given, Mode};
 use crate::gates;
 use crate::leadership;
+use crate::logs;
 use crate::plane::Plane;
 use crate::signals::Signals;
 use crate::standalone::{Setup, Standalone};
+use crate::startup::Startup;
 use crate::templates::{self, Templates};
 use crate::{duration, estimators, fleet, member, output, scheduling, scripts};
 
@@ -80,6 +82,8 @@ pub(crate) struct Arguments {
     scripts: scripts::Flags,
     #[command(flatten)]
     gates: gates::Flags,
+    #[command(flatten)]
+    pub(crate) logs: logs::Flags,
 }
 
 impl Arguments {
@@ -238,9 +242,18 @@ async fn start(arguments: &Arguments) -> anyhow::Result<Standalone> {
         allow_no_execute: settings.allow_no_execute,
         gates: arguments.gates.feature_gates,
     };
-    let shared = setup.engine.is_shared();
-    let election = arguments.leadership.election(shared, LEASES)?;
+    let store = setup.engine.clone();
+    let election = arguments.leadership.election(store.is_shared(), LEASES)?;
     let plane = Standalone::start(setup).await?;
+    Startup {
+        mode: "standalone",
+        store: &store,
+        address: plane.address,
+        data: &arguments.data_dir,
+        host: None,
+        members: 0,
+    }
+    .log();
     let identity = plane.identity();
     let controllers = move |on: Base| {
         let (identity, settings) = (identity.clone(), settings.clone());
@@ -286,7 +299,17 @@ async fn behind(
     let election = flags.election(setup.engine.is_shared(), &setup.service.namespace)?;
     let mut signals = Signals::listen()?;
     let starting = async {
+        let (store, data) = (setup.engine.clone(), setup.dir);
         let aggregated = Aggregated::start(setup).await?;
+        Startup {
+            mode: "aggregated",
+            store: &store,
+            address: aggregated.plane.address,
+            data,
+            host: Some(&aggregated.host),
+            members: 0,
+        }
+        .log();
         aggregated.register().await?;
         let controllers = move |on: Base| {
             let settings = settings.clone();

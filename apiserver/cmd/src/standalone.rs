@@ -189,6 +189,7 @@ impl Standalone {
             decisions,
             controllers,
             url,
+            address,
             listening,
             server,
             engine,

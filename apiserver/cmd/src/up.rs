@@ -20,12 +20,15 @@ use crate::engine::Choice;
 use crate::estimators;
 use crate::fleet;
 use crate::gates;
+use crate::logs;
 use crate::member::{self, Size};
 use crate::scripts;
 use crate::signals::Signals;
 use crate::standalone::{Setup, Standalone};
+use crate::startup::Startup;
 use crate::{output, scheduling};
 
+const STORE: Choice = Choice::Embedded { sync: true };
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Start a control plane in the foreground; with --members, simulated clusters join it.
@@ -57,6 +60,8 @@ pub(crate) struct Arguments {
     scripts: scripts::Flags,
     #[command(flatten)]
     gates: gates::Flags,
+    #[command(flatten)]
+    pub(crate) logs: logs::Flags,
 }
 
 /// A control plane with its simulated members.
@@ -86,6 +91,15 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let Some(fleet) = signals.unless(starting).await? else {
         return Ok(());
     };
+    Startup {
+        mode: "standalone",
+        store: &STORE,
+        address: fleet.control.address,
+        data: &dir,
+        host: None,
+        members,
+    }
+    .log();
     output::line(member::ready(&fleet.control));
     let ended = tokio::select! {
         () = signals.wait() => Ok(()),
@@ -117,7 +131,7 @@ impl Fleet {
         let setup = Setup {
             dir,
             listen,
-            engine: Choice::Embedded { sync: true },
+            engine: STORE,
             encryption: None,
             keep_port: false,
             federation: true,

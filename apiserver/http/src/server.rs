@@ -16,6 +16,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use machinery::FailureLog;
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -54,19 +55,25 @@ pub(crate) async fn serve(
     let mut connections = JoinSet::new();
     let stop = CancellationToken::new();
     let mut shutdown = pin!(shutdown);
+    let failures = FailureLog::new();
     loop {
         tokio::select! {
             () = &mut shutdown => break,
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
             accepted = listener.accept(), if connections.len() < CONNECTIONS => match accepted {
                 Ok((stream, _)) => {
+                    if failures.record_success("accept") {
+                        tracing::info!("connections are accepted again");
+                    }
                     let connection = connection(
                         Arc::clone(&app), acceptor.clone(), stream, stop.clone());
                     connections.spawn(connection);
                 }
                 Err(e) => {
                     // Out of descriptors, mostly: some will be freed.
-                    tracing::warn!(error = %e, "cannot accept a connection");
+                    if failures.record_failure("accept", &e.to_string()) {
+                        tracing::warn!(error = %e, "cannot accept a connection");
+                    }
                     sleep(Duration::from_millis(50)).await;
                 }
             },

@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use client::At;
 use machinery::time::{Clock, SystemClock, rfc3339_seconds};
-use machinery::{Gvr, Object, Status};
+use machinery::{FailureLog, Gvr, Object, Status};
 use parking_lot::Mutex;
 use serde_json::Value;
 use storage::Store;
@@ -187,15 +187,18 @@ impl Registry {
     }
 
     async fn follow_crds(&self) {
+        let failures = FailureLog::new();
         loop {
-            if let Err(why) = self.follow_crds_once().await {
-                tracing::warn!(%why, "definitions of custom resources cannot be followed");
+            if let Err(why) = self.follow_crds_once(&failures).await {
+                if failures.record_failure("follow", &why.to_string()) {
+                    tracing::warn!(%why, "definitions of custom resources cannot be followed");
+                }
                 tokio::time::sleep(std::time::Duration::from_secs(1)).await;
             }
         }
     }
 
-    async fn follow_crds_once(&self) -> Result<(), Status> {
+    async fn follow_crds_once(&self, failures: &FailureLog) -> Result<(), Status> {
         let request = WatchRequest {
             filter: Filter::default(),
             start: Start::Now(Freshness::Newest),
@@ -204,6 +207,9 @@ impl Registry {
         };
         let mut watcher = self.crds.watch(request).await.map_err(|e| e.status())?;
         self.sync_crds().await?;
+        if failures.record_success("follow") {
+            tracing::info!("definitions of custom resources are followed again");
+        }
         while let Some(item) = watcher.next().await {
             item.map_err(|e| e.status())?;
             // Several changes at once need one look.

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use machinery::FailureLog;
 use storage::{Error, Feed, Range};
 use tokio::sync::watch;
 
@@ -28,17 +29,22 @@ pub(crate) async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
 }
 
 async fn keep_filled(shared: &Shared) {
-    let mut pause = FIRST_PAUSE;
+    let (mut pause, failures) = (FIRST_PAUSE, FailureLog::new());
     loop {
         match fill(shared).await {
             Ok(mut feed) => {
                 pause = FIRST_PAUSE;
+                if failures.record_success("fill") {
+                    tracing::info!(prefix = %shared.prefix, "cache is filled again");
+                }
                 let why = follow(shared, &mut *feed).await;
                 tracing::warn!(prefix = %shared.prefix, %why, "feed broke, listing again");
                 shared.invalidate();
             }
             Err(why) => {
-                tracing::warn!(prefix = %shared.prefix, %why, "cache is not filled, trying again");
+                if failures.record_failure("fill", &why.to_string()) {
+                    tracing::warn!(prefix = %shared.prefix, %why, "cache is not filled, trying again");
+                }
                 // Many caches of one store must not come back in step.
                 tokio::time::sleep(pause.mul_f64(rand::random_range(0.5..1.0))).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use client::Api;
 use futures_util::future::join_all;
-use machinery::Gvr;
+use machinery::{FailureLog, Gvr};
 use openapi::karmada::Cluster;
 use openapi::karmada::resources::CLUSTERS;
 use parking_lot::RwLock;
@@ -56,6 +56,7 @@ pub(crate) struct Links {
     state: RwLock<HashMap<String, Entry>>,
     queue: Queue<String>,
     ready: watch::Sender<bool>,
+    failures: FailureLog,
     tasks: Tasks,
 }
 
@@ -74,6 +75,7 @@ impl Links {
             state: RwLock::default(),
             queue: Queue::with_backoff(RETRY.0, RETRY.1),
             ready: watch::Sender::new(false),
+            failures: FailureLog::new(),
             tasks: tasks.clone(),
         });
         it.listen();
@@ -141,7 +143,8 @@ impl Links {
     pub(crate) async fn ready(&self) {
         let mut ready = self.ready.subscribe();
         let known = ready.wait_for(|ready| *ready);
-        if tokio::time::timeout(PATIENCE, known).await.is_err() {
+        let late = tokio::time::timeout(PATIENCE, known).await.is_err();
+        if late && self.failures.record_failure("ready", "late") {
             tracing::warn!("not all estimators of clusters are known yet");
         }
     }

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use machinery::FailureLog;
 use members::Member;
 use scheduler::core::{Answer, AssumedWorkload, Source};
 use scheduler::{Asked, Question};
@@ -15,6 +16,9 @@ use scheduler::{Asked, Question};
 use crate::figures::{self, Plugin, Point};
 use crate::nodes::Estimate;
 use crate::{UNBOUNDED, quota};
+
+/// Objects whose requirements cannot be read at present.
+static FAILURES: FailureLog = FailureLog::new();
 
 pub(crate) fn answer(
     member: &Member,
@@ -28,10 +32,15 @@ pub(crate) fn answer(
         Asked::Sets { .. } => Point::Components,
     };
     let estimate = match Estimate::of(asked, assumed) {
-        Ok(estimate) => estimate,
+        Ok(estimate) => {
+            FAILURES.record_success(&question.object);
+            estimate
+        }
         Err(why) => {
             let (cluster, object) = (member.name(), &question.object);
-            tracing::warn!(cluster, object, why, "what is asked for cannot be read");
+            if FAILURES.record_failure(object, &why) {
+                tracing::warn!(cluster, object, why, "what is asked for cannot be read");
+            }
             figures::estimated(point, began.elapsed(), false);
             return Answer::Failed;
         }

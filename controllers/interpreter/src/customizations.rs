@@ -7,12 +7,15 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use machinery::{Gvk, Object};
+use machinery::{FailureLog, Gvk, Object};
 use serde::Deserialize;
 
 use crate::followed::Rules;
 use crate::lua::{Hash, Script};
 use crate::operation::Operation;
+
+/// Customizations that cannot be read at present, by their uid.
+static FAILURES: FailureLog = FailureLog::new();
 
 /// A script, and whose it is.
 #[derive(Clone, Debug)]
@@ -70,9 +73,14 @@ impl Rules for Table {
         for object in all {
             let name: Arc<str> = object.name().into();
             let found = match serde_json::from_slice::<Customization>(object.bytes()) {
-                Ok(found) => found.spec,
+                Ok(found) => {
+                    FAILURES.record_success(object.uid());
+                    found.spec
+                }
                 Err(error) => {
-                    tracing::warn!(customization = &*name, %error, "a customization cannot be read");
+                    if FAILURES.record_failure(object.uid(), &error.to_string()) {
+                        tracing::warn!(customization = &*name, %error, "a customization cannot be read");
+                    }
                     continue;
                 }
             };

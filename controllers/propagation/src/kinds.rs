@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use client::{Api, ApiResource, Discovered, Error};
-use machinery::{Gvk, Gvr};
+use machinery::{FailureLog, Gvk, Gvr};
 use openapi::karmada::labels::is_reserved_namespace;
 use regex::Regex;
 
@@ -65,6 +65,8 @@ pub(crate) struct Kinds {
     skips: Skips,
     /// Changed by [`Self::refresh`] alone; reading takes no lock.
     state: ArcSwap<State>,
+    /// Groups that cannot be read at present.
+    failures: FailureLog,
 }
 
 impl Kinds {
@@ -72,7 +74,7 @@ impl Kinds {
     pub(crate) fn new(skips: Skips) -> Self {
         Self {
             skips,
-            state: ArcSwap::default(),
+            ..Self::default()
         }
     }
 
@@ -84,12 +86,18 @@ impl Kinds {
 
     fn take(&self, found: &Discovered) -> bool {
         for (group, why) in &found.failed {
-            tracing::warn!(group, why, "the kinds of a group cannot be read");
+            if self.failures.record_failure(group, why) {
+                tracing::warn!(group, why, "the kinds of a group cannot be read");
+            }
         }
         let mut seen: HashSet<(String, String)> = HashSet::new();
         let mut state = State::default();
         for resource in &found.resources {
             let served = Arc::new(Served::of(resource));
+            if self.failures.record_success(&served.api_version) {
+                let group = &served.api_version;
+                tracing::info!(group, "the kinds of a group can be read again");
+            }
             // The preferred version comes first; objects are watched in it only.
             let name = (
                 resource.resource.group.to_string(),

@@ -14,7 +14,7 @@ use std::time::Duration;
 use client::{Api, At, Error, Shutdown, WatchEvent, WatchOptions, WatchStream, WriteOptions};
 use futures_util::StreamExt;
 use machinery::time::{Clock, rfc3339_micros};
-use machinery::{Gvr, Object};
+use machinery::{FailureLog, Gvr, Object};
 use rand::Rng;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -241,7 +241,7 @@ impl Candidate<'_> {
 
     /// Renews; returns when the lease is lost or could not be renewed in time.
     async fn hold(&mut self, since: Instant, fence: &Fence) {
-        let mut renewed = since;
+        let (mut renewed, failures) = (since, FailureLog::new());
         loop {
             let deadline = renewed + self.election.renew;
             let next = Instant::now() + self.election.retry;
@@ -251,11 +251,16 @@ impl Candidate<'_> {
             match attempt {
                 Ok(Ok(true)) => {
                     renewed = began;
+                    if failures.record_success("renew") {
+                        tracing::info!(lease = self.election.name, "lease renewed again");
+                    }
                     fence.extend(began + self.election.told());
                 }
                 Ok(Ok(false)) | Err(_) => return,
                 Ok(Err(error)) => {
-                    tracing::warn!(%error, lease = self.election.name, "lease not renewed");
+                    if failures.record_failure("renew", &error.to_string()) {
+                        tracing::warn!(%error, lease = self.election.name, "lease not renewed");
+                    }
                     if Instant::now() >= deadline {
                         return;
                     }

@@ -154,7 +154,11 @@ where
         let failure = match outcome {
             Ok(Ok(action)) => {
                 if self.failures.record_success(&key) {
-                    tracing::info!(controller = self.name, ?key, "reconciliation succeeds again");
+                    tracing::info!(
+                        controller = self.name,
+                        ?key,
+                        "reconciliation succeeds again"
+                    );
                 }
                 let lag = queue.lag(&key, ended);
                 queue.forget(&key);

@@ -8,13 +8,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::webhook::Place;
-use machinery::{LabelSelector, Object};
+use machinery::{FailureLog, LabelSelector, Object};
 use serde::Deserialize;
 use serde_json::Value;
 
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 const TIMEOUT: u64 = 10;
 const LONGEST: u64 = 30;
+/// Webhooks that cannot be called, by the uid of their configuration and their place
+/// in it.
+static FAILURES: FailureLog = FailureLog::new();
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SideEffects {
@@ -84,16 +87,27 @@ pub(super) fn parse_all(configurations: &[Object]) -> Vec<Arc<Hook>> {
     sorted.sort_by(|a, b| a.name().cmp(b.name()));
     let mut hooks = Vec::new();
     for configuration in sorted {
-        let Ok(written) = serde_json::from_slice::<Configuration>(configuration.bytes()) else {
-            tracing::warn!(name = configuration.name(), "webhooks cannot be read");
-            continue;
-        };
-        for hook in written.webhooks {
-            match parse(hook) {
-                Ok(hook) => hooks.push(Arc::new(hook)),
-                Err(why) => {
-                    tracing::warn!(name = configuration.name(), %why, "a webhook cannot be called");
+        let (name, uid) = (configuration.name(), configuration.uid());
+        let written = match serde_json::from_slice::<Configuration>(configuration.bytes()) {
+            Ok(written) => written,
+            Err(why) => {
+                if FAILURES.record_failure(uid, &why.to_string()) {
+                    tracing::warn!(name, %why, "webhooks cannot be read");
                 }
+                continue;
+            }
+        };
+        FAILURES.record_success(uid);
+        for (index, hook) in written.webhooks.into_iter().enumerate() {
+            match parse(hook) {
+                Ok(hook) => {
+                    FAILURES.record_success(&(uid, index));
+                    hooks.push(Arc::new(hook));
+                }
+                Err(why) if FAILURES.record_failure(&(uid, index), &why) => {
+                    tracing::warn!(name, %why, "a webhook cannot be called");
+                }
+                Err(_) => {}
             }
         }
     }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use client::webhook::Caller;
-use machinery::{Gvk, Gvr, Object, Status};
+use machinery::{FailureLog, Gvk, Gvr, Object, Status};
 use parking_lot::RwLock;
 use serde_json::Value;
 
@@ -56,6 +56,8 @@ pub struct Webhooks {
     caller: Arc<dyn Caller>,
     namespaces: Arc<dyn Namespaces>,
     apply: Apply,
+    /// Hooks that are passed over at present.
+    failures: FailureLog,
 }
 
 /// What is asked about.
@@ -76,6 +78,7 @@ impl Webhooks {
             caller,
             namespaces,
             apply,
+            failures: FailureLog::new(),
         })
     }
 
@@ -215,7 +218,7 @@ impl Webhooks {
             });
         let patched = match patched {
             Ok(patched) => patched,
-            Err(why) => return failed(hook, &why).map(|()| false),
+            Err(why) => return self.failed(hook, &why).map(|()| false),
         };
         let patched = (asked.versions.take)(version, patched);
         let changed = patched != *new;
@@ -244,18 +247,25 @@ impl Webhooks {
             Err(_) => Err(format!("no answer within {} s", hook.timeout.as_secs())),
         };
         match answer.and_then(|body| review::verdict(&hook.name, &uid, &body)) {
-            Ok(verdict) => Ok(Some(verdict)),
-            Err(why) => failed(hook, &why).map(|()| None),
+            Ok(verdict) => {
+                if self.failures.record_success(&hook.name) {
+                    tracing::info!(webhook = %hook.name, "answers again");
+                }
+                Ok(Some(verdict))
+            }
+            Err(why) => self.failed(hook, &why).map(|()| None),
         }
     }
-}
 
-/// What becomes of a request whose hook failed.
-fn failed(hook: &Hook, why: &str) -> Result<(), Status> {
-    if hook.ignore_failures {
-        tracing::warn!(webhook = %hook.name, %why, "failed and is passed over");
-        return Ok(());
+    /// What becomes of a request whose hook failed.
+    fn failed(&self, hook: &Hook, why: &str) -> Result<(), Status> {
+        if hook.ignore_failures {
+            if self.failures.record_failure(&hook.name, why) {
+                tracing::warn!(webhook = %hook.name, %why, "failed and is passed over");
+            }
+            return Ok(());
+        }
+        let text = format!("failed calling webhook {:?}: {why}", hook.name);
+        Err(Status::internal(text))
     }
-    let text = format!("failed calling webhook {:?}: {why}", hook.name);
-    Err(Status::internal(text))
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use client::{Api, At, Error, WriteOptions};
-use machinery::{Gvr, Status};
+use machinery::{FailureLog, Gvr, Status};
 use serde_json::Value;
 
 /// For an answer, repetitions included.
@@ -11,6 +11,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Between repetitions: as Kubernetes' webhooks have it (500 ms, times 1.5).
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const ATTEMPTS: u32 = 5;
+
+/// Resources of the host that are not answered for at present.
+static FAILURES: FailureLog = FailureLog::new();
 
 /// Creates `body` and gives the `status` of what comes back. Failures are what the
 /// request that is waiting should be told: nothing about its own rights.
@@ -28,8 +31,13 @@ pub(super) async fn ask(
         let mut value = object.value().map_err(|e| e.to_string())?;
         Ok(value["status"].take())
     });
+    if answer.is_ok() && FAILURES.record_success(resource) {
+        tracing::info!(resource = %resource.qualified(), "the host answers again");
+    }
     answer.map_err(|why| {
-        tracing::warn!(resource = %resource.qualified(), %why, "the host did not answer");
+        if FAILURES.record_failure(resource, &why) {
+            tracing::warn!(resource = %resource.qualified(), %why, "the host did not answer");
+        }
         Status::internal(format!(
             "the API server in front could not be asked ({}): {why}",
             resource.qualified()

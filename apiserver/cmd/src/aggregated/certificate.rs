@@ -16,7 +16,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use client::{Api, At, Informers, Select, Tasks, WriteOptions};
 use machinery::time::Clock;
-use machinery::{Gvr, Object};
+use machinery::{FailureLog, Gvr, Object};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -37,6 +37,7 @@ struct Shared {
     clock: Arc<dyn Clock>,
     certificate: Arc<Certificate>,
     bundle: watch::Sender<String>,
+    failures: FailureLog,
 }
 
 /// The certificate in use. Clones are the same.
@@ -116,6 +117,7 @@ impl Serving {
             clock: Arc::clone(clock),
             certificate: Certificate::new(chain, key)?,
             bundle: watch::Sender::new(kept.bundle),
+            failures: FailureLog::new(),
         })))
     }
 
@@ -171,18 +173,25 @@ impl Shared {
             Some((kept, chain, key))
         });
         let Some((kept, chain, key)) = usable else {
-            tracing::warn!("the Secret of the serving certificate cannot be used");
+            self.log_unusable("its keys are missing or malformed");
             return;
         };
         if let Err(error) = self.certificate.replace(chain, key) {
-            tracing::warn!(%error, "the Secret of the serving certificate cannot be used");
+            self.log_unusable(&error.to_string());
             return;
         }
+        self.failures.record_success("take");
         self.bundle.send_if_modified(|bundle| {
             let differs = *bundle != kept.bundle;
             *bundle = kept.bundle;
             differs
         });
+    }
+
+    fn log_unusable(&self, why: &str) {
+        if self.failures.record_failure("take", why) {
+            tracing::warn!(why, "the Secret of the serving certificate cannot be used");
+        }
     }
 
     async fn renew(&self) {
@@ -193,8 +202,18 @@ impl Shared {
             &self.names,
             &*self.clock,
         );
-        if let Err(error) = settled.await {
-            tracing::warn!(error = %format!("{error:#}"), "cannot renew the serving certificate");
+        match settled.await {
+            Ok(_) => {
+                if self.failures.record_success("renew") {
+                    tracing::info!("the serving certificate can be renewed again");
+                }
+            }
+            Err(error) => {
+                let error = format!("{error:#}");
+                if self.failures.record_failure("renew", &error) {
+                    tracing::warn!(error, "cannot renew the serving certificate");
+                }
+            }
         }
     }
 }

@@ -27,8 +27,8 @@ use client::remote::Config;
 use client::{Api, Remote, Split};
 use flotilla_http::{Check, Probe, Server, Webhooks};
 use interpreter::Limits;
-use machinery::UserInfo;
 use machinery::time::{Clock, SystemClock};
+use machinery::{FailureLog, UserInfo};
 use openapi::karmada::{FeatureGates, is_own_group};
 use registry::{Loopback, Registry};
 use runtime::{Informers, Shutdown, Tasks};
@@ -184,6 +184,7 @@ impl Aggregated {
             decisions,
             controllers,
             url: listen::url(local),
+            address: local,
             listening,
             server,
             engine,
@@ -233,6 +234,7 @@ async fn patiently<T, F>(what: &str, mut ask: impl FnMut() -> F) -> client::Resu
 where
     F: Future<Output = client::Result<T>>,
 {
+    let failures = FailureLog::new();
     loop {
         let error = match ask().await {
             Ok(answer) => return Ok(answer),
@@ -246,7 +248,9 @@ where
         if !passing {
             return Err(error);
         }
-        tracing::warn!(%error, "{what}: the host does not answer, trying again");
+        if failures.record_failure(what, &error.to_string()) {
+            tracing::warn!(%error, "{what}: the host does not answer, trying again");
+        }
         tokio::time::sleep(PAUSE).await;
     }
 }

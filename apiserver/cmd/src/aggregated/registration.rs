@@ -14,7 +14,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use client::{Api, At, Patch, Tasks, WriteOptions};
 use machinery::time::{Clock, rfc3339_seconds};
-use machinery::{Gvr, Object};
+use machinery::{FailureLog, Gvr, Object};
 use openapi::karmada::is_own_group;
 use registry::Table;
 use serde_json::{Value, json};
@@ -30,6 +30,8 @@ static ROLES: Gvr = Gvr::constant("rbac.authorization.k8s.io", "v1", "clusterrol
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// When the host was asked to look again whether we answer.
 const PROBED: &str = "flotilla.io/probed-at";
+/// What is registered beside APIServices, as logs name it.
+const PROTECTION: &str = "deletion protection";
 /// As Karmada's own API server is registered.
 const GROUP_PRIORITY: u32 = 2000;
 const TOP_VERSION: u32 = 15;
@@ -193,9 +195,7 @@ impl Registration {
             .map(|v| self.0.ensure(v, &bundle, true));
         futures_util::future::try_join_all(passes).await?;
         let protect = || self.0.protect(&bundle);
-        patiently("deletion protection", protect)
-            .await
-            .context("deletion protection")
+        patiently(PROTECTION, protect).await.context(PROTECTION)
     }
 
     /// Goes on for as long as the tasks run.
@@ -212,6 +212,7 @@ impl Shared {
         let mut bundle = self.serving.bundle();
         let mut pause = SOON;
         let mut settled_at = Instant::now() + SETTLED;
+        let failures = FailureLog::new();
         loop {
             tokio::select! {
                 changed = bundle.changed() => match changed {
@@ -225,16 +226,33 @@ impl Shared {
             let mut all = true;
             for version in &self.served {
                 match self.ensure(version, &trusted, keep_earlier).await {
-                    Ok(available) => all &= available,
+                    Ok(available) => {
+                        all &= available;
+                        if failures.record_success(&version.name()) {
+                            tracing::info!(version = version.name(), "registered again");
+                        }
+                    }
                     Err(error) => {
                         all = false;
-                        tracing::warn!(error = %format!("{error:#}"), "registration");
+                        let error = format!("{error:#}");
+                        if failures.record_failure(&version.name(), &error) {
+                            tracing::warn!(error, "registration");
+                        }
                     }
                 }
             }
-            if let Err(error) = self.protect(&trusted).await {
-                all = false;
-                tracing::warn!(%error, "deletion protection");
+            match self.protect(&trusted).await {
+                Ok(()) => {
+                    if failures.record_success(PROTECTION) {
+                        tracing::info!("deletion protection is registered again");
+                    }
+                }
+                Err(error) => {
+                    all = false;
+                    if failures.record_failure(PROTECTION, &error.to_string()) {
+                        tracing::warn!(%error, "deletion protection");
+                    }
+                }
             }
             pause = match all {
                 true if keep_earlier => SETTLED,

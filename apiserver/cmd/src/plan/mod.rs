@@ -14,6 +14,7 @@ use runtime::{Shutdown, Tasks};
 
 use crate::columns::{self, Output};
 use crate::join::Control;
+use crate::logs::Format;
 use crate::{gates, output, scheduling};
 
 /// Something would move.
@@ -57,7 +58,7 @@ pub(crate) async fn run(arguments: Arguments) -> ExitCode {
         Ok(0) => ExitCode::SUCCESS,
         Ok(_) => ExitCode::from(MOVES),
         Err(error) => {
-            output::failed(&error);
+            output::failed(&error, Format::Text);
             ExitCode::from(FAILED)
         }
     }

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use etcd_client::{Compare, CompareOp, Txn, TxnOp};
+use machinery::FailureLog;
 
 use super::Inner;
 use super::endpoints::Repeat;
@@ -24,12 +25,20 @@ struct Turn {
 
 /// Takes a turn each `every`, for ever.
 pub(super) async fn run(inner: &Inner, every: Duration) {
-    let mut last = Turn::default();
+    let (mut last, failures) = (Turn::default(), FailureLog::new());
     loop {
         tokio::time::sleep(every).await;
         match turn(inner, last).await {
-            Ok(next) => last = next,
-            Err(why) => tracing::warn!(%why, "etcd is not compacted"),
+            Ok(next) => {
+                last = next;
+                if failures.record_success("compaction") {
+                    tracing::info!("etcd is compacted again");
+                }
+            }
+            Err(why) if failures.record_failure("compaction", &why.to_string()) => {
+                tracing::warn!(%why, "etcd is not compacted");
+            }
+            Err(_) => {}
         }
     }
 }

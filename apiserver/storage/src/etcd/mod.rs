@@ -25,6 +25,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use etcd_client::proto::{PbKeyValue, PbResponseOp, PbTxnOpResponse};
 use etcd_client::{CompactionOptions, Compare, CompareOp, GetOptions, PutOptions, TxnOp};
+use machinery::FailureLog;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -51,8 +52,6 @@ const PROBES_PER_FORMAT_CHECK: usize = 5;
 /// How often the versions of the servers are looked at.
 const LOOK: Duration = Duration::from_secs(60);
 const FIRST_LOOK: Duration = Duration::from_secs(5);
-/// How often a start that waits says so.
-const SAY: Duration = Duration::from_secs(5);
 
 /// How etcd is reached and used.
 #[derive(Clone, Debug)]
@@ -224,7 +223,7 @@ impl Inner {
     async fn answered(&self, patience: Duration) -> Result<()> {
         let start = Instant::now();
         let urls = self.endpoints.urls();
-        let mut said = None;
+        let failures = FailureLog::new();
         loop {
             let failure = match self.newest().await {
                 Ok(_) => return Ok(()),
@@ -241,8 +240,7 @@ impl Inner {
                     failure.error
                 )));
             }
-            if said.is_none_or(|at: Instant| at.elapsed() >= SAY) {
-                said = Some(Instant::now());
+            if failures.record_failure("start", &failure.error.to_string()) {
                 tracing::warn!(why = %failure.error, "waiting for etcd at {urls}");
             }
         }

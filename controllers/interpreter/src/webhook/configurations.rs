@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::webhook::Place;
-use machinery::{Gvk, Object};
+use machinery::{FailureLog, Gvk, Object};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -21,6 +21,8 @@ const VERSION: &str = "v1alpha1";
 /// Seconds.
 const TIMEOUT: u64 = 10;
 const LONGEST: u64 = 30;
+/// Configurations that cannot be read at present, by their uid.
+static FAILURES: FailureLog = FailureLog::new();
 
 /// What a hook is asked for.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
@@ -128,10 +130,14 @@ impl Rules for Hooks {
             let read = serde_json::from_slice::<Configuration>(object.bytes());
             let webhooks = read.map(|c| c.webhooks.into_iter().map(|w| before.read(name, w)));
             match webhooks.and_then(Iterator::collect::<Result<Vec<_>, _>>) {
-                Ok(found) => hooks.extend(found.into_iter().map(Arc::new)),
-                Err(error) => {
+                Ok(found) => {
+                    FAILURES.record_success(object.uid());
+                    hooks.extend(found.into_iter().map(Arc::new));
+                }
+                Err(error) if FAILURES.record_failure(object.uid(), &error.to_string()) => {
                     tracing::warn!(configuration = name, %error, "webhooks cannot be read");
                 }
+                Err(_) => {}
             }
         }
         hooks.sort_by(|a, b| a.uid.cmp(&b.uid));

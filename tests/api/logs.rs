@@ -1,0 +1,156 @@
+//! What a server process writes to standard error.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use harness::{Process, Server};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::plane::BINARY;
+
+const DEADLINE: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A server command whose standard error goes to a file.
+struct Logged {
+    process: Option<Process>,
+    address: String,
+    dir: TempDir,
+}
+
+impl Logged {
+    /// `command` ends with the flag that takes its directory.
+    fn start(command: &[&str]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("data").display().to_string();
+        let arguments = [command, &[&data, "--listen", "127.0.0.1:0"]].concat();
+        let (process, address) = Process::start(BINARY, &arguments, &dir.path().join("log"));
+        Self {
+            process: Some(process),
+            address,
+            dir,
+        }
+    }
+
+    fn data(&self) -> PathBuf {
+        self.dir.path().join("data")
+    }
+
+    fn log(&self) -> String {
+        read(&self.dir.path().join("log"))
+    }
+
+    /// Stops the server; all that it has logged.
+    fn stop(mut self) -> String {
+        self.process.take().unwrap().stop();
+        self.log()
+    }
+}
+
+fn read(log: &Path) -> String {
+    std::fs::read_to_string(log).unwrap()
+}
+
+#[test]
+fn a_log_that_is_no_terminal_has_no_color_codes() {
+    let server = Logged::start(&["-v=2", "serve", "--data-dir"]);
+    let log = server.stop();
+    assert!(log.contains("INFO"), "nothing to look at: {log}");
+    assert!(!log.contains('\u{1b}'), "{log:?}");
+}
+
+#[test]
+fn one_line_at_startup_says_what_runs_where() {
+    for (command, mode) in [
+        (&["serve", "--data-dir"][..], "standalone"),
+        (&["up", "--dir"], "standalone"),
+        (&["member", "--dir"], "member"),
+    ] {
+        let server = Logged::start(command);
+        let log = server.log();
+        let said: Vec<&str> = log.lines().filter(|l| l.contains("serving")).collect();
+        let [line] = *said else {
+            panic!("{command:?}: {log}");
+        };
+        for part in [
+            format!("mode=\"{mode}\""),
+            "store=embedded".into(),
+            format!("address={}", server.address),
+            format!("data={}", server.data().display()),
+        ] {
+            assert!(line.contains(&part), "no {part} in {line}");
+        }
+    }
+}
+
+#[test]
+fn with_the_format_json_every_line_is_a_document() {
+    let server = Logged::start(&["-v=2", "serve", "--logging-format=json", "--data-dir"]);
+    let (address, data) = (server.address.clone(), server.data());
+    let log = server.stop();
+    let documents: Vec<Value> = log
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|why| panic!("{why}: {line}")))
+        .collect();
+    for document in &documents {
+        for field in ["timestamp", "level", "message", "target"] {
+            assert!(document[field].is_string(), "no {field}: {document}");
+        }
+    }
+    let startup = documents
+        .iter()
+        .find(|d| d["message"] == "serving")
+        .unwrap();
+    assert_eq!(startup["mode"], "standalone");
+    assert_eq!(startup["store"], "embedded");
+    assert_eq!(startup["address"], *address);
+    assert_eq!(startup["data"], data.display().to_string());
+}
+
+#[test]
+fn with_the_format_json_so_is_the_reason_of_a_failed_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "text").unwrap();
+    let mut command = std::process::Command::new(BINARY);
+    let command = command.args(["serve", "--logging-format=json", "--data-dir"]);
+    let out = command.arg(&file).output().unwrap();
+    assert_eq!(out.status.code(), Some(1));
+    let document: Value = serde_json::from_slice(&out.stderr).unwrap();
+    assert_eq!(document["level"], "ERROR");
+    let message = document["message"].as_str().unwrap();
+    assert!(message.contains(file.to_str().unwrap()), "{message}");
+}
+
+/// A Work that its member refuses is tried again and again, and logged once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_work_that_is_refused_again_and_again_is_logged_once() {
+    let started = tokio::task::spawn_blocking(|| Logged::start(&["up", "--members=1", "--dir"]));
+    let up = started.await.unwrap();
+    let control = Server::connect("control", &up.data().join("kubeconfig"));
+    let manifest = json!({"apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": "a"}},
+                 "template": {"metadata": {"labels": {"app": "another"}}, "spec": {
+                     "containers": [{"name": "web", "image": "web"}]}}}});
+    let work = json!({"apiVersion": "work.karmada.io/v1alpha1", "kind": "Work",
+        "metadata": {"name": "refused-work", "namespace": "karmada-es-member1"},
+        "spec": {"workload": {"manifests": [manifest]}}});
+    control.create(work).await;
+    let retries = "workqueue_retries_total{name=\"execution\"}";
+    let end = Instant::now() + DEADLINE;
+    loop {
+        let metrics = control.api.raw("/metrics").await.unwrap();
+        let metrics = String::from_utf8(metrics.to_vec()).unwrap();
+        let line = metrics.lines().find_map(|line| line.strip_prefix(retries));
+        if line.is_some_and(|count| count.trim().parse::<f64>().unwrap() >= 8.0) {
+            break;
+        }
+        assert!(Instant::now() < end, "no retries: {line:?}");
+        tokio::time::sleep(PAUSE).await;
+    }
+    let log = up.log();
+    let lines: Vec<&str> = log.lines().filter(|l| l.contains("refused-work")).collect();
+    assert_eq!(lines.len(), 1, "{lines:#?}");
+}
