@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use machinery::time::Clock;
 use machinery::user::{ANONYMOUS, UNAUTHENTICATED};
 use machinery::{Gvr, Object, Status, UserInfo};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
@@ -86,7 +86,7 @@ enum Freshness {
 
 /// Decides who asks.
 pub struct Authenticator {
-    certificates: Option<Verifier>,
+    certificates: RwLock<Option<Arc<Verifier>>>,
     signer: Arc<Signer>,
     api: OnceLock<Arc<dyn Api>>,
     clock: Arc<dyn Clock>,
@@ -109,7 +109,7 @@ impl Authenticator {
             false => options.audiences,
         };
         Arc::new(Self {
-            certificates,
+            certificates: RwLock::new(certificates.map(Arc::new)),
             signer,
             api: OnceLock::new(),
             clock,
@@ -124,6 +124,11 @@ impl Authenticator {
     /// with the reviews that need this authenticator.
     pub fn attach(&self, api: Arc<dyn Api>) {
         let _ = self.api.set(api);
+    }
+
+    /// Replaces the pool of client certificate authorities.
+    pub fn trust(&self, certificates: Verifier) {
+        *self.certificates.write() = Some(Arc::new(certificates));
     }
 
     pub(crate) fn signer(&self) -> &Signer {
@@ -148,7 +153,8 @@ impl Authenticator {
     /// neither was given.
     pub async fn authenticate(&self, given: Credentials<'_>) -> Result<Arc<UserInfo>, Denied> {
         let mut refused = None;
-        if let (Some(pool), Some(peer)) = (&self.certificates, given.peer)
+        let certificates = self.certificates.read().clone();
+        if let (Some(pool), Some(peer)) = (certificates, given.peer)
             && !peer.chain().is_empty()
         {
             match pool.user(peer.chain(), self.clock.now()) {

@@ -25,6 +25,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::private::private_dir;
+use crate::rolling::with_earlier;
 use crate::x509::{Usage, Verifier};
 
 pub(crate) const DAY: u64 = 24 * 60 * 60;
@@ -316,7 +317,7 @@ fn authority(dir: &Path, now: Timestamp) -> Result<(String, String), Error> {
     }
     let key_pem = key_file(&key_path, RESTORE_CA)?;
     let key = parse_key(&key_path, &key_pem, RESTORE_CA)?;
-    if let Some(pem) = existing {
+    if let Some(pem) = &existing {
         let malformed = |why: String| Error::Malformed {
             path: cert_path.clone(),
             why,
@@ -330,11 +331,13 @@ fn authority(dir: &Path, now: Timestamp) -> Result<(String, String), Error> {
         }
         let expires = crate::x509::expiry(&der).map_err(malformed)?;
         if expires > now.as_second() + (LEAF_DAYS * DAY) as i64 {
-            return Ok((pem, key_pem));
+            return Ok((pem.clone(), key_pem));
         }
-        // Same key and name, so what was issued before stays valid.
     }
-    let pem = authority_params(now).self_signed(&key)?.pem();
+    // With the same key and name, so that certificates of the one before stay valid and
+    // clients that trust it go on; it stays in the bundle until it expires.
+    let renewed = authority_params(now).self_signed(&key)?.pem();
+    let pem = with_earlier(&renewed, &existing.unwrap_or_default(), now);
     write(&cert_path, &pem, 0o644)?;
     Ok((pem, key_pem))
 }

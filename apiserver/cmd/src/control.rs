@@ -16,6 +16,7 @@ use openapi::karmada::FeatureGates;
 use openapi::karmada::resources::CLUSTERS;
 use runtime::{Informers, Recorder, Select, Tasks};
 use scheduler::{Clusters, Decisions, Scheduler};
+use tokio::sync::watch;
 
 use crate::controllers::Controllers;
 use crate::plane::Plane;
@@ -55,8 +56,8 @@ impl Base {
 #[derive(Clone)]
 pub(crate) struct Identity {
     pub(crate) signer: Arc<Signer>,
-    pub(crate) root_ca: String,
     pub(crate) serves: fn(&str) -> bool,
+    pub(crate) root_ca: watch::Receiver<String>,
 }
 
 /// What every plane needs: garbage collection, namespaces, accounts and tokens.

@@ -5,7 +5,8 @@
 //! lie in the store under a key of their own, out of the API's reach; the directory
 //! is a copy.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
 use auth::Shared;
@@ -17,9 +18,32 @@ pub(crate) const KEY: &str = "/registry/flotilla/identity";
 /// Each attempt but the last was lost to another process.
 const ATTEMPTS: usize = 10;
 
+/// Where a server keeps its keys and certificates.
+pub(crate) struct Keys {
+    pub(crate) dir: PathBuf,
+    /// By which clients reach the server.
+    pub(crate) names: Vec<String>,
+    /// The store, where other processes share it.
+    pub(crate) store: Option<Arc<dyn Store>>,
+}
+
+impl Keys {
+    /// Reads keys and certificates; makes what is missing and renews what is due.
+    pub(crate) async fn open(&self, now: Timestamp) -> anyhow::Result<Pki> {
+        match &self.store {
+            Some(store) => open(&**store, &self.dir, &self.names, now).await,
+            None => {
+                let (dir, names) = (self.dir.clone(), self.names.clone());
+                let open = move || Pki::open(&dir, &names, now);
+                Ok(tokio::task::spawn_blocking(open).await??)
+            }
+        }
+    }
+}
+
 /// Opens the directory with the keys in common. A directory that has others takes
 /// them up where the store has some, and gives its own where it has none.
-pub(crate) async fn open(
+async fn open(
     store: &dyn Store,
     dir: &Path,
     names: &[String],

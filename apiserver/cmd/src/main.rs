@@ -36,6 +36,7 @@ mod named;
 mod output;
 mod plan;
 mod plane;
+mod renewal;
 mod scheduling;
 mod scripts;
 mod secret_access;

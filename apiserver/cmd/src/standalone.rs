@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use admission::Chain;
 use anyhow::Context;
-use auth::pki::Pki;
+use auth::Authenticator;
 use auth::rbac::Authorizer;
 use auth::tls::Certificate;
 use auth::token::Signer;
@@ -26,12 +26,15 @@ use runtime::{Informers, Shutdown, Tasks};
 use scheduler::Decisions;
 use scheduler::core::Rules;
 use storage::encryption::Encryption;
+use tokio::sync::watch;
 use watchcache::Hub;
 
 use crate::control::Identity;
 use crate::engine::{Choice, Engine};
+use crate::keys::Keys;
 use crate::plane::{self, Plane};
-use crate::{decision, keys, links, listen, scripts, secret_access};
+use crate::renewal::{CHECK_PERIOD, CertificateRenewal, Credentials};
+use crate::{decision, links, listen, scripts, secret_access};
 
 const STORE: &str = "store";
 const KEYS: &str = "pki";
@@ -67,9 +70,9 @@ pub(crate) struct Setup<'a> {
 pub(crate) struct Standalone {
     plane: Plane,
     pub(crate) kubeconfig: PathBuf,
-    pub(crate) root_ca: String,
     signer: Arc<Signer>,
     serves: fn(&str) -> bool,
+    pub(crate) renewal: Arc<CertificateRenewal>,
 }
 
 impl Deref for Standalone {
@@ -83,9 +86,13 @@ impl Deref for Standalone {
 impl Standalone {
     /// Opens the directory and serves.
     pub(crate) async fn start(setup: Setup<'_>) -> anyhow::Result<Self> {
+        Box::pin(Self::start_at(setup, Arc::new(SystemClock))).await
+    }
+
+    /// The same with a clock of the caller's.
+    pub(crate) async fn start_at(setup: Setup<'_>, clock: Arc<dyn Clock>) -> anyhow::Result<Self> {
         let dir = setup.dir;
         auth::private_dir(dir).with_context(|| format!("cannot use {}", dir.display()))?;
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let engine = Engine::open(&setup.engine, setup.encryption, &dir.join(STORE)).await?;
         let metrics = metrics::Registry::new();
         engine.tell(&metrics);
@@ -97,12 +104,13 @@ impl Standalone {
         let address = listener.local_addr().context("no local address")?;
         let mut names = setup.names.to_vec();
         names.push(address.ip().to_string());
-        let (shared, pki_dir) = (setup.engine.is_shared(), dir.join(KEYS));
-        let pki = if shared {
-            keys::open(&*engine.store(), &pki_dir, &names, clock.now()).await?
-        } else {
-            Pki::open(&pki_dir, &names, clock.now())?
+        let shared = setup.engine.is_shared();
+        let keys = Keys {
+            dir: dir.join(KEYS),
+            names,
+            store: shared.then(|| engine.store()),
         };
+        let pki = keys.open(clock.now()).await?;
         let signer = Arc::new(Signer::new(&pki.token_key_pem)?);
         let authenticator = Authenticator::new(
             Some(pki.verifier()?),
@@ -173,7 +181,7 @@ impl Standalone {
             process_metrics: setup.federation,
             ..plane::options(&engine, &informers, setup.shutdown_delay)
         };
-        let http = Server::new(registry, authenticator, authorizer, options);
+        let http = Server::new(registry, Arc::clone(&authenticator), authorizer, options);
         let (chain, key) = pki.serving_der()?;
         let certificate = Certificate::new(chain, key)?;
         let listening = Tasks::new(Shutdown::new());
@@ -181,7 +189,19 @@ impl Standalone {
 
         let url = listen::url(address);
         let kubeconfig = dir.join(KUBECONFIG);
-        auth::pki::write(&kubeconfig, &pki.admin_kubeconfig(&url), 0o600)?;
+        let renewal = CertificateRenewal::new(
+            keys,
+            Arc::clone(&clock),
+            Credentials {
+                certificate,
+                authenticator,
+                root_ca: watch::Sender::new(pki.ca_pem.clone()),
+                kubeconfig: kubeconfig.clone(),
+                url: url.clone(),
+            },
+            &pki,
+        )?;
+        renewal.keep(CHECK_PERIOD, &server);
         let plane = Plane {
             api,
             clock,
@@ -198,9 +218,9 @@ impl Standalone {
         Ok(Self {
             plane,
             kubeconfig,
-            root_ca: pki.ca_pem.clone(),
             signer,
             serves,
+            renewal,
         })
     }
 
@@ -208,8 +228,13 @@ impl Standalone {
     pub(crate) fn identity(&self) -> Identity {
         Identity {
             signer: Arc::clone(&self.signer),
-            root_ca: self.root_ca.clone(),
             serves: self.serves,
+            root_ca: self.renewal.root_ca(),
         }
+    }
+
+    /// The authorities that clients of this plane are to trust.
+    pub(crate) fn root_ca(&self) -> String {
+        self.renewal.root_ca().borrow().clone()
     }
 }

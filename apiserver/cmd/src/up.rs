@@ -174,7 +174,7 @@ impl Fleet {
                 let spec = JoinSpec {
                     name: format!("member{}", n + 1),
                     endpoint: member.url.clone(),
-                    ca_pem: Some(member.root_ca.clone()),
+                    ca_pem: Some(member.root_ca()),
                     ..JoinSpec::default()
                 };
                 if self.is_joined(&spec).await? {

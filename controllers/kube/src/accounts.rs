@@ -7,8 +7,9 @@ use client::{Api, At, Error, WriteOptions};
 use machinery::Gvr;
 use runtime::{Action, Informer, Informers, Queue, Select, Tasks, run_workers};
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
-use crate::start::synced;
+use crate::start::{requeue_on_change, synced};
 
 static NAMESPACES: Gvr = Gvr::constant("", "v1", "namespaces");
 static ACCOUNTS: Gvr = Gvr::constant("", "v1", "serviceaccounts");
@@ -22,17 +23,22 @@ struct Accounts {
     namespaces: Informer,
     accounts: Informer,
     config_maps: Informer,
-    root_ca: String,
+    root_ca: watch::Receiver<String>,
 }
 
-pub(crate) fn start(api: Arc<dyn Api>, root_ca: String, informers: &Informers, tasks: &Tasks) {
+pub(crate) fn start(
+    api: Arc<dyn Api>,
+    root_ca: watch::Receiver<String>,
+    informers: &Informers,
+    tasks: &Tasks,
+) {
     let informer = |resource| informers.get(&api, &Select::all(resource));
     let it = Arc::new(Accounts {
         namespaces: informer(&NAMESPACES),
         accounts: informer(&ACCOUNTS),
         config_maps: informer(&CONFIG_MAPS),
         api,
-        root_ca,
+        root_ca: root_ca.clone(),
     });
     let queue: Queue<String> = Queue::new();
     let wake = queue.clone();
@@ -50,6 +56,15 @@ pub(crate) fn start(api: Arc<dyn Api>, root_ca: String, informers: &Informers, t
             }
         });
     }
+    let namespaces = it.namespaces.clone();
+    let all = move || {
+        namespaces
+            .list()
+            .iter()
+            .map(|n| n.name().to_owned())
+            .collect()
+    };
+    requeue_on_change(root_ca, &queue, all, tasks);
     let workers = tasks.clone();
     tasks.spawn(async move {
         if !synced(&workers, [&it.namespaces, &it.accounts, &it.config_maps]).await {
@@ -78,7 +93,7 @@ impl Accounts {
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": ROOT_CA, "namespace": namespace,
                          "annotations": {"kubernetes.io/description": "Contains a CA bundle that can be used to verify the API server."}},
-            "data": {KEY: self.root_ca}});
+            "data": {KEY: *self.root_ca.borrow()}});
         match self.config_maps.get(namespace, ROOT_CA) {
             None => self.create(&CONFIG_MAPS, namespace, map).await?,
             Some(present) => {

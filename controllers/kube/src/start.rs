@@ -7,6 +7,7 @@ use client::{Api, Error};
 use machinery::time::Clock;
 use machinery::{Gvr, Object};
 use runtime::{Action, Informer, Informers, Queue, Select, Tasks, run_workers};
+use tokio::sync::watch;
 
 use crate::collector::Collector;
 use crate::definitions::{BuiltIn, DEFINITIONS};
@@ -22,8 +23,8 @@ pub struct Options {
     pub clock: Arc<dyn Clock>,
     /// Which API groups of the catalog the server serves, as the registry is told.
     pub serves: fn(&str) -> bool,
-    /// PEM of the authority that signed the serving certificate.
-    pub root_ca: String,
+    /// PEM of the authorities that sign the serving certificate; it may change.
+    pub root_ca: watch::Receiver<String>,
     pub issue: Issue,
 }
 
@@ -67,6 +68,25 @@ pub async fn start(
     accounts::start(Arc::clone(&api), options.root_ca.clone(), informers, tasks);
     tokens::start(api, options.root_ca, options.issue, informers, tasks);
     Ok(())
+}
+
+/// Adds `keys` to a queue whenever the root certificates change.
+pub(crate) fn requeue_on_change(
+    mut root_ca: watch::Receiver<String>,
+    queue: &Queue<String>,
+    keys: impl Fn() -> Vec<String> + Send + 'static,
+    tasks: &Tasks,
+) {
+    let (queue, stop) = (queue.clone(), tasks.shutdown().clone());
+    tasks.spawn(async move {
+        // An error means that the server, which renews them, is gone.
+        while let Some(Ok(())) = stop.unless(root_ca.changed()).await {
+            root_ca.borrow_and_update();
+            for key in keys() {
+                queue.add_low(key);
+            }
+        }
+    });
 }
 
 /// Waits until all are listed; false when `tasks` end first, which may be never else.

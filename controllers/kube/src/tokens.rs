@@ -9,8 +9,9 @@ use client::{Api, At, DeleteOptions, Error, WriteOptions};
 use machinery::{Gvr, Object};
 use runtime::{Action, Informer, Informers, Queue, Select, Tasks, run_workers};
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
-use crate::start::synced;
+use crate::start::{requeue_on_change, synced};
 
 static ACCOUNTS: Gvr = Gvr::constant("", "v1", "serviceaccounts");
 static SECRETS: Gvr = Gvr::constant("", "v1", "secrets");
@@ -26,7 +27,7 @@ struct Tokens {
     api: Arc<dyn Api>,
     accounts: Informer,
     secrets: Informer,
-    root_ca: String,
+    root_ca: watch::Receiver<String>,
     issue: Issue,
 }
 
@@ -40,7 +41,7 @@ enum Verdict {
 
 pub(crate) fn start(
     api: Arc<dyn Api>,
-    root_ca: String,
+    root_ca: watch::Receiver<String>,
     issue: Issue,
     informers: &Informers,
     tasks: &Tasks,
@@ -51,7 +52,7 @@ pub(crate) fn start(
         api,
         accounts,
         secrets,
-        root_ca,
+        root_ca: root_ca.clone(),
         issue,
     });
     let queue: Queue<String> = Queue::new();
@@ -68,6 +69,9 @@ pub(crate) fn start(
             wake.add_lane(secret.head().key(), change.initial);
         }
     });
+    let secrets = it.secrets.clone();
+    let all = move || secrets.list().iter().map(|s| s.head().key()).collect();
+    requeue_on_change(root_ca, &queue, all, tasks);
     let workers = tasks.clone();
     tasks.spawn(async move {
         if !synced(&workers, [&it.accounts, &it.secrets]).await {
@@ -92,7 +96,8 @@ impl Tokens {
             .to_owned();
         let account = self.accounts.get(secret.namespace(), &name);
         let at = At::of(&SECRETS, &secret);
-        let done = match judge(value, account.as_ref(), &self.root_ca, &self.issue) {
+        let root_ca = self.root_ca.borrow().clone();
+        let done = match judge(value, account.as_ref(), &root_ca, &self.issue) {
             Ok(Verdict::Leave) => return Ok(Action::Done),
             Ok(Verdict::Delete) => {
                 let options = DeleteOptions {

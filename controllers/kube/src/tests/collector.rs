@@ -174,7 +174,7 @@ async fn nothing_is_collected_before_every_kind_is_listed() {
     let options = Options {
         clock: Arc::new(SystemClock),
         serves: |_| true,
-        root_ca: String::new(),
+        root_ca: watch::channel(String::new()).1,
         issue: Arc::new(|_, _, _, _| Err("none".into())),
     };
     crate::start(api, options, &informers, &tasks)

@@ -15,6 +15,7 @@ use registry::{Loopback, Registry};
 use runtime::{Informers, Shutdown, Tasks};
 use serde_json::{Value, json};
 use storage::Embedded;
+use tokio::sync::watch;
 use watchcache::Hub;
 
 use crate::Options;
@@ -33,6 +34,7 @@ static THINGS: Gvr = Gvr::constant("g.io", "v1", "things");
 struct Lab {
     api: Arc<dyn Api>,
     tasks: Tasks,
+    root_ca: watch::Sender<String>,
 }
 
 impl Lab {
@@ -47,17 +49,22 @@ impl Lab {
         let tasks = Tasks::new(Shutdown::new());
         let stop = tasks.shutdown().clone();
         tasks.spawn(async move { registry.run(async move { stop.wait().await }).await });
+        let root_ca = watch::Sender::new("CA".to_owned());
         let options = Options {
             clock: Arc::new(SystemClock),
             serves: |_| true,
-            root_ca: "CA".into(),
+            root_ca: root_ca.subscribe(),
             issue: Arc::new(|ns, account, _, secret| Ok(format!("{ns}/{account}/{secret}"))),
         };
         let informers = Informers::new(&tasks);
         crate::start(Arc::clone(&api), options, &informers, &tasks)
             .await
             .unwrap();
-        Self { api, tasks }
+        Self {
+            api,
+            tasks,
+            root_ca,
+        }
     }
 
     async fn create(&self, gvr: &Gvr, body: Value) -> Value {

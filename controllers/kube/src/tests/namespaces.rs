@@ -78,6 +78,29 @@ async fn what_every_namespace_has_comes_back() {
 }
 
 #[tokio::test]
+async fn a_renewed_authority_reaches_namespaces_and_token_secrets() {
+    let lab = Lab::new().await;
+    namespace(&lab, "n").await;
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "a", "namespace": "n"}});
+    lab.create(&ACCOUNTS, account).await;
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token",
+        "metadata": {"name": "t", "namespace": "n", "annotations": {"kubernetes.io/service-account.name": "a"}}});
+    lab.create(&SECRETS, secret).await;
+    for (root_ca, encoded) in [("CA", "Q0E="), ("CA2", "Q0Ey")] {
+        lab.root_ca.send_replace(root_ca.into());
+        until(root_ca, async || {
+            let map = lab.get(&MAPS, "n", "kube-root-ca.crt").await.unwrap();
+            let secret = lab.get(&SECRETS, "n", "t").await.unwrap();
+            map["data"]["ca.crt"] == root_ca
+                && secret["data"]["ca.crt"] == encoded
+                && secret["data"]["token"] == "bi9hL3Q="
+        })
+        .await;
+    }
+    lab.tasks.stop().await;
+}
+
+#[tokio::test]
 async fn token_secrets_live_with_their_account() {
     let lab = Lab::new().await;
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "a", "namespace": "default"}});

@@ -1,0 +1,143 @@
+//! Renews the certificates of a standalone server while it runs: its own, the
+//! administrator's, and the authority that signs both.
+//!
+//! Connections that are open stay as they are; those made later see the new serving
+//! certificate. Clients that trust an earlier certificate of the authority go on.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use auth::Authenticator;
+use auth::pki::Pki;
+use auth::tls::Certificate;
+use machinery::FailureLog;
+use machinery::time::Clock;
+use parking_lot::Mutex;
+use runtime::Tasks;
+use tokio::sync::watch;
+
+use crate::keys::Keys;
+
+/// How often the server checks whether a certificate is due.
+pub(crate) const CHECK_PERIOD: Duration = Duration::from_secs(60);
+
+/// Where certificates are in use.
+pub(crate) struct Credentials {
+    /// Of the listener.
+    pub(crate) certificate: Arc<Certificate>,
+    /// Verifies client certificates.
+    pub(crate) authenticator: Arc<Authenticator>,
+    /// What clients are to trust.
+    pub(crate) root_ca: watch::Sender<String>,
+    /// The administrator's kubeconfig file.
+    pub(crate) kubeconfig: PathBuf,
+    /// The server that the kubeconfig names.
+    pub(crate) url: String,
+}
+
+/// The certificates in use, as PEM.
+#[derive(Default)]
+struct InUse {
+    serving: String,
+    authority: String,
+    /// The content of the kubeconfig file.
+    kubeconfig: String,
+}
+
+/// Keeps the certificates of a standalone server valid.
+pub(crate) struct CertificateRenewal {
+    keys: Keys,
+    clock: Arc<dyn Clock>,
+    credentials: Credentials,
+    in_use: Mutex<InUse>,
+    failures: FailureLog,
+}
+
+impl CertificateRenewal {
+    /// Starts from the certificates that are in use; writes the kubeconfig file.
+    pub(crate) fn new(
+        keys: Keys,
+        clock: Arc<dyn Clock>,
+        credentials: Credentials,
+        pki: &Pki,
+    ) -> anyhow::Result<Arc<Self>> {
+        let renewal = Self {
+            keys,
+            clock,
+            in_use: Mutex::new(InUse {
+                serving: pki.serving.certificate_pem.clone(),
+                authority: pki.ca_pem.clone(),
+                ..InUse::default()
+            }),
+            credentials,
+            failures: FailureLog::new(),
+        };
+        renewal.apply(pki)?;
+        Ok(Arc::new(renewal))
+    }
+
+    /// The authorities that clients are to trust, and their changes.
+    pub(crate) fn root_ca(&self) -> watch::Receiver<String> {
+        self.credentials.root_ca.subscribe()
+    }
+
+    /// Checks once in a period, for as long as the tasks run.
+    pub(crate) fn keep(self: &Arc<Self>, period: Duration, tasks: &Tasks) {
+        let (renewal, stop) = (Arc::clone(self), tasks.shutdown().clone());
+        tasks.spawn(async move {
+            while stop.unless(tokio::time::sleep(period)).await.is_some() {
+                renewal.check().await;
+            }
+        });
+    }
+
+    async fn check(&self) {
+        match self.renew().await {
+            Ok(()) => {
+                if self.failures.record_success("renew") {
+                    tracing::info!("certificates can be renewed again");
+                }
+            }
+            Err(error) => {
+                let error = format!("{error:#}");
+                if self.failures.record_failure("renew", &error) {
+                    tracing::warn!(error, "certificates cannot be renewed");
+                }
+            }
+        }
+    }
+
+    /// Renews what is due, and takes what another replica has renewed.
+    async fn renew(&self) -> anyhow::Result<()> {
+        let pki = self.keys.open(self.clock.now()).await?;
+        self.apply(&pki)
+    }
+
+    fn apply(&self, pki: &Pki) -> anyhow::Result<()> {
+        let (to, mut in_use) = (&self.credentials, self.in_use.lock());
+        // Trust comes first: the others may be signed by a new authority.
+        if in_use.authority != pki.ca_pem {
+            to.authenticator.trust(pki.verifier()?);
+            to.root_ca.send_replace(pki.ca_pem.clone());
+            in_use.authority.clone_from(&pki.ca_pem);
+            tracing::info!("the certificate authority was renewed");
+        }
+        if in_use.serving != pki.serving.certificate_pem {
+            let (chain, key) = pki.serving_der()?;
+            to.certificate.replace(chain, key)?;
+            in_use.serving.clone_from(&pki.serving.certificate_pem);
+            tracing::info!("the serving certificate was renewed");
+        }
+        let kubeconfig = pki.admin_kubeconfig(&to.url);
+        if in_use.kubeconfig != kubeconfig {
+            auth::pki::write(&to.kubeconfig, &kubeconfig, 0o600)?;
+            in_use.kubeconfig = kubeconfig;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "renewal_tests.rs"]
+mod tests;
