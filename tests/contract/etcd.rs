@@ -9,12 +9,13 @@
 )]
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use harness::Daemon;
-use storage::etcd::{Etcd, Options};
+use storage::etcd::{Etcd, Options, Tls, TlsSource};
 use storage::{Batch, Error, Feed, Op, Outcome, Range, Store, Txn};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -60,6 +61,66 @@ fn unavailable<T>(answer: storage::Result<T>) {
         Err(other) => panic!("{other}"),
         Ok(_) => panic!("answered by nobody"),
     }
+}
+
+/// The keys of a cluster as files, as flags of a server name them.
+fn keys_in(tls: &harness::etcd::Tls) -> Tls {
+    let read = |file: &Path| std::fs::read(file).unwrap();
+    Tls {
+        ca: Some(read(&tls.ca)),
+        identity: Some((read(&tls.certificate), read(&tls.key))),
+    }
+}
+
+/// Authority, server's and client's certificate all change at once, as after a
+/// restore: who keeps the old ones is refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn renewed_keys_are_taken_without_a_restart() {
+    let Some(mut server) = harness::Etcd::start_tls(harness::etcd::NEW, 1) else {
+        return;
+    };
+    let [ca, certificate, key] = {
+        let tls = server.tls().unwrap();
+        [tls.ca.clone(), tls.certificate.clone(), tls.key.clone()]
+    };
+    let files = harness::etcd::Tls {
+        ca,
+        certificate,
+        key,
+    };
+    let pki = files.ca.parent().unwrap().to_owned();
+    let with_keys = Options {
+        tls: Some(keys_in(&files)),
+        ..options(&server.endpoints())
+    };
+    let stale = open(with_keys.clone()).await;
+    let renewing = open(Options {
+        renewed_tls: Some(TlsSource(Arc::new(move || Ok(keys_in(&files))))),
+        ..with_keys
+    })
+    .await;
+    let mut feed = renewing.watch("/registry/", 0).await.unwrap();
+    put(&*renewing, "/registry/a", 0, 1, None).await.unwrap();
+    put(&*stale, "/registry/b", 0, 1, None).await.unwrap();
+    server.nodes[0].daemon.kill();
+    std::fs::remove_dir_all(&pki).unwrap();
+    harness::etcd::Tls::make(&pki);
+    server.nodes[0].daemon.again();
+    server.wait();
+    let end = Instant::now() + PATIENCE;
+    while let Err(error) = renewing.get("/registry/a").await {
+        assert!(Instant::now() < end, "{error}");
+        sleep(PAUSE).await;
+    }
+    put(&*renewing, "/registry/c", 0, 1, None).await.unwrap();
+    let mut keys = BTreeSet::new();
+    while keys.len() < 3 {
+        let batch = next(&mut feed).await.unwrap();
+        keys.extend(batch.events.iter().map(|event| event.key.clone()));
+    }
+    unavailable(stale.get("/registry/a").await);
+    stale.close().await;
+    renewing.close().await;
 }
 
 #[tokio::test]

@@ -72,7 +72,7 @@ impl Etcd {
     fn begin(version: &str, nodes: usize, tls: bool, snapshot: Option<&Path>) -> Option<Self> {
         let [program, ctl] = tools([&format!("etcd-{version}"), &format!("etcdctl-{version}")])?;
         let dir = Kept::new();
-        let tls = tls.then(|| Tls::make(dir.path()));
+        let tls = tls.then(|| Tls::make(&dir.path().join("pki")));
         let ports: Vec<[u16; 2]> = (0..nodes).map(|_| [port::free(), port::free()]).collect();
         let peers = ports.iter().enumerate();
         let peers = peers.map(|(n, [_, peer])| format!("n{n}=http://127.0.0.1:{peer}"));
@@ -211,10 +211,10 @@ impl Drop for Etcd {
 }
 
 impl Tls {
-    fn make(dir: &Path) -> Self {
-        let dir = dir.join("pki");
+    /// Makes an authority, and certificates for servers and a client, in a directory.
+    pub fn make(dir: &Path) -> Self {
         let now = Timestamp::now();
-        let pki = Pki::open(&dir, &[], now).unwrap();
+        let pki = Pki::open(dir, &[], now).unwrap();
         let client = pki.client("root", &[], now).unwrap();
         let made = Self {
             ca: dir.join("ca.crt"),

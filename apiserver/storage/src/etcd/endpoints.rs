@@ -13,7 +13,7 @@ use etcd_client::{
     Certificate, Client, ConnectOptions, Identity, KvClient, LeaseClient, MaintenanceClient,
     TlsOptions, WatchClient,
 };
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use tokio::time::{Instant, timeout};
 
 use super::failure::{Again, Failure};
@@ -35,7 +35,7 @@ const REST: Duration = Duration::from_secs(3);
 const MESSAGE: usize = i32::MAX as usize;
 
 /// The keys to a cluster, PEM.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Tls {
     /// Who may have signed the servers' certificates; `None`: whom the system trusts.
     pub ca: Option<Vec<u8>>,
@@ -46,6 +46,17 @@ pub struct Tls {
 impl std::fmt::Debug for Tls {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Tls")
+    }
+}
+
+/// Where renewed keys come from; asked every few seconds. An error leaves those in use
+/// that are.
+#[derive(Clone)]
+pub struct TlsSource(pub Arc<dyn Fn() -> std::result::Result<Tls, String> + Send + Sync>);
+
+impl std::fmt::Debug for TlsSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TlsSource")
     }
 }
 
@@ -102,8 +113,12 @@ impl Endpoint {
     }
 }
 
+type All = Arc<[Arc<Endpoint>]>;
+
 pub(super) struct Endpoints {
-    all: Vec<Arc<Endpoint>>,
+    urls: Vec<String>,
+    /// Replaced as a whole when the keys are renewed.
+    all: RwLock<All>,
     /// Where requests go.
     current: AtomicUsize,
     /// Where the next watch goes.
@@ -119,9 +134,41 @@ impl Endpoints {
         urls: &[String],
         tls: Option<&Tls>,
     ) -> std::result::Result<Self, String> {
+        let urls = urls.iter().map(|url| url.trim().trim_end_matches('/'));
+        let urls: Vec<String> = urls.map(str::to_owned).collect();
+        let all = Self::connect(&urls, tls).await?;
+        if all.is_empty() {
+            return Err("no etcd server is named".into());
+        }
+        // Replicas do not all begin with the same server.
+        let first = usize::from(chance()) % all.len();
+        Ok(Self {
+            urls,
+            all: RwLock::new(all),
+            current: AtomicUsize::new(first),
+            next: AtomicUsize::new(first),
+        })
+    }
+
+    /// Requests and watches that begin from now on use connections with these keys;
+    /// what is under way ends on the connections that it has.
+    ///
+    /// # Errors
+    /// A text that says which key cannot be used; then nothing has changed.
+    pub(super) async fn renew(&self, tls: &Tls) -> std::result::Result<(), String> {
+        let renewed = Self::connect(&self.urls, Some(tls)).await?;
+        let mut all = self.all.write();
+        for (old, new) in all.iter().zip(&*renewed) {
+            let size = old.size.load(Ordering::Relaxed);
+            new.size.store(size, Ordering::Relaxed);
+        }
+        *all = renewed;
+        Ok(())
+    }
+
+    async fn connect(urls: &[String], tls: Option<&Tls>) -> std::result::Result<All, String> {
         let mut all = Vec::new();
         for url in urls {
-            let url = url.trim().trim_end_matches('/');
             let secure = url.starts_with("https://");
             if !secure && !url.starts_with("http://") {
                 return Err(format!(
@@ -138,46 +185,37 @@ impl Endpoints {
             }
             all.push(Arc::new(Endpoint::new(url, &options).await?));
         }
-        if all.is_empty() {
-            return Err("no etcd server is named".into());
-        }
-        // Replicas do not all begin with the same server.
-        let first = usize::from(chance()) % all.len();
-        Ok(Self {
-            all,
-            current: AtomicUsize::new(first),
-            next: AtomicUsize::new(first),
-        })
+        Ok(all.into())
     }
 
-    pub(super) fn all(&self) -> &[Arc<Endpoint>] {
-        &self.all
+    pub(super) fn all(&self) -> All {
+        Arc::clone(&self.all.read())
     }
 
     pub(super) fn urls(&self) -> String {
-        let urls: Vec<&str> = self.all.iter().map(|e| &*e.url).collect();
-        urls.join(",")
+        self.urls.join(",")
     }
 
     /// The first one from `start` that did not fail lately.
-    fn from(&self, start: usize) -> (usize, &Arc<Endpoint>) {
-        let count = self.all.len();
+    fn from(&self, start: usize) -> (usize, Arc<Endpoint>) {
+        let all = self.all();
+        let count = all.len();
         let index = (0..count)
             .map(|step| (start + step) % count)
-            .find(|index| self.all[*index].rested())
+            .find(|index| all[*index].rested())
             .unwrap_or(start % count);
-        (index, &self.all[index])
+        (index, Arc::clone(&all[index]))
     }
 
     /// Where a new watch goes.
     pub(super) fn spread(&self) -> Arc<Endpoint> {
-        Arc::clone(self.from(self.next.fetch_add(1, Ordering::Relaxed)).1)
+        self.from(self.next.fetch_add(1, Ordering::Relaxed)).1
     }
 
     fn pick(&self) -> Arc<Endpoint> {
         let (index, endpoint) = self.from(self.current.load(Ordering::Relaxed));
         self.current.store(index, Ordering::Relaxed);
-        Arc::clone(endpoint)
+        endpoint
     }
 
     /// One request. `at` is the revision asked for, for the error.
@@ -207,7 +245,7 @@ impl Endpoints {
         T: Send,
     {
         let until = Instant::now() + PATIENCE;
-        let wait = if repeat == Repeat::Freely && self.all.len() > 1 {
+        let wait = if repeat == Repeat::Freely && self.urls.len() > 1 {
             OTHERS
         } else {
             ANSWER
@@ -235,7 +273,7 @@ impl Endpoints {
             if !again || failure.hopeless || Instant::now() + PAUSE >= until {
                 return Err(named(&endpoint.url, failure));
             }
-            if !self.all.iter().any(|e| e.rested()) {
+            if !self.all().iter().any(|e| e.rested()) {
                 tokio::time::sleep(PAUSE).await;
             }
         }

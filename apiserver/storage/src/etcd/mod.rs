@@ -15,6 +15,7 @@ mod feed;
 mod format;
 mod keys;
 mod lease;
+mod renewal;
 mod stream;
 mod version;
 
@@ -31,7 +32,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
-pub use self::endpoints::Tls;
+pub use self::endpoints::{Tls, TlsSource};
 pub(crate) use self::keys::Keys;
 
 use self::endpoints::{Endpoints, Repeat};
@@ -59,6 +60,8 @@ pub struct Options {
     /// URLs: `https://HOST:PORT`, or `http://` without TLS.
     pub servers: Vec<String>,
     pub tls: Option<Tls>,
+    /// Where `tls` is read again while the store is open.
+    pub renewed_tls: Option<TlsSource>,
     /// Below which all keys lie.
     pub prefix: String,
     /// How long history stays readable at least; `None`: this replica compacts
@@ -73,6 +76,7 @@ impl Default for Options {
         Self {
             servers: Vec::new(),
             tls: None,
+            renewed_tls: None,
             prefix: keys::ROOT.into(),
             history: Some(Duration::from_secs(300)),
             patience: Duration::from_secs(30),
@@ -153,6 +157,10 @@ impl Etcd {
                 probing.check_format().await;
             }
         });
+        if let Some(source) = options.renewed_tls {
+            let (renewing, tls) = (Arc::clone(&inner), options.tls.clone());
+            tasks.spawn(async move { renewal::run(&renewing, source, tls).await });
+        }
         if let Some(every) = options.history {
             let compacting = Arc::clone(&inner);
             tasks.spawn(async move { compaction::run(&compacting, every).await });
@@ -172,8 +180,9 @@ impl Etcd {
 
     /// Bytes that the database of each server took lately; 0 where that is not known.
     pub fn sizes(&self) -> Vec<u64> {
-        let all = self.inner.endpoints.all().iter();
-        all.map(|e| e.size.load(Ordering::Relaxed)).collect()
+        let all = self.inner.endpoints.all();
+        let sizes = all.iter().map(|e| e.size.load(Ordering::Relaxed));
+        sizes.collect()
     }
 
     /// Resolves when the store cannot be trusted any more. Never resolves otherwise.
@@ -291,7 +300,7 @@ impl Inner {
     async fn look(&self) -> bool {
         let mut all_true = true;
         let mut all_known = true;
-        for endpoint in self.endpoints.all() {
+        for endpoint in &*self.endpoints.all() {
             let mut client = endpoint.maintenance.clone();
             match timeout(PROBE, client.status()).await {
                 Ok(Ok(status)) => {

@@ -1,0 +1,49 @@
+//! Keys that are renewed while the store is open.
+
+use std::time::Duration;
+
+use machinery::FailureLog;
+
+use super::Inner;
+use super::endpoints::{Tls, TlsSource};
+
+/// How often the source is asked.
+const CHECK_PERIOD: Duration = Duration::from_secs(5);
+
+/// Takes renewed keys from their source, for ever.
+pub(super) async fn run(inner: &Inner, source: TlsSource, in_use: Option<Tls>) {
+    let (mut in_use, failures) = (in_use, FailureLog::new());
+    loop {
+        tokio::time::sleep(CHECK_PERIOD).await;
+        match check(inner, &source, in_use.as_ref()).await {
+            Ok(renewed) => {
+                if renewed.is_some() {
+                    tracing::info!("the keys for etcd were renewed");
+                    in_use = renewed;
+                }
+                failures.record_success("renew");
+            }
+            Err(why) => {
+                if failures.record_failure("renew", &why) {
+                    tracing::warn!(why, "renewed keys for etcd cannot be used");
+                }
+            }
+        }
+    }
+}
+
+/// Takes the keys of the source when they differ; returns them then.
+async fn check(
+    inner: &Inner,
+    source: &TlsSource,
+    in_use: Option<&Tls>,
+) -> Result<Option<Tls>, String> {
+    let TlsSource(read) = source.clone();
+    let read = tokio::task::spawn_blocking(move || read());
+    let tls = read.await.map_err(|error| error.to_string())??;
+    if in_use == Some(&tls) {
+        return Ok(None);
+    }
+    inner.endpoints.renew(&tls).await?;
+    Ok(Some(tls))
+}
