@@ -20,6 +20,7 @@ use machinery::Gvr;
 use machinery::time::SystemClock;
 use serde_json::{Value, json};
 
+use crate::installed::{self, InstalledEtcd};
 use crate::{BINARY, manifest};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -253,7 +254,7 @@ async fn what_is_installed_is_enough_and_goes_without_a_trace() {
         "",
     )
     .await;
-    propagates(&host).await;
+    propagates(&host, &objects(&printed)).await;
     let said = flotilla(&["uninstall", "--kubeconfig", &config]).await;
     assert!(
         said.contains("apiservices v1alpha1.cluster.karmada.io deleted"),
@@ -301,9 +302,10 @@ async fn what_is_installed_is_enough_and_goes_without_a_trace() {
     );
 }
 
-/// Flotilla as the account that was installed, beside the pods on paper: it serves
-/// through the host and propagates, and nothing that it needs is refused.
-async fn propagates(host: &Host) {
+/// Flotilla as the account that was installed, beside the pods on paper, with the
+/// arguments that were installed and so its etcd: it serves through the host and
+/// propagates, and nothing that it needs is refused.
+async fn propagates(host: &Host, installed: &BTreeMap<String, Value>) {
     let dir = Kept::new();
     let path = |name: &str| dir.path().join(name).display().to_string();
     let groups = [
@@ -312,21 +314,32 @@ async fn propagates(host: &Host) {
         "system:authenticated",
     ];
     let account = host.cluster.user(ACCOUNT, &groups);
-    let port = port::free();
+    let ports = [port::free(), port::free(), port::free(), port::free()];
+    let [port, etcd_port, ..] = ports;
     lead_here(host, port).await;
-    let program = Path::new(BINARY);
-    let arguments = [
-        "-v=1".into(),
-        "serve".into(),
-        format!("--kubeconfig={}", account.display()),
-        "--service-namespace=flotilla-system".into(),
-        format!("--service-port={port}"),
-        format!("--listen=127.0.0.1:{port}"),
-        format!("--data-dir={}", path("data")),
-        "--leader-elect=true".into(),
+    let instead = [
+        (
+            "--in-cluster",
+            format!("--kubeconfig={}", account.display()),
+        ),
+        ("--listen=", format!("--listen=127.0.0.1:{port}")),
+        ("--data-dir=", format!("--data-dir={}", path("data"))),
+        ("--shutdown-delay-duration=", "-v=1".into()),
+        (
+            "--etcd-servers=",
+            format!("--etcd-servers=https://127.0.0.1:{etcd_port}"),
+        ),
     ];
+    let mut arguments = installed::arguments(installed, "Deployment");
+    for (flag, argument) in instead {
+        let found = arguments.iter_mut().find(|a| a.starts_with(flag));
+        *found.unwrap() = argument;
+    }
+    arguments.push("--service-namespace=flotilla-system".into());
+    arguments.push(format!("--service-port={port}"));
     let log = dir.path().join("flotilla.log");
-    let served = Daemon::start(program, arguments.into(), &log);
+    let served = Daemon::start(Path::new(BINARY), arguments, &log);
+    let etcd = InstalledEtcd::start(&host.server, installed, etcd_port).await;
     for name in ["v1alpha1.cluster.karmada.io", "v1alpha1.policy.karmada.io"] {
         host.server
             .until(&API_SERVICES, "", name, "available", |s| {
@@ -362,6 +375,7 @@ async fn propagates(host: &Host) {
     member
         .until_there(&CONFIG_MAPS, "default", "settings")
         .await;
+    etcd.refuses_strangers();
     let told = std::fs::read_to_string(&log).unwrap();
     assert!(!told.contains("forbidden"), "{told}");
     drop(served);

@@ -8,12 +8,16 @@ mod alerts;
 mod incidents;
 /// Install, apply, uninstall.
 mod install;
+/// What the manifests run, on this machine.
+mod installed;
 /// What a fleet is given to do.
 mod load;
 /// Every rule and panel is answered from what a server under load tells.
 mod monitoring;
 /// A Prometheus, and what can be asked of it.
 mod prometheus;
+/// The rights that are installed.
+mod rights;
 
 use std::path::PathBuf;
 

@@ -16,6 +16,7 @@
 mod access;
 pub mod authenticate;
 pub mod delegated;
+pub mod etcd;
 pub mod impersonation;
 pub mod pki;
 mod private;

@@ -77,7 +77,7 @@ const REMOVE_SA: &str =
     "restore it from a backup, or remove it (service account tokens issued so far stop working)";
 
 /// A certificate with its private key, both as PEM.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Identity {
     pub certificate_pem: String,
     pub key_pem: String,
@@ -200,8 +200,17 @@ pub(crate) fn identity_der(
 }
 
 pub(crate) enum Leaf {
-    Server { names: BTreeSet<String> },
-    Client { user: String, groups: Vec<String> },
+    Server {
+        names: BTreeSet<String>,
+    },
+    /// A server that is a client of itself.
+    Peer {
+        names: BTreeSet<String>,
+    },
+    Client {
+        user: String,
+        groups: Vec<String>,
+    },
 }
 
 struct Maker<'a> {
@@ -249,8 +258,12 @@ impl Maker<'_> {
             .map_err(|e| malformed(format!("is not a PEM certificate: {e}")))?;
         let (names, public) = names_and_key(&der).map_err(malformed)?;
         let usage = match leaf {
-            Leaf::Server { names: wanted } if *wanted == names => Usage::Server,
-            Leaf::Server { .. } => return Ok(false),
+            Leaf::Server { names: wanted } | Leaf::Peer { names: wanted } => {
+                if *wanted != names {
+                    return Ok(false);
+                }
+                Usage::Server
+            }
             Leaf::Client { .. } => Usage::Client,
         };
         let verifier = Verifier::from_pem(self.ca_pem).map_err(malformed)?;
@@ -376,11 +389,15 @@ pub(crate) fn sign(
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.use_authority_key_identifier_extension = true;
     match leaf {
-        Leaf::Server { names } => {
+        Leaf::Server { names } | Leaf::Peer { names } => {
             params
                 .distinguished_name
                 .push(DnType::CommonName, "flotilla");
             params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+            if matches!(leaf, Leaf::Peer { .. }) {
+                let client = ExtendedKeyUsagePurpose::ClientAuth;
+                params.extended_key_usages.push(client);
+            }
             for name in names {
                 params.subject_alt_names.push(match name.parse::<IpAddr>() {
                     Ok(ip) => SanType::IpAddress(ip),

@@ -176,7 +176,7 @@ pub fn with_earlier(bundle: &str, earlier: &str, now: Timestamp) -> String {
     joined(&all)
 }
 
-fn belongs(certificate_pem: &str, key_pem: &str) -> bool {
+pub(crate) fn belongs(certificate_pem: &str, key_pem: &str) -> bool {
     let Ok(key) = KeyPair::from_pem(key_pem) else {
         return false;
     };

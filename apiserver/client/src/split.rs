@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use machinery::Object;
+use machinery::{Object, Status};
 use serde_json::Value;
 
 use crate::api::{
@@ -42,7 +42,11 @@ impl Split {
 #[async_trait]
 impl Api for Split {
     async fn get(&self, at: At<'_>) -> Result<Object> {
-        self.to(at).get(at).await
+        if (self.is_own)(&at.resource.group) || !at.subresource.is_empty() {
+            self.to(at).get(at).await
+        } else {
+            get_by_list(&*self.host, at).await
+        }
     }
 
     async fn list(&self, at: At<'_>, options: &ListOptions) -> Result<List> {
@@ -98,6 +102,19 @@ impl Api for Split {
     async fn raw(&self, path: &str) -> Result<Bytes> {
         self.host.raw(path).await
     }
+}
+
+/// Reads one object by a LIST. For kinds of any name the right to `list` is narrower
+/// than the right to `get`, which would include `nodes/proxy` and `pods/exec`.
+async fn get_by_list(host: &dyn Api, at: At<'_>) -> Result<Object> {
+    let options = ListOptions {
+        field_selector: format!("metadata.name={}", at.name),
+        ..ListOptions::default()
+    };
+    let list = host.list(At::all(at.resource, at.namespace), &options);
+    let mut found = list.await?.items.into_iter();
+    let found = found.find(|o| o.name() == at.name && o.namespace() == at.namespace);
+    found.ok_or_else(|| Status::not_found(at.resource, at.name).into())
 }
 
 #[cfg(test)]
@@ -171,6 +188,23 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn objects_of_the_host_are_read_without_the_right_to_get() {
+        let (_, host, both) = split();
+        for (namespace, name) in [("n", "a"), ("n", "b"), ("m", "a")] {
+            let map = json!({"metadata": {"name": name, "namespace": namespace}, "data": {"n": namespace}});
+            host.seed(&MAPS, map);
+        }
+        host.on_call(|call| {
+            let refused = Status::failure(403, "Forbidden", "no get");
+            (call.verb == "get").then(|| refused.into())
+        });
+        let found = both.get(At::one(&MAPS, "m", "a")).await.unwrap();
+        assert_eq!(found.value().unwrap()["data"]["n"], "m");
+        let missing = both.get(At::one(&MAPS, "m", "b")).await.err().unwrap();
+        assert!(missing.is_not_found(), "{missing}");
+    }
+
+    #[tokio::test]
     async fn the_own_groups_are_not_taken_from_the_host() {
         let (own, host, both) = split();
         serve(&own, &WORKS, "Work");
@@ -182,7 +216,7 @@ mod tests {
         let kinds: Vec<&str> = found.resources.iter().map(|r| &*r.kind).collect();
         assert_eq!(kinds, ["ConfigMap", "Work"]);
         host.on_call(|call| {
-            (call.verb == "resources").then(|| machinery::Status::unavailable("later").into())
+            (call.verb == "resources").then(|| Status::unavailable("later").into())
         });
         assert!(both.resources().await.is_err(), "half is not all");
     }

@@ -12,7 +12,7 @@ use machinery::time::Clock;
 use metrics::{Figure, Shape};
 use runtime::Tasks;
 use storage::encryption::{EncryptedStore, Encryption, is_encrypted};
-use storage::etcd::{self, Etcd, Tls};
+use storage::etcd::{self, Etcd, Tls, TlsSource};
 use storage::{Embedded, Error, FaultKind, Health, Range, Store, format};
 use tokio::sync::watch;
 
@@ -48,6 +48,12 @@ pub(crate) struct Flags {
     /// The key of that certificate.
     #[arg(long, value_name = "FILE", requires_all = ["etcd_servers", "etcd_certfile"])]
     etcd_keyfile: Option<PathBuf>,
+    /// Make and renew certificates for mutual TLS with etcd in this Secret of the host,
+    /// in Flotilla's own namespace; etcd is started with its ca.crt, server.crt and
+    /// server.key. Behind another API server only.
+    #[arg(long, value_name = "NAME", requires = "etcd_servers",
+          conflicts_with_all = ["etcd_cafile", "etcd_certfile"])]
+    etcd_certificates_secret: Option<String>,
     /// Below which all keys lie in etcd; never the prefix of a kube-apiserver.
     #[arg(
         long,
@@ -75,11 +81,43 @@ impl Flags {
         file.map(|file| encryption::load(file, scope)).transpose()
     }
 
+    /// The Secret in which certificates for etcd are made.
+    pub(crate) fn certificates_secret(&self) -> Option<&str> {
+        self.etcd_certificates_secret.as_deref()
+    }
+
     /// What was chosen.
     pub(crate) fn choice(&self) -> anyhow::Result<Choice> {
         if !self.is_shared() {
             return Ok(Choice::Embedded { sync: true });
         }
+        let files = TlsFiles {
+            ca: self.etcd_cafile.clone(),
+            certificate: self.etcd_certfile.clone(),
+            key: self.etcd_keyfile.clone(),
+        };
+        Ok(Choice::Etcd(etcd::Options {
+            servers: self.etcd_servers.clone(),
+            tls: Some(files.read()?),
+            renewed_tls: Some(TlsSource(Arc::new(move || {
+                files.read().map_err(|error| format!("{error:#}"))
+            }))),
+            prefix: self.etcd_prefix.clone(),
+            ..etcd::Options::default()
+        }))
+    }
+}
+
+/// The files that `--etcd-cafile`, `--etcd-certfile` and `--etcd-keyfile` name; whoever
+/// renews them replaces their content.
+struct TlsFiles {
+    ca: Option<PathBuf>,
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+}
+
+impl TlsFiles {
+    fn read(&self) -> anyhow::Result<Tls> {
         let read = |flag: &str, file: &Option<PathBuf>| {
             let read = |file: &PathBuf| {
                 let text = std::fs::read(file);
@@ -87,17 +125,12 @@ impl Flags {
             };
             file.as_ref().map(read).transpose()
         };
-        let certificate = read("--etcd-certfile", &self.etcd_certfile)?;
-        let key = read("--etcd-keyfile", &self.etcd_keyfile)?;
-        Ok(Choice::Etcd(etcd::Options {
-            servers: self.etcd_servers.clone(),
-            tls: Some(Tls {
-                ca: read("--etcd-cafile", &self.etcd_cafile)?,
-                identity: certificate.zip(key),
-            }),
-            prefix: self.etcd_prefix.clone(),
-            ..etcd::Options::default()
-        }))
+        let certificate = read("--etcd-certfile", &self.certificate)?;
+        let key = read("--etcd-keyfile", &self.key)?;
+        Ok(Tls {
+            ca: read("--etcd-cafile", &self.ca)?,
+            identity: certificate.zip(key),
+        })
     }
 }
 

@@ -56,6 +56,7 @@ const FLAGS: &[(&str, Acts)] = &[
     ("encryption_provider_config", Acts::Always),
     // Those of etcd require --etcd-servers.
     ("etcd_cafile", Acts::Always),
+    ("etcd_certificates_secret", Acts::BehindHost),
     ("etcd_certfile", Acts::Always),
     ("etcd_keyfile", Acts::Always),
     ("etcd_prefix", Acts::Always),
@@ -255,7 +256,12 @@ mod tests {
                 Some(value) => format!("{long}={value}"),
                 None => long.clone(),
             };
-            let line = Line::try_parse_from(["x", "--data-dir", "d", &argument]).unwrap();
+            let line = Line::try_parse_from([
+                "x",
+                "--data-dir=d",
+                "--etcd-servers=http://e",
+                &argument,
+            ]).unwrap();
             for mode in MODES {
                 let fits = match acts {
                     Acts::Always => true,

@@ -199,6 +199,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
                 encryption: arguments.store.encryption(Scope::OwnGroups)?,
                 host,
                 service: arguments.host.service(here),
+                etcd_secret: arguments.store.certificates_secret().map(str::to_owned),
                 delegated: arguments.host.delegated(),
                 rules: settings.scheduling.rules,
                 shutdown_delay: arguments.shutdown_delay_duration,

@@ -9,6 +9,7 @@
 //! collector deletes nothing for it.
 
 mod certificate;
+mod etcd;
 mod host_definitions;
 mod namespaces;
 mod protection;
@@ -41,6 +42,7 @@ use crate::engine::{Choice, Engine};
 use crate::plane::{self, Plane};
 use crate::{decision, links, listen, scripts, secret_access};
 use certificate::Serving;
+use etcd::EtcdSecret;
 use namespaces::HostNamespaces;
 use registration::Registration;
 
@@ -66,6 +68,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) encryption: Option<Encryption>,
     pub(crate) host: Config,
     pub(crate) service: Service,
+    /// The Secret in which certificates for etcd are made and renewed.
+    pub(crate) etcd_secret: Option<String>,
     pub(crate) delegated: delegated::Options,
     /// By which bindings are scheduled.
     pub(crate) rules: Rules,
@@ -97,7 +101,15 @@ impl Aggregated {
         let host: Arc<dyn Api> = Arc::new(Remote::new(setup.host, &connections)?);
         auth::private_dir(setup.dir)
             .with_context(|| format!("cannot use {}", setup.dir.display()))?;
-        let engine = Engine::open(&setup.engine, setup.encryption, &setup.dir.join(STORE)).await?;
+        let (choice, etcd_secret) = with_certificates(
+            setup.engine,
+            setup.etcd_secret,
+            &host,
+            &setup.service,
+            &clock,
+        )
+        .await?;
+        let engine = Engine::open(&choice, setup.encryption, &setup.dir.join(STORE)).await?;
         let metrics = metrics::Registry::new();
         engine.tell(&metrics);
         let listener = listen::bind(setup.listen).await?;
@@ -134,7 +146,7 @@ impl Aggregated {
             namespaces: Some(namespaces),
             webhooks: Some(hooks),
             metrics: metrics.clone(),
-            shared_store: setup.engine.is_shared(),
+            shared_store: choice.is_shared(),
             ..registry::Options::new(Arc::clone(&chain))
         };
         let registry = Registry::new(engine.store(), Arc::clone(&hub), options);
@@ -166,6 +178,9 @@ impl Aggregated {
         let listening = Tasks::new(Shutdown::new());
         plane::listen_on(http, listener, serving.certificate(), &listening)?;
         serving.keep(&informers, &server);
+        if let Some(secret) = etcd_secret {
+            secret.keep(&server);
+        }
         while let Err(why) = whole() {
             tracing::debug!(%why, "waiting");
             tokio::time::sleep(LOOK).await;
@@ -211,6 +226,24 @@ impl Aggregated {
         self.plane.stop().await;
         self.connections.stop().await;
     }
+}
+
+/// The store with the certificates of a Secret, where they are managed in one.
+async fn with_certificates(
+    mut choice: Choice,
+    secret: Option<String>,
+    host: &Arc<dyn Api>,
+    service: &Service,
+    clock: &Arc<dyn Clock>,
+) -> anyhow::Result<(Choice, Option<Arc<EtcdSecret>>)> {
+    let (Choice::Etcd(options), Some(name)) = (&mut choice, secret) else {
+        return Ok((choice, None));
+    };
+    let secret = EtcdSecret::open(host, service, &name, &options.servers, clock).await?;
+    let (tls, renewed) = secret.client();
+    options.tls = Some(tls);
+    options.renewed_tls = Some(renewed);
+    Ok((choice, Some(secret)))
 }
 
 /// Whether everything is there that an answer may depend on.

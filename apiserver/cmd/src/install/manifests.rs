@@ -85,6 +85,8 @@ fn fit(deployment: &mut Value, choices: &Choices) -> anyhow::Result<()> {
     let arguments = &mut container["args"];
     if !choices.etcd_servers.is_empty() {
         set(arguments, "etcd-servers", &choices.etcd_servers.join(","))?;
+        // Whoever runs that etcd makes its certificates.
+        remove(arguments, "etcd-certificates-secret");
     }
     if let Some(prefix) = &choices.etcd_prefix {
         set(arguments, "etcd-prefix", prefix)?;
@@ -121,6 +123,13 @@ fn set(arguments: &mut Value, flag: &str, value: &str) -> anyhow::Result<()> {
         None => push(arguments, argument.into())?,
     }
     Ok(())
+}
+
+fn remove(arguments: &mut Value, flag: &str) {
+    let start = format!("--{flag}=");
+    if let Some(list) = arguments.as_array_mut() {
+        list.retain(|a| a.as_str().is_none_or(|a| !a.starts_with(&start)));
+    }
 }
 
 /// Where an object of ours is served.
@@ -184,7 +193,7 @@ mod tests {
         let reader = find(&all, "RoleBinding", "flotilla-auth-reader");
         assert_eq!(reader["metadata"]["namespace"], "kube-system");
         assert_eq!(reader["subjects"][0]["namespace"], "fleet");
-        assert!(arguments(&all).contains(&"--etcd-servers=http://flotilla-etcd.fleet.svc:2379"));
+        assert!(arguments(&all).contains(&"--etcd-servers=https://flotilla-etcd.fleet.svc:2379"));
         assert_eq!(all[0]["kind"], "Namespace", "what comes first");
         let deployment = find(&all, "Deployment", NAME);
         assert_eq!(deployment["spec"]["replicas"], 3);

@@ -1,0 +1,210 @@
+//! Certificates for mutual TLS between an etcd and its client, with an authority of
+//! their own that signs nothing else.
+//!
+//! Pure but for the randomness of new keys: several replicas read what is kept, and
+//! the first to write what comes next decides.
+//!
+//! etcd reads its own certificate at each handshake, but the authorities that it
+//! trusts only at its start. The authority is therefore renewed with the same key and
+//! name, so that an etcd which has read the certificate before goes on.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+
+use crate::pki::{DAY, Error, Identity, LEAF_DAYS, Leaf, authority_params, names_and_key, sign};
+use crate::rolling::{belongs, with_earlier};
+use crate::x509::{Usage, Verifier, expiry};
+
+/// The name in client certificates.
+const CLIENT: &str = "flotilla";
+/// Certificates are renewed when a third of their life is left.
+const RENEW_BEFORE: u64 = LEAF_DAYS * DAY / 3;
+
+/// Everything that is kept, as PEM. No `Debug`, on purpose.
+#[derive(Clone, PartialEq, Eq)]
+pub struct EtcdCertificates {
+    /// The authorities to trust, the newest first.
+    pub ca: String,
+    pub ca_key: String,
+    /// What etcd shows to its clients.
+    pub server: Identity,
+    /// What clients show to etcd.
+    pub client: Identity,
+}
+
+impl EtcdCertificates {
+    /// What to keep from now on, when it differs from what is kept. `names` are those
+    /// by which clients reach etcd.
+    pub fn next(
+        kept: Option<&Self>,
+        names: &BTreeSet<String>,
+        now: Timestamp,
+    ) -> Result<Option<Self>, Error> {
+        let (ca, ca_key) = authority(kept, now)?;
+        let signer = Signer {
+            ca: &ca,
+            ca_key: &ca_key,
+            now,
+        };
+        let server = Leaf::Peer {
+            names: names.clone(),
+        };
+        let client = Leaf::Client {
+            user: CLIENT.into(),
+            groups: Vec::new(),
+        };
+        let next = Self {
+            server: signer.keep_or_sign(kept.map(|k| &k.server), &server)?,
+            client: signer.keep_or_sign(kept.map(|k| &k.client), &client)?,
+            ca: ca.clone(),
+            ca_key: ca_key.clone(),
+        };
+        Ok((kept != Some(&next)).then_some(next))
+    }
+}
+
+fn authority(kept: Option<&EtcdCertificates>, now: Timestamp) -> Result<(String, String), Error> {
+    let earlier = kept.map_or("", |kept| &kept.ca);
+    let key = match kept.filter(|kept| belongs(earlier, &kept.ca_key)) {
+        Some(kept) => {
+            let der = CertificateDer::from_pem_slice(earlier.as_bytes());
+            let expires = der.ok().and_then(|der| expiry(&der).ok()).unwrap_or(0);
+            if expires > now.as_second() + (LEAF_DAYS * DAY).cast_signed() {
+                return Ok((kept.ca.clone(), kept.ca_key.clone()));
+            }
+            KeyPair::from_pem(&kept.ca_key)?
+        }
+        None => KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?,
+    };
+    let renewed = authority_params(now).self_signed(&key)?.pem();
+    let bundle = with_earlier(&renewed, earlier, now);
+    Ok((bundle, key.serialize_pem()))
+}
+
+struct Signer<'a> {
+    ca: &'a str,
+    ca_key: &'a str,
+    now: Timestamp,
+}
+
+impl Signer<'_> {
+    fn keep_or_sign(&self, kept: Option<&Identity>, leaf: &Leaf) -> Result<Identity, Error> {
+        if let Some(kept) = kept.filter(|kept| self.is_good(kept, leaf)) {
+            return Ok(kept.clone());
+        }
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+        sign(self.ca, self.ca_key, leaf, &key, self.now)
+    }
+
+    fn is_good(&self, kept: &Identity, leaf: &Leaf) -> bool {
+        if !belongs(&kept.certificate_pem, &kept.key_pem) {
+            return false;
+        }
+        let Ok(der) = CertificateDer::from_pem_slice(kept.certificate_pem.as_bytes()) else {
+            return false;
+        };
+        let usage = match leaf {
+            Leaf::Client { .. } => Usage::Client,
+            Leaf::Peer { names } | Leaf::Server { names } => {
+                if names_and_key(&der).is_ok_and(|(served, _)| served != *names) {
+                    return false;
+                }
+                Usage::Server
+            }
+        };
+        let until = self.now.as_second().unsigned_abs() + RENEW_BEFORE;
+        let verifier = Verifier::from_pem(self.ca);
+        verifier.is_ok_and(|verifier| verifier.chain(&[der], usage, until).is_ok())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const YEAR: u64 = 365 * DAY;
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + seconds.cast_signed()).unwrap()
+    }
+
+    fn names() -> BTreeSet<String> {
+        BTreeSet::from([
+            "flotilla-etcd.flotilla-system.svc".into(),
+            "127.0.0.1".into(),
+        ])
+    }
+
+    fn first() -> EtcdCertificates {
+        let first = EtcdCertificates::next(None, &names(), at(0));
+        first.unwrap().unwrap()
+    }
+
+    /// Whether whoever trusts `ca` takes a certificate.
+    fn trusts(ca: &str, identity: &Identity, usage: Usage, seconds: u64) -> bool {
+        let der = CertificateDer::from_pem_slice(identity.certificate_pem.as_bytes()).unwrap();
+        let now = at(seconds).as_second().unsigned_abs();
+        let verifier = Verifier::from_pem(ca).unwrap();
+        verifier.chain(&[der], usage, now).is_ok()
+    }
+
+    #[test]
+    fn both_sides_trust_each_other_over_many_years() {
+        let (mut kept, mut changes, mut now) = (first(), 0, 0);
+        let begin = kept.clone();
+        while now < 20 * YEAR {
+            now += 10 * DAY;
+            let before = kept.clone();
+            if let Some(next) = EtcdCertificates::next(Some(&kept), &names(), at(now)).unwrap() {
+                kept = next;
+                changes += 1;
+            }
+            // Neither side has read what is new, or one of them has.
+            for (ca, identities) in [(&before.ca, &kept), (&kept.ca, &before), (&kept.ca, &kept)] {
+                assert!(trusts(ca, &identities.server, Usage::Server, now));
+                assert!(trusts(ca, &identities.client, Usage::Client, now));
+            }
+            // etcd's gateway is a client of etcd, with the server's certificate.
+            assert!(trusts(&kept.ca, &kept.server, Usage::Client, now));
+            if now < 10 * YEAR - DAY {
+                let old = trusts(&begin.ca, &kept.client, Usage::Client, now);
+                assert!(
+                    old,
+                    "an etcd that never restarted, after {} days",
+                    now / DAY
+                );
+            }
+        }
+        assert!((20..70).contains(&changes), "{changes} changes");
+        assert!(kept.ca != begin.ca && kept.ca_key == begin.ca_key);
+    }
+
+    #[test]
+    fn what_is_good_stays_and_what_is_broken_is_made_again() {
+        let kept = first();
+        let next = |kept: &EtcdCertificates, names: &BTreeSet<String>| {
+            EtcdCertificates::next(Some(kept), names, at(60)).unwrap()
+        };
+        assert!(next(&kept, &names()).is_none());
+        let other = BTreeSet::from(["etcd.other.svc".to_owned()]);
+        let moved = next(&kept, &other).unwrap();
+        assert!(moved.ca == kept.ca && moved.client == kept.client);
+        assert!(moved.server != kept.server);
+        let mut broken = kept.clone();
+        broken.client.key_pem.clear();
+        let mended = next(&broken, &names()).unwrap();
+        assert!(mended.server == kept.server && mended.client != broken.client);
+        let mut lost = kept.clone();
+        lost.ca_key.clear();
+        let mended = next(&lost, &names()).unwrap();
+        assert!(
+            trusts(&mended.ca, &kept.client, Usage::Client, 60),
+            "the old is trusted"
+        );
+        assert!(trusts(&mended.ca, &mended.client, Usage::Client, 60));
+    }
+}

@@ -1,0 +1,278 @@
+//! Certificates for an etcd and for Flotilla, its client, kept in a Secret of the host
+//! that all replicas share.
+//!
+//! The pods of etcd mount the server's part of the Secret; Flotilla reads its own part
+//! through the host. A write is bound to what was read, so that of several replicas
+//! one decides.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use auth::etcd::EtcdCertificates;
+use auth::pki::Identity;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use client::{Api, At, Tasks, WriteOptions};
+use machinery::time::Clock;
+use machinery::{FailureLog, Gvr, Object};
+use parking_lot::Mutex;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use storage::etcd::{Tls, TlsSource};
+
+use super::registration::labels;
+use super::{Service, patiently};
+
+static SECRETS: Gvr = Gvr::constant("", "v1", "secrets");
+/// How often the Secret is read, and certificates are renewed that are due.
+const CHECK_PERIOD: Duration = Duration::from_secs(60);
+const MAX_ATTEMPTS: usize = 10;
+
+/// The Secret, and what it held when it was read last.
+pub(super) struct EtcdSecret {
+    host: Arc<dyn Api>,
+    namespace: String,
+    name: String,
+    /// By which clients reach etcd.
+    names: BTreeSet<String>,
+    clock: Arc<dyn Clock>,
+    client: Arc<Mutex<Tls>>,
+    failures: FailureLog,
+}
+
+impl EtcdSecret {
+    /// Reads the Secret, or creates it. Waits for the host.
+    pub(super) async fn open(
+        host: &Arc<dyn Api>,
+        service: &Service,
+        name: &str,
+        servers: &[String],
+        clock: &Arc<dyn Clock>,
+    ) -> anyhow::Result<Arc<Self>> {
+        let secret = Self {
+            host: Arc::clone(host),
+            namespace: service.namespace.clone(),
+            name: name.to_owned(),
+            names: names(servers),
+            clock: Arc::clone(clock),
+            client: Arc::default(),
+            failures: FailureLog::new(),
+        };
+        let opened = secret.renew().await;
+        opened.with_context(|| {
+            format!(
+                "the certificates for etcd in Secret {}/{name} of the host",
+                service.namespace
+            )
+        })?;
+        Ok(Arc::new(secret))
+    }
+
+    /// What Flotilla shows to etcd and whom it trusts, now and later.
+    pub(super) fn client(&self) -> (Tls, TlsSource) {
+        let client = Arc::clone(&self.client);
+        let now = client.lock().clone();
+        (now, TlsSource(Arc::new(move || Ok(client.lock().clone()))))
+    }
+
+    /// Reads and renews for as long as the tasks run.
+    pub(super) fn keep(self: &Arc<Self>, tasks: &Tasks) {
+        let (secret, stop) = (Arc::clone(self), tasks.shutdown().clone());
+        tasks.spawn(async move {
+            let next = || async {
+                tokio::time::sleep(CHECK_PERIOD).await;
+                secret.check().await;
+            };
+            while stop.unless(next()).await.is_some() {}
+        });
+    }
+
+    async fn check(&self) {
+        match self.renew().await {
+            Ok(()) => {
+                if self.failures.record_success("renew") {
+                    tracing::info!("certificates for etcd can be renewed again");
+                }
+            }
+            Err(error) => {
+                let error = format!("{error:#}");
+                if self.failures.record_failure("renew", &error) {
+                    tracing::warn!(error, "certificates for etcd cannot be renewed");
+                }
+            }
+        }
+    }
+
+    /// Brings the Secret to where nothing is due, and takes what it holds then.
+    async fn renew(&self) -> anyhow::Result<()> {
+        for _ in 0..MAX_ATTEMPTS {
+            let at = At::one(&SECRETS, &self.namespace, &self.name);
+            let found = match patiently("certificates for etcd", || self.host.get(at)).await {
+                Ok(found) => Some(found),
+                Err(error) if error.is_not_found() => None,
+                Err(error) => return Err(error.into()),
+            };
+            let kept = found.as_ref().map(parse);
+            let next = EtcdCertificates::next(kept.as_ref(), &self.names, self.clock.now())?;
+            let Some(next) = next else {
+                let kept = kept.context("nothing is kept and nothing is due")?;
+                *self.client.lock() = tls(&kept);
+                return Ok(());
+            };
+            if self.write(found.as_ref(), &next).await? {
+                *self.client.lock() = tls(&next);
+                return Ok(());
+            }
+        }
+        anyhow::bail!("others change it all the time")
+    }
+
+    /// False when another replica was faster.
+    async fn write(&self, found: Option<&Object>, next: &EtcdCertificates) -> anyhow::Result<bool> {
+        let options = WriteOptions::default();
+        let written = match found {
+            None => {
+                let body = json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+                    "metadata": {"name": self.name, "namespace": self.namespace, "labels": labels()},
+                    "data": encode(next)});
+                let all = At::all(&SECRETS, &self.namespace);
+                self.host.create(all, body, &options).await
+            }
+            Some(found) => {
+                let mut body = found.value()?;
+                body["data"] = encode(next);
+                let at = At::one(&SECRETS, &self.namespace, &self.name);
+                self.host.update(at, body, &options).await
+            }
+        };
+        match written {
+            Ok(_) => Ok(true),
+            Err(error)
+                if error.is_conflict()
+                    || error.is_already_exists()
+                    || error.is_not_found() && found.is_some() =>
+            {
+                Ok(false)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// The hosts of URLs, and those by which a process beside etcd reaches it.
+fn names(servers: &[String]) -> BTreeSet<String> {
+    let hosts = servers.iter().filter_map(|url| {
+        let url: http::Uri = url.trim().parse().ok()?;
+        let host = url.host()?.trim_start_matches('[').trim_end_matches(']');
+        Some(host.to_ascii_lowercase())
+    });
+    let beside = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
+    hosts.chain(beside).collect()
+}
+
+fn tls(kept: &EtcdCertificates) -> Tls {
+    let Identity {
+        certificate_pem,
+        key_pem,
+    } = kept.client.clone();
+    Tls {
+        ca: Some(kept.ca.clone().into_bytes()),
+        identity: Some((certificate_pem.into_bytes(), key_pem.into_bytes())),
+    }
+}
+
+#[derive(Default, Deserialize)]
+struct Data {
+    #[serde(default)]
+    data: Option<BTreeMap<String, String>>,
+}
+
+/// What cannot be read is empty, and made anew.
+fn parse(secret: &Object) -> EtcdCertificates {
+    let Data { data } = serde_json::from_slice(secret.bytes()).unwrap_or_default();
+    let data = data.unwrap_or_default();
+    let read = |key: &str| {
+        let raw = data.get(key).and_then(|text| STANDARD.decode(text).ok());
+        raw.and_then(|raw| String::from_utf8(raw).ok())
+            .unwrap_or_default()
+    };
+    let identity = |name: &str| Identity {
+        certificate_pem: read(&format!("{name}.crt")),
+        key_pem: read(&format!("{name}.key")),
+    };
+    EtcdCertificates {
+        ca: read("ca.crt"),
+        ca_key: read("ca.key"),
+        server: identity("server"),
+        client: identity("client"),
+    }
+}
+
+fn encode(kept: &EtcdCertificates) -> Value {
+    json!({
+        "ca.crt": STANDARD.encode(&kept.ca),
+        "ca.key": STANDARD.encode(&kept.ca_key),
+        "server.crt": STANDARD.encode(&kept.server.certificate_pem),
+        "server.key": STANDARD.encode(&kept.server.key_pem),
+        "client.crt": STANDARD.encode(&kept.client.certificate_pem),
+        "client.key": STANDARD.encode(&kept.client.key_pem),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use client::fake::FakeApi;
+    use jiff::{SignedDuration, Timestamp};
+    use machinery::time::FakeClock;
+
+    use super::*;
+
+    fn service() -> Service {
+        Service {
+            namespace: "flotilla-system".into(),
+            name: "flotilla".into(),
+            port: 443,
+        }
+    }
+
+    async fn open(host: &Arc<dyn Api>, clock: &Arc<dyn Clock>) -> Arc<EtcdSecret> {
+        let servers = ["https://flotilla-etcd.flotilla-system.svc:2379".to_owned()];
+        let service = service();
+        let opened = EtcdSecret::open(host, &service, "flotilla-etcd-certs", &servers, clock);
+        opened.await.unwrap()
+    }
+
+    #[test]
+    fn the_certificate_has_the_names_of_the_servers() {
+        let servers = [
+            "https://Etcd.fleet.svc:2379".into(),
+            "https://[fd00::1]:2379".into(),
+        ];
+        let names = names(&servers);
+        for name in ["etcd.fleet.svc", "fd00::1", "localhost", "127.0.0.1", "::1"] {
+            assert!(names.contains(name), "{name} in {names:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn replicas_agree_on_one_authority_and_renew_it_for_each_other() {
+        let fake = FakeApi::new();
+        let host: Arc<dyn Api> = fake.clone();
+        let time = Arc::new(FakeClock::new(Timestamp::now()));
+        let clock: Arc<dyn Clock> = time.clone();
+        let opens = (0..5).map(|_| open(&host, &clock));
+        let all = futures_util::future::join_all(opens).await;
+        let (first, source) = all[0].client();
+        assert!(all.iter().all(|s| s.client().0 == first));
+        assert_eq!(fake.objects(&SECRETS).len(), 1);
+        time.advance(SignedDuration::from_hours(24 * 300));
+        all[1].check().await;
+        all[0].check().await;
+        let TlsSource(read) = source;
+        let renewed = read().unwrap();
+        assert!(renewed != first && renewed == all[1].client().0);
+        assert!(renewed.ca == first.ca, "the authority lasts longer");
+    }
+}

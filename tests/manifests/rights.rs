@@ -1,0 +1,93 @@
+//! The rights that are installed: what is wide is explained where it stands.
+
+use serde_json::Value;
+
+use crate::manifest;
+
+/// The beginning of a comment that explains a wide rule.
+const EXPLANATION: &str = "# Wide: ";
+
+/// The rules of roles with a wildcard whose comment does not explain it.
+fn unexplained(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for document in text.split("\n---\n") {
+        let object: Value = serde_saphyr::from_str(document).unwrap();
+        if !["Role", "ClusterRole"].contains(&object["kind"].as_str().unwrap_or_default()) {
+            continue;
+        }
+        let (_, rules) = document.split_once("\nrules:\n").unwrap();
+        let (mut comment, mut blocks) = (String::new(), Vec::<(String, String)>::new());
+        for line in rules.lines() {
+            if line.starts_with('#') {
+                comment.push_str(line);
+            } else if line.starts_with("- ") {
+                blocks.push((std::mem::take(&mut comment), line.to_owned()));
+            } else if let Some((_, rule)) = blocks.last_mut() {
+                rule.push_str(line);
+            }
+        }
+        let count = object["rules"].as_array().unwrap().len();
+        assert_eq!(blocks.len(), count, "rules are not read: {document}");
+        let wide = blocks
+            .into_iter()
+            .filter(|(comment, rule)| rule.contains('*') && !comment.starts_with(EXPLANATION));
+        found.extend(wide.map(|(_, rule)| rule));
+    }
+    found
+}
+
+#[test]
+fn every_wide_rule_is_explained_in_place() {
+    for directory in ["install", "monitoring"] {
+        for entry in std::fs::read_dir(manifest(directory)).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            if text.contains("\nrules:\n") && text.contains("rbac.authorization.k8s.io") {
+                assert_eq!(
+                    unexplained(&text),
+                    Vec::<String>::new(),
+                    "{}",
+                    path.display()
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_wide_rule_without_its_explanation_is_found() {
+    let role = |comment: &str| {
+        format!(
+            "kind: ClusterRole\nrules:\n# Events.\n- apiGroups: [\"\"]\n  resources: [events]\n  \
+             verbs: [create]\n{comment}- apiGroups: [\"*\"]\n  resources: [things]\n  verbs: [get]\n"
+        )
+    };
+    assert_eq!(
+        unexplained(&role("# Wide: things are of any group.\n")).len(),
+        0
+    );
+    assert_eq!(unexplained(&role("# Things.\n")).len(), 1);
+    assert_eq!(unexplained(&role("")).len(), 1);
+}
+
+/// Any kind may be listed, watched and patched: neither read by `get`, which is the
+/// right to enter pods and kubelets, nor created, replaced or deleted.
+#[test]
+fn the_wide_rule_has_no_verb_that_enters_pods_and_nodes() {
+    let text = std::fs::read_to_string(manifest("install/flotilla.yaml")).unwrap();
+    let documents = text
+        .split("\n---\n")
+        .map(|d| -> Value { serde_saphyr::from_str(d).unwrap() });
+    let roles =
+        documents.filter(|o| o["kind"] == "ClusterRole" && o["metadata"]["name"] == "flotilla");
+    let rules: Vec<Value> = roles
+        .flat_map(|r| r["rules"].as_array().unwrap().clone())
+        .collect();
+    assert!(rules.len() > 3);
+    let wide = rules.iter().filter(|r| r.to_string().contains('*'));
+    let verbs: Vec<&Value> = wide.map(|r| &r["verbs"]).collect();
+    assert_eq!(verbs, [&serde_json::json!(["list", "watch", "patch"])]);
+}
