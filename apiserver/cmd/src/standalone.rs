@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use admission::Chain;
 use anyhow::Context;
-use auth::Authenticator;
 use auth::rbac::Authorizer;
 use auth::tls::Certificate;
 use auth::token::Signer;
