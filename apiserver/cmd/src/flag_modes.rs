@@ -256,12 +256,9 @@ mod tests {
                 Some(value) => format!("{long}={value}"),
                 None => long.clone(),
             };
-            let line = Line::try_parse_from([
-                "x",
-                "--data-dir=d",
-                "--etcd-servers=http://e",
-                &argument,
-            ]).unwrap();
+            let line =
+                Line::try_parse_from(["x", "--data-dir=d", "--etcd-servers=http://e", &argument])
+                    .unwrap();
             for mode in MODES {
                 let fits = match acts {
                     Acts::Always => true,
