@@ -101,9 +101,9 @@ const FLAGS: &[(&str, Acts)] = &[
 
 /// The ids of the flags that the command line names. Must be the first field of the
 /// arguments: clap takes the values of the other fields out of the matches.
-pub(crate) struct Given(BTreeSet<String>);
+pub(crate) struct CommandLineFlags(BTreeSet<String>);
 
-impl FromArgMatches for Given {
+impl FromArgMatches for CommandLineFlags {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let ids = matches.ids().map(clap::Id::as_str);
         let given = ids.filter(|id| matches.value_source(id) == Some(ValueSource::CommandLine));
@@ -116,7 +116,7 @@ impl FromArgMatches for Given {
     }
 }
 
-impl Args for Given {
+impl Args for CommandLineFlags {
     fn augment_args(command: Command) -> Command {
         command
     }
@@ -126,7 +126,7 @@ impl Args for Given {
     }
 }
 
-impl Given {
+impl CommandLineFlags {
     /// Refuses the first flag that does not act in a mode.
     pub(crate) fn check(&self, mode: Mode) -> anyhow::Result<()> {
         for (id, acts) in FLAGS {
@@ -172,7 +172,7 @@ mod tests {
     #[derive(Parser)]
     struct Line {
         #[command(flatten)]
-        given: Given,
+        given: CommandLineFlags,
         #[command(flatten)]
         _serve: crate::serve::Arguments,
     }

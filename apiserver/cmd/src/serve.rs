@@ -16,7 +16,7 @@ use crate::control::{self, Base, Settings};
 use crate::controllers;
 use crate::encryption::Scope;
 use crate::engine;
-use crate::flag_modes::{Given, Mode};
+use crate::flag_modes::{CommandLineFlags, Mode};
 use crate::gates;
 use crate::leadership;
 use crate::logs;
@@ -46,7 +46,7 @@ const SYNC_TIMEOUT: Duration = Duration::from_secs(20);
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    given: Given,
+    given: CommandLineFlags,
     /// Where the store, keys and certificates are kept; a kubeconfig is written there
     /// when Flotilla serves alone.
     #[arg(long, value_name = "DIR")]
