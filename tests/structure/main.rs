@@ -1,21 +1,31 @@
-//! The walls of the house: which crate may know which, how long a file may be,
-//! what may lie at the top, and which features of shared dependencies must stay
-//! off. Each is read from the tree itself.
+//! Holds the tree to its own rules: which crate may depend on which, how things are
+//! named, how long a file may be, and that every behavior has a test.
+//!
+//! Every rule reads the tree itself; none of them lists an exception.
 
 #![expect(clippy::unwrap_used, reason = "a test ends where its machine fails it")]
 
-/// Every behaviour has a test, and every test says which.
-mod behaviours;
+/// Every behavior of the list has a test, and every test names a listed behavior.
+mod behaviors;
+
+/// No two files of a crate import each other, directly or through others.
+mod circles;
+
+/// The order of the crates, their names, and the features of what they share.
+mod crates;
+
+/// Names of types, functions, modules and files, and the header of every file.
+mod names;
 
 /// A test that was not run must not look like one that passed.
-mod silent;
+mod skipped_tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+/// What the rules need to know of a source file.
+mod source;
+
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use serde_json::Value;
-
+/// The repository's root.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../..")
@@ -23,123 +33,13 @@ fn root() -> PathBuf {
         .unwrap()
 }
 
-fn metadata() -> Value {
-    let out = Command::new(env!("CARGO"))
-        .args(["metadata", "--format-version", "1", "--locked"])
-        .current_dir(root())
-        .output()
-        .unwrap();
-    assert!(
-        out.status.success(),
-        "{}",
-        String::from_utf8_lossy(&out.stderr)
-    );
-    serde_json::from_slice(&out.stdout).unwrap()
-}
-
-/// What each crate may depend on directly; what lies below an arrow is included.
-fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
-    let controllers: &[&str] = &["client", "openapi", "runtime"];
-    let pipeline: &[&str] = &["members", "interpreter", "scheduler"];
-    BTreeMap::from([
-        ("machinery", &[] as &[&str]),
-        ("openapi", &["machinery"]),
-        ("metrics", &[]),
-        ("storage", &["machinery", "metrics"]),
-        ("client", &["machinery", "metrics"]),
-        ("watchcache", &["storage"]),
-        ("patch", &["openapi"]),
-        ("auth", &["client"]),
-        ("members", &["client", "openapi"]),
-        ("admission", &["client", "openapi"]),
-        ("registry", &["patch", "watchcache", "admission", "auth"]),
-        ("flotilla-http", &["registry", "members"]),
-        ("runtime", &["client", "openapi"]),
-        ("interpreter", controllers),
-        ("scheduler", controllers),
-        ("estimator", &["members", "scheduler"]),
-        ("kube", controllers),
-        ("hollow", controllers),
-        ("autoscale", controllers),
-        ("propagation", pipeline),
-        ("status", pipeline),
-        ("clusters", pipeline),
-        // Tests alone stand on it.
-        ("harness", &["auth", "harness-macros"]),
-        ("harness-macros", &[]),
-        ("workspace-tests", &[]),
-    ])
-}
-
-fn closure<'a>(of: &'a str, arrows: &BTreeMap<&'a str, &'a [&'a str]>) -> BTreeSet<&'a str> {
-    let mut seen = BTreeSet::new();
-    let mut open = vec![of];
-    while let Some(next) = open.pop() {
-        for below in arrows.get(next).copied().unwrap_or_default() {
-            if seen.insert(*below) {
-                open.push(below);
-            }
-        }
-    }
-    seen
-}
-
-#[test]
-fn crates_know_only_what_lies_below_them() {
-    let arrows = arrows();
-    let metadata = metadata();
-    let packages = metadata["packages"].as_array().unwrap();
-    let ours: BTreeSet<&str> = packages
-        .iter()
-        .filter(|p| p["source"].is_null())
-        .map(|p| p["name"].as_str().unwrap())
-        .collect();
-    let mut wrong = Vec::new();
-    for package in packages.iter().filter(|p| p["source"].is_null()) {
-        let name = package["name"].as_str().unwrap();
-        if name == "flotilla" {
-            continue;
-        }
-        assert!(
-            arrows.contains_key(name),
-            "{name} has no place in the order of the crates"
-        );
-        let allowed = closure(name, &arrows);
-        for dependency in package["dependencies"].as_array().unwrap() {
-            let on = dependency["name"].as_str().unwrap();
-            // Tests may reach for a crate's fake; what is built may not.
-            if dependency["kind"].is_null() && ours.contains(on) && !allowed.contains(on) {
-                wrong.push(format!("{name} -> {on}"));
-            }
-        }
-    }
-    assert!(wrong.is_empty(), "against the arrows: {wrong:?}");
-}
-
-/// Both change the meaning of JSON for every crate in the graph at once.
-#[test]
-fn serde_json_keeps_its_meaning() {
-    let metadata = metadata();
-    let nodes = metadata["resolve"]["nodes"].as_array().unwrap();
-    let json = nodes
-        .iter()
-        .find(|n| n["id"].as_str().unwrap().contains("#serde_json@"))
-        .unwrap();
-    for feature in json["features"].as_array().unwrap() {
-        assert!(
-            !["preserve_order", "arbitrary_precision"].contains(&feature.as_str().unwrap()),
-            "serde_json is built with {feature}"
-        );
-    }
-}
-
-/// All files below `dir` whose names end so.
-fn found(dir: &Path, extension: &str, files: &mut Vec<PathBuf>) {
+/// Appends every file below `dir` that has this extension; build output is left out.
+fn collect_files(dir: &Path, extension: &str, files: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
             if path.file_name().is_some_and(|n| n != "target") {
-                found(&path, extension, files);
+                collect_files(&path, extension, files);
             }
         } else if path.extension().is_some_and(|e| e == extension) {
             files.push(path);
@@ -147,44 +47,12 @@ fn found(dir: &Path, extension: &str, files: &mut Vec<PathBuf>) {
     }
 }
 
-#[test]
-fn files_stay_short() {
+/// Every Rust source file of the workspace, sorted.
+fn source_paths() -> Vec<PathBuf> {
     let mut files = Vec::new();
     for dir in ["apiserver", "controllers", "openapi", "tests"] {
-        found(&root().join(dir), "rs", &mut files);
+        collect_files(&root().join(dir), "rs", &mut files);
     }
-    let long: Vec<String> = files
-        .iter()
-        .map(|f| (std::fs::read_to_string(f).unwrap().lines().count(), f))
-        .filter(|(lines, _)| *lines > 800)
-        .map(|(lines, f)| format!("{} ({lines})", f.display()))
-        .collect();
-    assert!(long.is_empty(), "past 800 lines: {long:?}");
-}
-
-#[test]
-fn nothing_else_lies_at_the_top() {
-    let out = Command::new("git")
-        .arg("ls-files")
-        .current_dir(root())
-        .output()
-        .unwrap();
-    let listed = String::from_utf8(out.stdout).unwrap();
-    let top: BTreeSet<&str> = listed.lines().filter_map(|l| l.split('/').next()).collect();
-    let allowed = [
-        "Cargo.toml",
-        "Cargo.lock",
-        "LICENSE",
-        "README.md",
-        "apiserver",
-        "controllers",
-        "manifests",
-        "openapi",
-        "tests",
-    ];
-    let stray: Vec<&&str> = top
-        .iter()
-        .filter(|t| !t.starts_with('.') && !allowed.contains(t))
-        .collect();
-    assert!(stray.is_empty(), "at the top: {stray:?}");
+    files.sort();
+    files
 }

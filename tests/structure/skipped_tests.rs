@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{found, root};
+use crate::{collect_files, root};
 
 /// Tests that read variables, and what for. None of these ends a test in silence.
 const READERS: [(&str, &str); 5] = [
@@ -47,7 +47,7 @@ const STARTERS: [&str; 13] = [
 fn tests() -> Vec<(String, Vec<String>)> {
     let mut files: Vec<PathBuf> = Vec::new();
     for dir in ["apiserver", "controllers", "openapi", "tests"] {
-        found(&root().join(dir), "rs", &mut files);
+        collect_files(&root().join(dir), "rs", &mut files);
     }
     let of = |path: &Path| {
         let name = path.strip_prefix(root()).unwrap().display().to_string();

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use crate::{found, root};
+use crate::{collect_files, root};
 
 const WORD: &str = concat!("// ", "proves:");
 const OF_ROWS: &str = "# proves:";
@@ -111,8 +111,8 @@ fn of_scenarios(path: &Path, proven: &mut BTreeMap<String, String>) {
 fn proven() -> BTreeMap<String, String> {
     let (mut files, mut tables) = (Vec::new(), Vec::new());
     for dir in ["apiserver", "controllers", "openapi", "tests"] {
-        found(&root().join(dir), "rs", &mut files);
-        found(&root().join(dir), "txt", &mut tables);
+        collect_files(&root().join(dir), "rs", &mut files);
+        collect_files(&root().join(dir), "txt", &mut tables);
     }
     let mut proven = BTreeMap::new();
     for file in &files {

@@ -1,0 +1,169 @@
+//! The order of the crates, their names, the features of shared dependencies, and what
+//! lies at the top of the repository.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::root;
+
+/// Crates that everybody in this field knows; a crate of ours with such a name would be
+/// taken for them.
+const WELL_KNOWN_CRATES: [&str; 24] = [
+    "api", "async", "axum", "bytes", "cluster", "config", "cron", "etcd", "futures", "http",
+    "json", "kube", "kubelet", "log", "metrics", "runtime", "schema", "semver", "server", "status",
+    "store", "time", "tracing", "url",
+];
+
+fn metadata() -> Value {
+    let out = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--locked"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(
+        out.status.success(),
+        "{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
+    serde_json::from_slice(&out.stdout).unwrap()
+}
+
+/// What each crate may depend on directly; what lies below an arrow is included.
+fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
+    let controllers: &[&str] = &["client", "openapi", "runtime"];
+    let pipeline: &[&str] = &["members", "interpreter", "scheduler"];
+    BTreeMap::from([
+        ("machinery", &[] as &[&str]),
+        ("openapi", &["machinery"]),
+        ("metrics", &[]),
+        ("storage", &["machinery", "metrics"]),
+        ("client", &["machinery", "metrics"]),
+        ("watchcache", &["storage"]),
+        ("patch", &["openapi"]),
+        ("auth", &["client"]),
+        ("members", &["client", "openapi"]),
+        ("admission", &["client", "openapi"]),
+        ("registry", &["patch", "watchcache", "admission", "auth"]),
+        ("flotilla-http", &["registry", "members"]),
+        ("runtime", &["client", "openapi"]),
+        ("interpreter", controllers),
+        ("scheduler", controllers),
+        ("estimator", &["members", "scheduler"]),
+        ("kube", controllers),
+        ("hollow", controllers),
+        ("autoscale", controllers),
+        ("propagation", pipeline),
+        ("status", pipeline),
+        ("clusters", pipeline),
+        // Tests alone stand on it.
+        ("harness", &["auth", "harness-macros"]),
+        ("harness-macros", &[]),
+        ("workspace-tests", &[]),
+    ])
+}
+
+fn closure<'a>(of: &'a str, arrows: &BTreeMap<&'a str, &'a [&'a str]>) -> BTreeSet<&'a str> {
+    let mut seen = BTreeSet::new();
+    let mut open = vec![of];
+    while let Some(next) = open.pop() {
+        for below in arrows.get(next).copied().unwrap_or_default() {
+            if seen.insert(*below) {
+                open.push(below);
+            }
+        }
+    }
+    seen
+}
+
+#[test]
+fn crates_know_only_what_lies_below_them() {
+    let arrows = arrows();
+    let metadata = metadata();
+    let packages = metadata["packages"].as_array().unwrap();
+    let ours: BTreeSet<&str> = packages
+        .iter()
+        .filter(|p| p["source"].is_null())
+        .map(|p| p["name"].as_str().unwrap())
+        .collect();
+    let mut wrong = Vec::new();
+    for package in packages.iter().filter(|p| p["source"].is_null()) {
+        let name = package["name"].as_str().unwrap();
+        if name == "flotilla" {
+            continue;
+        }
+        assert!(
+            arrows.contains_key(name),
+            "the order of the crates does not list {name}"
+        );
+        let allowed = closure(name, &arrows);
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let on = dependency["name"].as_str().unwrap();
+            // Tests may reach for a crate's fake; what is built may not.
+            if dependency["kind"].is_null() && ours.contains(on) && !allowed.contains(on) {
+                wrong.push(format!("{name} -> {on}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "against the arrows: {wrong:?}");
+}
+
+/// Both change the meaning of JSON for every crate in the graph at once.
+#[test]
+fn serde_json_keeps_its_meaning() {
+    let metadata = metadata();
+    let nodes = metadata["resolve"]["nodes"].as_array().unwrap();
+    let json = nodes
+        .iter()
+        .find(|n| n["id"].as_str().unwrap().contains("#serde_json@"))
+        .unwrap();
+    for feature in json["features"].as_array().unwrap() {
+        assert!(
+            !["preserve_order", "arbitrary_precision"].contains(&feature.as_str().unwrap()),
+            "serde_json is built with {feature}"
+        );
+    }
+}
+
+#[test]
+fn crates_do_not_bear_names_of_well_known_crates() {
+    let metadata = metadata();
+    let packages = metadata["packages"].as_array().unwrap();
+    let (ours, theirs): (Vec<&Value>, Vec<&Value>) =
+        packages.iter().partition(|p| p["source"].is_null());
+    let theirs: BTreeSet<&str> = theirs.iter().filter_map(|p| p["name"].as_str()).collect();
+    let wrong: Vec<&str> = ours
+        .iter()
+        .filter_map(|p| p["name"].as_str())
+        .filter(|n| theirs.contains(n) || WELL_KNOWN_CRATES.contains(n))
+        .collect();
+    assert!(wrong.is_empty(), "names of well-known crates: {wrong:?}");
+}
+
+#[test]
+fn nothing_else_lies_at_the_top() {
+    let out = Command::new("git")
+        .arg("ls-files")
+        .current_dir(root())
+        .output()
+        .unwrap();
+    let listed = String::from_utf8(out.stdout).unwrap();
+    let top: BTreeSet<&str> = listed.lines().filter_map(|l| l.split('/').next()).collect();
+    let allowed = [
+        "Cargo.toml",
+        "Cargo.lock",
+        "LICENSE",
+        "README.md",
+        "apiserver",
+        "controllers",
+        "manifests",
+        "openapi",
+        "tests",
+    ];
+    let stray: Vec<&&str> = top
+        .iter()
+        .filter(|t| !t.starts_with('.') && !allowed.contains(t))
+        .collect();
+    assert!(stray.is_empty(), "at the top: {stray:?}");
+}

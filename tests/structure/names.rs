@@ -1,0 +1,221 @@
+//! Names of types, functions, constants, modules and files, and the header of every file.
+//!
+//! The words are those that say nothing to a reader who knows Kubernetes and Karmada but
+//! not this tree. A synonym of a word listed here is as wrong, though no test sees it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use crate::source::read_all;
+
+/// A file has at most as many lines.
+const MAX_FILE_LINES: usize = 800;
+
+/// Participles, pronouns and stage names: no type, module or file bears one, not even as
+/// one of several words.
+const BANNED_WORDS: [&str; 50] = [
+    "aside",
+    "asked",
+    "apart",
+    "below",
+    "beside",
+    "bury",
+    "closeness",
+    "crew",
+    "deed",
+    "drawn",
+    "fate",
+    "figure",
+    "figures",
+    "findings",
+    "foresight",
+    "given",
+    "gone",
+    "hear",
+    "here",
+    "inside",
+    "judge",
+    "keeper",
+    "known",
+    "lab",
+    "lent",
+    "ledger",
+    "lying",
+    "made",
+    "mood",
+    "nobody",
+    "outlook",
+    "prospect",
+    "referrer",
+    "rehearsal",
+    "said",
+    "scene",
+    "seat",
+    "seen",
+    "shell",
+    "sight",
+    "spent",
+    "spot",
+    "story",
+    "stir",
+    "tape",
+    "teller",
+    "tend",
+    "told",
+    "whole",
+    "wish",
+];
+
+/// Words that mean nothing alone: no type, module or file has one as its whole name.
+const VAGUE_NAMES: [&str; 68] = [
+    "again", "ahead", "ancestor", "answer", "answers", "at", "book", "carried", "change", "claim",
+    "common", "decide", "desired", "draft", "ending", "entry", "facts", "fold", "form", "found",
+    "hands", "held", "helpers", "inner", "item", "items", "kept", "key", "keys", "kind", "kinds",
+    "lane", "late", "leaving", "look", "misc", "near", "order", "outcome", "over", "part", "parts",
+    "place", "places", "proof", "readings", "reply", "room", "rooms", "row", "rows", "shape",
+    "shared", "silence", "state", "step", "steps", "taken", "talk", "tell", "truth", "turn",
+    "utils", "verdict", "view", "wanted", "wants", "world",
+];
+
+/// Functions that are no verbs of the field.
+const BANNED_FUNCTIONS: [&str; 20] = [
+    "ask",
+    "aside",
+    "bury",
+    "decide",
+    "hear",
+    "judge",
+    "let_go",
+    "look",
+    "say",
+    "said",
+    "seen",
+    "settle",
+    "stir",
+    "take_away",
+    "tell",
+    "tend",
+    "told",
+    "together",
+    "wanted",
+    "whole",
+];
+
+/// Constants that do not say what they bound.
+const BANNED_CONSTANTS: [&str; 9] = [
+    "ENOUGH", "LASTING", "LONG", "MANY", "PATIENCE", "PIECES", "SHORT", "SOON", "WORD",
+];
+
+/// Names that several crates and kinds may each have.
+const REPEATABLE_TYPES: [&str; 5] = ["Config", "Error", "Options", "Spec", "Status"];
+
+/// `EtcdWatchStream` → etcd, watch, stream.
+fn words(name: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    for c in name.chars() {
+        if c.is_uppercase() || words.is_empty() {
+            words.push(String::new());
+        }
+        match c {
+            '_' => words.push(String::new()),
+            c => words.last_mut().unwrap().extend(c.to_lowercase()),
+        }
+    }
+    words.retain(|w| !w.is_empty());
+    words
+}
+
+fn is_banned(name: &str) -> bool {
+    let words = words(name);
+    words.iter().any(|w| BANNED_WORDS.contains(&w.as_str()))
+        || VAGUE_NAMES.contains(&words.join("_").as_str())
+}
+
+#[test]
+fn types_are_noun_phrases_that_stand_alone() {
+    let mut wrong = Vec::new();
+    for file in read_all() {
+        for definition in file.types.iter().filter(|t| is_banned(&t.name)) {
+            wrong.push(format!("{}: {}", file.path, definition.name));
+        }
+    }
+    assert!(wrong.is_empty(), "{} types: {wrong:#?}", wrong.len());
+}
+
+#[test]
+fn visible_types_have_names_of_their_own() {
+    let mut defined: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for file in read_all() {
+        for definition in file.types.iter().filter(|t| t.is_visible) {
+            let files = defined.entry(definition.name.clone()).or_default();
+            files.push(file.path.clone());
+        }
+    }
+    defined.retain(|name, files| files.len() > 1 && !REPEATABLE_TYPES.contains(&name.as_str()));
+    assert!(defined.is_empty(), "{} names: {defined:#?}", defined.len());
+}
+
+#[test]
+fn modules_are_named_for_what_they_hold() {
+    let mut wrong = BTreeSet::new();
+    for file in read_all() {
+        let path = Path::new(&file.path);
+        for part in path.with_extension("").iter() {
+            if is_banned(&part.to_string_lossy()) {
+                wrong.insert(file.path.clone());
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} files: {wrong:#?}", wrong.len());
+}
+
+#[test]
+fn functions_and_constants_use_the_words_of_the_field() {
+    let mut wrong = Vec::new();
+    for file in read_all() {
+        let functions = file.functions.iter();
+        let constants = file.constants.iter();
+        let banned = functions
+            .filter(|f| BANNED_FUNCTIONS.contains(&f.as_str()))
+            .chain(constants.filter(|c| BANNED_CONSTANTS.contains(&c.as_str())));
+        wrong.extend(banned.map(|name| format!("{}: {name}", file.path)));
+    }
+    assert!(wrong.is_empty(), "{} names: {wrong:#?}", wrong.len());
+}
+
+/// The first paragraph of a file's header, as one line.
+fn summary(text: &str) -> String {
+    let header = text.lines().map_while(|l| l.strip_prefix("//!"));
+    let paragraph = header.map(str::trim).take_while(|l| !l.is_empty());
+    paragraph.collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn files_begin_with_one_plain_sentence() {
+    let mut wrong = Vec::new();
+    for file in read_all() {
+        let summary = summary(&file.text);
+        let is_sentence = summary.ends_with(['.', ':'])
+            && summary.starts_with(|c: char| c.is_uppercase() || c == '`' || c == '[');
+        // The formula is spelled in pieces, so that this file does not bear it.
+        let has_formula = [concat!("Ente", "rs:"), concat!("Lea", "ves:")]
+            .iter()
+            .any(|formula| file.text.contains(formula));
+        if !is_sentence || has_formula {
+            wrong.push(format!("{}: {summary}", file.path));
+        }
+    }
+    assert!(wrong.is_empty(), "{} headers: {wrong:#?}", wrong.len());
+}
+
+#[test]
+fn files_stay_short() {
+    let mut wrong = Vec::new();
+    for file in read_all() {
+        let lines = file.text.lines().count();
+        if lines > MAX_FILE_LINES {
+            wrong.push(format!("{} ({lines})", file.path));
+        }
+    }
+    assert!(wrong.is_empty(), "past {MAX_FILE_LINES} lines: {wrong:?}");
+}

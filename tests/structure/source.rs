@@ -1,0 +1,323 @@
+//! Reads source files into what the rules need: the tree of modules, the items and types
+//! that each file defines, and the paths by which it refers to others.
+//!
+//! Works on tokens, so that text in comments and strings does not count and paths within
+//! macro calls do. An inline module counts as part of its file.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
+
+use crate::{root, source_paths};
+
+/// A name that a `use` declaration brings into a file.
+pub(crate) struct Import {
+    /// Whether the declaration is `pub use`, and so a re-export.
+    pub(crate) is_reexport: bool,
+    /// Segments from `crate`, `self`, `super`, a module or an extern crate on; the last is `*` for a glob.
+    pub(crate) path: Vec<String>,
+    /// The name in this file.
+    pub(crate) alias: String,
+}
+
+/// A type, trait or alias as its file defines it.
+pub(crate) struct TypeDefinition {
+    pub(crate) name: String,
+    /// Whether code outside the module can name it.
+    pub(crate) is_visible: bool,
+}
+
+/// One source file of a crate or of a test binary.
+#[derive(Default)]
+pub(crate) struct SourceFile {
+    /// Path from the repository's root.
+    pub(crate) path: String,
+    pub(crate) text: String,
+    /// The file that declares this one as its module.
+    pub(crate) parent: Option<usize>,
+    /// Modules that this file declares: name and file.
+    pub(crate) modules: BTreeMap<String, usize>,
+    /// Names of the items at module level.
+    pub(crate) items: BTreeSet<String>,
+    pub(crate) functions: BTreeSet<String>,
+    pub(crate) constants: BTreeSet<String>,
+    pub(crate) types: Vec<TypeDefinition>,
+    pub(crate) imports: Vec<Import>,
+    /// Paths of at least two segments in expressions, types and macro calls.
+    pub(crate) paths: BTreeSet<Vec<String>>,
+    declared: Vec<ModuleDeclaration>,
+}
+
+struct ModuleDeclaration {
+    name: String,
+    /// The `#[path]` attribute.
+    path: Option<String>,
+}
+
+/// Reads every source file of the workspace and links modules to their parents.
+pub(crate) fn read_all() -> Vec<SourceFile> {
+    let root = root();
+    let mut files: Vec<SourceFile> = source_paths()
+        .iter()
+        .map(|path| read(path, &root))
+        .collect();
+    let index: BTreeMap<String, usize> = files
+        .iter()
+        .enumerate()
+        .map(|(at, file)| (file.path.clone(), at))
+        .collect();
+    for at in 0..files.len() {
+        for declaration in std::mem::take(&mut files[at].declared) {
+            let candidates = module_paths(&files[at].path, &declaration);
+            if let Some(&child) = candidates.iter().find_map(|path| index.get(path)) {
+                files[at].modules.insert(declaration.name, child);
+                files[child].parent = Some(at);
+            }
+        }
+    }
+    files
+}
+
+/// Where the file of a declared module may lie.
+fn module_paths(declaring: &str, declaration: &ModuleDeclaration) -> Vec<String> {
+    let declaring = Path::new(declaring);
+    let folder = declaring.parent().unwrap();
+    if let Some(path) = &declaration.path {
+        return vec![folder.join(path).display().to_string()];
+    }
+    let stem = declaring.file_stem().unwrap().to_str().unwrap();
+    let own = folder.join(stem);
+    // A crate's root and `mod.rs` own their folder, other files one of their name.
+    [folder.to_path_buf(), own]
+        .iter()
+        .flat_map(|dir| {
+            let name = &declaration.name;
+            [
+                dir.join(format!("{name}.rs")),
+                dir.join(name).join("mod.rs"),
+            ]
+        })
+        .filter(|path| path != declaring)
+        .map(|path: PathBuf| path.display().to_string())
+        .collect()
+}
+
+fn read(path: &Path, root: &Path) -> SourceFile {
+    let text = std::fs::read_to_string(path).unwrap();
+    let tokens: TokenStream = text
+        .parse()
+        .unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let mut file = SourceFile {
+        path: path.strip_prefix(root).unwrap().display().to_string(),
+        text,
+        ..SourceFile::default()
+    };
+    file.read_tokens(tokens, 0, true);
+    file
+}
+
+impl SourceFile {
+    /// Reads one level of tokens. `depth` counts the inline modules around it;
+    /// `module_level` is false within bodies and argument lists.
+    fn read_tokens(&mut self, tokens: TokenStream, depth: usize, module_level: bool) {
+        let tokens: Vec<TokenTree> = tokens.into_iter().collect();
+        let mut visible = false;
+        let mut path_attribute = None;
+        let mut at = 0;
+        while at < tokens.len() {
+            match &tokens[at] {
+                TokenTree::Group(group) => {
+                    path_attribute = path_value(group.stream()).or(path_attribute);
+                    self.read_tokens(group.stream(), depth, false);
+                }
+                TokenTree::Ident(ident) => {
+                    let word = ident.to_string();
+                    let next = tokens.get(at + 1);
+                    let name = identifier(next).filter(|_| is_item_keyword(&word));
+                    match (word.as_str(), name) {
+                        ("pub", _) => visible = true,
+                        ("use", _) if starts_statement(&tokens, at) => {
+                            let end = at + position_of(&tokens[at..], ';');
+                            self.add_imports(&tokens[at + 1..end], depth, visible);
+                            (visible, at) = (false, end);
+                        }
+                        ("mod", Some(name)) => {
+                            let path = path_attribute.take();
+                            at += self.read_module(name, path, tokens.get(at + 2), depth);
+                            visible = false;
+                        }
+                        (_, Some(name)) => {
+                            self.add_item(&word, name, visible, module_level);
+                            (visible, at) = (false, at + 1);
+                        }
+                        _ => at += self.add_path(&tokens[at..], depth),
+                    }
+                }
+                _ => {}
+            }
+            at += 1;
+        }
+    }
+
+    /// Reads `mod NAME;` or `mod NAME { … }`; returns how many further tokens that took.
+    fn read_module(
+        &mut self,
+        name: String,
+        path: Option<String>,
+        body: Option<&TokenTree>,
+        depth: usize,
+    ) -> usize {
+        match body {
+            Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Brace => {
+                self.read_tokens(group.stream(), depth + 1, true);
+                2
+            }
+            _ => {
+                self.declared.push(ModuleDeclaration { name, path });
+                1
+            }
+        }
+    }
+
+    fn add_item(&mut self, keyword: &str, name: String, is_visible: bool, module_level: bool) {
+        match keyword {
+            "fn" => drop(self.functions.insert(name.clone())),
+            "const" | "static" => drop(self.constants.insert(name.clone())),
+            _ if module_level => self.types.push(TypeDefinition {
+                name: name.clone(),
+                is_visible,
+            }),
+            _ => {}
+        }
+        if module_level {
+            self.items.insert(name);
+        }
+    }
+
+    fn add_imports(&mut self, tree: &[TokenTree], depth: usize, is_reexport: bool) {
+        for (path, alias) in use_paths(Vec::new(), tree) {
+            if let Some(path) = from_file(path, depth) {
+                self.imports.push(Import {
+                    is_reexport,
+                    path,
+                    alias,
+                });
+            }
+        }
+    }
+
+    /// Adds the path that begins at the first token, if one does; returns how many
+    /// further tokens it took.
+    fn add_path(&mut self, tokens: &[TokenTree], depth: usize) -> usize {
+        let mut path = vec![identifier(tokens.first()).unwrap_or_default()];
+        let mut at = 1;
+        while is_path_separator(tokens, at) {
+            let Some(segment) = identifier(tokens.get(at + 2)) else {
+                break;
+            };
+            path.push(segment);
+            at += 3;
+        }
+        if path.len() > 1
+            && let Some(path) = from_file(path, depth)
+        {
+            self.paths.insert(path);
+        }
+        at - 1
+    }
+}
+
+fn is_item_keyword(word: &str) -> bool {
+    [
+        "fn", "struct", "enum", "trait", "type", "union", "const", "static", "mod",
+    ]
+    .contains(&word)
+}
+
+/// `use` is also the word for captured types (`impl Trait + use<'a>`).
+fn starts_statement(tokens: &[TokenTree], at: usize) -> bool {
+    !matches!(tokens.get(at + 1), Some(TokenTree::Punct(p)) if p.as_char() == '<')
+}
+
+fn identifier(token: Option<&TokenTree>) -> Option<String> {
+    match token {
+        Some(TokenTree::Ident(ident)) => Some(ident.to_string()),
+        _ => None,
+    }
+}
+
+fn is_punct(token: Option<&TokenTree>, punct: char) -> bool {
+    matches!(token, Some(TokenTree::Punct(p)) if p.as_char() == punct)
+}
+
+fn is_path_separator(tokens: &[TokenTree], at: usize) -> bool {
+    is_punct(tokens.get(at), ':') && is_punct(tokens.get(at + 1), ':')
+}
+
+fn position_of(tokens: &[TokenTree], punct: char) -> usize {
+    let end = tokens.iter().position(|t| is_punct(Some(t), punct));
+    end.unwrap_or(tokens.len())
+}
+
+/// The file of an attribute `path = "…"`.
+fn path_value(attribute: TokenStream) -> Option<String> {
+    let tokens: Vec<TokenTree> = attribute.into_iter().collect();
+    if identifier(tokens.first()).as_deref() != Some("path") || !is_punct(tokens.get(1), '=') {
+        return None;
+    }
+    Some(tokens.get(2)?.to_string().trim_matches('"').to_owned())
+}
+
+/// Every path of a tree of imports, with the name it gets.
+fn use_paths(prefix: Vec<String>, tree: &[TokenTree]) -> Vec<(Vec<String>, String)> {
+    let mut path = prefix;
+    let mut at = 0;
+    while at < tree.len() {
+        match &tree[at] {
+            TokenTree::Group(group) => {
+                let inner: Vec<TokenTree> = group.stream().into_iter().collect();
+                let branches = inner.split(|t| is_punct(Some(t), ','));
+                return branches
+                    .filter(|branch| !branch.is_empty())
+                    .flat_map(|branch| use_paths(path.clone(), branch))
+                    .collect();
+            }
+            TokenTree::Ident(ident) if ident == "as" => {
+                let alias = identifier(tree.get(at + 1)).unwrap_or_default();
+                return vec![(path, alias)];
+            }
+            TokenTree::Ident(ident) => path.push(ident.to_string()),
+            TokenTree::Punct(punct) if punct.as_char() == '*' => path.push("*".to_owned()),
+            _ => {}
+        }
+        at += 1;
+    }
+    // `use module::{self}` imports the module.
+    if path.len() > 1 && path.last().is_some_and(|last| last == "self") {
+        path.pop();
+    }
+    let alias = path.last().cloned().unwrap_or_default();
+    vec![(path, alias)]
+}
+
+/// The path as the file's own module sees it: `depth` inline modules up. None where it
+/// stays within the file.
+fn from_file(mut path: Vec<String>, depth: usize) -> Option<Vec<String>> {
+    if depth == 0 {
+        return Some(path);
+    }
+    let up = path.iter().take_while(|s| *s == "super").count();
+    match path[0].as_str() {
+        "self" => None,
+        "super" if up < depth => None,
+        "super" => {
+            path.drain(..depth);
+            if path[0] != "super" {
+                path.insert(0, "self".to_owned());
+            }
+            Some(path)
+        }
+        _ => Some(path),
+    }
+}
