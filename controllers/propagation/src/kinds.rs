@@ -1,7 +1,7 @@
-//! Which kinds there are, and which of them are templates.
+//! Maps kinds to the resources that the control plane serves, and decides by discovery which of
+//! them are templates.
 //!
-//! Enters: discovery of the control plane. Leaves: the resource of a kind. Karmada's
-//! `pkg/util/apigroup.go` and `pkg/detector` say what is left out.
+//! Source of the exclusions: Karmada's `pkg/util/apigroup.go` and `pkg/detector`.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const SKIPPED_GROUPS: [&str; 9] = [
     "events.k8s.io",
 ];
 
-/// A kind and where it is served.
+/// A kind and the resource that serves it.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Served {
     pub(crate) gvk: Gvk,
@@ -63,14 +63,14 @@ struct State {
 #[derive(Default)]
 pub(crate) struct Kinds {
     skips: Skips,
-    /// Changed by [`Self::refresh`] alone; reading takes no lock.
+    /// Written by [`Self::refresh`] only; readers take no lock.
     state: ArcSwap<State>,
-    /// Groups that cannot be read at present.
+    /// Groups whose discovery fails at present.
     failures: FailureLog,
 }
 
 impl Kinds {
-    /// Templates are all kinds but those that `skips` names.
+    /// Every kind is a template except the ones that `skips` excludes.
     pub(crate) fn new(skips: Skips) -> Self {
         Self {
             skips,
@@ -78,8 +78,8 @@ impl Kinds {
         }
     }
 
-    /// Asks the server. A group that cannot be read keeps what was known of it;
-    /// whether every group could be read is what is returned.
+    /// Repeats discovery. A group whose discovery fails keeps its known kinds. Returns whether
+    /// discovery of every group succeeded.
     pub(crate) async fn refresh(&self, api: &dyn Api) -> Result<bool, Error> {
         Ok(self.take(&api.resources().await?))
     }
@@ -98,7 +98,7 @@ impl Kinds {
                 let group = &served.api_version;
                 tracing::info!(group, "the kinds of a group can be read again");
             }
-            // The preferred version comes first; objects are watched in it only.
+            // Discovery lists the preferred version first; only that version is watched.
             let name = (
                 resource.resource.group.to_string(),
                 resource.resource.resource.to_string(),
@@ -138,27 +138,27 @@ impl Kinds {
     }
 }
 
-/// The kinds that are no templates, beside those that never are.
+/// Kinds that are excluded from propagation in addition to the built-in list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Skips(Vec<Skip>);
 
-/// A group, a version of it, or some kinds of that.
+/// A group, one version of it, or some kinds of that version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Skip {
     group: String,
     version: Option<String>,
-    /// Empty: all.
+    /// Empty: all kinds.
     kinds: Vec<String>,
 }
 
 impl Skips {
-    /// Each text is `group`, `group/version`, `group/version/Kind,Kind`,
-    /// `v1/Kind,Kind` (of the core group), or several of these between semicolons,
-    /// as Karmada's `--skipped-propagating-apis`.
+    /// Each text is `group`, `group/version`, `group/version/Kind,Kind`, `v1/Kind,Kind` (core
+    /// group), or several of these separated by semicolons, as in Karmada's
+    /// `--skipped-propagating-apis`.
     pub(crate) fn new(texts: &[String]) -> Result<Self, String> {
         let parts = texts.iter().flat_map(|text| text.split(';'));
-        let told = parts.map(str::trim).filter(|text| !text.is_empty());
-        Ok(Self(told.map(Skip::new).collect::<Result<_, _>>()?))
+        let texts = parts.map(str::trim).filter(|text| !text.is_empty());
+        Ok(Self(texts.map(Skip::new).collect::<Result<_, _>>()?))
     }
 
     pub(crate) fn takes(&self, resource: &ApiResource) -> bool {
@@ -202,14 +202,14 @@ impl Skip {
     }
 }
 
-/// Which namespaces templates are taken from.
+/// The namespaces whose objects may be propagated.
 #[derive(Clone, Debug)]
 pub(crate) struct Scope {
     skipped: Vec<Regex>,
 }
 
 impl Scope {
-    /// Each pattern has to match a whole name.
+    /// Each pattern has to match a whole namespace name.
     pub(crate) fn new(patterns: &[String]) -> Result<Self, String> {
         let whole = |p: &String| Regex::new(&format!("^(?:{p})$")).map_err(|e| e.to_string());
         Ok(Self {
@@ -228,7 +228,7 @@ impl Scope {
 mod tests {
     use super::*;
 
-    /// Whether templates of a namespace are taken, under some patterns.
+    /// Checks for each namespace of the table whether the patterns allow it.
     fn check_namespaces(patterns: &[&str], table: &[(&str, bool)]) {
         let patterns: Vec<String> = patterns.iter().map(ToString::to_string).collect();
         let scope = Scope::new(&patterns).unwrap();
@@ -369,11 +369,11 @@ mod tests {
             (&["y.io"], &[], 1),
         ];
         for (there, failed, expected) in table {
-            let whole = kinds.take(&Discovered {
+            let complete = kinds.take(&Discovered {
                 resources: there.iter().map(|group| served(group)).collect(),
                 failed: failed.iter().map(|v| (v.to_string(), "?".into())).collect(),
             });
-            assert_eq!(whole, failed.is_empty());
+            assert_eq!(complete, failed.is_empty());
             assert_eq!(kinds.templates().len(), expected);
             assert_eq!(kinds.find("x.io/v1", "Thing").is_some(), expected == 2);
         }
