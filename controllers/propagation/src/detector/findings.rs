@@ -1,5 +1,5 @@
-//! What has to be found out before a binding can be told: how many replicas a template
-//! asks for, and with which priority it is scheduled.
+//! Interprets a template for its binding: how many replicas or components it has, and the priority
+//! with which it is scheduled.
 //!
 //! Source: Karmada's `pkg/detector/detector.go` (`applyReplicaInterpretation`,
 //! `BuildResourceBinding`).
@@ -53,7 +53,7 @@ impl Detector {
             }
         }
         let priority = match &policy.view.spec.schedule_priority {
-            // A binding of the cluster has none, whatever the policy says.
+            // A ClusterResourceBinding has no priority, whatever the policy says.
             Some(wanted) if !template.namespace().is_empty() => self.priority(wanted).await?,
             _ => None,
         };
@@ -80,7 +80,7 @@ impl Detector {
         let name = &wanted.priority_class_name;
         let class = match self.priority_classes.get("", name) {
             Some(class) => class,
-            // It may be newer than our copy.
+            // The class may be newer than the cache.
             None => match self.api.get(At::one(&PRIORITY_CLASSES, "", name)).await {
                 Err(error) if error.is_not_found() => {
                     let text = format!("PriorityClass.scheduling.k8s.io {name:?} not found");
@@ -93,24 +93,24 @@ impl Detector {
     }
 }
 
-/// What a template asks to be placed.
+/// The replicas or components that a template requests.
 #[derive(Clone, Debug, Default)]
 pub enum Wants {
-    /// Nothing is counted.
+    /// The kind has neither.
     #[default]
     Nothing,
     Replicas(Replicas),
-    /// Parts with a pod template each, where these are placed as a whole.
+    /// Components with a pod template each, which are scheduled together.
     Components(Vec<Component>),
 }
 
-/// Why it is not known what a template asks for, and the reason of the event.
+/// An interpreter error and the reason of its event.
 pub(crate) struct Unknown {
     reason: &'static str,
     pub(crate) error: interpreter::Error,
 }
 
-/// What a template asks for: its components where these are scheduled, else replicas.
+/// Interprets a template: its components where multi-template scheduling is on, else its replicas.
 pub(crate) async fn wants(
     interpreter: &Interpreter,
     served: &Served,
@@ -136,7 +136,8 @@ pub(crate) async fn wants(
     Ok(found.map_or(Wants::Nothing, Wants::Replicas))
 }
 
-/// How many replicas a template asks for. `quota`: they say whose they are, too.
+/// The replicas of a template. `quota`: the requirements also name the namespace and the priority
+/// class.
 async fn replicas(
     interpreter: &Interpreter,
     served: &Served,

@@ -1,7 +1,5 @@
-//! Which policy a template belongs to.
-//!
-//! Enters: policies and a template's head. Leaves: the policy that wins. Pure.
-//! Source: Karmada's `pkg/detector/compare.go`.
+//! Finds the policy with the highest priority that matches a template. Source: Karmada's
+//! `pkg/detector/compare.go`.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -12,7 +10,7 @@ use openapi::karmada::policy::{Closeness, ResourceSelector, closest};
 
 use crate::kinds::Served;
 
-/// A policy and what it says.
+/// A policy and its typed view.
 #[derive(Clone, Debug)]
 pub(crate) struct Policy {
     pub(crate) object: Object,
@@ -20,7 +18,7 @@ pub(crate) struct Policy {
 }
 
 impl Policy {
-    /// `None`: it cannot be read, and is as good as absent.
+    /// `None` for a policy that cannot be parsed; it is ignored.
     pub(crate) fn new(object: Object) -> Option<Self> {
         let view = object.view().ok()?;
         Some(Self { object, view })
@@ -30,7 +28,7 @@ impl Policy {
         self.view.spec.activation_preference == "Lazy"
     }
 
-    /// Whether it takes templates from other policies.
+    /// Whether it preempts other policies.
     pub(crate) fn preempts(&self) -> bool {
         self.view.spec.preemption == "Always"
     }
@@ -49,8 +47,8 @@ impl Policy {
     }
 }
 
-/// The best of the policies that match: by explicit priority, by how closely they
-/// name the template, and by name. Those being deleted do not count.
+/// The matching policy of the highest rank: by explicit priority, then by implicit priority, then
+/// by name. Policies that are being deleted do not count.
 pub(crate) fn best(
     policies: impl IntoIterator<Item = Object>,
     served: &Served,
@@ -61,7 +59,7 @@ pub(crate) fn best(
         .map(|(_, policy)| policy)
 }
 
-/// Those of the policies that match, best first.
+/// The matching policies, highest rank first.
 pub(crate) fn ranked(
     policies: impl IntoIterator<Item = Object>,
     served: &Served,
@@ -87,15 +85,15 @@ fn matching(
         })
 }
 
-/// Higher is better.
+/// A greater value ranks higher.
 fn rank((closeness, policy): &(Closeness, Policy)) -> (i64, Closeness, Reverse<&str>) {
     let priority = policy.view.spec.priority;
     (priority, *closeness, Reverse(policy.object.name()))
 }
 
-/// The keys under which a policy is found: by namespace (empty for a cluster policy)
-/// and kind, and by what each of its selectors asks of every object: a name, one of
-/// some labels, or nothing.
+/// The index keys of a policy: the namespace (empty for a cluster policy), the kind, and one
+/// condition of each selector that every selected object meets: a name, one of some labels, or
+/// none.
 pub(crate) fn index_keys(policy: &Object) -> Vec<String> {
     let Ok(view) = policy.view::<PropagationPolicy>() else {
         return Vec::new();
@@ -114,7 +112,7 @@ pub(crate) fn index_keys(policy: &Object) -> Vec<String> {
     keys
 }
 
-/// The keys under which the policies are that may want an object.
+/// The index keys under which every policy is found that may match an object.
 pub(crate) fn lookup_keys(namespace: &str, served: &Served, head: &Head) -> Vec<String> {
     let key = |asked: Asked<'_>| key(namespace, served.names(), asked);
     let labels = head.labels.iter().map(|(k, v)| Asked::Label(k, v));
@@ -125,15 +123,15 @@ pub(crate) fn lookup_keys(namespace: &str, served: &Served, head: &Head) -> Vec<
         .collect()
 }
 
-/// What a selector asks of an object.
+/// A condition that a selector places on an object.
 enum Asked<'a> {
     Nothing,
     Name(&'a str),
     Label(&'a str, &'a str),
 }
 
-/// One of these at least must hold for every object that a selector means; `None`:
-/// nothing that could be looked up.
+/// Conditions of which every object that the selector matches meets at least one; `None` if no
+/// condition can be indexed.
 fn asked(selector: &ResourceSelector) -> Option<Vec<Asked<'_>>> {
     if !selector.name.is_empty() {
         return Some(vec![Asked::Name(&selector.name)]);
@@ -261,7 +259,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// The index may find too much, and never too little.
+        /// The index may return too many policies, but never misses one that matches.
         #[test]
         fn no_policy_that_matches_is_overlooked(
             name in proptest::option::of("[ab]"),
