@@ -1,22 +1,19 @@
-//! Which changes make a binding's works be looked at.
-//!
-//! Enters: changes of bindings and of override policies. Leaves: verdicts. Pure. Source:
-//! Karmada's `pkg/controllers/binding`.
+//! Event filters of the binding controller. Source: Karmada's `pkg/controllers/binding`.
 
 use machinery::{Gvk, Head, Object};
 use runtime::Change;
 
 use crate::overrides::{may_select, selects};
 
-/// Not every word on its status.
+/// Whether a binding has to be reconciled; a change of its status alone is ignored.
 pub(super) fn is_due(change: &Change<'_>) -> bool {
     let seen = |o: &Object| (o.head().generation, o.head().deleting);
     let differs = |new: &Object| change.old.is_none_or(|old| seen(old) != seen(new));
     change.new.is_some_and(differs)
 }
 
-/// Whether an override policy says something else than before. What is there at the
-/// start is read with the bindings.
+/// Whether the spec of an override policy has changed. Policies that exist at startup are read when
+/// the bindings are reconciled.
 pub(super) fn says_otherwise(change: &Change<'_>) -> bool {
     if let (Some(old), Some(new)) = (change.old, change.new) {
         return old.head().generation != new.head().generation;
@@ -24,8 +21,8 @@ pub(super) fn says_otherwise(change: &Change<'_>) -> bool {
     !change.initial
 }
 
-/// Whether any version of an override policy selects a template. `relabelled`: other
-/// policies may have changed the labels by which it is selected.
+/// Whether any version of an override policy selects a template. `relabelled`: other policies may
+/// have changed the labels by which it is selected.
 pub(super) fn concerns(versions: &[Object], kind: &Gvk, template: &Head, relabelled: bool) -> bool {
     let selects = if relabelled { may_select } else { selects };
     let mut versions = versions.iter();

@@ -214,7 +214,7 @@ fn what_cannot_be_applied_says_where_and_why() {
     };
     refused(
         plain("/none/x", "add"),
-        "plaintext[1]: \"/none/x\": there is nothing it could be added to",
+        "plaintext[1]: \"/none/x\": the parent of this path does not exist",
     );
     refused(
         plain("/spec/none", "replace"),
@@ -226,15 +226,15 @@ fn what_cannot_be_applied_says_where_and_why() {
     );
     refused(
         plain("spec", "add"),
-        "plaintext[1]: \"spec\": a JSON pointer is empty or starts with \"/\"",
+        "plaintext[1]: \"spec\": a JSON pointer must be empty or start with \"/\"",
     );
     refused(
         plain("/spec/template/spec/containers/7", "add"),
-        "plaintext[1]: \"/spec/template/spec/containers/7\": the list has no such index",
+        "plaintext[1]: \"/spec/template/spec/containers/7\": the index is out of bounds",
     );
     refused(
         plain("/kind", "remove"),
-        "plaintext: \"/kind\": the manifest no longer says what it is",
+        "plaintext: \"/kind\": the manifest has no kind any more",
     );
     let field = |path: &str, form: &str| json!({"fieldOverrider": [{"fieldPath": path, form: [{"subPath": "/none", "operator": "remove"}]}]});
     refused(
@@ -243,7 +243,7 @@ fn what_cannot_be_applied_says_where_and_why() {
     );
     refused(
         field("/data/n", "json"),
-        "fieldOverrider[0]: \"/data/n\": what is there is no text",
+        "fieldOverrider[0]: \"/data/n\": the value is not a string",
     );
     refused(
         field("/data/j", "json"),
@@ -275,7 +275,7 @@ fn what_cannot_be_applied_says_where_and_why() {
         run(&[], &[("p", no_json)])
             .1
             .unwrap_err()
-            .contains("\"/data/y\": the text is no JSON: ")
+            .contains("\"/data/y\": the text is not valid JSON: ")
     );
 }
 
