@@ -1,7 +1,4 @@
-//! Attached bindings: their form, who needs them, and what these agree on.
-//!
-//! Enters: the binding that is there, who needs it, what for. Leaves: the binding as it
-//! should be. Pure.
+//! Builds attached bindings, and merges the preferences of the independent bindings that need them.
 
 use machinery::{Head, Object};
 use openapi::karmada::binding::ObjectReference;
@@ -11,18 +8,18 @@ use serde_json::{Map, Value, json};
 
 use crate::kinds::Served;
 
-/// A binding whose template refers to others.
+/// A binding whose template refers to other objects.
 #[derive(Clone, Debug)]
 pub(super) struct Referrer {
     pub(super) namespace: String,
     name: String,
     id: String,
-    /// `spec.clusters` as it is written.
+    /// `spec.clusters` of the binding.
     clusters: Value,
     wish: Wish,
 }
 
-/// What a referrer wants to be done with what it needs.
+/// The preferences of an independent binding that apply to its dependencies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wish {
     overwrite: bool,
@@ -38,12 +35,12 @@ impl Wish {
     }
 }
 
-/// What comes of all wishes: whoever wants more prevails.
+/// The merged preferences: `Overwrite` and `true` prevail.
 #[derive(Debug, PartialEq, Eq)]
 struct Agreed {
     resolution: &'static str,
     preserve: bool,
-    /// How they differ.
+    /// The text of the conflict, if the preferences differ.
     conflict: Option<String>,
 }
 
@@ -71,19 +68,19 @@ fn agree(wishes: &[Wish]) -> Agreed {
     }
 }
 
-/// What is to be written.
+/// How an existing attached binding differs from the desired one.
 #[derive(Debug, PartialEq)]
 pub(super) enum Difference {
     Nothing,
-    /// Only the version of the object is another.
+    /// Only the object's resourceVersion differs.
     Version(Value),
     Much(Value),
 }
 
-/// What is to be written, and how the wishes of those who need the object differ.
+/// The required change, and the text of the conflict between the preferences.
 pub(super) type Joined = (Difference, Option<String>);
 
-/// The binding belongs to an earlier object of the same name.
+/// The existing binding belongs to an earlier object of the same name.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Foreign;
 
@@ -99,13 +96,13 @@ impl Referrer {
         })
     }
 
-    /// The label of the bindings that are attached to this one.
+    /// The `depended-by` label key of the bindings that are attached to this one.
     fn label(&self) -> String {
         let key = names::reference_key(&self.namespace, &self.name);
         format!("{DEPENDED_BY_PREFIX}{key}")
     }
 
-    /// Key and value of that label, as they are indexed.
+    /// The label's key and value as they are indexed.
     pub(super) fn mark(&self) -> String {
         mark(&self.label(), &self.id)
     }
@@ -122,7 +119,7 @@ impl Referrer {
         snapshot["namespace"] == *self.namespace && snapshot["name"] == *self.name
     }
 
-    /// The new binding of an object.
+    /// The new attached binding of an object.
     pub(super) fn create(&self, served: &Served, object: &Object) -> Value {
         let agreed = agree(&[self.wish]);
         json!({
@@ -144,8 +141,8 @@ impl Referrer {
         })
     }
 
-    /// The binding that is there, needed by this referrer too. `wish_of` answers for
-    /// others, by namespace and name, as long as they are there.
+    /// Adds this independent binding to an existing binding. `wish_of` returns the preferences of
+    /// the other independent bindings, by namespace and name, if they exist.
     pub(super) fn join(
         &self,
         existing: &Value,
@@ -186,7 +183,7 @@ impl Referrer {
         Ok((difference, conflict))
     }
 
-    /// The binding without this referrer.
+    /// Removes this independent binding from an attached binding.
     pub(super) fn leave(
         &self,
         existing: &Value,
@@ -238,7 +235,7 @@ impl Referrer {
     }
 }
 
-/// Writes what the wishes agree on, unless a policy says it; tells how they differ.
+/// Writes the merged preferences unless a policy has set them; returns the text of the conflict.
 fn settle(spec: &mut Value, wishes: &[Wish]) -> Option<String> {
     if is_of_policy(spec) {
         return None;
@@ -281,7 +278,7 @@ fn mark(label: &str, id: &str) -> String {
     format!("{label}={id}")
 }
 
-/// Under which marks an attached binding is found.
+/// The index keys of an attached binding.
 pub(super) fn marks(binding: &Object) -> Vec<String> {
     let labels = binding.head().labels.iter();
     labels
@@ -290,8 +287,8 @@ pub(super) fn marks(binding: &Object) -> Vec<String> {
         .collect()
 }
 
-/// Whether none of the dependencies means the object of an attached binding any more;
-/// `head` is that of the object, if it is there.
+/// Whether no dependency refers to the object of an attached binding any more; `head` is the
+/// object's metadata, if the object exists.
 pub(super) fn is_orphan(
     of: &ObjectReference,
     head: Option<&Head>,

@@ -1,5 +1,5 @@
-//! Whoever joins and leaves in whichever order: the attached binding tells who is there,
-//! where, and what they agree on.
+//! Property test: after any sequence of attaching and detaching, the attached binding lists the
+//! independent bindings that need it, their clusters, and their merged preferences.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::attach::{Difference, Referrer, Wish};
 use crate::kinds::Served;
 
-/// A referrer by its number: where it is placed and what it wants; `None`: it leaves.
+/// An independent binding by number, its clusters and its preferences; `None`: it is detached.
 type Step = (usize, Option<(Vec<u8>, bool, bool)>);
 
 fn step() -> impl Strategy<Value = Step> {
@@ -19,7 +19,7 @@ fn step() -> impl Strategy<Value = Step> {
     (0..3_usize, proptest::option::weighted(0.7, joins))
 }
 
-/// A referrer that is there.
+/// An independent binding that is attached.
 struct Present {
     referrer: Referrer,
     wish: Wish,

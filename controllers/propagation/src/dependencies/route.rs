@@ -1,6 +1,5 @@
-//! Which bindings an object concerns, and which changes of bindings count.
-//!
-//! Enters: annotations of bindings, changes. Leaves: index keys and verdicts. Pure.
+//! Event filters of the dependencies distributor: which bindings a changed object affects, and
+//! which changes of bindings are reconciled.
 
 use machinery::Object;
 use openapi::karmada::labels::{DEPENDENCIES, DEPENDENCIES_FINALIZER};
@@ -10,22 +9,22 @@ use runtime::Change;
 use crate::kinds::Served;
 use crate::meta::same_but_status;
 
-/// What a binding is said to depend on.
+/// The dependencies that a binding's annotation records.
 fn dependencies_of(binding: &Object) -> Vec<Dependency> {
     let Ok(view) = binding.view::<Binding>() else {
         return Vec::new();
     };
-    let told = view.metadata.annotations.get(DEPENDENCIES);
-    let told = told.and_then(|text| dependency::from_annotation(text).ok());
-    told.unwrap_or_default()
+    let recorded = view.metadata.annotations.get(DEPENDENCIES);
+    let recorded = recorded.and_then(|text| dependency::from_annotation(text).ok());
+    recorded.unwrap_or_default()
 }
 
-/// `name` is empty where labels say what is meant.
+/// `name` is empty where a dependency selects by labels.
 fn place(api_version: &str, kind: &str, namespace: &str, name: &str) -> String {
     format!("{api_version}|{kind}|{namespace}|{name}")
 }
 
-/// Under which places a binding is found by what it depends on.
+/// The index keys of a binding: one per dependency.
 pub(super) fn places(binding: &Object) -> Vec<String> {
     let all = dependencies_of(binding);
     let mut places: Vec<String> = all
@@ -37,7 +36,7 @@ pub(super) fn places(binding: &Object) -> Vec<String> {
     places
 }
 
-/// The bindings that an object's change concerns; `at` finds them by place.
+/// The bindings that a changed object affects; `at` looks them up by index key.
 pub(super) fn concerned(
     served: &Served,
     change: &Change<'_>,
@@ -65,7 +64,7 @@ pub(super) fn concerned(
     found
 }
 
-/// Whether a binding has to be looked at.
+/// Whether a change of a binding has to be reconciled.
 pub(super) fn counts(old: Option<&Object>, new: &Object) -> bool {
     let Ok(view) = new.view::<Binding>() else {
         return false;
@@ -75,7 +74,7 @@ pub(super) fn counts(old: Option<&Object>, new: &Object) -> bool {
         b.spec.propagate_deps || finalizers.any(|f| f == DEPENDENCIES_FINALIZER)
     };
     let Some(old) = old else {
-        // One that was not placed yet is looked at when it is.
+        // A binding without clusters is reconciled once it is scheduled.
         let waits = view.spec.clusters.is_empty() && !new.head().deleting;
         return is_ours(&view) && !(waits && view.spec.propagate_deps);
     };
@@ -83,9 +82,10 @@ pub(super) fn counts(old: Option<&Object>, new: &Object) -> bool {
         return is_ours(&view);
     };
     let seen = |o: &Object| (o.head().generation, o.head().deleting);
-    let told = |b: &Binding| b.metadata.annotations.get(DEPENDENCIES).cloned();
-    // What comes while the dependencies are being written is found by a second look.
-    let moved = seen(old) != seen(new) || told(&before) != told(&view);
+    let recorded = |b: &Binding| b.metadata.annotations.get(DEPENDENCIES).cloned();
+    // Also reconciles a binding whose recorded dependencies have changed: what changed while they
+    // were being written is found by the second reconciliation.
+    let moved = seen(old) != seen(new) || recorded(&before) != recorded(&view);
     moved && (is_ours(&before) || is_ours(&view))
 }
 

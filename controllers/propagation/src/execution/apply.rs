@@ -1,4 +1,4 @@
-//! Making the objects of a work so.
+//! Applies the manifests of a Work to its member cluster.
 
 use std::collections::HashSet;
 use std::sync::Arc;

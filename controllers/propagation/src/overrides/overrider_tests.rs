@@ -1,4 +1,4 @@
-//! What each overrider does to a manifest, and in which order they are applied.
+//! Tests of the result of each overrider, and of their order.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use super::tests::{manifest, policy, ruled, run, run_on};
 const ARGS: &str = "/spec/template/spec/containers/0/args";
 const IMAGE: &str = "/spec/template/spec/containers/0/image";
 
-/// What is at a path after one rule.
+/// Checks the value at a path after one rule.
 fn check(overriders: Value, path: &str, expected: Value) {
     let (copy, applied) = run(&[], &[("p", ruled(&overriders))]);
     assert_eq!(applied.unwrap(), ["n/p"]);
@@ -16,7 +16,7 @@ fn check(overriders: Value, path: &str, expected: Value) {
     assert_eq!(found, &expected, "{overriders}");
 }
 
-/// What a rule leaves alone.
+/// Checks that a rule changes nothing.
 fn untouched(overriders: Value) {
     let (copy, applied) = run(&[], &[("p", ruled(&overriders))]);
     applied.unwrap();
@@ -174,7 +174,7 @@ fn labels_and_annotations() {
         annotations,
         json!({"a/b": "c"}),
     );
-    // No path, whatever is in the key.
+    // The key is not a JSON pointer.
     let slashed = json!({"annotationsOverrider": [{"operator": "add", "value": {"a/b~1": "c"}},
         {"operator": "replace", "value": {"a/b~1": "d"}}]});
     check(slashed.clone(), annotations, json!({"a/b~1": "d"}));
@@ -254,7 +254,7 @@ fn plaintext() {
     );
 }
 
-/// Where one overrider finds what another has made, it comes after it.
+/// One overrider uses the result of another and therefore comes after it.
 // proves: OVR-overrider-order
 #[test]
 fn overriders_have_an_order() {
@@ -321,7 +321,7 @@ fn overriders_have_an_order() {
         let rule = Value::Object(overriders.into_iter().collect());
         check(rule, path, json!(expected));
     }
-    // An image at a path that the arguments have yet to make.
+    // An image at a path that an args overrider creates later.
     let early = ruled(&Value::Object(
         [image(&arg), args("nginx:1")].into_iter().collect(),
     ));

@@ -32,7 +32,7 @@ fn paths() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// Whatever a rule says of whatever object, it is applied or refused.
+    /// Any rule on any object is applied or rejected, without a panic.
     #[test]
     fn no_rule_and_no_manifest_brings_it_down(
         mut tree in values(), kind in "(Pod|Deployment|ConfigMap)", path in paths(),

@@ -37,7 +37,7 @@ pub(super) fn run_on(copy: &mut Value, candidates: &Candidates) -> Result<Record
         .map_err(|e| e.to_string())
 }
 
-/// The copy, and the policies that were applied.
+/// The manifest after the overrides, and the applied policies.
 pub(super) fn run(
     of_cluster: &[(&str, Value)],
     local: &[(&str, Value)],
@@ -96,7 +96,7 @@ fn the_closest_policy_has_the_last_word() {
             vec!["n/a", "n/b"],
             2,
         ),
-        // A name decides, whatever its labels say.
+        // The name is decisive, whatever the label selector says.
         (
             vec![(
                 "a",

@@ -1,7 +1,5 @@
-//! What clusters say about their share of a quota.
-//!
-//! Enters: quotas, their Works. Leaves: `status.aggregatedStatus`, and where quotas are
-//! not enforced the sum of it.
+//! Collects the status of a quota's ResourceQuotas in clusters into `status.aggregatedStatus`, and,
+//! where quotas are not enforced, their sum into `status.overallUsed`.
 
 use std::sync::Arc;
 
@@ -76,7 +74,7 @@ impl Collect {
                     .normal(&about(&quota), "AggregateStatusSucceed", text);
                 Ok(Action::Done)
             }
-            // The newer quota is about to arrive, and is looked at then.
+            // The newer quota is about to arrive by the watch and enqueues the key again.
             Err(e) if e.is_conflict() || e.is_not_found() => Ok(Action::Done),
             Err(e) => {
                 self.recorder
@@ -86,7 +84,7 @@ impl Collect {
         }
     }
 
-    /// Whether something was written.
+    /// Returns whether the status was written.
     async fn collect(&self, quota: &Object, key: &str) -> Result<bool, Error> {
         let seen = quota.view::<FederatedResourceQuota>()?;
         let mut works = Vec::new();
@@ -112,7 +110,7 @@ struct Reported {
     used: Amounts,
 }
 
-/// The status by what the Works, each with its namespace, have reported.
+/// The status of a quota from what its Works have reported; each Work comes with its namespace.
 fn collected<'a>(
     spec: &QuotaSpec,
     status: &QuotaStatus,
