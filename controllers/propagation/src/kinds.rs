@@ -87,7 +87,7 @@ impl Kinds {
     fn take(&self, found: &Discovered) -> bool {
         for (group, why) in &found.failed {
             if self.failures.record_failure(group, why) {
-                tracing::warn!(group, why, "the kinds of a group cannot be read");
+                tracing::warn!(group, why, "API discovery of a group failed");
             }
         }
         let mut seen: HashSet<(String, String)> = HashSet::new();
@@ -96,7 +96,7 @@ impl Kinds {
             let served = Arc::new(Served::of(resource));
             if self.failures.record_success(&served.api_version) {
                 let group = &served.api_version;
-                tracing::info!(group, "the kinds of a group can be read again");
+                tracing::info!(group, "API discovery of a group succeeds again");
             }
             // Discovery lists the preferred version first; only that version is watched.
             let name = (
@@ -185,7 +185,11 @@ impl Skip {
             ["v1", list] => ("", Some("v1"), kinds(list)),
             [group, version] => (group, Some(version), Vec::new()),
             [group, version, list] => (group, Some(version), kinds(list)),
-            _ => return Err(format!("{text:?} is not an API to skip")),
+            _ => {
+                return Err(format!(
+                    "invalid API {text:?}: expected group, group/version or group/version/Kind,Kind"
+                ));
+            }
         };
         Ok(Self {
             group: group.to_owned(),

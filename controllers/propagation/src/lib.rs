@@ -5,7 +5,7 @@
 //! template + policy ──[`detector`]──► binding ──[`binding`] + [`overrides`]──► Works ──[`execution`]──► objects in members
 //!
 //! [`dependencies`] propagates the objects that a template refers to. The controllers for
-//! namespaces, [`quota`] and impersonation create Works without a binding; [`rebalancer`] triggers
+//! namespaces, [`quotas`] and impersonation create Works without a binding; [`rebalancer`] triggers
 //! a new scheduling of bindings on request.
 //!
 //! Invariants: pure functions compute what a template, a policy or an observed object leads to; a

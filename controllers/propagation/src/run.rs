@@ -116,7 +116,7 @@ pub async fn start(deps: Deps, tasks: &Tasks) -> Result<(), String> {
     if deps.options.reach != Reach::Push {
         if let Err(error) = kinds.refresh(&*deps.control).await {
             return Err(format!(
-                "the kinds of the control plane cannot be read: {error}"
+                "API discovery of the control plane failed: {error}"
             ));
         }
         refresh_kinds(&kinds, &deps.control, tasks);

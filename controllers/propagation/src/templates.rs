@@ -160,7 +160,7 @@ impl Templates {
             Ok(Action::After(pause)) => self.queue.add_after((), pause),
             Ok(Action::Done) => {}
             Err(error) => {
-                tracing::warn!(%error, "the kinds of the control plane cannot be read");
+                tracing::warn!(%error, "API discovery of the control plane failed");
                 self.queue.add_backoff(());
             }
         }

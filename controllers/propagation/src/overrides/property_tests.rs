@@ -1,3 +1,5 @@
+//! Property test: no override rule makes the overriders panic.
+
 use openapi::karmada::policy::Overriders;
 use proptest::prelude::*;
 use serde_json::{Value, json};

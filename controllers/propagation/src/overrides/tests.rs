@@ -1,3 +1,5 @@
+//! Tests of selecting, ordering and recording override policies.
+
 use machinery::{Gvk, Object};
 use openapi::karmada::ClusterFacts;
 use serde_json::{Value, json};

@@ -1,3 +1,5 @@
+//! Tests of the YAML writer.
+
 use proptest::prelude::*;
 use serde_json::json;
 

@@ -134,13 +134,13 @@ pub(super) fn told(world: &World<'_>, served: &Served, template: &Object) -> Cla
     let why = match candidates.iter().position(|c| c.policy == name) {
         Some(0) => first(&candidates),
         Some(_) => format!(
-            "it claimed the template first; {} would come before it, but takes nothing from others",
+            "it claimed the template first; {} ranks higher, but does not preempt it",
             candidates[0].policy
         ),
         None => match find(world, &claim.namespace, &claim.name) {
-            None => "it claimed the template, and is gone".to_owned(),
+            None => "it claimed the template, and no longer exists".to_owned(),
             Some(p) if p.head().deleting => "it claimed the template, and is being deleted".into(),
-            Some(_) => "it claimed the template, and selects it no longer".into(),
+            Some(_) => "it claimed the template, and no longer selects it".into(),
         },
     };
     Claiming {
@@ -175,7 +175,7 @@ fn unclaimed(world: &World<'_>, template: &Object, all: &[(Closeness, Policy)]) 
         .label(CLAIMED_BY)
         .filter(|by| !by.is_empty())
     {
-        return format!("the template is claimed by {by}, and no policy's");
+        return format!("the template is claimed by {by}, not by a policy");
     }
     if is_reserved_namespace(namespace) {
         return format!("nothing is propagated from the namespace {namespace}");
@@ -301,7 +301,7 @@ pub(super) fn would(
     let why = match (comes_first, is_holder) {
         (true, _) => first(&candidates),
         (false, true) => "it has claimed the template, and keeps it".to_owned(),
-        (false, false) => "it takes the template from the policy that has it".to_owned(),
+        (false, false) => "it preempts the policy that has claimed the template".to_owned(),
     };
     Claiming {
         policy: Some(name),

@@ -217,7 +217,7 @@ fn in_the_way(world: &World<'_>, case: &Case<'_>, policy: &Policy) -> Result<(),
         return Err("the binding belongs to an earlier template of this name".into());
     }
     if binding.view::<Binding>().is_ok_and(|b| b.is_refused()) {
-        return Err("the cluster of the templates runs this workload itself".into());
+        return Err("the host cluster runs this workload itself".into());
     }
     Ok(())
 }

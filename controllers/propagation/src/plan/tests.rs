@@ -279,9 +279,13 @@ fn a_claim_is_explained() {
         (
             &[policy("n", "a", all), policy("n", "b", json!({}))],
             Some("a"),
-            "it claimed the template first; PropagationPolicy n/b would come before it, but takes nothing from others",
+            "it claimed the template first; PropagationPolicy n/b ranks higher, but does not preempt it",
         ),
-        (&[], Some("a"), "it claimed the template, and is gone"),
+        (
+            &[],
+            Some("a"),
+            "it claimed the template, and no longer exists",
+        ),
         (
             &[policy("n", "a", json!({"dependentOverrides": ["o"]}))],
             None,

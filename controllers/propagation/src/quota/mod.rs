@@ -1,10 +1,10 @@
 //! Controllers for FederatedResourceQuotas: a ResourceQuota per cluster, and the usage.
 //!
-//! quota ──[`sync`]──► a Work with a ResourceQuota per assigned cluster ──[`status`]──► `status.aggregatedStatus`
-//! bindings ──[`usage`]──► `status.overallUsed`, where quotas are enforced
+//! quota ──[`sync_controller`]──► a Work with a ResourceQuota per assigned cluster ──[`status_controller`]──► `status.aggregatedStatus`
+//! bindings ──[`enforcement_controller`]──► `status.overallUsed`, where quotas are enforced
 //!
 //! Admission enforces quotas and adds what a binding uses to `status.overallUsed`; the recount in
-//! [`usage`] corrects the sum. Source: Karmada's `pkg/controllers/federatedresourcequota`.
+//! [`enforcement_controller`] corrects the sum. Source: Karmada's `pkg/controllers/federatedresourcequota`.
 
 mod collect;
 mod recount;
