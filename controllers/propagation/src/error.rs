@@ -8,7 +8,7 @@ pub(crate) enum Error {
     /// An API call failed.
     #[error(transparent)]
     Api(#[from] client::Error),
-    /// A precondition that somebody else can fix does not hold.
+    /// A precondition does not hold; another controller or a user has to fix it.
     #[error("{0}")]
     Blocked(String),
     /// Another writer changed a Work right after it was written.
