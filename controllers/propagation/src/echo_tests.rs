@@ -56,16 +56,16 @@ async fn a_work_that_comes_after_its_binding_went_goes_too() {
     let template = client::At::one(&DEPLOYMENTS, "n", "web");
     let options = client::DeleteOptions::default();
     plane.control.delete(template, &options).await.unwrap();
-    let gone = || {
+    let all_deleted = || {
         plane.work("m1", "web").is_none()
             && plane.work("m2", "web").is_none()
             && plane.in_member(0, "web").is_none()
     };
-    until("all of it gone", gone).await;
+    until("all of it gone", all_deleted).await;
     for made_anew in ["uid", "resourceVersion"] {
         late["metadata"].as_object_mut().unwrap().remove(made_anew);
     }
     plane.control.seed(&WORKS, late);
-    until("the late one gone", gone).await;
+    until("the late one gone", all_deleted).await;
     plane.tasks.stop().await;
 }

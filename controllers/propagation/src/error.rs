@@ -26,8 +26,8 @@ impl Error {
 
     /// Merges several errors into one and drops errors with the same text.
     pub(crate) fn of(mut failed: Vec<Self>) -> Result<(), Self> {
-        let mut told = HashSet::new();
-        failed.retain(|error| told.insert(error.to_string()));
+        let mut texts = HashSet::new();
+        failed.retain(|error| texts.insert(error.to_string()));
         match failed.len() {
             0 => Ok(()),
             1 => Err(failed.swap_remove(0)),
@@ -74,8 +74,8 @@ mod tests {
             (&["a", "b", "a"], Some("[a, b]")),
         ] {
             let failed = texts.iter().map(Error::blocked).collect();
-            let told = Error::of(failed).err().map(|error| error.to_string());
-            assert_eq!(told.as_deref(), expected, "{texts:?}");
+            let text = Error::of(failed).err().map(|error| error.to_string());
+            assert_eq!(text.as_deref(), expected, "{texts:?}");
         }
     }
 }

@@ -31,15 +31,15 @@ impl Plane {
         self.members[0].object(&CONFIG_MAPS, "n", name).is_some()
     }
 
-    /// Counts discovery requests and hides the resource `gone`.
-    fn count(&self, gone: Option<&'static Gvr>) -> Arc<AtomicU32> {
+    /// Counts discovery requests and hides `hidden_resource`.
+    fn count(&self, hidden_resource: Option<&'static Gvr>) -> Arc<AtomicU32> {
         let requests = Arc::new(AtomicU32::new(0));
         let count = Arc::clone(&requests);
         self.control.on_call(move |call| {
             if call.verb == "resources" {
                 count.fetch_add(1, Ordering::SeqCst);
             }
-            let hidden = call.resource.is_some() && call.resource == gone;
+            let hidden = call.resource.is_some() && call.resource == hidden_resource;
             hidden.then(|| Status::no_such_path().into())
         });
         requests

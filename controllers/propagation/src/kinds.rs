@@ -215,9 +215,9 @@ pub(crate) struct Scope {
 impl Scope {
     /// Each pattern has to match a whole namespace name.
     pub(crate) fn new(patterns: &[String]) -> Result<Self, String> {
-        let whole = |p: &String| Regex::new(&format!("^(?:{p})$")).map_err(|e| e.to_string());
+        let anchored = |p: &String| Regex::new(&format!("^(?:{p})$")).map_err(|e| e.to_string());
         Ok(Self {
-            skipped: patterns.iter().map(whole).collect::<Result<_, _>>()?,
+            skipped: patterns.iter().map(anchored).collect::<Result<_, _>>()?,
         })
     }
 

@@ -212,8 +212,8 @@ mod tests {
                 json!([item("b", SUCCESSFUL)]),
             ),
         ];
-        for (wanted, known, expected) in table {
-            let workloads: Vec<Value> = wanted.into_iter().map(workload).collect();
+        for (names, known, expected) in table {
+            let workloads: Vec<Value> = names.into_iter().map(workload).collect();
             let rebalancer =
                 json!({"spec": {"workloads": workloads}, "status": {"observedWorkloads": known}});
             let rebalancer = serde_json::from_value(rebalancer).unwrap();

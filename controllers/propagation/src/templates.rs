@@ -203,19 +203,19 @@ impl Templates {
     /// Starts and stops informers as the served kinds require, and returns when to repeat
     /// discovery.
     async fn refresh(&self) -> Result<Action, Error> {
-        let whole = self.kinds.refresh(&*self.api).await?;
-        let wanted = self.wanted();
-        let gone: Vec<Gvr> = {
+        let complete = self.kinds.refresh(&*self.api).await?;
+        let desired = self.wanted();
+        let obsolete: Vec<Gvr> = {
             let followed = self.followed.lock();
-            let gone = followed.values().filter(|kind| {
-                wanted.get(&kind.served.gvr) != Some(&(Arc::clone(&kind.served), kind.templates))
+            let obsolete = followed.values().filter(|kind| {
+                desired.get(&kind.served.gvr) != Some(&(Arc::clone(&kind.served), kind.templates))
             });
-            gone.map(|kind| kind.served.gvr.clone()).collect()
+            obsolete.map(|kind| kind.served.gvr.clone()).collect()
         };
-        for resource in gone {
+        for resource in obsolete {
             self.stop(&resource).await;
         }
-        for (served, templates) in wanted.into_values() {
+        for (served, templates) in desired.into_values() {
             self.start(served, templates);
         }
         if self.is_behind() {
@@ -224,7 +224,7 @@ impl Templates {
             return Ok(Action::After(pause.min(REFRESH)));
         }
         self.behind.store(0, Ordering::Relaxed);
-        Ok(if whole && !self.has_foreign_services() {
+        Ok(if complete && !self.has_foreign_services() {
             Action::Done
         } else {
             Action::After(REFRESH)
@@ -327,11 +327,11 @@ impl Templates {
     }
 
     /// The keys of all templates of some kinds.
-    pub(crate) fn keys_of(&self, wanted: impl Fn(&Gvk) -> bool) -> Vec<Key> {
+    pub(crate) fn keys_of(&self, matches: impl Fn(&Gvk) -> bool) -> Vec<Key> {
         let followed = self.followed.lock();
         let some = followed
             .values()
-            .filter(|kind| kind.templates && wanted(&kind.served.gvk));
+            .filter(|kind| kind.templates && matches(&kind.served.gvk));
         some.flat_map(|kind| {
             let objects = kind
                 .informer

@@ -51,12 +51,12 @@ impl Draft {
         let manifests = Value::Array(vec![self.manifest.take()]);
         let workload = Map::from_iter([("manifests".to_owned(), manifests)]);
         let mut spec = Map::from_iter([("workload".to_owned(), workload.into())]);
-        for (name, said) in [
+        for (name, value) in [
             ("suspendDispatching", self.suspend_dispatching),
             ("preserveResourcesOnDeletion", self.preserve_on_deletion),
         ] {
-            if let Some(said) = said {
-                spec.insert(name.to_owned(), said.into());
+            if let Some(value) = value {
+                spec.insert(name.to_owned(), value.into());
             }
         }
         spec.into()
@@ -92,9 +92,9 @@ impl Draft {
                 *map = json!({});
             }
             if let Some(map) = map.as_object_mut() {
-                for gone in [APPLIED_OVERRIDES, APPLIED_CLUSTER_OVERRIDES] {
-                    if field == "annotations" && !ours.contains_key(gone) {
-                        changed |= map.remove(gone).is_some();
+                for annotation in [APPLIED_OVERRIDES, APPLIED_CLUSTER_OVERRIDES] {
+                    if field == "annotations" && !ours.contains_key(annotation) {
+                        changed |= map.remove(annotation).is_some();
                     }
                 }
                 for (key, value) in ours {
@@ -178,9 +178,9 @@ impl UpdateInProgress<'_> {
 impl Drop for UpdateInProgress<'_> {
     fn drop(&mut self) {
         let mut updates = self.works.own_updates.lock(self.key);
-        let gone = || self.works.informer.get_key(self.key).is_none();
+        let is_deleted = || self.works.informer.get_key(self.key).is_none();
         // The handler that forgets a deleted Work may have run before the answer arrived.
-        if matches!(updates.get(self.key), Some(OwnUpdate::InProgress { .. })) || gone() {
+        if matches!(updates.get(self.key), Some(OwnUpdate::InProgress { .. })) || is_deleted() {
             updates.remove(self.key);
         }
     }

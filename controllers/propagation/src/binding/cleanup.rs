@@ -43,8 +43,12 @@ mod tests {
         let works = ["karmada-es-a", "karmada-es-b", "default"].map(work);
         let parsed: BindingSpec = serde_json::from_value(spec.clone()).unwrap();
         let found = cleanup(&parsed, &works);
-        let gone: Vec<_> = found.orphans.iter().map(|w| w.namespace()).collect();
-        assert_eq!((gone.as_slice(), found.waits), (orphans, waits), "{spec}");
+        let found_orphans: Vec<_> = found.orphans.iter().map(|w| w.namespace()).collect();
+        assert_eq!(
+            (found_orphans.as_slice(), found.waits),
+            (orphans, waits),
+            "{spec}"
+        );
     }
 
     // proves: BND-orphans, BND-required-kept, BND-graceful-kept, BND-directly-gone, BND-directly-waits

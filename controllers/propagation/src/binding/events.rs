@@ -49,13 +49,13 @@ mod tests {
             let metadata = json!({"name": "b", "namespace": "n", "generation": generation});
             object(json!({"metadata": metadata, "status": status}))
         };
-        let (first, told, second) = (at(1, ""), at(1, "told"), at(2, ""));
+        let (first, status_changed, second) = (at(1, ""), at(1, "told"), at(2, ""));
         let mut going = first.value().unwrap();
         going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
         let going = object(going);
         for (old, new, due) in [
             (None, Some(&first), true),
-            (Some(&first), Some(&told), false),
+            (Some(&first), Some(&status_changed), false),
             (Some(&first), Some(&second), true),
             (Some(&first), Some(&going), true),
             (Some(&first), None, false),

@@ -99,10 +99,10 @@ proptest! {
         check(&body, &there)?;
         for (who, step) in steps {
             let Some(step) = step else {
-                let gone = there.remove(&who);
+                let detached = there.remove(&who);
                 let wish_of = |_: &str, name: &str| there.get(&name[1..].parse().ok()?).map(|p: &Present| p.wish);
-                if let Some(gone) = gone {
-                    body = gone.referrer.leave(&body, wish_of);
+                if let Some(detached) = detached {
+                    body = detached.referrer.leave(&body, wish_of);
                 }
                 check(&body, &there)?;
                 continue;

@@ -114,13 +114,13 @@ mod tests {
             Some(all)
         };
         let off = json!({"spec/clusters": [{"name": "m"}]});
-        let held = json!({"metadata/finalizers": [DEPENDENCIES_FINALIZER]});
-        let told = json!({DEPENDENCIES: "null"});
+        let finalized = json!({"metadata/finalizers": [DEPENDENCIES_FINALIZER]});
+        let recorded = json!({DEPENDENCIES: "null"});
         for (old, new, expected) in [
             (None, Some(on()), true),
             (None, Some(off.clone()), false),
             (None, with("spec/clusters", json!([])), false),
-            (None, Some(held), true),
+            (None, Some(finalized), true),
             (Some(on()), Some(on()), false),
             (Some(on()), with("metadata/generation", json!(2)), true),
             (
@@ -128,7 +128,7 @@ mod tests {
                 with("metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z")),
                 true,
             ),
-            (Some(on()), with("metadata/annotations", told), true),
+            (Some(on()), with("metadata/annotations", recorded), true),
             (
                 Some(on()),
                 with("metadata/labels", json!({"a": "b"})),
@@ -160,9 +160,9 @@ mod tests {
             api_version: "v1".into(),
             namespaced: true,
         };
-        let told = r#"[{"apiVersion":"v1","kind":"Secret","namespace":"n","name":"s"},
+        let recorded = r#"[{"apiVersion":"v1","kind":"Secret","namespace":"n","name":"s"},
             {"apiVersion":"v1","kind":"Secret","namespace":"n","labelSelector":{"matchLabels":{"a":"b"}}}]"#;
-        let it = binding(json!({"metadata/annotations": {DEPENDENCIES: told}}));
+        let it = binding(json!({"metadata/annotations": {DEPENDENCIES: recorded}}));
         assert_eq!(places(&it), ["v1|Secret|n|", "v1|Secret|n|s"]);
         let at = |place: &str| {
             let known = places(&it).iter().any(|p| p == place);

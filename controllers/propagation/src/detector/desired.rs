@@ -525,10 +525,10 @@ mod tests {
             ),
             (Value::Null, json!({"dispatching": true}), Value::Null),
         ] {
-            let wanted = desired(json!({"suspension": policy}), "7");
-            let mut binding = wanted.create();
+            let policy_binding = desired(json!({"suspension": policy}), "7");
+            let mut binding = policy_binding.create();
             binding["spec"]["suspension"] = existing.clone();
-            let after = match wanted.update(&binding) {
+            let after = match policy_binding.update(&binding) {
                 Difference::Nothing => binding,
                 Difference::Version(after) | Difference::Much(after) => after,
             };

@@ -54,7 +54,9 @@ impl Detector {
         }
         let priority = match &policy.view.spec.schedule_priority {
             // A ClusterResourceBinding has no priority, whatever the policy says.
-            Some(wanted) if !template.namespace().is_empty() => self.priority(wanted).await?,
+            Some(schedule_priority) if !template.namespace().is_empty() => {
+                self.priority(schedule_priority).await?
+            }
             _ => None,
         };
         Ok(Findings {
@@ -64,11 +66,11 @@ impl Detector {
         })
     }
 
-    async fn priority(&self, wanted: &SchedulePriority) -> Result<Option<i64>, Error> {
+    async fn priority(&self, schedule_priority: &SchedulePriority) -> Result<Option<i64>, Error> {
         if !self.is_on(Gate::PriorityBasedScheduling) {
             return Ok(None);
         }
-        match wanted.priority_class_source.as_str() {
+        match schedule_priority.priority_class_source.as_str() {
             "KubePriorityClass" => {}
             other @ ("PodPriorityClass" | "FederatedPriorityClass") => {
                 let text =
@@ -77,7 +79,7 @@ impl Detector {
             }
             _ => return Err(Error::blocked("unsupported priority class source")),
         }
-        let name = &wanted.priority_class_name;
+        let name = &schedule_priority.priority_class_name;
         let class = match self.priority_classes.get("", name) {
             Some(class) => class,
             // The class may be newer than the cache.

@@ -68,8 +68,8 @@ impl Detector {
             informer.add_index(BY_CLAIM, claims);
             let it = Arc::downgrade(self);
             informer.on_change(move |change| {
-                if let (Some(it), Some(gone), None) = (it.upgrade(), change.old, change.new) {
-                    it.binding_gone(gone);
+                if let (Some(it), Some(deleted), None) = (it.upgrade(), change.old, change.new) {
+                    it.binding_gone(deleted);
                 }
             });
         }

@@ -250,8 +250,8 @@ mod tests {
                 let keys = lookup_keys("n", &deployments(), template.head());
                 let found = keys.iter().any(|key| at.contains(key));
                 let policy = Policy::new(policy.clone()).unwrap();
-                let wanted = policy.matches(&deployments(), template.head());
-                assert!(found || !wanted, "{selector} {name} {labels}");
+                let is_match = policy.matches(&deployments(), template.head());
+                assert!(found || !is_match, "{selector} {name} {labels}");
             }
         }
         let at = |selector: Value| index_keys(&policy("p", 0, selector)).len();
@@ -285,8 +285,8 @@ mod tests {
             let policy = policy("p", 0, selector);
             let at = index_keys(&policy);
             let keys = lookup_keys("n", &deployments(), template.head());
-            let wanted = Policy::new(policy).unwrap().matches(&deployments(), template.head());
-            proptest::prop_assert!(!wanted || keys.iter().any(|key| at.contains(key)));
+            let is_match = Policy::new(policy).unwrap().matches(&deployments(), template.head());
+            proptest::prop_assert!(!is_match || keys.iter().any(|key| at.contains(key)));
         }
     }
 }

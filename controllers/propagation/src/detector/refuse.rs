@@ -61,7 +61,7 @@ impl Detector {
     ) -> Result<Action, Error> {
         self.remember_waiting(key);
         self.applied.invalidate(key);
-        let wanted = match self.policy_of(template) {
+        let matching_policy = match self.policy_of(template) {
             Some(policy) if !policy.object.head().deleting => Some(policy),
             _ => self.best(served, template),
         };
@@ -71,7 +71,7 @@ impl Detector {
         let name = openapi::karmada::names::binding(served.kind(), template.name());
         let (resource, informer) = self.binding_resource(template.namespace());
         let existing = informer.get(template.namespace(), &name);
-        let Some(policy) = wanted else {
+        let Some(policy) = matching_policy else {
             self.refused.lock().remove(key);
             return self.withdraw(resource, existing).await;
         };

@@ -191,8 +191,8 @@ impl Detector {
     }
 
     async fn reconcile(&self, key: &Key, cause: Cause) -> Result<Action, Error> {
-        let gone = self.gone.lock().remove(key);
-        if let Some((kind, uid)) = gone
+        let deleted = self.gone.lock().remove(key);
+        if let Some((kind, uid)) = deleted
             && let Err(error) = self.bury(&kind, key, &uid).await
         {
             self.gone.lock().entry(key.clone()).or_insert((kind, uid));

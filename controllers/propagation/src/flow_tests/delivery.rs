@@ -340,8 +340,8 @@ async fn a_work_of_a_kind_that_is_no_longer_served_deletes_its_object() {
         let at = At::one(&WORKS, &space, &work);
         let options = DeleteOptions::default();
         plane.control.delete(at, &options).await.unwrap();
-        let gone = || plane.control.object(&WORKS, &space, &work).is_none();
-        until("the work to go", gone).await;
+        let deleted = || plane.control.object(&WORKS, &space, &work).is_none();
+        until("the work to go", deleted).await;
     }
     assert!(!there(&plane, 0), "the member says what the kind is");
     assert!(there(&plane, 1), "it does not know the kind either");

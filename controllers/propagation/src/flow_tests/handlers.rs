@@ -70,8 +70,8 @@ async fn no_event_handler_iterates_over_all_bindings() {
     plane.control.seed(&CLUSTER_OVERRIDES, of_cluster);
     until("the cluster policy", || both("global")).await;
     plane.control.remove(&OVERRIDES, "n", "local");
-    let gone = || (0..2).all(|member| plane.label(member, "local").is_null());
-    until("the end of the local policy", gone).await;
+    let removed = || (0..2).all(|member| plane.label(member, "local").is_null());
+    until("the end of the local policy", removed).await;
 
     let script = "function ReviseReplica(obj, replicas)
         obj.metadata.labels = {script = 'yes'} return obj end";

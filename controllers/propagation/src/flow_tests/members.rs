@@ -81,7 +81,7 @@ impl Plane {
 
     async fn until_told(&self, reason: &str, expected: &[(&str, &str, &str)]) {
         let what = format!("{reason}: {expected:?}");
-        let told = || {
+        let is_recorded = || {
             let events = self.told_of(reason);
             let fits = |(kind, uid, message): &(&str, &str, &str)| {
                 let mut all = events.iter();
@@ -89,7 +89,7 @@ impl Plane {
             };
             expected.iter().all(fits)
         };
-        until(&what, told).await;
+        until(&what, is_recorded).await;
     }
 }
 
@@ -127,13 +127,13 @@ async fn a_failed_manifest_is_reported_with_the_others_and_retried() {
     let uid = plane.control.seed(&WORKS, third).uid().to_owned();
     let plane = plane.started().await;
     until("a verdict", || !plane.says("Applied").is_null()).await;
-    let said = plane.says("Applied");
+    let current = plane.says("Applied");
     let (s, d) = (
         "Internal error occurred: no secrets",
         "Internal error occurred: no room",
     );
     assert_eq!(
-        (&said["status"], &said["reason"], &said["message"]),
+        (&current["status"], &current["reason"], &current["message"]),
         (
             &json!("False"),
             &json!("AppliedFailed"),
@@ -141,7 +141,7 @@ async fn a_failed_manifest_is_reported_with_the_others_and_retried() {
         )
     );
     assert_eq!(
-        said["observedGeneration"], 3,
+        current["observedGeneration"], 3,
         "the generation that it speaks of"
     );
     assert!(plane.map().is_some(), "the others are applied");
@@ -165,9 +165,9 @@ async fn a_failed_manifest_is_reported_with_the_others_and_retried() {
         .await;
     let_it.store(true, Ordering::SeqCst);
     plane.until_applied().await;
-    let said = plane.says("Applied");
+    let current = plane.says("Applied");
     assert_eq!(
-        (&said["reason"], &said["message"]),
+        (&current["reason"], &current["message"]),
         (
             &json!("AppliedSuccessful"),
             &json!("Manifest has been successfully applied")
@@ -219,19 +219,23 @@ async fn an_update_conflict_is_retried_without_an_event() {
 #[tokio::test]
 async fn a_change_of_dispatching_records_an_event() {
     let plane = Plane::telling_events();
-    let mut held = one_map();
-    held["spec"]["suspendDispatching"] = true.into();
-    let uid = plane.control.seed(&WORKS, held.clone()).uid().to_owned();
+    let mut suspended_work = one_map();
+    suspended_work["spec"]["suspendDispatching"] = true.into();
+    let uid = plane
+        .control
+        .seed(&WORKS, suspended_work.clone())
+        .uid()
+        .to_owned();
     let plane = plane.started().await;
     let suspended = "Work dispatching is in a suspended state.";
     plane
         .until_told("WorkDispatching", &[("Work", &uid, suspended)])
         .await;
     until("the condition", || {
-        let said = plane.says("Dispatching");
-        said["status"] == "False"
-            && said["reason"] == "SuspendDispatching"
-            && said["message"] == suspended
+        let current = plane.says("Dispatching");
+        current["status"] == "False"
+            && current["reason"] == "SuspendDispatching"
+            && current["message"] == suspended
     })
     .await;
     assert!(plane.says("Applied").is_null() && plane.members[0].writes().is_empty());
@@ -244,9 +248,9 @@ async fn a_change_of_dispatching_records_an_event() {
     plane
         .until_told("WorkDispatching", &[("Work", &uid, dispatching)])
         .await;
-    let said = plane.says("Dispatching");
+    let current = plane.says("Dispatching");
     assert_eq!(
-        (&said["status"], &said["reason"], &said["message"]),
+        (&current["status"], &current["reason"], &current["message"]),
         (&json!("True"), &json!("Dispatching"), &json!(dispatching))
     );
     // A new generation alone records no event.
@@ -529,10 +533,10 @@ async fn a_refused_create_of_an_object_that_is_not_there_is_the_reason() {
         plane.control.seed(&WORKS, resolving("overwrite"));
         let plane = plane.started().await;
         until("a verdict", || !plane.says("Applied").is_null()).await;
-        let said = plane.says("Applied");
+        let current = plane.says("Applied");
         let text = format!("Failed to apply all manifests (0/1): {}", refusal.message);
         assert_eq!(
-            (&said["reason"], &said["message"]),
+            (&current["reason"], &current["message"]),
             (&json!("AppliedFailed"), &json!(text))
         );
         plane.tasks.stop().await;
@@ -585,22 +589,22 @@ async fn a_lasting_conflict_fails_after_five_attempts_and_delays_no_other_manife
     let plane = plane.started().await;
     until("a verdict", || !plane.says("Applied").is_null()).await;
     assert!(until_first_verdict.load(Ordering::SeqCst) >= 5);
-    let said = plane.says("Applied");
+    let current = plane.says("Applied");
     assert_eq!(
-        (&said["status"], &said["reason"]),
+        (&current["status"], &current["reason"]),
         (&json!("False"), &json!("AppliedFailed"))
     );
-    let text = said["message"].as_str().unwrap();
-    let wanted =
+    let text = current["message"].as_str().unwrap();
+    let expected_prefix =
         "Failed to apply all manifests (1/2): Operation cannot be fulfilled on configmaps \"c\"";
-    assert!(text.starts_with(wanted), "{text}");
+    assert!(text.starts_with(expected_prefix), "{text}");
     assert!(
         plane.members[0].object(&SECRETS, "n", "s").is_some(),
         "the other manifest is applied"
     );
     until("the event", || {
-        let told = plane.told_of("SyncFailed");
-        told.iter().any(|(kind, ..)| kind == "ConfigMap")
+        let events = plane.told_of("SyncFailed");
+        events.iter().any(|(kind, ..)| kind == "ConfigMap")
     })
     .await;
     plane.tasks.stop().await;

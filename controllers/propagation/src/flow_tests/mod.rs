@@ -103,7 +103,7 @@ impl MemberAccess for FakeMembers {
 
     fn unfollow(&self, cluster: &str, resource: &Gvr) {
         let key = (cluster.to_owned(), resource.clone());
-        self.heard.lock().retain(|heard| *heard != key);
+        self.heard.lock().retain(|informed| *informed != key);
         if let Ok(api) = self.api(cluster) {
             self.informers.release(&api, &managed(resource));
         }

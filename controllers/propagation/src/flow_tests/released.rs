@@ -39,12 +39,12 @@ fn binding_of(template: &str, marks: &Value) -> Value {
 #[tokio::test]
 async fn a_claim_of_a_missing_policy_is_released() {
     let plane = Plane::new();
-    let gone = claimed_by("gone");
+    let missing = claimed_by("gone");
     for name in ["web", "other"] {
-        let template = with_marks(deployment(name), &gone);
+        let template = with_marks(deployment(name), &missing);
         plane.control.seed(&DEPLOYMENTS, template);
     }
-    plane.control.seed(&BINDINGS, binding_of("web", &gone));
+    plane.control.seed(&BINDINGS, binding_of("web", &missing));
     let another = binding_of("other", &claimed_by("another"));
     plane.control.seed(&BINDINGS, another);
     let plane = plane.started().await;
@@ -161,9 +161,9 @@ async fn bindings_works_and_copies_are_deleted_with_their_template() {
         finalizers(wide),
         json!(["karmada.io/cluster-resource-binding-controller"])
     );
-    let held = json!(["karmada.io/execution-controller"]);
+    let expected = json!(["karmada.io/execution-controller"]);
     for work in plane.control.objects(&WORKS) {
-        assert_eq!(work["metadata"]["finalizers"], held);
+        assert_eq!(work["metadata"]["finalizers"], expected);
     }
     plane.control.remove(&DEPLOYMENTS, "n", "web");
     plane.control.remove(&CLUSTER_ROLES, "", "r");

@@ -33,8 +33,8 @@ impl Plane {
 
     async fn until_told_on(&self, kind: &str, reason: &str, message: &str) {
         let what = format!("{kind} {reason}: {message}");
-        let told = || self.told_on(kind, reason).iter().any(|m| m == message);
-        until(&what, told).await;
+        let recorded = || self.told_on(kind, reason).iter().any(|m| m == message);
+        until(&what, recorded).await;
     }
 
     fn place(&self, clusters: &[&str]) {
@@ -351,7 +351,7 @@ async fn every_applied_rule_records_an_event() {
     let over = json!({"metadata": {"name": "o", "namespace": "n"}, "spec": spec});
     plane.control.seed(&OVERRIDES, over);
     let plane = plane.with_web().started().await;
-    let told = |cluster: &str| {
+    let event_count = |cluster: &str| {
         let text = format!("Apply override policy(n/o) for cluster({cluster}) succeed.");
         let mut all = plane.control.objects(&EVENTS).into_iter();
         let found =
@@ -361,6 +361,9 @@ async fn every_applied_rule_records_an_event() {
             e["count"].as_u64().unwrap_or(1)
         })
     };
-    until("all rules", || told("m1") == 2 && told("m2") == 3).await;
+    until("all rules", || {
+        event_count("m1") == 2 && event_count("m2") == 3
+    })
+    .await;
     plane.tasks.stop().await;
 }

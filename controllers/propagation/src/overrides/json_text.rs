@@ -21,8 +21,8 @@ pub(super) enum Document {
 
 impl Document {
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let whole: Box<RawValue> = serde_json::from_str(text).map_err(|e| e.to_string())?;
-        Ok(Self::closed(&whole))
+        let raw: Box<RawValue> = serde_json::from_str(text).map_err(|e| e.to_string())?;
+        Ok(Self::closed(&raw))
     }
 
     fn closed(raw: &RawValue) -> Self {

@@ -178,12 +178,12 @@ fn labels_and_annotations() {
     let slashed = json!({"annotationsOverrider": [{"operator": "add", "value": {"a/b~1": "c"}},
         {"operator": "replace", "value": {"a/b~1": "d"}}]});
     check(slashed.clone(), annotations, json!({"a/b~1": "d"}));
-    let mut gone = slashed;
-    gone["annotationsOverrider"]
+    let mut removed = slashed;
+    removed["annotationsOverrider"]
         .as_array_mut()
         .unwrap()
         .push(json!({"operator": "remove", "value": {"a/b~1": ""}}));
-    check(gone, annotations, json!({}));
+    check(removed, annotations, json!({}));
     untouched(one("annotationsOverrider", "replace", json!({"a": "b"})));
     untouched(one("annotationsOverrider", "remove", json!({"a": "b"})));
     untouched(one("annotationsOverrider", "add", json!({})));

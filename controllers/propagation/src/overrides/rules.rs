@@ -97,8 +97,8 @@ fn command(manifest: &mut Value, field: &str, overrider: &CommandOverrider) {
                 old.into_iter().chain(more).collect()
             }
             "remove" => {
-                let gone = |v: &Value| overrider.value.iter().any(|r| v == r);
-                old.into_iter().filter(|v| !gone(v)).collect()
+                let is_removed = |v: &Value| overrider.value.iter().any(|r| v == r);
+                old.into_iter().filter(|v| !is_removed(v)).collect()
             }
             _ => continue,
         };

@@ -48,11 +48,11 @@ fn is_number(text: &str) -> bool {
     }
     let (mantissa, exponent) = body.split_once(['e', 'E']).unwrap_or((body, "0"));
     let exponent = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
-    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    let number = match (whole, fraction) {
+    let (int_part, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let number = match (int_part, fraction) {
         ("", fraction) => mantissa.starts_with('.') && digits(fraction),
-        (whole, "") => digits(whole),
-        (whole, fraction) => digits(whole) && digits(fraction),
+        (int_part, "") => digits(int_part),
+        (int_part, fraction) => digits(int_part) && digits(fraction),
     };
     number && digits(exponent)
 }

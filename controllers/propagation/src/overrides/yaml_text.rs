@@ -92,8 +92,8 @@ impl Writer {
             Value::Null => self.out.push_str("null"),
             Value::Bool(b) => self.out.push_str(if *b { "true" } else { "false" }),
             Value::Number(n) => {
-                let whole = n.is_i64() || n.is_u64();
-                let float = n.as_f64().filter(|_| !whole);
+                let is_integer = n.is_i64() || n.is_u64();
+                let float = n.as_f64().filter(|_| !is_integer);
                 self.out
                     .push_str(&float.map_or_else(|| n.to_string(), float_text));
             }

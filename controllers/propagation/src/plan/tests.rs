@@ -118,11 +118,11 @@ fn check(
     let seen = foresee(&world, &changes, &case, &mut Rehearsal::new(Instant::now()));
     let names: Vec<&str> = seen.clusters.iter().map(|c| c.name.as_str()).collect();
     let by = seen.claiming.policy.as_ref().map(|p| p.name.as_str());
-    let held = seen.held.clone().unwrap_or_default();
+    let blocked_by = seen.held.clone().unwrap_or_default();
     assert_eq!((names.as_slice(), by), (expected.0, expected.1), "{seen:?}");
     assert!(
-        held.contains(expected.2) && held.is_empty() == expected.2.is_empty(),
-        "{held}"
+        blocked_by.contains(expected.2) && blocked_by.is_empty() == expected.2.is_empty(),
+        "{blocked_by}"
     );
 }
 

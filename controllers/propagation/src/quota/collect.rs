@@ -167,25 +167,25 @@ mod tests {
     // proves: QUO-collected, QUO-overall
     #[test]
     fn clusters_report_in_the_order_of_their_names() {
-        let said = |used: &str| json!([{"identifier": {}, "status": {"hard": {"cpu": "5"}, "used": {"cpu": used}}}]);
+        let reported = |used: &str| json!([{"identifier": {}, "status": {"hard": {"cpu": "5"}, "used": {"cpu": used}}}]);
         let works = [
-            ("karmada-es-b", work("True", said("1500m"))),
-            ("karmada-es-a", work("True", said("1"))),
-            ("karmada-es-c", work("False", said("9"))),
+            ("karmada-es-b", work("True", reported("1500m"))),
+            ("karmada-es-a", work("True", reported("1"))),
+            ("karmada-es-c", work("False", reported("9"))),
             ("karmada-es-d", work("True", json!([]))),
         ];
         let spec = serde_json::from_value(json!({"overall": {"cpu": "10"}})).unwrap();
         let before = serde_json::from_value(json!({"overallUsed": {"cpu": "7"}})).unwrap();
-        let told = json!([{"clusterName": "a", "hard": {"cpu": "5"}, "used": {"cpu": "1"}},
+        let aggregated = json!([{"clusterName": "a", "hard": {"cpu": "5"}, "used": {"cpu": "1"}},
             {"clusterName": "b", "hard": {"cpu": "5"}, "used": {"cpu": "1500m"}}]);
         for (enforced, expected) in [
             (
                 false,
-                json!({"overall": {"cpu": "10"}, "overallUsed": {"cpu": "2500m"}, "aggregatedStatus": told}),
+                json!({"overall": {"cpu": "10"}, "overallUsed": {"cpu": "2500m"}, "aggregatedStatus": aggregated}),
             ),
             (
                 true,
-                json!({"overallUsed": {"cpu": "7"}, "aggregatedStatus": told}),
+                json!({"overallUsed": {"cpu": "7"}, "aggregatedStatus": aggregated}),
             ),
         ] {
             let works = works.iter().map(|(space, work)| (*space, work));

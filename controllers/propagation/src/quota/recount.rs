@@ -69,8 +69,8 @@ impl Recount {
         });
         let it = Arc::downgrade(self);
         bindings.on_change(move |change| {
-            if let (Some(it), Some(gone), None) = (it.upgrade(), change.old, change.new) {
-                for quota in it.quotas.list_namespace(gone.namespace()) {
+            if let (Some(it), Some(deleted), None) = (it.upgrade(), change.old, change.new) {
+                for quota in it.quotas.list_namespace(deleted.namespace()) {
                     it.queue.add(quota.head().key());
                 }
             }

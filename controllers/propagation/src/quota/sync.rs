@@ -176,16 +176,16 @@ mod tests {
             "staticAssignments": [{"clusterName": "m1", "hard": {"cpu": "2000m"}}, {"clusterName": "m2", "hard": {}}]}});
         let quota = Object::from_value(&value).unwrap();
         let seen = quota.view::<FederatedResourceQuota>().unwrap();
-        for (cluster, wanted) in [
+        for (cluster, expected) in [
             ("m1", Some(json!({"hard": {"cpu": "2"}}))),
             ("m2", Some(json!({}))),
             ("m3", None),
         ] {
             let made = draft(&quota, &seen.spec, cluster);
             let spec = made.as_ref().map(|d| d.manifest["spec"].clone());
-            assert_eq!(spec, wanted, "{cluster}");
+            assert_eq!(spec, expected, "{cluster}");
             let space = names::execution_space(cluster);
-            assert_eq!(is_wanted(Some(&seen.spec), &space), wanted.is_some());
+            assert_eq!(is_wanted(Some(&seen.spec), &space), expected.is_some());
             assert!(!is_wanted(None, &space));
             if let Some(draft) = made {
                 assert_eq!(draft.namespace, space);
