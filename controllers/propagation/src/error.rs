@@ -66,7 +66,7 @@ mod tests {
 
     // proves: BND-errors-together
     #[test]
-    fn several_failures_are_one_and_each_is_told_once() {
+    fn aggregated_errors_are_deduplicated() {
         for (texts, expected) in [
             (&[][..], None),
             (&["a"], Some("a")),

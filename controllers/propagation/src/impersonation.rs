@@ -314,7 +314,7 @@ mod tests {
 
     // proves: LAB-system, NAM-account
     #[test]
-    fn role_and_binding_are_the_systems_and_bound_to_its_account() {
+    fn the_role_is_bound_to_the_impersonators_service_account() {
         let [role, binding] = manifests(Vec::new(), "karmada-cluster");
         let metadata =
             json!({"name": "karmada-impersonator", "labels": {"karmada.io/system": "true"}});
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn those_are_impersonated_who_have_the_proxy() {
+    fn subjects_with_proxy_access_are_impersonated() {
         let proxy = |names: Value| {
             json!([{"apiGroups": ["cluster.karmada.io"], "resources": ["clusters/proxy"],
                     "resourceNames": names, "verbs": ["*"]}])

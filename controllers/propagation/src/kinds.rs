@@ -256,7 +256,7 @@ mod tests {
 
     // proves: DET-skipped-namespaces
     #[test]
-    fn skipped_namespaces_match_a_pattern_as_a_whole() {
+    fn patterns_match_whole_namespace_names() {
         let defaults = crate::Options::default().skipped_namespaces;
         let defaults: Vec<&str> = defaults.iter().map(String::as_str).collect();
         let system = [("kube-system", false), ("my-kube-x", true), ("kube", true)];
@@ -301,7 +301,7 @@ mod tests {
 
     // proves: DET-skipped-groups
     #[test]
-    fn kinds_of_karmada_events_and_leases_are_no_templates() {
+    fn karmada_kinds_events_and_leases_are_no_templates() {
         let skips = Skips::default();
         for (group, version, kind, taken) in [
             ("apps", "v1", "Deployment", true),
@@ -356,7 +356,7 @@ mod tests {
 
     // proves: DET-kinds-unreadable
     #[test]
-    fn a_group_that_cannot_be_read_keeps_its_kinds() {
+    fn a_group_whose_discovery_fails_keeps_its_kinds() {
         let served = |group: &str| ApiResource {
             resource: Gvr::new(group, "v1", "things"),
             kind: "Thing".into(),

@@ -138,7 +138,7 @@ mod tests {
 
     // proves: DET-changes
     #[test]
-    fn changes_are_told_apart() {
+    fn changes_are_distinguished() {
         let base =
             json!({"metadata": {"name": "a", "generation": 1, "resourceVersion": "1"}, "spec": 1});
         let with = |path: &str, value: Value| {

@@ -192,7 +192,7 @@ mod tests {
 
     // proves: REB-kept, REB-sorted
     #[test]
-    fn successes_are_kept_and_failures_only_while_wanted() {
+    fn successes_are_kept_and_failures_only_while_in_the_spec() {
         let workload = |name: &str| json!({"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": name});
         let item = |name: &str, result: &str| json!({"workload": workload(name), "result": result});
         let table = [
@@ -223,7 +223,7 @@ mod tests {
 
     // proves: REB-later
     #[test]
-    fn a_mark_is_only_replaced_by_a_later_one() {
+    fn a_trigger_is_only_replaced_by_a_later_one() {
         let created = "2026-01-02T03:04:05Z";
         for (triggered, later) in [
             (None, true),

@@ -287,7 +287,7 @@ mod tests {
 
     // proves: WRK-merged
     #[test]
-    fn what_others_say_of_a_work_stays_but_for_its_spec() {
+    fn an_update_keeps_foreign_metadata_but_not_the_foreign_spec() {
         let mut theirs = draft();
         theirs.finish("t", None);
         let mut theirs = theirs.create();
@@ -329,7 +329,7 @@ mod tests {
     /// Another writer edits a Work between an own update and its answer. The event handler receives
     /// both versions before the answer and cannot distinguish them.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn an_edit_that_comes_before_the_answer_to_an_own_update_is_no_own_write() {
+    async fn an_edit_during_an_own_update_is_no_own_update() {
         let fake = FakeApi::new();
         let tasks = Tasks::new(Shutdown::new());
         let informers = Informers::new(&tasks);
@@ -364,7 +364,7 @@ mod tests {
 
     /// The Work is deleted between an own update and its answer.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn nothing_is_kept_of_an_update_of_a_work_that_is_gone() {
+    async fn the_update_of_a_deleted_work_is_forgotten() {
         let fake = FakeApi::new();
         let tasks = Tasks::new(Shutdown::new());
         let informers = Informers::new(&tasks);
@@ -396,7 +396,7 @@ mod tests {
 
     // proves: WRK-no-write, WRK-marks, WRK-work-id, WRK-pruned, WRK-record-goes
     #[test]
-    fn a_work_that_says_the_same_is_not_written() {
+    fn an_unchanged_work_is_not_written() {
         let mut first = draft();
         first.finish("t", Some("id"));
         let created = first.create();

@@ -44,7 +44,7 @@ mod tests {
 
     // proves: BND-events
     #[test]
-    fn a_binding_is_due_when_its_spec_changes_or_it_begins_to_go() {
+    fn a_binding_is_reconciled_when_its_spec_or_deletion_timestamp_changes() {
         let at = |generation: i64, status: &str| {
             let metadata = json!({"name": "b", "namespace": "n", "generation": generation});
             object(json!({"metadata": metadata, "status": status}))
@@ -67,7 +67,7 @@ mod tests {
 
     // proves: BND-override-generation, BND-override-selected
     #[test]
-    fn an_override_policy_concerns_what_it_selected_and_what_it_selects() {
+    fn an_override_policy_affects_old_and_new_selections() {
         let policy = |generation: i64, name: Option<&str>| {
             let mut spec = json!({});
             if let Some(name) = name {

@@ -287,7 +287,7 @@ mod tests {
 
     // proves: NAT-revise-existing, WRK-job-queue
     #[test]
-    fn a_job_that_works_off_a_queue_stays_one() {
+    fn a_work_queue_job_keeps_no_completions() {
         let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x", "namespace": "n"},
             "spec": {"parallelism": 3}});
         let (copy, ..) = copy(&JOB, &job, &spec(json!({})), &binding(), "a");
@@ -317,7 +317,7 @@ mod tests {
 
     // proves: WRK-preserved-labels
     #[test]
-    fn the_state_of_a_copy_that_failed_is_handed_to_its_replacement() {
+    fn preserved_labels_are_injected_into_the_replacement() {
         let task = |mode: &str, before: &[&str]| {
             json!({"fromCluster": "x", "purgeMode": mode, "clustersBeforeFailover": before,
                    "preservedLabelState": {"state": mode}})
@@ -353,7 +353,7 @@ mod tests {
 
     // proves: WRK-suspend-all, WRK-suspend-cluster, WRK-preserve
     #[test]
-    fn what_is_held_back_and_what_is_kept() {
+    fn dispatching_suspension_and_preservation() {
         let suspends = |suspension: Value, cluster: &str| {
             let spec = spec(json!({"suspension": suspension}));
             let (template, binding) = (object(&json!({})), object(&binding()));
@@ -388,7 +388,7 @@ mod tests {
 
     // proves: WRK-marks, WRK-resolution-template, WRK-resolution-binding, WRK-generation, BND-wide
     #[test]
-    fn copies_and_works_are_marked() {
+    fn manifests_and_works_are_labeled_and_annotated() {
         let tree = |annotations: Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": "n", "generation": 4, "annotations": annotations}});
         let kind = Gvk::constant("", "v1", "ConfigMap");
         let check = |annotations: Value, resolution: &str, expected: &str| {

@@ -62,7 +62,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn large_manifests_wait_for_each_other_and_small_ones_for_nobody() {
+    fn only_large_manifests_wait_for_memory() {
         let memory = ManifestMemory::default();
         let reserve = |bytes: usize| memory.reserve(bytes).now_or_never();
         let mebibyte = 1 << 20;

@@ -351,7 +351,7 @@ mod tests {
 
     // proves: DEP-attached, DEP-required-by
     #[test]
-    fn an_attached_binding_is_karmadas() {
+    fn an_attached_binding_has_karmadas_form() {
         let made = referrer("web-deployment", "m1", json!({})).create(&secrets(), &secret("7"));
         let key = names::reference_key("n", "web-deployment");
         assert_eq!(
@@ -390,7 +390,7 @@ mod tests {
 
     // proves: DEP-shared, DEP-required-by, DEP-conflict-resolution, DEP-preserve, DEP-conflict-told, DEP-last-leaves
     #[test]
-    fn a_second_one_joins_and_the_first_may_leave() {
+    fn independent_bindings_attach_and_detach() {
         let first = referrer("a", "m1", json!({}));
         let second = referrer("b", "m2", json!({"conflictResolution": "Overwrite"}));
         let made = first.create(&secrets(), &secret("7"));
@@ -438,7 +438,7 @@ mod tests {
 
     // proves: DEP-gone-referrer
     #[test]
-    fn those_who_are_gone_wish_nothing() {
+    fn deleted_bindings_have_no_preferences() {
         let first = referrer("a", "m1", json!({"conflictResolution": "Overwrite"}));
         let made = first.create(&secrets(), &secret("7"));
         let second = referrer("b", "m2", json!({}));
@@ -449,7 +449,7 @@ mod tests {
 
     // proves: DEP-own-policy
     #[test]
-    fn what_a_policy_placed_keeps_what_the_policy_says() {
+    fn a_binding_with_a_policy_keeps_the_policys_preferences() {
         let binding = json!({"metadata": {"name": "s.1-secret", "namespace": "n"},
             "spec": {"placement": {}, "clusters": [{"name": "m9"}], "conflictResolution": "Abort", "resource": {}}});
         let it = referrer("a", "m1", json!({"conflictResolution": "Overwrite"}));
@@ -466,7 +466,7 @@ mod tests {
 
     // proves: DEP-foreign
     #[test]
-    fn versions_and_owners_are_told_apart() {
+    fn versions_and_owners_are_distinguished() {
         let it = referrer("a", "m1", json!({}));
         let made = it.create(&secrets(), &secret("7"));
         let newer = it.join(&made, &secrets(), &secret("8"), nobody);
@@ -482,7 +482,7 @@ mod tests {
 
     // proves: DEP-orphan
     #[test]
-    fn what_is_meant_no_more_is_an_orphan() {
+    fn an_object_that_no_dependency_matches_is_an_orphan() {
         let dependency = |value: Value| serde_json::from_value::<Dependency>(value).unwrap();
         let named = |name: &str| {
             dependency(

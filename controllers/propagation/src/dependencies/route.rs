@@ -106,7 +106,7 @@ mod tests {
 
     // proves: DEP-events
     #[test]
-    fn changes_that_count() {
+    fn changes_of_bindings_that_are_reconciled() {
         let on = || json!({"spec/propagateDeps": true, "spec/clusters": [{"name": "m"}]});
         let with = |path: &str, value: Value| {
             let mut all = on();
@@ -153,7 +153,7 @@ mod tests {
 
     // proves: DEP-comes-later
     #[test]
-    fn objects_concern_those_who_name_or_select_them() {
+    fn an_object_affects_bindings_that_name_or_select_it() {
         let secrets = Served {
             gvk: Gvk::constant("", "v1", "Secret"),
             gvr: Gvr::constant("", "v1", "secrets"),

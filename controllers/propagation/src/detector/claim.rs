@@ -163,7 +163,7 @@ mod tests {
 
     // proves: DET-claim
     #[test]
-    fn a_claim_needs_all_its_marks() {
+    fn a_claim_needs_its_label_and_annotations() {
         let local = json!({POLICY_NAMESPACE: "n", POLICY_NAME: "p"});
         let cluster = json!({CLUSTER_POLICY_NAME: "p"});
         let check = |labels: Value, annotations: &Value, expected: Option<Claim>| {
@@ -192,7 +192,7 @@ mod tests {
 
     // proves: DET-claim-replaces, DET-claim-cpp
     #[test]
-    fn a_claim_of_a_namespace_takes_that_of_a_cluster_policy_away() {
+    fn a_namespaced_claim_removes_the_cluster_policys_claim() {
         let patch = claim("n").make(&of_cluster("2")).unwrap();
         assert_eq!(
             patch["metadata"]["labels"],

@@ -317,7 +317,7 @@ mod tests {
 
     // proves: DET-made, DET-owner
     #[test]
-    fn a_new_binding_has_the_fields_of_karmadas() {
+    fn a_new_binding_has_karmadas_form() {
         let policy = json!({"placement": {"clusterAffinity": {"clusterNames": ["m"]}}, "schedulerName": "default-scheduler",
             "conflictResolution": "Abort", "suspension": {"dispatching": true}, "preserveResourcesOnDeletion": false});
         assert_eq!(
@@ -343,7 +343,7 @@ mod tests {
 
     // proves: DET-update-none
     #[test]
-    fn an_update_touches_what_is_the_detectors() {
+    fn an_update_changes_owned_fields_only() {
         let mut existing = desired(json!({"conflictResolution": "Abort"}), "7").create();
         let same = |existing: &Value| {
             desired(json!({"conflictResolution": "Abort"}), "7").update(existing)
@@ -375,7 +375,7 @@ mod tests {
     /// An existing binding with every field set, and the result of the update.
     // proves: DET-update-fields, DET-update-others, DET-update-merged
     #[test]
-    fn an_update_replaces_what_the_policy_says_and_leaves_the_rest() {
+    fn an_update_replaces_owned_fields_and_keeps_the_others() {
         let before = json!({
             "metadata": {
                 "name": "web-deployment", "namespace": "n", "labels": {"own": "1", POLICY_ID: "0"},
@@ -422,7 +422,7 @@ mod tests {
 
     // proves: DET-workload-groups
     #[test]
-    fn groups_are_told_by_the_labels_that_a_template_has() {
+    fn workload_affinity_groups_follow_from_template_labels() {
         let template =
             |labels: Value| json!({"metadata": {"name": "a", "namespace": "n", "labels": labels}});
         let both = json!({"affinity": {"groupByLabelKey": "app"}, "antiAffinity": {"groupByLabelKey": "tier"}});
@@ -465,7 +465,7 @@ mod tests {
 
     // proves: DET-wide-update
     #[test]
-    fn a_binding_of_the_cluster_keeps_some_fields_as_they_were() {
+    fn a_cluster_binding_keeps_some_fields_of_its_creation() {
         let policy = |deps: bool| json!({"propagateDeps": deps, "schedulerName": "s", "placement": {"workloadAffinity": {"affinity": {"groupByLabelKey": "app"}}}});
         let findings = |priority: i64| Findings {
             priority: Some(priority),
@@ -500,7 +500,7 @@ mod tests {
 
     // proves: DET-keeps-scheduling-suspension, DET-suspension
     #[test]
-    fn suspended_scheduling_outlives_the_policys_suspension() {
+    fn suspended_scheduling_survives_a_policy_update() {
         for (policy, existing, expected) in [
             (
                 json!({"dispatching": true}),

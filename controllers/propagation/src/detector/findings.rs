@@ -164,7 +164,7 @@ mod tests {
 
     // proves: NAT-priority-class
     #[test]
-    fn requirements_say_whose_they_are_behind_the_gate() {
+    fn the_feature_gate_adds_namespace_and_priority_class() {
         let pod = json!({"priorityClassName": "high", "containers": [{"resources": {"requests": {"cpu": "1"}}}]});
         let template = json!({"metadata": {"name": "web", "namespace": "n"}, "spec": {"template": {"spec": pod}}});
         let template = Object::from_value(&template).unwrap();

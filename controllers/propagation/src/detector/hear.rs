@@ -270,7 +270,7 @@ mod tests {
     /// The handler receives the deletion of a binding that a worker has just written, before the
     /// worker records from which versions it built the binding.
     #[tokio::test]
-    async fn a_binding_that_ends_while_it_is_made_is_made_anew() {
+    async fn a_binding_deleted_while_it_is_built_is_created_again() {
         let mut plane = Plane::new();
         plane.control.seed(&DEPLOYMENTS, deployment("web"));
         plane.control.seed(&POLICIES, policy(json!({})));
@@ -321,7 +321,7 @@ mod tests {
 
     // proves: DET-lanes, DET-changes, DET-lazy-own
     #[test]
-    fn what_is_heard_of_a_template() {
+    fn template_events_that_are_reconciled() {
         let first = object(json!({"generation": 1}), 1);
         let status = object(json!({"generation": 1, "resourceVersion": "9"}), 1);
         let edited = object(json!({"generation": 2}), 2);
@@ -358,7 +358,7 @@ mod tests {
 
     // proves: DET-policy-generation
     #[test]
-    fn a_policy_is_looked_at_when_it_says_something_else_or_ends() {
+    fn a_policy_is_reconciled_when_its_spec_changes_or_it_is_deleted() {
         let old = object(json!({"generation": 1}), 1);
         for (metadata, expected) in [
             (json!({"generation": 1, "labels": {"a": "b"}}), false),
@@ -375,7 +375,7 @@ mod tests {
 
     // proves: DET-of-every-cluster
     #[test]
-    fn some_objects_are_made_by_every_cluster() {
+    fn some_config_maps_are_created_by_every_cluster() {
         for (resource, name, expected) in [
             (
                 "configmaps",

@@ -197,7 +197,7 @@ mod tests {
 
     // proves: DET-priority, DET-implicit-priority, DET-name-order, DET-ending-ignored
     #[test]
-    fn priority_then_closeness_then_name() {
+    fn policies_rank_by_priority_then_implicit_priority_then_name() {
         let all = || policy("all", 0, json!({}));
         let label = || {
             policy(
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_is_found_by_whatever_it_matches() {
+    fn a_policy_is_indexed_by_its_selectors() {
         let labelled = json!({"labelSelector": {"matchLabels": {"app": "x", "tier": "y"}}});
         let listed = |operator: &str, values: Value| {
             json!({"labelSelector": {"matchExpressions": [
@@ -261,7 +261,7 @@ mod tests {
     proptest::proptest! {
         /// The index may return too many policies, but never misses one that matches.
         #[test]
-        fn no_policy_that_matches_is_overlooked(
+        fn the_index_finds_every_matching_policy(
             name in proptest::option::of("[ab]"),
             labels in proptest::option::of(proptest::collection::btree_map("[xy]", "[12]", 0..3)),
             listed in proptest::collection::vec(("[xy]", "In|NotIn|Exists|DoesNotExist", proptest::collection::vec("[12]", 1..3)), 0..3),

@@ -221,7 +221,7 @@ mod tests {
 
     // proves: DET-preempt-pp, DET-preempt-cpp, DET-preempt-strictly, DET-preempt-missing
     #[test]
-    fn a_policy_takes_from_lower_ones_and_from_cluster_policies() {
+    fn a_policy_preempts_lower_policies_and_all_cluster_policies() {
         check("n", (None, None), Ok(None));
         check("n", (Some("4"), None), Ok(Some("propagation policy(n/4)")));
         check("n", (Some("5"), None), Ok(None));
@@ -235,7 +235,7 @@ mod tests {
 
     // proves: DET-preempt-by-cpp, DET-preempt-missing
     #[test]
-    fn a_cluster_policy_takes_from_lower_cluster_policies_only() {
+    fn a_cluster_policy_preempts_lower_cluster_policies_only() {
         check("", (None, None), Ok(None));
         check("", (Some("1"), None), Ok(None));
         check(
@@ -250,7 +250,7 @@ mod tests {
 
     // proves: DET-preempt-lowered
     #[test]
-    fn those_between_the_old_and_the_new_priority_may_preempt_now() {
+    fn policies_between_old_and_new_priority_may_preempt() {
         let mut never = policy("n", "never", 3).value().unwrap();
         never["spec"]["preemption"] = Value::from("Never");
         let never = Object::from_value(&never).unwrap();

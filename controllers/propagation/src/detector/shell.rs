@@ -345,7 +345,7 @@ pub(super) mod tests {
 
     // proves: DET-policy-lane
     #[tokio::test]
-    async fn what_a_policy_touches_waits_behind_what_users_change() {
+    async fn policy_changes_are_queued_behind_user_changes() {
         let mut plane = Plane::new();
         for name in ["first", "second"] {
             plane.control.seed(&DEPLOYMENTS, deployment(name));

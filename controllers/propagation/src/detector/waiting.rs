@@ -62,7 +62,7 @@ mod tests {
     static OTHERS: Gvr = Gvr::constant("example.io", "v1", "others");
 
     #[test]
-    fn they_are_found_by_namespace_and_name() {
+    fn waiting_templates_are_found_by_namespace_and_name() {
         let mut waiting = Waiting::default();
         let key = |name: &str| Key {
             gvr: THINGS.clone(),

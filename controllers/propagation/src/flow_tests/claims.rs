@@ -241,7 +241,7 @@ async fn a_claimed_template_stays_with_its_policy() {
 
 // proves: DET-preempt-pp, DET-preempt-cpp, DET-preempt-by-cpp, DET-preempt-strictly, DET-preempt-lowered, DET-preempt-told
 #[tokio::test]
-async fn policies_preempt_lower_ones_when_the_gate_is_open() {
+async fn policies_preempt_lower_policies_with_the_feature_gate() {
     let plane = Plane::telling_events();
     let plane = plane
         .started_with(&[Gate::PropagationPolicyPreemption])
@@ -445,7 +445,7 @@ async fn events_report_why_a_policy_cannot_be_applied() {
 
 // proves: DET-workload-gate, DET-quota-namespace
 #[tokio::test]
-async fn workloads_have_groups_when_the_gate_is_open() {
+async fn workloads_have_affinity_groups_with_the_feature_gate() {
     let plane = Plane::new()
         .started_with(&[Gate::WorkloadAffinity, Gate::ResourceQuotaEstimate])
         .await;

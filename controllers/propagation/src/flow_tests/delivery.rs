@@ -173,7 +173,7 @@ async fn a_deleted_template_is_deleted_everywhere() {
 
 // proves: EXE-suspend, WRK-suspend-cluster
 #[tokio::test]
-async fn a_suspended_work_says_so_and_goes_on_when_released() {
+async fn a_suspended_work_has_a_condition_and_resumes() {
     let plane = Plane::new();
     let suspended = json!({"suspension": {"dispatchingOnClusters": {"clusterNames": ["m1"]}}});
     plane.control.seed(&POLICIES, policy(suspended));

@@ -276,7 +276,7 @@ async fn kinds_that_are_no_templates_are_watched_when_a_template_refers_to_them(
 
 // proves: DEP-gate
 #[tokio::test]
-async fn a_restart_writes_nothing_and_a_closed_gate_does_nothing() {
+async fn a_restart_and_a_disabled_feature_write_nothing() {
     let mut plane = Plane::new();
     plane.control.seed(&POLICIES, with_deps(json!({})));
     plane.control.seed(&CONFIG_MAPS, config_map("a", "1"));

@@ -369,7 +369,7 @@ async fn a_work_stays_until_its_object_is_deleted() {
 
 // proves: EXE-delete-not-ready, EXE-delete-leaving, EXE-not-ready
 #[tokio::test]
-async fn works_of_a_cluster_that_is_not_ready_wait_until_it_leaves() {
+async fn works_of_an_unready_cluster_wait_until_it_is_deleted() {
     let plane = Plane::telling_events();
     let mut not_ready = cluster("m1");
     not_ready["status"]["conditions"][0]["status"] = "False".into();
@@ -401,7 +401,7 @@ async fn works_of_a_cluster_that_is_not_ready_wait_until_it_leaves() {
 /// Otherwise a kind that was managed once would be watched in every member forever.
 // proves: EXE-watch-ends
 #[tokio::test(start_paused = true)]
-async fn the_watch_of_a_kind_ends_with_its_last_work() {
+async fn the_informer_of_a_kind_stops_after_its_last_work() {
     let plane = Plane::new();
     let mut second = one_map();
     second["metadata"]["name"] = "w2".into();
@@ -438,7 +438,7 @@ async fn the_watch_of_a_kind_ends_with_its_last_work() {
 
 /// The control plane may have stopped serving the kind before.
 #[tokio::test(start_paused = true)]
-async fn the_watch_of_a_kind_that_is_served_no_longer_ends_too() {
+async fn the_informer_of_an_unserved_kind_stops_too() {
     let plane = Plane::new();
     plane.control.seed(&WORKS, one_map());
     let plane = plane.started().await;
@@ -487,7 +487,7 @@ fn theirs() -> Value {
 
 // proves: EXE-refused-create, EXE-conflict-overwrite
 #[tokio::test]
-async fn an_existing_object_is_adopted_though_its_create_is_refused_for_another_reason() {
+async fn an_existing_object_is_adopted_after_a_rejected_create() {
     for refusal in early_refusals() {
         let plane = Plane::new();
         refuse_creates(&plane, &refusal);
@@ -509,7 +509,7 @@ async fn an_existing_object_is_adopted_though_its_create_is_refused_for_another_
 
 // proves: EXE-refused-create, EXE-conflict-abort
 #[tokio::test]
-async fn an_existing_object_of_others_stays_though_its_create_is_refused_for_another_reason() {
+async fn an_unmanaged_object_stays_after_a_rejected_create() {
     for refusal in early_refusals() {
         let plane = Plane::new();
         refuse_creates(&plane, &refusal);
@@ -526,7 +526,7 @@ async fn an_existing_object_of_others_stays_though_its_create_is_refused_for_ano
 
 // proves: EXE-refused-create
 #[tokio::test]
-async fn a_refused_create_of_an_object_that_is_not_there_is_the_reason() {
+async fn a_rejected_create_of_a_missing_object_is_reported() {
     for refusal in early_refusals() {
         let plane = Plane::new();
         refuse_creates(&plane, &refusal);
@@ -613,7 +613,7 @@ async fn a_lasting_conflict_fails_after_five_attempts_and_delays_no_other_manife
 /// The namespace may be created later; the other manifests do not wait for it.
 // proves: EXE-partial
 #[tokio::test]
-async fn a_missing_namespace_holds_up_no_other_manifest() {
+async fn a_missing_namespace_delays_no_other_manifest() {
     let plane = Plane::new();
     let (tries, tries_before_the_other) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
     let seen = Arc::clone(&tries_before_the_other);

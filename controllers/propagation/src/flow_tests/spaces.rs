@@ -120,7 +120,7 @@ async fn some_namespaces_are_not_propagated() {
 
 // proves: NSS-overrides, NSS-override-events
 #[tokio::test]
-async fn overrides_of_the_cluster_change_namespaces() {
+async fn cluster_override_policies_apply_to_namespaces() {
     let plane = Plane::new();
     plane
         .control

@@ -84,7 +84,7 @@ fn of_class(source: &str) -> Value {
 
 // proves: DET-priority-class-gate
 #[tokio::test]
-async fn priorities_of_classes_are_behind_their_gate() {
+async fn priority_classes_need_the_feature_gate() {
     let mut plane = Plane::new();
     let gates = FeatureGates::default().with(Gate::PriorityBasedScheduling, false);
     let options = Options {
@@ -102,7 +102,7 @@ async fn priorities_of_classes_are_behind_their_gate() {
 
 // proves: DET-priority-class-source
 #[tokio::test]
-async fn other_sources_of_a_priority_are_refused() {
+async fn other_priority_class_sources_are_rejected() {
     let plane = Plane::telling_events().started().await;
     plane.control.seed(&POLICIES, of_class("PodPriorityClass"));
     plane.control.seed(&DEPLOYMENTS, deployment("web"));

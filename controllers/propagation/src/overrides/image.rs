@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_image_is_refused() {
+    fn invalid_image_references_are_rejected() {
         for bad in [
             "",
             "a b",

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_told() {
+    fn missing_paths_are_reported() {
         refused("{\"a\":1}", "remove", "/b", Missing::Target);
         refused("{\"a\":1}", "replace", "/b", Missing::Target);
         refused("{\"a\":1}", "add", "/b/c", Missing::Parent);

@@ -44,7 +44,7 @@ fn images() {
 
 // proves: OVR-image-kinds
 #[test]
-fn kinds_with_containers_are_known_by_name() {
+fn pod_specs_are_found_by_kind() {
     let rule = ruled(&json!({
         "imageOverrider": [{"component": "Tag", "operator": "replace", "value": "v"}],
         "commandOverrider": [{"containerName": "c", "operator": "add", "value": ["sh"]}]}));
@@ -191,7 +191,7 @@ fn labels_and_annotations() {
 
 // proves: OVR-field-json, OVR-field-yaml
 #[test]
-fn documents_inside_a_text() {
+fn documents_in_a_string() {
     let one = |path: &str, form: &str, operations: Value| json!({"fieldOverrider": [{"fieldPath": path, form: operations}]});
     check(
         one(
@@ -257,7 +257,7 @@ fn plaintext() {
 /// One overrider uses the result of another and therefore comes after it.
 // proves: OVR-overrider-order
 #[test]
-fn overriders_have_an_order() {
+fn overriders_are_applied_in_order() {
     let add = |name: &str, value: Value| {
         (
             name.to_owned(),

@@ -121,7 +121,7 @@ mod tests {
 
     // proves: OVR-absent
     #[test]
-    fn what_is_not_there_is_told() {
+    fn missing_paths_are_reported() {
         check("add", "a", Err(Missing::Pointer));
         check("add", "/b/c", Err(Missing::Parent));
         check("add", "/s/c", Err(Missing::Parent));

@@ -36,7 +36,7 @@ fn paths() -> impl Strategy<Value = String> {
 proptest! {
     /// Any rule on any object is applied or rejected, without a panic.
     #[test]
-    fn no_rule_and_no_manifest_brings_it_down(
+    fn no_rule_panics_on_any_manifest(
         mut tree in values(), kind in "(Pod|Deployment|ConfigMap)", path in paths(),
         operator in "(add|remove|replace|other)", value in values(), name in "(a|name)",
     ) {

@@ -64,7 +64,7 @@ fn replicas(to: i64) -> Value {
 
 // proves: OVR-order, OVR-no-selectors
 #[test]
-fn the_closest_policy_has_the_last_word() {
+fn the_most_specific_policy_is_applied_last() {
     let with = |more: Value, to: i64| {
         let mut selector = json!({"apiVersion": "apps/v1", "kind": "Deployment"});
         selector
@@ -125,7 +125,7 @@ fn the_closest_policy_has_the_last_word() {
 
 // proves: OVR-cluster-first
 #[test]
-fn cluster_policies_come_first_and_change_what_others_see() {
+fn cluster_policies_apply_first_and_affect_later_selectors() {
     let label = ruled(&json!({"labelsOverrider": [{"operator": "add", "value": {"made": "yes"}}]}));
     let mut made = ruled(&replicas(5));
     made["resourceSelectors"] = json!([{"apiVersion": "apps/v1", "kind": "Deployment",
@@ -138,7 +138,7 @@ fn cluster_policies_come_first_and_change_what_others_see() {
 
 // proves: OVR-cluster-selector, OVR-legacy
 #[test]
-fn a_rule_is_for_the_clusters_it_names() {
+fn rules_apply_to_their_target_clusters() {
     let table = [
         (json!({"clusterNames": ["m1"]}), true),
         (json!({"clusterNames": ["m2"]}), false),
@@ -203,7 +203,7 @@ fn a_rule_is_for_the_clusters_it_names() {
 
 // proves: OVR-failure, OVR-absent, OVR-field-text
 #[test]
-fn what_cannot_be_applied_says_where_and_why() {
+fn failures_name_path_and_reason() {
     let refused = |overriders: Value, expected: &str| {
         let rules = json!({"overrideRules": [{"overriders": {}}, {"overriders": overriders}]});
         let why = run(&[], &[("p", rules)]).1.unwrap_err();
@@ -283,7 +283,7 @@ fn what_cannot_be_applied_says_where_and_why() {
 
 // proves: OVR-recorded
 #[test]
-fn the_record_is_an_annotation_in_the_order_of_names() {
+fn the_annotation_is_ordered_by_policy_name() {
     let add = |key: &str, value: &str| {
         ruled(&json!({"labelsOverrider": [{"operator": "add", "value": {key: value}}]}))
     };
@@ -324,7 +324,7 @@ fn the_record_is_an_annotation_in_the_order_of_names() {
 }
 
 #[test]
-fn a_policy_selects_by_what_is_there_and_may_select_by_what_labels_become() {
+fn policies_select_by_present_and_by_possible_labels() {
     let object = Object::from_value(&manifest()).unwrap();
     let selector = |more: Value| {
         let mut all = json!({"apiVersion": "apps/v1", "kind": "Deployment"});

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_that_are_no_texts() {
+    fn scalars_that_are_no_strings() {
         for word in [
             "",
             "~",
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_as_it_is() {
+    fn printable_characters() {
         for (c, shown) in [
             ('\n', true),
             ('\t', false),

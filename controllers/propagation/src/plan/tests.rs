@@ -127,7 +127,7 @@ fn check(
 }
 
 #[test]
-fn a_template_goes_where_its_policy_says() {
+fn a_template_goes_to_the_clusters_of_its_policy() {
     let one = [policy("n", "a", to("m1"))];
     check(&one, "a", None, (&["m1"], Some("a"), ""));
     check(&one, "a", Some("a"), (&["m1"], Some("a"), ""));

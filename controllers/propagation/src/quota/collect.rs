@@ -166,7 +166,7 @@ mod tests {
 
     // proves: QUO-collected, QUO-overall
     #[test]
-    fn clusters_report_in_the_order_of_their_names() {
+    fn reported_usage_is_ordered_by_cluster_name() {
         let reported = |used: &str| json!([{"identifier": {}, "status": {"hard": {"cpu": "5"}, "used": {"cpu": used}}}]);
         let works = [
             ("karmada-es-b", work("True", reported("1500m"))),

@@ -171,7 +171,7 @@ mod tests {
 
     // proves: QUO-share, LAB-quota
     #[test]
-    fn a_share_goes_to_the_cluster_that_it_is_assigned_to() {
+    fn a_work_is_built_for_each_assigned_cluster() {
         let value = json!({"metadata": {"name": "q", "namespace": "n"}, "spec": {"overall": {"cpu": "9"},
             "staticAssignments": [{"clusterName": "m1", "hard": {"cpu": "2000m"}}, {"clusterName": "m2", "hard": {}}]}});
         let quota = Object::from_value(&value).unwrap();
