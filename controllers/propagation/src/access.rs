@@ -1,4 +1,5 @@
-//! The access of the propagation controllers to member clusters.
+//! Declares what the propagation controllers need from the connections to member clusters, and
+//! implements it for `apiserver/members`.
 
 use std::sync::Arc;
 

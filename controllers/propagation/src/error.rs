@@ -1,4 +1,4 @@
-//! Errors of reconciling a template, a policy or a binding.
+//! Defines why the reconciliation of a template, a policy or a binding fails.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! Metrics of propagation under Karmada's names (`pkg/metrics/resource.go`).
+//! Defines the metrics of propagation under Karmada's names (`pkg/metrics/resource.go`).
 
 use std::sync::LazyLock;
 

@@ -1,4 +1,5 @@
-//! Event filters of the binding controller. Source: Karmada's `pkg/controllers/binding`.
+//! Filters the informer events of the binding controller. Source: Karmada's
+//! `pkg/controllers/binding`.
 
 use machinery::{Gvk, Head, Object};
 use runtime::Change;

@@ -1,4 +1,4 @@
-//! Reconciles bindings: when a binding is enqueued, and which Works are written for it.
+//! Reconciles bindings: enqueues them after changes, and writes and deletes their Works.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Property test: after any sequence of attaching and detaching, the attached binding lists the
-//! independent bindings that need it, their clusters, and their merged preferences.
+//! Tests the property that after any sequence of attaching and detaching the attached binding lists
+//! the independent bindings that need it, their clusters, and their merged preferences.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Event filters of the dependencies distributor: which bindings a changed object affects, and
-//! which changes of bindings are reconciled.
+//! Filters the informer events of the dependencies distributor: finds the bindings that a changed
+//! object affects, and decides which changes of bindings are reconciled.
 
 use machinery::Object;
 use openapi::karmada::labels::{DEPENDENCIES, DEPENDENCIES_FINALIZER};

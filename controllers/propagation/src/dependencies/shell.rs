@@ -1,4 +1,5 @@
-//! Reconciles the dependencies of bindings: when a binding is enqueued, and what is written for it.
+//! Reconciles the dependencies of bindings: enqueues bindings after changes, and writes their
+//! attached bindings.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Event handlers of the detector: which changes of policies, of the objects that policies depend
-//! on, of bindings and of templates enqueue which keys.
+//! Handles the detector's informer events: decides which templates and policies are enqueued after
+//! changes of policies, of the objects that policies depend on, of bindings and of templates.
 
 use std::sync::Arc;
 

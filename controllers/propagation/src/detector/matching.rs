@@ -1,5 +1,5 @@
-//! Finds the policy with the highest priority that matches a template. Source: Karmada's
-//! `pkg/detector/compare.go`.
+//! Finds the policy of the highest rank that matches a template, and indexes policies for that.
+//! Source: Karmada's `pkg/detector/compare.go`.
 
 use std::cmp::Reverse;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Reconciles a policy: what its creation, change or deletion means for templates.
+//! Reconciles a policy: claims waiting templates after its creation, updates or releases its
+//! templates after a change, and releases all of them on its deletion.
 
 use std::collections::HashSet;
 

@@ -1,5 +1,4 @@
-//! Preemption: a policy with `preemption: Always` takes over templates from policies of lower
-//! priority.
+//! Lets policies with `preemption: Always` take over templates from policies of lower priority.
 //!
 //! A PropagationPolicy preempts PropagationPolicies of lower priority and every cluster policy; a
 //! cluster policy preempts cluster policies of lower priority. Only templates that a selector names

@@ -1,4 +1,5 @@
-//! The state of the detector, its workers and the reconciliation of one template.
+//! Runs the detector: holds its state, starts its workers and reconciles one template at a time per
+//! key.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The queue, the workers and the sync state of each cluster. Clusters share none of them, so that
-//! no Work waits for the lock or the workers of another cluster.
+//! Holds the queue, the workers and the sync state of each cluster. Clusters share none of them, so
+//! that no Work waits for the lock or the workers of another cluster.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

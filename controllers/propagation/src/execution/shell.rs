@@ -1,4 +1,5 @@
-//! When a Work is enqueued, and the workers of each cluster.
+//! Runs the execution controller: enqueues Works after changes and starts the workers of each
+//! cluster.
 
 use std::convert::Infallible;
 use std::sync::Arc;

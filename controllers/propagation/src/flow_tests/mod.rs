@@ -1,5 +1,5 @@
-//! End-to-end tests of propagation over in-memory API servers: from a policy and a template to
-//! objects in two members.
+//! Tests propagation end to end over in-memory API servers: from a policy and a template to objects
+//! in two members.
 
 /// Which policy claims a template, and what its binding contains.
 mod claims;

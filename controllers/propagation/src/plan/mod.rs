@@ -1,5 +1,5 @@
-//! Simulates policies: which policy a template belongs to and why, and to which clusters it would
-//! go under other policies.
+//! Simulates policies for `why` and `plan`: which policy a template belongs to and why, and to
+//! which clusters it would go under other policies.
 //!
 //! policies + template ──[`claim_explanation`]──► claiming policy ──[`simulate`]──► binding ──► [`SchedulingSimulation`]
 //!

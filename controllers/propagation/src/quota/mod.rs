@@ -1,4 +1,5 @@
-//! Controllers for FederatedResourceQuotas: a ResourceQuota per cluster, and the usage.
+//! Runs the controllers of FederatedResourceQuotas, which assign shares to clusters and collect
+//! their usage.
 //!
 //! quota ──[`sync_controller`]──► a Work with a ResourceQuota per assigned cluster ──[`status_controller`]──► `status.aggregatedStatus`
 //! bindings ──[`enforcement_controller`]──► `status.overallUsed`, where quotas are enforced
