@@ -1,5 +1,4 @@
-//! Runs the detector: holds its state, starts its workers and reconciles one template at a time per
-//! key.
+//! Runs the detector: holds its state, starts its workers and reconciles templates.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
