@@ -78,7 +78,11 @@ async fn workloads_of_a_host_with_nodes_stay_there() {
     );
     until("the map", || plane.has_map("c")).await;
     assert_eq!(plane.in_member(0, "web"), None);
-    assert_eq!(plane.claim(), Value::Null, "what stays is not marked");
+    assert_eq!(
+        plane.claim(),
+        Value::Null,
+        "a refused template is not claimed"
+    );
     let binding = plane.binding("web-deployment").unwrap();
     assert_eq!(binding["metadata"]["labels"], Value::Null);
     assert_eq!(binding["spec"]["clusters"], Value::Null);

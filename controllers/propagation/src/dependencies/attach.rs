@@ -408,7 +408,7 @@ mod tests {
             )
         );
         let again = second.join(&both, &secrets(), &secret("7"), wish_of);
-        assert_eq!(again, Ok((Difference::Nothing, conflict)), "told again");
+        assert_eq!(again, Ok((Difference::Nothing, conflict)), "reported again");
 
         let moved = referrer("a", "m3", json!({"preserveResourcesOnDeletion": true}));
         let wish_of = |_: &str, name: &str| (name == "b").then_some(second.wish);

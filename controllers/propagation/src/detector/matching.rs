@@ -101,7 +101,7 @@ pub(crate) fn index_keys(policy: &Object) -> Vec<String> {
     let mut keys: Vec<String> = Vec::new();
     for selector in &view.spec.resource_selectors {
         let kind = (selector.api_version.as_str(), selector.kind.as_str());
-        let key = |asked: Asked<'_>| key(policy.namespace(), kind, asked);
+        let key = |condition: Asked<'_>| key(policy.namespace(), kind, condition);
         match asked(selector) {
             Some(any_of) => keys.extend(any_of.into_iter().map(key)),
             None => keys.push(key(Asked::Nothing)),
@@ -114,7 +114,7 @@ pub(crate) fn index_keys(policy: &Object) -> Vec<String> {
 
 /// The index keys under which every policy is found that may match an object.
 pub(crate) fn lookup_keys(namespace: &str, served: &Served, head: &Head) -> Vec<String> {
-    let key = |asked: Asked<'_>| key(namespace, served.names(), asked);
+    let key = |condition: Asked<'_>| key(namespace, served.names(), condition);
     let labels = head.labels.iter().map(|(k, v)| Asked::Label(k, v));
     [Asked::Nothing, Asked::Name(&head.name)]
         .into_iter()
@@ -148,8 +148,8 @@ fn asked(selector: &ResourceSelector) -> Option<Vec<Asked<'_>>> {
     Some(labels.map(|v| Asked::Label(&listed.key, v)).collect())
 }
 
-fn key(namespace: &str, (api_version, kind): (&str, &str), asked: Asked<'_>) -> String {
-    match asked {
+fn key(namespace: &str, (api_version, kind): (&str, &str), condition: Asked<'_>) -> String {
+    match condition {
         Asked::Nothing => format!("{namespace}|{api_version}|{kind}"),
         Asked::Name(name) => format!("{namespace}|{api_version}|{kind}|{name}"),
         Asked::Label(label, value) => format!("{namespace}|{api_version}|{kind}||{label}={value}"),

@@ -102,7 +102,7 @@ async fn a_work_that_replaces_one_that_was_being_applied_is_applied() {
     until("the worker to end", || !lane.queue.has_others::<str>(None)).await;
     assert!(
         lane.in_order(&key).is_none(),
-        "nothing is kept of a Work that is gone"
+        "the sync state of a deleted Work is forgotten"
     );
     plane.control.seed(&WORKS, work("m1", "second", "2"));
     until("applied again", || plane.data_in(0) == "2").await;

@@ -249,8 +249,8 @@ async fn a_policy_is_deleted_when_no_object_carries_its_claim() {
 fn conflicts(plane: &Plane, verb: &'static str, resource: &'static Gvr, times: usize) {
     let done = AtomicUsize::new(0);
     plane.control.on_call(move |call| {
-        let asked = call.verb == verb && call.resource == Some(resource);
-        let early = asked && done.fetch_add(1, Ordering::Relaxed) < times;
+        let is_match = call.verb == verb && call.resource == Some(resource);
+        let early = is_match && done.fetch_add(1, Ordering::Relaxed) < times;
         early.then(|| Status::stale(resource, call.name).into())
     });
 }
