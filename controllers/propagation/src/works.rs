@@ -315,7 +315,7 @@ mod tests {
         assert_eq!(new["spec"], fresh.create()["spec"]);
     }
 
-    /// Serves one Work that [`draft`] describes.
+    /// Serves one Work that [`desired_work`] describes.
     async fn with_one_work(fake: &Arc<FakeApi>, informers: &Informers) -> Works {
         let mut first = draft();
         first.finish("t", None);

@@ -81,7 +81,7 @@ fn check(body: &Value, there: &BTreeMap<usize, Present>) -> Result<(), TestCaseE
 proptest! {
     // proves: DEP-required-by, DEP-conflict-resolution, DEP-preserve, DEP-last-leaves
     #[test]
-    fn the_binding_tells_who_is_there(first in step().prop_filter_map("joins", |(who, one)| Some((who, one?))),
+    fn requirements_match_the_attached_bindings(first in step().prop_filter_map("joins", |(who, one)| Some((who, one?))),
                                       steps in proptest::collection::vec(step(), 0..12)) {
         let served = Served {
             gvk: Gvk::constant("", "v1", "Secret"),
