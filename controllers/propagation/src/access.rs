@@ -1,4 +1,5 @@
-//! What propagation asks of the connections to member clusters.
+//! Declares what the propagation controllers need from the connections to member clusters, and
+//! implements it for `apiserver/members`.
 
 use std::sync::Arc;
 
@@ -6,24 +7,25 @@ use client::Api;
 use machinery::Gvr;
 use runtime::{Change, Informer};
 
-/// Called with the cluster, the resource and the change.
+/// A callback with the cluster, the resource and the change.
 pub type OnObject = Box<dyn Fn(&str, &Gvr, &Change<'_>) + Send + Sync>;
-/// Called with the cluster and whether it is connected.
+/// A callback with the cluster and whether it is connected.
 pub type OnConnect = Box<dyn Fn(&str, bool) + Send + Sync>;
 
 /// The connections to member clusters.
 pub trait MemberAccess: Send + Sync + 'static {
-    /// The API of a cluster, or why there is none.
+    /// The client of a cluster, or the reason why there is none.
     fn api(&self, cluster: &str) -> Result<Arc<dyn Api>, String>;
-    /// The objects of a resource that carry the label of managed objects.
+    /// The informer on the objects of a resource that carry the managed label. Starts it if needed.
     fn managed(&self, cluster: &str, resource: &Gvr) -> Result<Informer, String>;
-    /// The same, where they are followed already.
+    /// The informer of [`Self::managed_informer`] if it already runs.
     fn followed(&self, cluster: &str, resource: &Gvr) -> Option<Informer>;
-    /// They are followed no longer, until [`Self::managed`] is asked for them again.
+    /// Stops the informer until [`Self::managed_informer`] starts it again.
     fn unfollow(&self, cluster: &str, resource: &Gvr);
-    /// Tells every change of managed objects of every cluster.
+    /// Registers a callback for every change of a managed object in any cluster.
     fn on_object(&self, handler: OnObject);
-    /// Tells connections that come and go, and those there already.
+    /// Registers a callback for connections that open and close. It is called for the open ones
+    /// too.
     fn on_connect(&self, handler: OnConnect);
 }
 

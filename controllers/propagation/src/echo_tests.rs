@@ -1,4 +1,4 @@
-//! Controllers whose own writes come back late.
+//! Tests in which a controller's own writes arrive late by the watch.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,11 +10,11 @@ use serde_json::json;
 
 use crate::flow_tests::{DEPLOYMENTS, Plane, condition, deployment, policy, until};
 
-/// A work that failed and is mended before its own failure has come back shows
-/// `Applied=True` all the while in the copy that the verdict is compared with.
+/// A Work fails and is repaired before the watch delivers its failed condition. The cached Work
+/// shows `Applied=True` all the while.
 // proves: EXE-conditions, EXE-retry
 #[tokio::test]
-async fn a_recovery_is_told_though_the_copy_has_not_seen_the_failure() {
+async fn a_recovery_is_written_though_the_cache_lacks_the_failure() {
     let plane = Plane::new();
     plane.control.seed(&POLICIES, policy(json!({})));
     plane.control.seed(&DEPLOYMENTS, deployment("web"));
@@ -43,8 +43,7 @@ async fn a_recovery_is_told_though_the_copy_has_not_seen_the_failure() {
     plane.tasks.stop().await;
 }
 
-/// As from a leader that went on too late, or from the moment in which the binding
-/// was let go.
+/// A late Work of a former leader, or of a reconciliation that ran while the binding was deleted.
 // proves: BND-late-work
 #[tokio::test]
 async fn a_work_that_comes_after_its_binding_went_goes_too() {
@@ -57,16 +56,16 @@ async fn a_work_that_comes_after_its_binding_went_goes_too() {
     let template = client::At::one(&DEPLOYMENTS, "n", "web");
     let options = client::DeleteOptions::default();
     plane.control.delete(template, &options).await.unwrap();
-    let gone = || {
+    let all_deleted = || {
         plane.work("m1", "web").is_none()
             && plane.work("m2", "web").is_none()
             && plane.in_member(0, "web").is_none()
     };
-    until("all of it gone", gone).await;
+    until("all of it gone", all_deleted).await;
     for made_anew in ["uid", "resourceVersion"] {
         late["metadata"].as_object_mut().unwrap().remove(made_anew);
     }
     plane.control.seed(&WORKS, late);
-    until("the late one gone", gone).await;
+    until("the late one gone", all_deleted).await;
     plane.tasks.stop().await;
 }

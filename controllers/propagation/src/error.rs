@@ -1,20 +1,20 @@
-//! Why a template, a policy or a binding could not be dealt with now.
+//! Defines why the reconciliation of a template, a policy or a binding fails.
 
 use std::collections::HashSet;
 
-/// Told in events and logs as it is; what failed is tried again.
+/// The text appears unchanged in events and logs; the failed key is retried.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// A call gave no result.
+    /// An API call failed.
     #[error(transparent)]
     Api(#[from] client::Error),
-    /// Something that others may mend stands in the way.
+    /// A precondition does not hold; another controller or a user has to fix it.
     #[error("{0}")]
     Blocked(String),
-    /// Somebody else changed a Work right after it was written.
+    /// Another writer changed a Work right after it was written.
     #[error("work {0} was changed by another writer right after it was written")]
     Overtaken(String),
-    /// Each of several things failed.
+    /// Several operations failed.
     #[error("[{}]", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
     Several(Vec<Error>),
 }
@@ -24,10 +24,10 @@ impl Error {
         Self::Blocked(why.to_string())
     }
 
-    /// All failures as one; what failed in the same words is told once.
+    /// Merges several errors into one and drops errors with the same text.
     pub(crate) fn of(mut failed: Vec<Self>) -> Result<(), Self> {
-        let mut told = HashSet::new();
-        failed.retain(|error| told.insert(error.to_string()));
+        let mut texts = HashSet::new();
+        failed.retain(|error| texts.insert(error.to_string()));
         match failed.len() {
             0 => Ok(()),
             1 => Err(failed.swap_remove(0)),
@@ -35,7 +35,7 @@ impl Error {
         }
     }
 
-    /// The newer object is about to arrive.
+    /// Whether the object was out of date; its newer version is about to arrive by the watch.
     pub(crate) fn is_outdated(&self) -> bool {
         match self {
             Self::Api(error) => error.is_conflict() || error.is_already_exists(),
@@ -66,7 +66,7 @@ mod tests {
 
     // proves: BND-errors-together
     #[test]
-    fn several_failures_are_one_and_each_is_told_once() {
+    fn aggregated_errors_are_deduplicated() {
         for (texts, expected) in [
             (&[][..], None),
             (&["a"], Some("a")),
@@ -74,8 +74,8 @@ mod tests {
             (&["a", "b", "a"], Some("[a, b]")),
         ] {
             let failed = texts.iter().map(Error::blocked).collect();
-            let told = Error::of(failed).err().map(|error| error.to_string());
-            assert_eq!(told.as_deref(), expected, "{texts:?}");
+            let text = Error::of(failed).err().map(|error| error.to_string());
+            assert_eq!(text.as_deref(), expected, "{texts:?}");
         }
     }
 }

@@ -1,10 +1,10 @@
-//! What is told of propagation, under the names of Karmada (`pkg/metrics/resource.go`).
+//! Defines the metrics of propagation under Karmada's names (`pkg/metrics/resource.go`).
 
 use std::sync::LazyLock;
 
 use metrics::{Counter, Family, Histogram, Outcomes, exponential};
 
-/// What each step counts.
+/// The metrics of all propagation controllers.
 pub(crate) struct Figures {
     pub(crate) matched: Histogram,
     pub(crate) applied: Outcomes,
@@ -23,42 +23,42 @@ pub(crate) static FIGURES: LazyLock<Figures> = LazyLock::new(|| {
     let outcomes = |name, help| Outcomes::new(of, name, help, &buckets);
     let attempts = of.counters(
         "policy_apply_attempts_total",
-        "Attempts to apply a policy to a template.",
+        "Number of attempts to apply a propagation policy to a resource template.",
         ["result"],
     );
     let preemptions = of.counters(
         "policy_preemption_total",
-        "Templates that a policy took from another, or tried to.",
+        "Number of preemptions of a resource template by another propagation policy.",
         ["result"],
     );
     Figures {
         matched: of.histogram(
             "resource_match_policy_duration_seconds",
-            "Time that it took to find the policy of a template.",
+            "Duration in seconds to find a matched propagation policy for a resource template.",
             &buckets,
         ),
         applied: outcomes(
             "resource_apply_policy_duration_seconds",
-            "Time that it took to apply a policy to a template.",
+            "Duration in seconds to apply a propagation policy to a resource template.",
         ),
         attempts: ["success", "error"].map(|result| attempts.with([result])),
         preemptions: ["success", "error"].map(|result| preemptions.with([result])),
         synced: outcomes(
             "binding_sync_work_duration_seconds",
-            "Time that it took to make the works of a binding.",
+            "Duration in seconds to sync the works of a binding.",
         ),
         executed: outcomes(
             "work_sync_workload_duration_seconds",
-            "Time that it took to bring the manifests of a work about.",
+            "Duration in seconds to sync the workload of a work to the member cluster.",
         ),
         created: of.counters(
             "create_resource_to_cluster",
-            "Objects created in members.",
+            "Number of creations of resources in member clusters.",
             ["result", "apiversion", "kind", "member_cluster", "recreate"],
         ),
         updated: of.counters(
             "update_resource_to_cluster",
-            "Objects of members that were looked at for a change.",
+            "Number of updates of resources in member clusters, including those that changed nothing.",
             [
                 "result",
                 "apiversion",
@@ -69,13 +69,13 @@ pub(crate) static FIGURES: LazyLock<Figures> = LazyLock::new(|| {
         ),
         deleted: of.counters(
             "delete_resource_from_cluster",
-            "Objects deleted from members.",
+            "Number of deletions of resources from member clusters.",
             ["result", "apiversion", "kind", "member_cluster"],
         ),
     }
 });
 
-/// The value of the label `result`.
+/// The value of the `result` label.
 fn result(success: bool) -> &'static str {
     if success { "success" } else { "error" }
 }
@@ -89,7 +89,7 @@ impl Figures {
         self.preemptions[usize::from(!success)].inc();
     }
 
-    /// `recreate`: what was applied before had gone.
+    /// `recreate`: the object had been applied before and was missing.
     pub(crate) fn created(
         &self,
         success: bool,
@@ -102,7 +102,7 @@ impl Figures {
         self.created.with(labels).inc();
     }
 
-    /// `wrote`: whether it had to be written.
+    /// `wrote`: whether the member's object was written.
     pub(crate) fn updated(
         &self,
         success: bool,

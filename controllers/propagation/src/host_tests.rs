@@ -1,5 +1,4 @@
-//! A control plane beside which somebody else may run the templates, and whose kinds
-//! come and go.
+//! Tests with a control plane that may run workloads itself, and whose kinds come and go.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -32,18 +31,18 @@ impl Plane {
         self.members[0].object(&CONFIG_MAPS, "n", name).is_some()
     }
 
-    /// Counts how often discovery is asked, and lets nobody see `gone`.
-    fn count(&self, gone: Option<&'static Gvr>) -> Arc<AtomicU32> {
-        let asked = Arc::new(AtomicU32::new(0));
-        let count = Arc::clone(&asked);
+    /// Counts discovery requests and hides `hidden_resource`.
+    fn count(&self, hidden_resource: Option<&'static Gvr>) -> Arc<AtomicU32> {
+        let requests = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&requests);
         self.control.on_call(move |call| {
             if call.verb == "resources" {
                 count.fetch_add(1, Ordering::SeqCst);
             }
-            let hidden = call.resource.is_some() && call.resource == gone;
+            let hidden = call.resource.is_some() && call.resource == hidden_resource;
             hidden.then(|| Status::no_such_path().into())
         });
-        asked
+        requests
     }
 
     fn claim(&self) -> Value {
@@ -79,17 +78,21 @@ async fn workloads_of_a_host_with_nodes_stay_there() {
     );
     until("the map", || plane.has_map("c")).await;
     assert_eq!(plane.in_member(0, "web"), None);
-    assert_eq!(plane.claim(), Value::Null, "what stays is not marked");
+    assert_eq!(
+        plane.claim(),
+        Value::Null,
+        "a refused template is not claimed"
+    );
     let binding = plane.binding("web-deployment").unwrap();
     assert_eq!(binding["metadata"]["labels"], Value::Null);
     assert_eq!(binding["spec"]["clusters"], Value::Null);
 
-    // The last node leaves: it is a template as any other.
+    // The last node leaves: the Deployment becomes an ordinary template.
     plane.control.remove(&NODES, "", "a");
     plane.applied("web").await;
     assert_eq!(plane.claim(), "policy-id");
 
-    // Nodes come back: nothing is torn from the members, and nothing follows either.
+    // Nodes come back: members keep their copies but receive no changes.
     plane.control.seed(&NODES, node("b"));
     until("the release", || {
         plane.claim().is_null() && plane.is_refused()
@@ -138,7 +141,7 @@ async fn a_host_may_be_told_to_propagate_what_it_runs() {
     plane.tasks.stop().await;
 }
 
-/// No garbage collector runs here.
+/// No garbage collector runs in this test.
 #[tokio::test]
 async fn a_binding_goes_with_its_template_unless_it_was_orphaned() {
     let plane = Plane::new().started().await;
@@ -185,17 +188,17 @@ fn things(version: &str) -> Value {
     policy
 }
 
-/// Discovery may lag behind the definition; nobody asks it by the clock.
+/// Discovery may lag behind the definition; no timer triggers it.
 #[tokio::test]
 async fn new_kinds_are_templates_as_soon_as_they_are_served() {
     let plane = Plane::new().started().await;
     plane.control.seed(&POLICIES, things("v1"));
     plane.control.seed(&THINGS, thing("v1", "a"));
     plane.control.seed(&DEFINITIONS, definition(false));
-    let asked = plane.count(None);
+    let requests = plane.count(None);
     plane.control.seed(&DEFINITIONS, definition(true));
     until("more than one question", || {
-        asked.load(Ordering::SeqCst) > 1
+        requests.load(Ordering::SeqCst) > 1
     })
     .await;
     assert_eq!(plane.binding("a-thing"), None);
@@ -204,7 +207,7 @@ async fn new_kinds_are_templates_as_soon_as_they_are_served() {
     plane.tasks.stop().await;
 }
 
-/// The same objects in another version, and an API that goes away for good.
+/// The same objects in another version, and an API that is removed.
 #[tokio::test]
 async fn kinds_that_go_are_let_go() {
     let plane = Plane::new();
@@ -225,10 +228,10 @@ async fn kinds_that_go_are_let_go() {
     until("the binding", || plane.binding("a-thing").is_some()).await;
 
     plane.control.unserve(&THINGS);
-    let asked = plane.count(Some(&THINGS));
+    let requests = plane.count(Some(&THINGS));
     plane.control.seed(&SERVICES, service("down"));
     plane.control.end_watches();
-    until("a question", || asked.load(Ordering::SeqCst) > 0).await;
+    until("a question", || requests.load(Ordering::SeqCst) > 0).await;
     plane.control.on_call(|_| None);
     assert!(plane.binding("a-thing").is_some(), "that is nobody's end");
     serve(&plane.control, &THINGS, "Thing", true);

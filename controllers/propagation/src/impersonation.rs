@@ -1,9 +1,9 @@
-//! Who may go through the cluster proxy may be impersonated in the cluster: roles of
-//! the control plane become a role of each cluster's impersonator.
+//! Allows the impersonator of each cluster to impersonate the subjects that may use the cluster
+//! proxy.
 //!
-//! Enters: ClusterRoles, ClusterRoleBindings, Clusters with an impersonator. Leaves:
-//! two Works per cluster, owned by the Cluster. Source: Karmada's
-//! `pkg/controllers/unifiedauth`, `pkg/util/rbac.go`.
+//! Reads ClusterRoles and ClusterRoleBindings of the control plane, and creates two Works per
+//! cluster, owned by the Cluster. Source: Karmada's `pkg/controllers/unifiedauth`,
+//! `pkg/util/rbac.go`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::works::{Draft, Works};
 
 static ROLES: Gvr = Gvr::constant("rbac.authorization.k8s.io", "v1", "clusterroles");
 static BINDINGS: Gvr = Gvr::constant("rbac.authorization.k8s.io", "v1", "clusterrolebindings");
-/// The account in each cluster, and the role and binding it gets there.
+/// The ServiceAccount in each cluster, and its ClusterRole and ClusterRoleBinding there.
 const IMPERSONATOR: &str = "karmada-impersonator";
 const RBAC: &str = "rbac.authorization.k8s.io";
 const WORKERS: usize = 2;
@@ -83,7 +83,7 @@ impl Rule {
             })
     }
 
-    /// Whether the rule opens the proxy to a cluster; `None`: to any.
+    /// Whether the rule grants access to the proxy of a cluster; `None`: of any cluster.
     fn opens(&self, cluster: Option<&str>) -> bool {
         let named = self.resource_names.as_deref().unwrap_or_default();
         let fits = match cluster {
@@ -101,8 +101,8 @@ impl Role {
     }
 }
 
-/// What the impersonator of a cluster may do there. Accounts are told by their bare
-/// names, as Karmada does.
+/// The rules of the impersonator of a cluster. ServiceAccounts are named without their namespace,
+/// as in Karmada.
 fn rules(roles: &[Arc<Role>], bindings: &[Arc<Binding>], cluster: &str) -> Vec<Value> {
     let opening: BTreeSet<&str> = roles
         .iter()
@@ -131,7 +131,7 @@ fn rules(roles: &[Arc<Role>], bindings: &[Arc<Binding>], cluster: &str) -> Vec<V
     rules
 }
 
-/// The role and its binding, as they are to be in the cluster.
+/// The ClusterRole and the ClusterRoleBinding of the impersonator.
 fn manifests(rules: Vec<Value>, namespace: &str) -> [Value; 2] {
     let metadata = json!({"name": IMPERSONATOR, "labels": {SYSTEM: "true"}});
     [
@@ -164,7 +164,7 @@ impl Impersonation {
             works: works.clone(),
             queue: Queue::new(),
         });
-        // A role that is not listed yet must not look like one taken away.
+        // A ClusterRole that is not listed yet must not look like a deleted one.
         for informer in [&it.roles, &it.bindings, &it.works.informer] {
             informer.wait_synced().await;
         }
@@ -208,7 +208,7 @@ impl Impersonation {
         });
         let it = Arc::downgrade(self);
         self.works.informer.on_change(move |change| {
-            // What is taken away while the cluster stays comes back.
+            // Recreates a deleted Work while its cluster exists.
             if let (Some(it), Some(old), None) = (it.upgrade(), change.old, change.new)
                 && let Some(owner) = old.head().controller().filter(|o| &*o.kind == "Cluster")
             {
@@ -250,7 +250,7 @@ impl Impersonation {
             match self.works.put(draft(&object, manifest), "").await {
                 Ok(wrote) => written |= wrote,
                 Err(error) => {
-                    // The execution space of a new cluster comes in a moment.
+                    // The execution space of a new cluster is about to be created.
                     if !error.is_not_found() {
                         self.recorder.warning(&about, FAILED, error.to_string());
                     }
@@ -314,7 +314,7 @@ mod tests {
 
     // proves: LAB-system, NAM-account
     #[test]
-    fn role_and_binding_are_the_systems_and_bound_to_its_account() {
+    fn the_role_is_bound_to_the_impersonators_service_account() {
         let [role, binding] = manifests(Vec::new(), "karmada-cluster");
         let metadata =
             json!({"name": "karmada-impersonator", "labels": {"karmada.io/system": "true"}});
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn those_are_impersonated_who_have_the_proxy() {
+    fn subjects_with_proxy_access_are_impersonated() {
         let proxy = |names: Value| {
             json!([{"apiGroups": ["cluster.karmada.io"], "resources": ["clusters/proxy"],
                     "resourceNames": names, "verbs": ["*"]}])

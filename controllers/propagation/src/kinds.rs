@@ -1,7 +1,7 @@
-//! Which kinds there are, and which of them are templates.
+//! Maps kinds to the resources that the control plane serves, and decides by discovery which of
+//! them are templates.
 //!
-//! Enters: discovery of the control plane. Leaves: the resource of a kind. Karmada's
-//! `pkg/util/apigroup.go` and `pkg/detector` say what is left out.
+//! Source of the exclusions: Karmada's `pkg/util/apigroup.go` and `pkg/detector`.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const SKIPPED_GROUPS: [&str; 9] = [
     "events.k8s.io",
 ];
 
-/// A kind and where it is served.
+/// A kind and the resource that serves it.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Served {
     pub(crate) gvk: Gvk,
@@ -63,14 +63,14 @@ struct State {
 #[derive(Default)]
 pub(crate) struct Kinds {
     skips: Skips,
-    /// Changed by [`Self::refresh`] alone; reading takes no lock.
+    /// Written by [`Self::refresh`] only; readers take no lock.
     state: ArcSwap<State>,
-    /// Groups that cannot be read at present.
+    /// Groups whose discovery fails at present.
     failures: FailureLog,
 }
 
 impl Kinds {
-    /// Templates are all kinds but those that `skips` names.
+    /// Every kind is a template except the ones that `skips` excludes.
     pub(crate) fn new(skips: Skips) -> Self {
         Self {
             skips,
@@ -78,8 +78,8 @@ impl Kinds {
         }
     }
 
-    /// Asks the server. A group that cannot be read keeps what was known of it;
-    /// whether every group could be read is what is returned.
+    /// Repeats discovery. A group whose discovery fails keeps its known kinds. Returns whether
+    /// discovery of every group succeeded.
     pub(crate) async fn refresh(&self, api: &dyn Api) -> Result<bool, Error> {
         Ok(self.take(&api.resources().await?))
     }
@@ -87,7 +87,7 @@ impl Kinds {
     fn take(&self, found: &Discovered) -> bool {
         for (group, why) in &found.failed {
             if self.failures.record_failure(group, why) {
-                tracing::warn!(group, why, "the kinds of a group cannot be read");
+                tracing::warn!(group, why, "API discovery of a group failed");
             }
         }
         let mut seen: HashSet<(String, String)> = HashSet::new();
@@ -96,9 +96,9 @@ impl Kinds {
             let served = Arc::new(Served::of(resource));
             if self.failures.record_success(&served.api_version) {
                 let group = &served.api_version;
-                tracing::info!(group, "the kinds of a group can be read again");
+                tracing::info!(group, "API discovery of a group succeeds again");
             }
-            // The preferred version comes first; objects are watched in it only.
+            // Discovery lists the preferred version first; only that version is watched.
             let name = (
                 resource.resource.group.to_string(),
                 resource.resource.resource.to_string(),
@@ -138,27 +138,27 @@ impl Kinds {
     }
 }
 
-/// The kinds that are no templates, beside those that never are.
+/// Kinds that are excluded from propagation in addition to the built-in list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Skips(Vec<Skip>);
 
-/// A group, a version of it, or some kinds of that.
+/// A group, one version of it, or some kinds of that version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Skip {
     group: String,
     version: Option<String>,
-    /// Empty: all.
+    /// Empty: all kinds.
     kinds: Vec<String>,
 }
 
 impl Skips {
-    /// Each text is `group`, `group/version`, `group/version/Kind,Kind`,
-    /// `v1/Kind,Kind` (of the core group), or several of these between semicolons,
-    /// as Karmada's `--skipped-propagating-apis`.
+    /// Each text is `group`, `group/version`, `group/version/Kind,Kind`, `v1/Kind,Kind` (core
+    /// group), or several of these separated by semicolons, as in Karmada's
+    /// `--skipped-propagating-apis`.
     pub(crate) fn new(texts: &[String]) -> Result<Self, String> {
         let parts = texts.iter().flat_map(|text| text.split(';'));
-        let told = parts.map(str::trim).filter(|text| !text.is_empty());
-        Ok(Self(told.map(Skip::new).collect::<Result<_, _>>()?))
+        let texts = parts.map(str::trim).filter(|text| !text.is_empty());
+        Ok(Self(texts.map(Skip::new).collect::<Result<_, _>>()?))
     }
 
     pub(crate) fn takes(&self, resource: &ApiResource) -> bool {
@@ -185,7 +185,11 @@ impl Skip {
             ["v1", list] => ("", Some("v1"), kinds(list)),
             [group, version] => (group, Some(version), Vec::new()),
             [group, version, list] => (group, Some(version), kinds(list)),
-            _ => return Err(format!("{text:?} is not an API to skip")),
+            _ => {
+                return Err(format!(
+                    "invalid API {text:?}: expected group, group/version or group/version/Kind,Kind"
+                ));
+            }
         };
         Ok(Self {
             group: group.to_owned(),
@@ -202,18 +206,18 @@ impl Skip {
     }
 }
 
-/// Which namespaces templates are taken from.
+/// The namespaces whose objects may be propagated.
 #[derive(Clone, Debug)]
 pub(crate) struct Scope {
     skipped: Vec<Regex>,
 }
 
 impl Scope {
-    /// Each pattern has to match a whole name.
+    /// Each pattern has to match a whole namespace name.
     pub(crate) fn new(patterns: &[String]) -> Result<Self, String> {
-        let whole = |p: &String| Regex::new(&format!("^(?:{p})$")).map_err(|e| e.to_string());
+        let anchored = |p: &String| Regex::new(&format!("^(?:{p})$")).map_err(|e| e.to_string());
         Ok(Self {
-            skipped: patterns.iter().map(whole).collect::<Result<_, _>>()?,
+            skipped: patterns.iter().map(anchored).collect::<Result<_, _>>()?,
         })
     }
 
@@ -228,7 +232,7 @@ impl Scope {
 mod tests {
     use super::*;
 
-    /// Whether templates of a namespace are taken, under some patterns.
+    /// Checks for each namespace of the table whether the patterns allow it.
     fn check_namespaces(patterns: &[&str], table: &[(&str, bool)]) {
         let patterns: Vec<String> = patterns.iter().map(ToString::to_string).collect();
         let scope = Scope::new(&patterns).unwrap();
@@ -252,7 +256,7 @@ mod tests {
 
     // proves: DET-skipped-namespaces
     #[test]
-    fn skipped_namespaces_match_a_pattern_as_a_whole() {
+    fn patterns_match_whole_namespace_names() {
         let defaults = crate::Options::default().skipped_namespaces;
         let defaults: Vec<&str> = defaults.iter().map(String::as_str).collect();
         let system = [("kube-system", false), ("my-kube-x", true), ("kube", true)];
@@ -297,7 +301,7 @@ mod tests {
 
     // proves: DET-skipped-groups
     #[test]
-    fn kinds_of_karmada_events_and_leases_are_no_templates() {
+    fn karmada_kinds_events_and_leases_are_no_templates() {
         let skips = Skips::default();
         for (group, version, kind, taken) in [
             ("apps", "v1", "Deployment", true),
@@ -352,7 +356,7 @@ mod tests {
 
     // proves: DET-kinds-unreadable
     #[test]
-    fn a_group_that_cannot_be_read_keeps_its_kinds() {
+    fn a_group_whose_discovery_fails_keeps_its_kinds() {
         let served = |group: &str| ApiResource {
             resource: Gvr::new(group, "v1", "things"),
             kind: "Thing".into(),
@@ -369,11 +373,11 @@ mod tests {
             (&["y.io"], &[], 1),
         ];
         for (there, failed, expected) in table {
-            let whole = kinds.take(&Discovered {
+            let complete = kinds.take(&Discovered {
                 resources: there.iter().map(|group| served(group)).collect(),
                 failed: failed.iter().map(|v| (v.to_string(), "?".into())).collect(),
             });
-            assert_eq!(whole, failed.is_empty());
+            assert_eq!(complete, failed.is_empty());
             assert_eq!(kinds.templates().len(), expected);
             assert_eq!(kinds.find("x.io/v1", "Thing").is_some(), expected == 2);
         }

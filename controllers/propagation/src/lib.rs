@@ -1,19 +1,19 @@
-//! Carrying templates to the clusters: a policy claims a template, a binding says
-//! where it goes, a work per cluster says what goes there, and the object in the
-//! member cluster is made so.
+//! Propagates templates to member clusters: a policy claims a template, a binding selects its
+//! clusters, a Work per cluster holds the manifest, and the execution controller applies the
+//! manifest in the member.
 //!
-//! template + policy ──[`detector`]──► binding ──[`binding`] + [`overrides`]──► works ──[`execution`]──► objects in members
+//! template + policy ──[`detector`]──► binding ──[`binding`] + [`overrides`]──► Works ──[`execution`]──► objects in members
 //!
-//! What a template refers to follows it ([`dependencies`]). Namespaces, shares of quotas
-//! ([`quota`]) and rights of impersonators become works without a binding; a binding is
-//! placed anew where somebody asks for it ([`rebalancer`]).
+//! [`dependencies`] propagates the objects that a template refers to. The controllers for
+//! namespaces, [`quotas`] and impersonation create Works without a binding; [`rebalancer`] triggers
+//! a new scheduling of bindings on request.
 //!
-//! Invariants: what a template, a policy or an observed object leads to is decided
-//! in pure functions; a shell writes only where something differs, so that a restart
-//! writes nothing. One cluster that is slow or dead does not delay another: works are
-//! carried out by workers of their own cluster.
+//! Invariants: pure functions compute what a template, a policy or an observed object leads to; a
+//! controller writes only differences, so that a restart writes nothing. A slow or dead cluster
+//! does not delay another, because each cluster has its own execution workers.
 //!
-//! Entry points: [`start`], [`Deps`], [`MemberAccess`]; [`plan`] for who asks what would be.
+//! Entry points: [`start`], [`PropagationContext`], [`MemberAccess`]; [`simulation`] computes what
+//! a policy would do without writing anything.
 
 mod access;
 mod binding;

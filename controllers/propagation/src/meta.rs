@@ -1,7 +1,5 @@
-//! The part of any object's metadata that the shared head does not keep.
-//!
-//! Enters: an object. Leaves: its annotations, and whether two versions differ in
-//! more than their status. Pure.
+//! Reads the metadata that the shared object metadata does not keep, and compares two versions of
+//! an object apart from their status.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -24,7 +22,7 @@ struct Meta {
     finalizers: Option<Vec<String>>,
 }
 
-/// Annotations and finalizers, parsed at most once per version.
+/// The annotations and finalizers of an object, parsed at most once per version.
 #[derive(Clone, Debug)]
 pub(crate) struct Extra(Arc<Outer>);
 
@@ -48,7 +46,7 @@ impl Extra {
     }
 }
 
-/// Whether nothing but the status (and what the server keeps) differs.
+/// Whether two versions differ in nothing but the status and server-managed fields.
 pub(crate) fn same_but_status(old: &Object, new: &Object) -> bool {
     let (before, after) = (old.head(), new.head());
     if before.deleting != after.deleting || before.labels != after.labels {
@@ -64,7 +62,7 @@ pub(crate) fn same_but_status(old: &Object, new: &Object) -> bool {
     }
 }
 
-/// What [`same_but_status`] compares, and whose it is, as one number.
+/// A hash of everything that [`is_equal_except_status`] compares, and of the uid.
 pub(crate) fn fingerprint(object: &Object) -> u64 {
     let head = object.head();
     let mut hasher = DefaultHasher::new();
@@ -90,8 +88,8 @@ fn content(mut object: Value) -> Value {
     object
 }
 
-/// Whether two versions are equal once everything is left out that Karmada's
-/// controllers write (`ResourceChangeByKarmada` of `pkg/util/eventfilter`).
+/// Whether two versions are equal apart from what Karmada's controllers write
+/// (`ResourceChangeByKarmada` of `pkg/util/eventfilter`).
 pub(crate) fn changed_by_us(old: &Object, new: &Object) -> bool {
     let (Ok(old), Ok(new)) = (old.value(), new.value()) else {
         return false;
@@ -140,7 +138,7 @@ mod tests {
 
     // proves: DET-changes
     #[test]
-    fn changes_are_told_apart() {
+    fn changes_are_distinguished() {
         let base =
             json!({"metadata": {"name": "a", "generation": 1, "resourceVersion": "1"}, "spec": 1});
         let with = |path: &str, value: Value| {

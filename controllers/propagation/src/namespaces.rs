@@ -1,8 +1,7 @@
-//! Namespaces go to every cluster, so that what is in them can follow.
+//! Propagates namespaces to every cluster, because namespaced objects need them there.
 //!
-//! Enters: namespaces, clusters, cluster override policies. Leaves: a Work per
-//! namespace and cluster, owned by the namespace. Source: Karmada's
-//! `pkg/controllers/namespace`.
+//! Creates a Work per namespace and cluster, owned by the namespace, with the cluster override
+//! policies applied. Source: Karmada's `pkg/controllers/namespace`.
 
 use std::sync::Arc;
 
@@ -92,7 +91,7 @@ impl Namespaces {
                 });
             }
         });
-        // A namespace's work that is deleted while the namespace stays comes back.
+        // Recreates the Work of a namespace if somebody deletes it.
         let it = Arc::downgrade(self);
         self.works.informer.on_change(move |change| {
             if let (Some(it), Some(old), None) = (it.upgrade(), change.old, change.new)

@@ -1,8 +1,7 @@
-//! Workloads that are to be placed anew: their bindings are marked for the scheduler.
+//! Reconciles WorkloadRebalancers: requests a new scheduling of the bindings of their workloads.
 //!
-//! Enters: WorkloadRebalancers, time. Leaves: `spec.rescheduleTriggeredAt` of bindings,
-//! the rebalancer's status; in the end its deletion. Source: Karmada's
-//! `pkg/controllers/workloadrebalancer`.
+//! Sets `spec.rescheduleTriggeredAt` of the bindings and the rebalancer's status, and deletes the
+//! rebalancer when its TTL has expired. Source: Karmada's `pkg/controllers/workloadrebalancer`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -114,7 +113,7 @@ impl Rebalancers {
         }
     }
 
-    /// Marks the binding of a workload, unless a later rebalancer did.
+    /// Sets `rescheduleTriggeredAt` of a workload's binding, unless a later rebalancer has done so.
     async fn trigger(&self, workload: &Workload, created: &str) -> Result<(), Error> {
         let resource = match &*workload.namespace {
             "" => &CLUSTER_BINDINGS,
@@ -134,7 +133,7 @@ impl Rebalancers {
         patched.await.map(drop)
     }
 
-    /// Deletes what was kept long enough.
+    /// Deletes a finished rebalancer whose TTL has expired.
     async fn end(
         &self,
         object: &Object,
@@ -161,8 +160,8 @@ impl Rebalancers {
     }
 }
 
-/// The workloads to look after: those wanted, with what is known of them, and those
-/// that were placed anew when they were wanted.
+/// The workloads of the status: those in the spec with their known results, and others only if they
+/// were rescheduled successfully.
 fn observed(rebalancer: &WorkloadRebalancer) -> Vec<ObservedWorkload> {
     let mut new: BTreeSet<&Workload> = rebalancer.spec.workloads.iter().collect();
     let known = rebalancer.status.observed_workloads.iter();
@@ -178,7 +177,7 @@ fn observed(rebalancer: &WorkloadRebalancer) -> Vec<ObservedWorkload> {
     all
 }
 
-/// Whether a rebalancer is younger than the last mark.
+/// Whether a rebalancer was created after the last trigger.
 fn is_later(created: &str, triggered: Option<&str>) -> bool {
     match (parse(created), triggered.map(parse)) {
         (Ok(created), Some(Ok(triggered))) => created > triggered,
@@ -193,7 +192,7 @@ mod tests {
 
     // proves: REB-kept, REB-sorted
     #[test]
-    fn successes_are_kept_and_failures_only_while_wanted() {
+    fn successes_are_kept_and_failures_only_while_in_the_spec() {
         let workload = |name: &str| json!({"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": name});
         let item = |name: &str, result: &str| json!({"workload": workload(name), "result": result});
         let table = [
@@ -213,8 +212,8 @@ mod tests {
                 json!([item("b", SUCCESSFUL)]),
             ),
         ];
-        for (wanted, known, expected) in table {
-            let workloads: Vec<Value> = wanted.into_iter().map(workload).collect();
+        for (names, known, expected) in table {
+            let workloads: Vec<Value> = names.into_iter().map(workload).collect();
             let rebalancer =
                 json!({"spec": {"workloads": workloads}, "status": {"observedWorkloads": known}});
             let rebalancer = serde_json::from_value(rebalancer).unwrap();
@@ -224,7 +223,7 @@ mod tests {
 
     // proves: REB-later
     #[test]
-    fn a_mark_is_only_replaced_by_a_later_one() {
+    fn a_trigger_is_only_replaced_by_a_later_one() {
         let created = "2026-01-02T03:04:05Z";
         for (triggered, later) in [
             (None, true),

@@ -1,4 +1,4 @@
-//! Starting everything.
+//! Starts the propagation controllers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,29 +25,29 @@ use crate::rebalancer::Rebalancers;
 use crate::templates::Templates;
 use crate::works::Works;
 
-/// What propagation works with.
+/// Everything that the propagation controllers depend on.
 pub struct Deps {
-    /// Templates, policies, bindings and works.
+    /// The API that serves templates, policies, bindings and Works.
     pub control: Arc<dyn Api>,
     pub members: Arc<dyn MemberAccess>,
     pub clusters: scheduler::Clusters,
     pub recorder: Recorder,
     pub interpreter: Interpreter,
     pub clock: Arc<dyn Clock>,
-    /// Those of `control`.
+    /// The informers on `control`.
     pub informers: Informers,
-    /// Whether the server of the templates runs them itself.
+    /// Whether the API server of the templates runs workloads itself.
     pub host: HostWorkloads,
     pub options: Options,
 }
 
-/// Which clusters' works are carried out here.
+/// The clusters whose Works this process executes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Reach {
     /// Every cluster that is not in pull mode.
     #[default]
     Push,
-    /// One cluster: nothing else is done, as in an agent beside it.
+    /// One cluster, as in a pull-mode agent. No other controller runs.
     Only(String),
 }
 
@@ -64,22 +64,22 @@ impl Reach {
 
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Regular expressions of namespaces that are not propagated, each for a whole name.
+    /// Regular expressions of namespaces that are not propagated; each has to match a whole name.
     pub skipped_namespaces: Vec<String>,
-    /// Groups, versions and kinds that are no templates, beside those that never are:
-    /// `group`, `group/version`, `group/version/Kind,Kind`, `v1/Kind,Kind`.
+    /// APIs that are never templates, in addition to the built-in list: `group`, `group/version`,
+    /// `group/version/Kind,Kind`, `v1/Kind,Kind`.
     pub skipped_apis: Vec<String>,
-    /// The scheduler whose bindings are placed as they are made.
+    /// The detector selects clusters at once only for bindings of this scheduler.
     pub scheduler_name: String,
     pub reach: Reach,
-    /// Which optional behaviour is on.
+    /// The optional features that are on.
     pub gates: FeatureGates,
-    /// Where it is told why bindings are placed as they are made.
+    /// Keeps the scheduling decisions that the detector makes at once.
     pub decisions: scheduler::Decisions,
-    /// How long a call to a member may take.
+    /// Timeout of one call to a member.
     pub call_timeout: Duration,
-    /// How often the use of quotas is counted anew, where they are enforced; zero:
-    /// only when something says so.
+    /// Interval of the full recount of quota usage where quotas are enforced; zero: recount only on
+    /// events.
     pub quota_resync: Duration,
 }
 
@@ -98,8 +98,8 @@ impl Default for Options {
     }
 }
 
-/// Starts the controllers; they end with `tasks`. Returns when they have seen
-/// everything once. The error is an option that cannot be used.
+/// Starts the controllers and returns when their informers have synced. The controllers run until
+/// `tasks` stops. An invalid option is returned as an error.
 pub async fn start(deps: Deps, tasks: &Tasks) -> Result<(), String> {
     deps.interpreter.wait_synced().await;
     let scope = Scope::new(&deps.options.skipped_namespaces)?;
@@ -116,7 +116,7 @@ pub async fn start(deps: Deps, tasks: &Tasks) -> Result<(), String> {
     if deps.options.reach != Reach::Push {
         if let Err(error) = kinds.refresh(&*deps.control).await {
             return Err(format!(
-                "the kinds of the control plane cannot be read: {error}"
+                "API discovery of the control plane failed: {error}"
             ));
         }
         refresh_kinds(&kinds, &deps.control, tasks);
@@ -144,10 +144,11 @@ pub async fn start(deps: Deps, tasks: &Tasks) -> Result<(), String> {
     Ok(())
 }
 
-/// How often kinds are asked for where nothing is told of them.
+/// Discovery interval where no informer reports new kinds.
 const REFRESH: Duration = Duration::from_secs(30);
 
-/// Beside a single cluster no templates are followed, so that kinds are asked for.
+/// An agent of a single cluster has no template informers that would report new kinds, so it
+/// repeats discovery.
 fn refresh_kinds(kinds: &Arc<Kinds>, control: &Arc<dyn Api>, tasks: &Tasks) {
     let queue: Queue<()> = Queue::new();
     queue.add_after((), REFRESH);

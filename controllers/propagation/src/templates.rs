@@ -1,9 +1,8 @@
-//! The objects that may be propagated, and those that they refer to, followed as long
-//! as their kinds are served.
+//! Runs an informer for every kind whose objects may be propagated, and for every kind that a
+//! template refers to, as long as the control plane serves it.
 //!
-//! Enters: the kinds of the control plane, its objects. Leaves: objects by kind and
-//! name, and their changes. Asks discovery again when a CustomResourceDefinition or an
-//! APIService changes, and by the clock only where neither tells of what may change.
+//! Repeats discovery when a CustomResourceDefinition or an APIService changes, and periodically
+//! only where neither of them reports what may change.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -23,17 +22,17 @@ use crate::kinds::{Kinds, Scope, Served};
 
 static DEFINITIONS: Gvr = Gvr::constant("apiextensions.k8s.io", "v1", "customresourcedefinitions");
 const SERVICES: (&str, &str) = ("apiregistration.k8s.io", "apiservices");
-/// A kind that cannot be listed must not hold up the others for longer.
+/// A kind whose list hangs must not delay the start of the others for longer.
 const FIRST_LIST: Duration = Duration::from_secs(10);
-/// Definitions that come together are asked about together.
+/// CustomResourceDefinitions that change together trigger one discovery.
 const GATHER: Duration = Duration::from_millis(50);
-/// A definition is told before discovery knows its kind.
+/// A CustomResourceDefinition is reported before discovery serves its kind.
 const SOON: Duration = Duration::from_millis(200);
-/// Kinds of aggregated APIs come and go without a word, as Karmada's interval.
+/// Kinds of aggregated APIs come and go without an event; Karmada uses the same interval.
 const REFRESH: Duration = Duration::from_secs(30);
 const BY_CLAIM: &str = "claim";
 
-/// A template's resource and `namespace/name`.
+/// The resource and the `namespace/name` of a template.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     pub(crate) gvr: Gvr,
@@ -42,20 +41,20 @@ pub(crate) struct Key {
 
 type Handler = Arc<dyn Fn(&Arc<Served>, &Change<'_>) + Send + Sync>;
 
-/// Who is told of changes.
+/// A registered event handler.
 #[derive(Clone)]
 struct Watcher {
     handler: Handler,
-    /// Of nothing but what may be propagated.
+    /// Whether the handler gets only objects that may be propagated.
     templates: bool,
 }
 
-/// A kind that is followed.
+/// A kind with a running informer.
 #[derive(Clone)]
 struct Followed {
     served: Arc<Served>,
     informer: Informer,
-    /// Its objects may be propagated; others only refer to them.
+    /// Whether its objects may be propagated; other kinds are only referred to.
     templates: bool,
 }
 
@@ -64,14 +63,14 @@ pub(crate) struct Templates {
     informers: Informers,
     pub(crate) kinds: Arc<Kinds>,
     pub(crate) scope: Scope,
-    /// Held while a kind starts or a watcher comes, so that each hears of each once.
+    /// Locked while a kind starts or a handler registers, so that each handler sees each kind once.
     watchers: Mutex<Vec<Watcher>>,
-    /// When discovery is asked.
+    /// Triggers discovery.
     queue: Queue<()>,
-    /// Turns in a row in which discovery did not know all definitions.
+    /// Consecutive discoveries that lacked a kind of an established CustomResourceDefinition.
     behind: AtomicU32,
     followed: Mutex<HashMap<Gvr, Followed>>,
-    /// Kinds that something refers to, served or not.
+    /// Kinds that templates refer to, served or not.
     needed: Mutex<HashSet<Gvk>>,
 }
 
@@ -95,7 +94,7 @@ impl Templates {
         })
     }
 
-    /// Tells of changes of what may be propagated.
+    /// Registers a handler for changes of objects that may be propagated.
     pub(crate) fn on_change(
         &self,
         handler: impl Fn(&Arc<Served>, &Change<'_>) + Send + Sync + 'static,
@@ -106,7 +105,7 @@ impl Templates {
         });
     }
 
-    /// Tells of changes of everything that is followed, in whichever namespace.
+    /// Registers a handler for changes of every object with an informer, in any namespace.
     pub(crate) fn on_any_change(
         &self,
         handler: impl Fn(&Arc<Served>, &Change<'_>) + Send + Sync + 'static,
@@ -138,7 +137,7 @@ impl Templates {
         });
     }
 
-    /// Follows a kind that something refers to: at once, or as soon as it is served.
+    /// Starts the informer of a kind that a template refers to, at once or as soon as it is served.
     pub(crate) fn need(&self, api_version: &str, kind: &str) -> Option<Arc<Served>> {
         let kind = Gvk::from_api_version(api_version, kind);
         let served = self.kinds.of(&kind);
@@ -151,8 +150,8 @@ impl Templates {
         Some(served)
     }
 
-    /// Follows every kind of template, now and when new ones are defined. Returns
-    /// when all that are known have been listed once.
+    /// Starts the informers of all template kinds, now and when new kinds appear. Returns when the
+    /// informers of all kinds that are known have synced.
     pub(crate) async fn follow(self: &Arc<Self>, tasks: &Tasks) {
         let definitions = self.informers.get(&self.api, &Select::all(&DEFINITIONS));
         self.ask_again_with(&definitions);
@@ -161,7 +160,7 @@ impl Templates {
             Ok(Action::After(pause)) => self.queue.add_after((), pause),
             Ok(Action::Done) => {}
             Err(error) => {
-                tracing::warn!(%error, "the kinds of the control plane cannot be read");
+                tracing::warn!(%error, "API discovery of the control plane failed");
                 self.queue.add_backoff(());
             }
         }
@@ -184,11 +183,14 @@ impl Templates {
         };
         if tokio::time::timeout(FIRST_LIST, all).await.is_err() {
             let missing = self.informers.unsynced();
-            tracing::warn!(?missing, "going on without templates that cannot be listed");
+            tracing::warn!(
+                ?missing,
+                "starting although the informers of some templates have not synced"
+            );
         }
     }
 
-    /// Changes of what an informer follows are changes of the kinds.
+    /// Repeats discovery when an object of the informer changes.
     fn ask_again_with(&self, informer: &Informer) {
         let queue = self.queue.clone();
         informer.on_change(move |change| {
@@ -198,22 +200,22 @@ impl Templates {
         });
     }
 
-    /// Brings what is followed in step with what is served, and says when to look
-    /// again.
+    /// Starts and stops informers as the served kinds require, and returns when to repeat
+    /// discovery.
     async fn refresh(&self) -> Result<Action, Error> {
-        let whole = self.kinds.refresh(&*self.api).await?;
-        let wanted = self.wanted();
-        let gone: Vec<Gvr> = {
+        let complete = self.kinds.refresh(&*self.api).await?;
+        let desired = self.wanted();
+        let obsolete: Vec<Gvr> = {
             let followed = self.followed.lock();
-            let gone = followed.values().filter(|kind| {
-                wanted.get(&kind.served.gvr) != Some(&(Arc::clone(&kind.served), kind.templates))
+            let obsolete = followed.values().filter(|kind| {
+                desired.get(&kind.served.gvr) != Some(&(Arc::clone(&kind.served), kind.templates))
             });
-            gone.map(|kind| kind.served.gvr.clone()).collect()
+            obsolete.map(|kind| kind.served.gvr.clone()).collect()
         };
-        for resource in gone {
+        for resource in obsolete {
             self.stop(&resource).await;
         }
-        for (served, templates) in wanted.into_values() {
+        for (served, templates) in desired.into_values() {
             self.start(served, templates);
         }
         if self.is_behind() {
@@ -222,14 +224,14 @@ impl Templates {
             return Ok(Action::After(pause.min(REFRESH)));
         }
         self.behind.store(0, Ordering::Relaxed);
-        Ok(if whole && !self.has_foreign_services() {
+        Ok(if complete && !self.has_foreign_services() {
             Action::Done
         } else {
             Action::After(REFRESH)
         })
     }
 
-    /// The kinds to follow, and whether their objects may be propagated.
+    /// The kinds that need an informer, and whether their objects may be propagated.
     fn wanted(&self) -> HashMap<Gvr, (Arc<Served>, bool)> {
         let needed = self.needed.lock();
         let needed = needed.iter().filter_map(|kind| self.kinds.of(kind));
@@ -241,7 +243,8 @@ impl Templates {
             .collect()
     }
 
-    /// Whether a definition says that its kind is served, and discovery does not yet.
+    /// Whether an established CustomResourceDefinition has a kind that discovery does not serve
+    /// yet.
     fn is_behind(&self) -> bool {
         let informer = self
             .informers
@@ -253,7 +256,7 @@ impl Templates {
         })
     }
 
-    /// Whether there are APIs of other servers behind the host.
+    /// Whether an APIService of another server exists.
     fn has_foreign_services(&self) -> bool {
         let followed = self.followed.lock();
         let mut kinds = followed.values();
@@ -288,7 +291,7 @@ impl Templates {
         }
     }
 
-    /// Lets go of a kind that is served no longer, or in another version now.
+    /// Stops the informer of a kind that is no longer served, or is now served in another version.
     async fn stop(&self, resource: &Gvr) {
         let Some(kind) = self.followed.lock().remove(resource) else {
             return;
@@ -301,12 +304,13 @@ impl Templates {
             if watcher.templates && !kind.templates {
                 continue;
             }
-            let told = |o: &Object| !watcher.templates || self.scope.takes(o.namespace());
-            for object in kind.informer.list_where(told) {
+            let matches_handler =
+                |o: &Object| !watcher.templates || self.scope.takes(o.namespace());
+            for object in kind.informer.list_where(matches_handler) {
                 let change = Change {
                     old: Some(&object),
                     new: None,
-                    // Nobody has deleted it.
+                    // The objects still exist, so this is not a deletion.
                     initial: true,
                 };
                 (watcher.handler)(&kind.served, &change);
@@ -314,7 +318,7 @@ impl Templates {
         }
     }
 
-    /// A template as it was seen last.
+    /// The template from the informer's cache.
     pub(crate) fn get(&self, key: &Key) -> Option<(Arc<Served>, Object)> {
         let followed = self.followed.lock();
         let kind = followed.get(&key.gvr)?;
@@ -322,12 +326,12 @@ impl Templates {
         Some((Arc::clone(&kind.served), object))
     }
 
-    /// The templates of some kinds.
-    pub(crate) fn keys_of(&self, wanted: impl Fn(&Gvk) -> bool) -> Vec<Key> {
+    /// The keys of all templates of some kinds.
+    pub(crate) fn keys_of(&self, matches: impl Fn(&Gvk) -> bool) -> Vec<Key> {
         let followed = self.followed.lock();
         let some = followed
             .values()
-            .filter(|kind| kind.templates && wanted(&kind.served.gvk));
+            .filter(|kind| kind.templates && matches(&kind.served.gvk));
         some.flat_map(|kind| {
             let objects = kind
                 .informer
@@ -341,7 +345,7 @@ impl Templates {
         .collect()
     }
 
-    /// A template, at least as new as `revision`.
+    /// Returns a template that is at least as new as `revision`.
     pub(crate) async fn at_least(
         &self,
         served: &Served,
@@ -367,8 +371,8 @@ impl Templates {
         followed.get(&served.gvr).map(|kind| kind.informer.clone())
     }
 
-    /// The objects of a kind in a namespace (or in all, if it is empty) for which a
-    /// condition holds; `None` until they have been listed once.
+    /// Lists the objects of a kind in a namespace (in all namespaces if it is empty) that meet a
+    /// condition; `None` until the informer has synced.
     pub(crate) fn some(
         &self,
         served: &Served,
@@ -376,11 +380,11 @@ impl Templates {
         condition: impl Fn(&Object) -> bool,
     ) -> Option<Vec<Object>> {
         let informer = self.informer(served).filter(Informer::is_synced)?;
-        let here = |o: &Object| namespace.is_empty() || o.namespace() == namespace;
-        Some(informer.list_where(|o| here(o) && condition(o)))
+        let in_namespace = |o: &Object| namespace.is_empty() || o.namespace() == namespace;
+        Some(informer.list_where(|o| in_namespace(o) && condition(o)))
     }
 
-    /// All templates that a policy has claimed.
+    /// Lists all templates that a policy has claimed.
     pub(crate) fn claimed(&self, id: &str) -> Vec<(Arc<Served>, Object)> {
         let followed = self.followed.lock();
         let mut all = Vec::new();
@@ -392,12 +396,12 @@ impl Templates {
     }
 }
 
-/// In whichever version they are served.
+/// Matches the resource in any served version.
 fn is_services(resource: &Gvr) -> bool {
     (&*resource.group, &*resource.resource) == SERVICES
 }
 
-/// What a CustomResourceDefinition says is served.
+/// The typed view of a CustomResourceDefinition: the kinds that it serves.
 #[derive(Deserialize)]
 struct Definition {
     spec: DefinitionSpec,
@@ -431,7 +435,7 @@ struct DefinitionStatus {
 }
 
 impl Definition {
-    /// Nothing before it is established.
+    /// The served kinds; none before the definition is established.
     fn served(&self) -> impl Iterator<Item = Gvk> {
         let conditions = &self.status.conditions;
         let established = conditions
@@ -446,7 +450,7 @@ impl Definition {
     }
 }
 
-/// What an APIService says of who serves it.
+/// The typed view of an APIService: which server serves its group.
 #[derive(Deserialize)]
 struct Service {
     spec: ServiceSpec,
@@ -460,7 +464,7 @@ struct ServiceSpec {
 }
 
 impl Service {
-    /// Served behind the host, by another server than this one.
+    /// Whether a server other than this one serves the group.
     fn is_foreign(&self) -> bool {
         self.spec.service.is_some() && !openapi::karmada::is_own_group(&self.spec.group)
     }

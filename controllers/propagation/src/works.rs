@@ -1,7 +1,4 @@
-//! Works: their form, and bringing one up to date.
-//!
-//! Enters: a manifest ready for one cluster. Leaves: a created or updated Work, or
-//! nothing when it is there already. Writes Works only. Source: Karmada's
+//! Builds Works, and creates, updates or deletes them only where they differ. Source: Karmada's
 //! `pkg/controllers/ctrlutil/work.go`.
 
 use std::sync::Arc;
@@ -19,7 +16,7 @@ use serde_json::{Map, Value, json};
 
 use crate::error::Error;
 
-/// A Work as its maker wants it.
+/// A Work as its controller needs it.
 #[derive(Debug)]
 pub(crate) struct Draft {
     pub(crate) namespace: String,
@@ -29,13 +26,13 @@ pub(crate) struct Draft {
     /// Empty, or the controlling owner.
     pub(crate) owners: Vec<Value>,
     pub(crate) manifest: Value,
-    /// Where nothing is said of these two, the Work says nothing either.
+    /// `None` leaves the field out of the Work.
     pub(crate) suspend_dispatching: Option<bool>,
     pub(crate) preserve_on_deletion: Option<bool>,
 }
 
 impl Draft {
-    /// The manifest with the marks of its Work.
+    /// Labels, annotates and prunes the manifest for its Work.
     fn finish(&mut self, template_uid: &str, id: Option<&str>) {
         let manifest = &mut self.manifest;
         set(manifest, "labels", MANAGED, MANAGED_VALUE);
@@ -49,17 +46,17 @@ impl Draft {
         record_managed(manifest);
     }
 
-    /// Moves the manifest, which may be large.
+    /// Moves the manifest, which may be large, into the spec.
     fn spec(&mut self) -> Value {
         let manifests = Value::Array(vec![self.manifest.take()]);
         let workload = Map::from_iter([("manifests".to_owned(), manifests)]);
         let mut spec = Map::from_iter([("workload".to_owned(), workload.into())]);
-        for (name, said) in [
+        for (name, value) in [
             ("suspendDispatching", self.suspend_dispatching),
             ("preserveResourcesOnDeletion", self.preserve_on_deletion),
         ] {
-            if let Some(said) = said {
-                spec.insert(name.to_owned(), said.into());
+            if let Some(value) = value {
+                spec.insert(name.to_owned(), value.into());
             }
         }
         spec.into()
@@ -80,13 +77,13 @@ impl Draft {
         work
     }
 
-    /// The existing Work brought up to date in place; `None` when it is.
+    /// Updates the existing Work in place; returns `None` if it is up to date.
     fn update(mut self, mut work: Value) -> Option<Value> {
         let spec = self.spec();
         let metadata = &mut work["metadata"];
         let mut changed = false;
         for (field, ours) in [("labels", self.labels), ("annotations", self.annotations)] {
-            // A server leaves out what is empty: writing it would change nothing.
+            // The API server drops empty maps; writing one would change nothing.
             if ours.is_empty() && metadata.get(field).is_none() {
                 continue;
             }
@@ -95,9 +92,9 @@ impl Draft {
                 *map = json!({});
             }
             if let Some(map) = map.as_object_mut() {
-                for gone in [APPLIED_OVERRIDES, APPLIED_CLUSTER_OVERRIDES] {
-                    if field == "annotations" && !ours.contains_key(gone) {
-                        changed |= map.remove(gone).is_some();
+                for annotation in [APPLIED_OVERRIDES, APPLIED_CLUSTER_OVERRIDES] {
+                    if field == "annotations" && !ours.contains_key(annotation) {
+                        changed |= map.remove(annotation).is_some();
                     }
                 }
                 for (key, value) in ours {
@@ -144,16 +141,16 @@ pub(crate) fn set(manifest: &mut Value, map: &str, key: &str, value: &str) {
     }
 }
 
-/// The last update of a Work that [`Works::put`] made.
+/// The last update of a Work by [`WorkClient::create_or_update`].
 enum OwnUpdate {
-    /// It is not answered yet. `seen` is the newest revision that event handlers have
-    /// taken for it.
+    /// The server has not answered yet. `seen` is the newest revision that event handlers have
+    /// attributed to the update.
     InProgress { seen: u64 },
-    /// It made this revision.
+    /// The update produced this revision.
     Done(u64),
 }
 
-/// The Works of the control plane, with a memory of the own writes.
+/// Writes Works and remembers its own updates.
 #[derive(Clone)]
 pub(crate) struct Works {
     api: Arc<dyn Api>,
@@ -161,16 +158,15 @@ pub(crate) struct Works {
     own_updates: Arc<ShardedMap<String, OwnUpdate>>,
 }
 
-/// An update of a Work that is not answered yet. Dropped without an answer, it is
-/// forgotten.
+/// An update of a Work that is not answered yet. Dropping it without an answer forgets the update.
 struct UpdateInProgress<'a> {
     works: &'a Works,
     key: &'a String,
 }
 
 impl UpdateInProgress<'_> {
-    /// The update made `revision`. Answers whether somebody else changed the Work right
-    /// after it, which event handlers took for the update.
+    /// Records that the update produced `revision`. Returns whether another writer changed the Work
+    /// right after it and event handlers attributed that change to the update.
     fn answered(self, revision: u64) -> bool {
         let mut updates = self.works.own_updates.lock(self.key);
         let before = updates.insert(self.key.clone(), OwnUpdate::Done(revision));
@@ -182,9 +178,9 @@ impl UpdateInProgress<'_> {
 impl Drop for UpdateInProgress<'_> {
     fn drop(&mut self) {
         let mut updates = self.works.own_updates.lock(self.key);
-        let gone = || self.works.informer.get_key(self.key).is_none();
-        // The handler that forgets a Work that is gone may have run before the answer came.
-        if matches!(updates.get(self.key), Some(OwnUpdate::InProgress { .. })) || gone() {
+        let is_deleted = || self.works.informer.get_key(self.key).is_none();
+        // The handler that forgets a deleted Work may have run before the answer arrived.
+        if matches!(updates.get(self.key), Some(OwnUpdate::InProgress { .. })) || is_deleted() {
             updates.remove(self.key);
         }
     }
@@ -199,8 +195,9 @@ impl Works {
         }
     }
 
-    /// Whether a version of a Work is one that [`Self::put`] wrote. Of an update that is
-    /// not answered yet, [`Self::put`] finds out whether it was.
+    /// Whether [`Self::create_or_update`] wrote this version of a Work. While an update is not
+    /// answered, this returns true; [`Self::create_or_update`] then finds out whether that was
+    /// right.
     pub(crate) fn is_own(&self, work: &Object) -> bool {
         let key = work.head().key();
         match self.own_updates.lock(&key).get_mut(&key) {
@@ -213,13 +210,13 @@ impl Works {
         }
     }
 
-    /// A Work is gone: its own writes no longer matter.
+    /// Forgets the own updates of a deleted Work.
     pub(crate) fn forget(&self, work: &Object) {
         let key = work.head().key();
         self.own_updates.lock(&key).remove(&key);
     }
 
-    /// Creates or updates a Work; tells whether anything was written.
+    /// Creates or updates a Work; returns whether it was written.
     pub(crate) async fn put(&self, mut draft: Draft, template_uid: &str) -> Result<bool, Error> {
         let key = format!("{}/{}", draft.namespace, draft.name);
         let Some(existing) = self.informer.get_key(&key) else {
@@ -252,7 +249,7 @@ impl Works {
         UpdateInProgress { works: self, key }
     }
 
-    /// Issues the deletion of a Work.
+    /// Deletes a Work unless its deletion has begun.
     pub(crate) async fn delete(&self, work: &Object) -> Result<(), Error> {
         if work.head().deleting {
             return Ok(());
@@ -290,7 +287,7 @@ mod tests {
 
     // proves: WRK-merged
     #[test]
-    fn what_others_say_of_a_work_stays_but_for_its_spec() {
+    fn an_update_keeps_foreign_metadata_but_not_the_foreign_spec() {
         let mut theirs = draft();
         theirs.finish("t", None);
         let mut theirs = theirs.create();
@@ -318,7 +315,7 @@ mod tests {
         assert_eq!(new["spec"], fresh.create()["spec"]);
     }
 
-    /// The Works of a server that has the one that [`draft`] makes.
+    /// Serves one Work that [`desired_work`] describes.
     async fn with_one_work(fake: &Arc<FakeApi>, informers: &Informers) -> Works {
         let mut first = draft();
         first.finish("t", None);
@@ -329,18 +326,18 @@ mod tests {
         Works::new(api, informer)
     }
 
-    /// Somebody else edits a Work between an own update and its answer. The handler hears
-    /// of both versions before the answer, and cannot tell them apart.
+    /// Another writer edits a Work between an own update and its answer. The event handler receives
+    /// both versions before the answer and cannot distinguish them.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn an_edit_that_comes_before_the_answer_to_an_own_update_is_no_own_write() {
+    async fn an_edit_during_an_own_update_is_no_own_update() {
         let fake = FakeApi::new();
         let tasks = Tasks::new(Shutdown::new());
         let informers = Informers::new(&tasks);
         let works = with_one_work(&fake, &informers).await;
-        let heard = works.clone();
+        let client = works.clone();
         works.informer.on_change(move |change| {
             if let (Some(_), Some(new)) = (change.old, change.new) {
-                assert!(heard.is_own(new));
+                assert!(client.is_own(new));
             }
         });
         let (server, copy) = (Arc::downgrade(&fake), works.informer.clone());
@@ -354,7 +351,7 @@ mod tests {
                 while !copy.get("karmada-es-m", "w").is_some_and(is_there) {
                     std::thread::yield_now();
                 }
-                // The handler runs right after the copy was changed.
+                // The handler runs right after the cache has changed.
                 std::thread::park_timeout(std::time::Duration::from_millis(50));
             }
         });
@@ -367,15 +364,15 @@ mod tests {
 
     /// The Work is deleted between an own update and its answer.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn nothing_is_kept_of_an_update_of_a_work_that_is_gone() {
+    async fn the_update_of_a_deleted_work_is_forgotten() {
         let fake = FakeApi::new();
         let tasks = Tasks::new(Shutdown::new());
         let informers = Informers::new(&tasks);
         let works = with_one_work(&fake, &informers).await;
-        let heard = works.clone();
+        let client = works.clone();
         works.informer.on_change(move |change| {
             if change.new.is_none() {
-                heard.forget(change.object());
+                client.forget(change.object());
             }
         });
         let (server, copy) = (Arc::downgrade(&fake), works.informer.clone());
@@ -399,7 +396,7 @@ mod tests {
 
     // proves: WRK-no-write, WRK-marks, WRK-work-id, WRK-pruned, WRK-record-goes
     #[test]
-    fn a_work_that_says_the_same_is_not_written() {
+    fn an_unchanged_work_is_not_written() {
         let mut first = draft();
         first.finish("t", Some("id"));
         let created = first.create();

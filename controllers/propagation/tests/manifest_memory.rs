@@ -1,5 +1,5 @@
-//! How much memory a binding of a large template to many clusters takes while its Works
-//! are written. Alone in its process: the allocator counts all of it.
+//! Measures how much memory a binding of a large template to many clusters takes while its Works
+//! are written. This test is alone in its process, because the allocator counts all of it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,7 +23,7 @@ static ALLOCATOR: PeakAlloc = PeakAlloc;
 
 const MEMBERS: usize = 500;
 const MIB: usize = 1 << 20;
-/// What the writing of all Works may take beside what is there before.
+/// The limit for the memory that writing all Works takes in addition.
 const PEAK: usize = 16 * MIB;
 
 static CONFIG_MAPS: Gvr = Gvr::constant("", "v1", "configmaps");
@@ -54,13 +54,13 @@ fn member(at: usize) -> String {
     format!("m{at}")
 }
 
-/// 1 MiB in a few long texts.
+/// 1 MiB in a few long strings.
 fn of_texts() -> Value {
     let texts = (0..8).map(|n| (format!("k{n}"), Value::from("x".repeat(MIB / 8))));
     texts.collect()
 }
 
-/// 1 MiB in the small parts that files of configuration have.
+/// 1 MiB in many short strings, as in configuration files.
 fn of_lines() -> Value {
     let line = |n: usize| (format!("key-{n:05}"), Value::from("x".repeat(200)));
     (0..MIB / 220).map(line).collect()
@@ -116,7 +116,7 @@ async fn a_mebibyte_to_500_clusters_takes_at_most_16_mebibytes() {
             "metadata": {"name": name, "namespace": "n"}});
         control.seed(&CONFIG_MAPS, template);
     }
-    // Works are not kept: what they take is the store's.
+    // The fake server does not keep Works, so that only the controllers' memory counts.
     let written = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&written);
     control.answer(&WORKS, move |work| {

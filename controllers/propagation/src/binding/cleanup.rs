@@ -1,7 +1,5 @@
-//! Which works of a binding have to go, and whether others wait for that.
-//!
-//! Enters: a binding's spec, its works. Leaves: the orphans, a verdict. Pure. Source:
-//! Karmada's `pkg/util/helper/binding.go`.
+//! Finds the orphan Works of a binding, and decides whether new Works have to wait for their
+//! deletion. Source: Karmada's `pkg/util/helper/binding.go`.
 
 use machinery::Object;
 use openapi::karmada::BindingSpec;
@@ -9,13 +7,13 @@ use openapi::karmada::names::cluster_of_space;
 
 #[derive(Debug, Default)]
 pub(super) struct Cleanup<'a> {
-    /// Works in clusters where no copy is meant to be.
+    /// Works in clusters that the binding no longer targets.
     pub(super) orphans: Vec<&'a Object>,
-    /// A copy that is to be gone before new ones are made is still there.
+    /// A copy that has to be deleted before new ones are created still exists.
     pub(super) waits: bool,
 }
 
-/// A work that is in no cluster's namespace is nobody's to judge.
+/// Ignores Works outside of execution namespaces.
 pub(super) fn cleanup<'a>(spec: &BindingSpec, works: &'a [Object]) -> Cleanup<'a> {
     let (existing, purged) = (spec.existing_clusters(), spec.purged_clusters());
     let mut found = Cleanup::default();
@@ -36,7 +34,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    /// The clusters whose works go, and whether new ones wait.
+    /// Checks which clusters' Works are orphans, and whether new Works wait.
     fn check(spec: Value, orphans: &[&str], waits: bool) {
         let work = |namespace: &str| {
             let metadata = json!({"name": "w", "namespace": namespace});
@@ -45,8 +43,12 @@ mod tests {
         let works = ["karmada-es-a", "karmada-es-b", "default"].map(work);
         let parsed: BindingSpec = serde_json::from_value(spec.clone()).unwrap();
         let found = cleanup(&parsed, &works);
-        let gone: Vec<_> = found.orphans.iter().map(|w| w.namespace()).collect();
-        assert_eq!((gone.as_slice(), found.waits), (orphans, waits), "{spec}");
+        let found_orphans: Vec<_> = found.orphans.iter().map(|w| w.namespace()).collect();
+        assert_eq!(
+            (found_orphans.as_slice(), found.waits),
+            (orphans, waits),
+            "{spec}"
+        );
     }
 
     // proves: BND-orphans, BND-required-kept, BND-graceful-kept, BND-directly-gone, BND-directly-waits
@@ -71,7 +73,7 @@ mod tests {
         check(evicted("Gracefully", on(&["b"])), &[], false);
         check(evicted("Never", on(&["b"])), &[], false);
         check(evicted("Directly", on(&["b"])), &[a], true);
-        // Placed there again: not an orphan, and others wait all the same.
+        // The cluster is a target again: its Work is no orphan, but new Works wait anyway.
         check(evicted("Directly", on(&["a", "b"])), &[], true);
         let elsewhere = json!({"clusters": on(&["a", "b"]), "gracefulEvictionTasks": [{"fromCluster": "c", "purgeMode": "Directly"}]});
         check(elsewhere, &[], false);

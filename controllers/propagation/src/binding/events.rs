@@ -1,22 +1,20 @@
-//! Which changes make a binding's works be looked at.
-//!
-//! Enters: changes of bindings and of override policies. Leaves: verdicts. Pure. Source:
-//! Karmada's `pkg/controllers/binding`.
+//! Filters the informer events of the binding controller. Source: Karmada's
+//! `pkg/controllers/binding`.
 
 use machinery::{Gvk, Head, Object};
 use runtime::Change;
 
 use crate::overrides::{may_select, selects};
 
-/// Not every word on its status.
+/// Whether a binding has to be reconciled; a change of its status alone is ignored.
 pub(super) fn is_due(change: &Change<'_>) -> bool {
     let seen = |o: &Object| (o.head().generation, o.head().deleting);
     let differs = |new: &Object| change.old.is_none_or(|old| seen(old) != seen(new));
     change.new.is_some_and(differs)
 }
 
-/// Whether an override policy says something else than before. What is there at the
-/// start is read with the bindings.
+/// Whether the spec of an override policy has changed. Policies that exist at startup are read when
+/// the bindings are reconciled.
 pub(super) fn says_otherwise(change: &Change<'_>) -> bool {
     if let (Some(old), Some(new)) = (change.old, change.new) {
         return old.head().generation != new.head().generation;
@@ -24,8 +22,8 @@ pub(super) fn says_otherwise(change: &Change<'_>) -> bool {
     !change.initial
 }
 
-/// Whether any version of an override policy selects a template. `relabelled`: other
-/// policies may have changed the labels by which it is selected.
+/// Whether any version of an override policy selects a template. `relabelled`: other policies may
+/// have changed the labels by which it is selected.
 pub(super) fn concerns(versions: &[Object], kind: &Gvk, template: &Head, relabelled: bool) -> bool {
     let selects = if relabelled { may_select } else { selects };
     let mut versions = versions.iter();
@@ -47,18 +45,18 @@ mod tests {
 
     // proves: BND-events
     #[test]
-    fn a_binding_is_due_when_its_spec_changes_or_it_begins_to_go() {
+    fn a_binding_is_reconciled_when_its_spec_or_deletion_timestamp_changes() {
         let at = |generation: i64, status: &str| {
             let metadata = json!({"name": "b", "namespace": "n", "generation": generation});
             object(json!({"metadata": metadata, "status": status}))
         };
-        let (first, told, second) = (at(1, ""), at(1, "told"), at(2, ""));
+        let (first, status_changed, second) = (at(1, ""), at(1, "told"), at(2, ""));
         let mut going = first.value().unwrap();
         going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
         let going = object(going);
         for (old, new, due) in [
             (None, Some(&first), true),
-            (Some(&first), Some(&told), false),
+            (Some(&first), Some(&status_changed), false),
             (Some(&first), Some(&second), true),
             (Some(&first), Some(&going), true),
             (Some(&first), None, false),
@@ -70,7 +68,7 @@ mod tests {
 
     // proves: BND-override-generation, BND-override-selected
     #[test]
-    fn an_override_policy_concerns_what_it_selected_and_what_it_selects() {
+    fn an_override_policy_affects_old_and_new_selections() {
         let policy = |generation: i64, name: Option<&str>| {
             let mut spec = json!({});
             if let Some(name) = name {

@@ -1,8 +1,5 @@
-//! A template's copy for one cluster.
-//!
-//! Enters: the template's tree, the binding, a target. Leaves: the copy before
-//! overrides, and what its Work says about it. Pure. Source: Karmada's
-//! `pkg/controllers/binding/common.go`.
+//! Builds the manifest of a template for one cluster before overrides, and the labels and
+//! annotations of its Work. Source: Karmada's `pkg/controllers/binding/common.go`.
 
 use std::collections::HashMap;
 
@@ -17,7 +14,7 @@ use serde_json::{Map, Value};
 
 use crate::works::set;
 
-/// What is the same for all clusters of a binding.
+/// The manifest inputs that all clusters of a binding share.
 #[derive(Debug)]
 pub(super) struct Common<'a> {
     pub(super) kind: Gvk,
@@ -48,13 +45,13 @@ impl<'a> Common<'a> {
         }
     }
 
-    /// Whether the copies have replicas of their own.
+    /// Whether each cluster has its own number of replicas.
     pub(super) fn is_workload(&self) -> bool {
         self.spec.is_workload()
     }
 
-    /// Gives the copy its cluster's share of completions: what overrides are applied to.
-    /// It is pruned after them, since they may name what is pruned.
+    /// Sets the cluster's share of a Job's completions. The manifest is pruned only after the
+    /// overrides, which may name fields that pruning removes.
     pub(super) fn complete(&self, copy: &mut Value, target: &TargetCluster) -> Result<(), String> {
         if let Some(completions) = &self.completions {
             let Some(share) = completions.get(&target.name) else {
@@ -67,7 +64,8 @@ impl<'a> Common<'a> {
         Ok(())
     }
 
-    /// Marks the overridden copy; answers the labels and annotations of its Work.
+    /// Labels and annotates the overridden manifest; returns the labels and annotations of its
+    /// Work.
     pub(super) fn mark(&self, copy: &mut Value) -> (Map<String, Value>, Map<String, Value>) {
         let head = self.binding.head();
         let id = identity(self.binding);
@@ -112,8 +110,8 @@ impl<'a> Common<'a> {
         (labels, annotations)
     }
 
-    /// Hands a copy the labels that tell of the state of the one it replaces: the only
-    /// copy there is, in a cluster that had none when the last one was taken away.
+    /// Adds the preserved labels of a failed copy to its replacement. This applies only if the
+    /// manifest is the only copy, in a cluster that had none when the last one was evicted.
     pub(super) fn inject(&self, copy: &mut Value, cluster: &str) {
         let tasks = &self.spec.graceful_eviction_tasks;
         let Some(last) = tasks.last().filter(|task| task.purges_directly()) else {
@@ -138,8 +136,8 @@ impl<'a> Common<'a> {
     }
 }
 
-/// What the works of a binding are found by: its permanent id, or the uid of one
-/// that admission has given none.
+/// The value that identifies the Works of a binding: its permanent id, or its uid if admission has
+/// not set an id.
 pub(super) fn identity(binding: &Object) -> &str {
     let head = binding.head();
     let label = if head.namespace.is_empty() {
@@ -152,7 +150,7 @@ pub(super) fn identity(binding: &Object) -> &str {
         .unwrap_or(&head.uid)
 }
 
-/// A divided Job's completions are divided like its replicas.
+/// Divides the completions of a divided Job in proportion to its replicas.
 fn completions(
     kind: &Gvk,
     uid: &str,
@@ -169,7 +167,7 @@ fn completions(
         return None;
     }
     let total = tree.pointer("/spec/completions")?.as_i64()?;
-    // Without replicas anywhere nothing can be divided, and all keep the whole.
+    // Without replicas in any cluster there is no ratio, and each copy keeps the total.
     if targets.iter().all(|t| t.replicas <= 0) {
         return None;
     }
@@ -207,7 +205,7 @@ mod tests {
         serde_json::from_value(all).unwrap()
     }
 
-    /// The copy for a cluster, and what its Work says.
+    /// The manifest for a cluster, and the labels and annotations of its Work.
     fn copy(
         kind: &Gvk,
         tree: &Value,
@@ -261,7 +259,7 @@ mod tests {
             "a",
             json!({"parallelism": 3, "completions": 9}),
         );
-        // Without replicas nothing says how they would be divided.
+        // Without replicas there is no ratio to divide by.
         let without = json!({"clusters": [{"name": "a"}, {"name": "b"}]});
         check(
             spec(without),
@@ -273,7 +271,7 @@ mod tests {
         let kind = Gvk::constant("apps", "v1", "Deployment");
         let (other, ..) = copy(&kind, &web, &spec(json!({})), &binding(), "a");
         assert_eq!(other["spec"], json!({"replicas": 2, "completions": 9}));
-        // A binding that says nothing of replicas is no workload's.
+        // The binding of a workload always has replicas.
         check(
             spec(json!({"replicas": 0})),
             "a",
@@ -289,14 +287,14 @@ mod tests {
 
     // proves: NAT-revise-existing, WRK-job-queue
     #[test]
-    fn a_job_that_works_off_a_queue_stays_one() {
+    fn a_work_queue_job_keeps_no_completions() {
         let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x", "namespace": "n"},
             "spec": {"parallelism": 3}});
         let (copy, ..) = copy(&JOB, &job, &spec(json!({})), &binding(), "a");
         assert_eq!(copy["spec"], json!({"parallelism": 2}));
     }
 
-    /// Both clusters want the seat that is left; who gets it follows from the uid.
+    /// Both clusters are eligible for the remaining completion; the uid decides which one gets it.
     // proves: WRK-job-ties
     #[test]
     fn the_uid_of_a_job_decides_between_equals() {
@@ -319,7 +317,7 @@ mod tests {
 
     // proves: WRK-preserved-labels
     #[test]
-    fn the_state_of_a_copy_that_failed_is_handed_to_its_replacement() {
+    fn preserved_labels_are_injected_into_the_replacement() {
         let task = |mode: &str, before: &[&str]| {
             json!({"fromCluster": "x", "purgeMode": mode, "clustersBeforeFailover": before,
                    "preservedLabelState": {"state": mode}})
@@ -335,7 +333,7 @@ mod tests {
             (on(&["a", "b"]), json!([direct]), false),
             (on(&["a"]), json!([task("Gracefully", &["x"])]), false),
             (on(&["a"]), json!([task("Directly", &["x", "a"])]), false),
-            // The last one counts.
+            // Only the last task counts.
             (on(&["a"]), json!([direct, task("Never", &["x"])]), false),
             (on(&["a"]), json!([task("Never", &["x"]), direct]), true),
         ];
@@ -355,8 +353,8 @@ mod tests {
 
     // proves: WRK-suspend-all, WRK-suspend-cluster, WRK-preserve
     #[test]
-    fn what_is_held_back_and_what_is_kept() {
-        let held = |suspension: Value, cluster: &str| {
+    fn dispatching_suspension_and_preservation() {
+        let suspends = |suspension: Value, cluster: &str| {
             let spec = spec(json!({"suspension": suspension}));
             let (template, binding) = (object(&json!({})), object(&binding()));
             let common = Common::new(JOB, &template, &json!({}), &binding, &spec, &[]);
@@ -376,7 +374,7 @@ mod tests {
                 [true, false],
             ),
         ] {
-            let found = ["a", "b"].map(|cluster| held(suspension.clone(), cluster));
+            let found = ["a", "b"].map(|cluster| suspends(suspension.clone(), cluster));
             assert_eq!(found, expected, "{suspension}");
         }
         let kept = |preserve: Value| {
@@ -390,7 +388,7 @@ mod tests {
 
     // proves: WRK-marks, WRK-resolution-template, WRK-resolution-binding, WRK-generation, BND-wide
     #[test]
-    fn copies_and_works_are_marked() {
+    fn manifests_and_works_are_labeled_and_annotated() {
         let tree = |annotations: Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": "n", "generation": 4, "annotations": annotations}});
         let kind = Gvk::constant("", "v1", "ConfigMap");
         let check = |annotations: Value, resolution: &str, expected: &str| {

@@ -3,13 +3,13 @@
 use serde_json::Value;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// What all manifests that are large may take together, of all bindings.
+/// The total for large manifests of all bindings.
 const TOTAL_BYTES: usize = 12 << 20;
-/// Manifests that take less are not counted: there are few of them at a time, and most
-/// manifests are small.
+/// Smaller manifests are not counted: few of them are in memory at a time, and most manifests are
+/// small.
 const SMALL_BYTES: usize = 64 << 10;
-/// A manifest stands in memory as a tree, as part of the Work that is read or written, and
-/// as that Work's encoded form.
+/// A manifest is in memory as a tree, as part of the Work that is read or written, and as that
+/// Work's encoded form.
 const COPIES: usize = 3;
 const UNIT: usize = 1 << 10;
 
@@ -22,8 +22,8 @@ impl Default for ManifestMemory {
 }
 
 impl ManifestMemory {
-    /// Waits until there is memory for a manifest whose tree takes so many bytes; one that
-    /// takes more than there is altogether gets all of it. `None` for a small one.
+    /// Waits until there is memory for a manifest whose tree takes this many bytes; a manifest
+    /// larger than the total gets all of it. Returns `None` for a small manifest.
     pub(super) async fn reserve(&self, tree_bytes: usize) -> Option<SemaphorePermit<'_>> {
         if is_small(tree_bytes) {
             return None;
@@ -38,9 +38,9 @@ pub(super) fn is_small(tree_bytes: usize) -> bool {
     tree_bytes <= SMALL_BYTES
 }
 
-/// What a tree takes in memory, roughly.
+/// An estimate of the bytes that a tree takes in memory.
 pub(super) fn tree_bytes(tree: &Value) -> usize {
-    /// A key with its place in a map, and what the map takes beside.
+    /// A key and its slot in a map.
     const ENTRY: usize = 2 * size_of::<String>();
     let below = match tree {
         Value::String(text) => text.capacity(),
@@ -62,7 +62,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn large_manifests_wait_for_each_other_and_small_ones_for_nobody() {
+    fn only_large_manifests_wait_for_memory() {
         let memory = ManifestMemory::default();
         let reserve = |bytes: usize| memory.reserve(bytes).now_or_never();
         let mebibyte = 1 << 20;

@@ -1,8 +1,8 @@
-//! Bindings become works: one per target cluster, with its replicas and overrides.
+//! Creates the Works of a binding: one per target cluster, with its replicas and overrides.
 //!
-//! Enters: bindings, their templates, override policies, works. Leaves: works made,
-//! changed and deleted; the binding's finalizer removed. Writes through the control
-//! plane's API only.
+//! The controller watches bindings, templates, override policies and Works. It creates, updates and
+//! deletes Works, and removes the binding's finalizer. It writes only through the control plane's
+//! API.
 
 mod cleanup;
 mod events;

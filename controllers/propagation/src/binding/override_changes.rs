@@ -1,5 +1,5 @@
-//! Finds the bindings that a change of an override policy concerns. A worker does, by an
-//! index, so that the handler that hears of the change walks no bindings.
+//! Finds the bindings that a change of an override policy affects. A worker uses an index for this,
+//! so that the event handler does not iterate over bindings.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -16,11 +16,11 @@ use super::shell::BindingController;
 use crate::overrides::may_select_in;
 use crate::templates;
 
-/// Bindings between two points where other tasks may go on.
+/// Bindings between two yields to other tasks.
 const CHUNK: usize = 256;
 
-/// The versions of changed override policies whose bindings are still to be found, by
-/// `namespace/name` of the policy, or by the name of a cluster policy.
+/// The versions of changed override policies whose bindings are still to be found, by the
+/// `namespace/name` of the policy or the name of a cluster override policy.
 #[derive(Default)]
 pub(super) struct OverrideChanges {
     queue: Queue<String>,
@@ -28,7 +28,7 @@ pub(super) struct OverrideChanges {
 }
 
 impl OverrideChanges {
-    /// What the policy selected before counts as much as what it selects now.
+    /// Adds the old version too: what it selected has to be reconciled as well.
     fn add(&self, change: &Change<'_>) {
         let versions = [change.old, change.new].into_iter().flatten().cloned();
         let mut all = self.versions.lock();
@@ -61,7 +61,7 @@ impl BindingController {
         let versions = self.override_changes.versions.lock().remove(policy);
         let versions = versions.unwrap_or_default();
         let of_namespace = policy.contains('/');
-        // Those of a namespace select by labels that cluster policies may have changed.
+        // Policies of a namespace select by labels that cluster override policies may have changed.
         let relabelled = of_namespace && self.overrides.has_cluster_policies();
         let may_select = |key: &str| {
             let group = ResourceGroup::parse(key);

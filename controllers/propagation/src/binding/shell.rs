@@ -1,4 +1,4 @@
-//! When bindings are looked at, and what is written for them.
+//! Reconciles bindings: enqueues them after changes, and writes and deletes their Works.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -40,15 +40,15 @@ use crate::works::{Draft, Works};
 
 const BY_BINDING: &str = "binding";
 const WORKERS: usize = 8;
-/// Works of one binding that are written at once.
+/// Concurrent writes of Works of one binding.
 const PUTS_AT_ONCE: usize = 16;
-/// Bindings whose end is remembered.
+/// The maximum number of deleted bindings that are remembered.
 const REMEMBERED: usize = 10_000;
 const RETRY_PURGE: Duration = Duration::from_secs(5);
-/// What copies follow from.
+/// The interpreter operations that manifests depend on.
 const REVISION: &[Operation] = &[Operation::ReviseReplica];
 
-/// `namespace/name`, or the name of a cluster-scoped binding.
+/// `namespace/name`, or the name of a ClusterResourceBinding.
 type Key = String;
 
 pub(crate) struct BindingController {
@@ -66,8 +66,8 @@ pub(crate) struct BindingController {
     pub(super) queue: Queue<Key>,
     memory: ManifestMemory,
     pub(super) override_changes: OverrideChanges,
-    /// Bindings that were let go, by key, with what their works are known by: a Work
-    /// that was on its way then is not to stay.
+    /// The ids of bindings whose finalizer was removed, by key: a Work whose creation was under way
+    /// then must be deleted.
     removed: Mutex<Removed>,
 }
 
@@ -155,7 +155,7 @@ impl BindingController {
                 it.work_changed(change);
             }
         });
-        // Other rules say how copies of a kind get their replicas.
+        // Changed interpreter rules may revise replicas in another way.
         let queue = self.queue.clone();
         let visit = move |binding: &Object| queue.add_low(binding.head().key());
         let informers = [&self.bindings, &self.cluster_bindings];
@@ -169,7 +169,7 @@ impl BindingController {
         self.listen_to_overrides(tasks);
     }
 
-    /// A Work that others change or delete is made as it should be.
+    /// Enqueues the binding of a Work that another writer has changed or deleted.
     fn work_changed(&self, change: &Change<'_>) {
         let Some(old) = change.old else {
             self.work_came(change);
@@ -191,8 +191,8 @@ impl BindingController {
         }
     }
 
-    /// A Work of a binding that was let go: it was under way when the others were
-    /// deleted, or an earlier leader made it late.
+    /// Enqueues a deleted binding whose Work appears late: its creation was under way while the
+    /// other Works were deleted, or a former leader made it.
     fn work_came(&self, change: &Change<'_>) {
         if change.initial || self.removed.lock().ids.is_empty() {
             return;
@@ -224,7 +224,7 @@ impl BindingController {
         }
     }
 
-    /// Issues the deletion of all works, and lets the binding go.
+    /// Deletes all Works of the binding and removes its finalizer.
     async fn remove(&self, resource: &Gvr, binding: &Object) -> Result<Action, Error> {
         self.delete_works(identity(binding)).await?;
         let ours = [BINDING_FINALIZER, CLUSTER_BINDING_FINALIZER];
@@ -334,16 +334,16 @@ impl BindingController {
                     let text = format!("Sync work of {kind}({key}) successful.");
                     recorder.normal(&about, "SyncWorkSucceed", text);
                 }
-                // The newer object is about to arrive.
+                // The newer object is about to arrive by the watch.
                 Err(e) if e.is_outdated() => {}
                 Err(e) => recorder.warning(&about, "SyncWorkFailed", e.to_string()),
             }
         }
     }
 
-    /// One Work per target; tells whether any was written. Trouble with one cluster
-    /// does not keep the others from theirs. Each manifest is made when its Work is about
-    /// to be written, so that few of them are in memory at a time.
+    /// Creates or updates one Work per target; returns whether any was written. A failure for one
+    /// cluster does not affect the others. Each manifest is built just before its Work is written,
+    /// so that few manifests are in memory at a time.
     async fn ensure_works(
         &self,
         binding: &Object,
@@ -363,7 +363,7 @@ impl BindingController {
         );
         let about = ObjectRef::new(&served.api_version, served.kind(), template);
         let tree_bytes = tree_bytes(&tree);
-        // A large one is parsed again when there is memory for it.
+        // A large manifest is parsed again once memory is reserved for it.
         let mut parsed = Some(tree).filter(|_| is_small(tree_bytes));
         let source = ManifestSource {
             served,
@@ -374,7 +374,7 @@ impl BindingController {
             about,
         };
         let (mut written, mut failed) = (false, Vec::new());
-        // Some together, so that the store commits them in one go.
+        // Several writes run at once, so that the store commits them together.
         let (mut rest, mut puts) = (targets.iter(), FuturesOrdered::new());
         loop {
             for target in rest.by_ref().take(PUTS_AT_ONCE - puts.len()) {
@@ -391,7 +391,7 @@ impl BindingController {
         Error::of(failed).map(|()| written)
     }
 
-    /// Makes the Work of one target, once there is memory for its manifest.
+    /// Creates or updates the Work of one target after reserving memory for its manifest.
     async fn ensure_work(
         &self,
         source: &ManifestSource<'_>,
@@ -412,7 +412,7 @@ impl BindingController {
         Ok(written)
     }
 
-    /// What a target's Work is to be, and which overrides made it so.
+    /// Builds the Work of a target, and records which overrides were applied.
     async fn draft(
         &self,
         source: &ManifestSource<'_>,
@@ -439,11 +439,11 @@ impl BindingController {
             failed.to_string()
         })?;
         let (labels, mut annotations) = common.mark(&mut copy);
-        for (key, told) in [
+        for (key, applied) in [
             (APPLIED_CLUSTER_OVERRIDES, record.of_cluster()),
             (APPLIED_OVERRIDES, record.local()),
         ] {
-            if let Some(text) = told {
+            if let Some(text) = applied {
                 annotations.insert(key.into(), text.into());
             }
         }
@@ -474,7 +474,7 @@ impl BindingController {
     }
 }
 
-/// What the manifests of all clusters of a binding are made from.
+/// The inputs that the manifests of all clusters of a binding share.
 struct ManifestSource<'a> {
     served: &'a Served,
     template: &'a Object,
@@ -484,20 +484,20 @@ struct ManifestSource<'a> {
     about: ObjectRef,
 }
 
-/// A template parsed, as the manifest of a Work begins.
+/// Parses a template as the base of a manifest.
 fn manifest_tree(served: &Served, template: &Object) -> Result<Value, Error> {
     let mut tree = template.value()?;
-    // Objects from a list do not always say what they are.
+    // Objects from a list may lack `apiVersion` and `kind`.
     tree["apiVersion"] = served.api_version.as_str().into();
     tree["kind"] = served.kind().into();
-    // Large, and nobody's to override.
+    // `managedFields` is large, and overrides do not apply to it.
     if let Some(metadata) = tree["metadata"].as_object_mut() {
         metadata.remove("managedFields");
     }
     Ok(tree)
 }
 
-/// The key of the binding that a Work says it is of.
+/// The key of the binding that a Work's annotations name.
 fn binding_of(work: &Object) -> Option<Key> {
     let extra = Extra::of(work);
     if let Some(name) = extra.annotation(CLUSTER_BINDING_NAME) {

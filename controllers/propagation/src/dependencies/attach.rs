@@ -1,7 +1,4 @@
-//! Attached bindings: their form, who needs them, and what these agree on.
-//!
-//! Enters: the binding that is there, who needs it, what for. Leaves: the binding as it
-//! should be. Pure.
+//! Builds attached bindings, and merges the preferences of the independent bindings that need them.
 
 use machinery::{Head, Object};
 use openapi::karmada::binding::ObjectReference;
@@ -11,18 +8,18 @@ use serde_json::{Map, Value, json};
 
 use crate::kinds::Served;
 
-/// A binding whose template refers to others.
+/// A binding whose template refers to other objects.
 #[derive(Clone, Debug)]
 pub(super) struct Referrer {
     pub(super) namespace: String,
     name: String,
     id: String,
-    /// `spec.clusters` as it is written.
+    /// `spec.clusters` of the binding.
     clusters: Value,
     wish: Wish,
 }
 
-/// What a referrer wants to be done with what it needs.
+/// The preferences of an independent binding that apply to its dependencies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wish {
     overwrite: bool,
@@ -38,12 +35,12 @@ impl Wish {
     }
 }
 
-/// What comes of all wishes: whoever wants more prevails.
+/// The merged preferences: `Overwrite` and `true` prevail.
 #[derive(Debug, PartialEq, Eq)]
 struct Agreed {
     resolution: &'static str,
     preserve: bool,
-    /// How they differ.
+    /// The text of the conflict, if the preferences differ.
     conflict: Option<String>,
 }
 
@@ -71,19 +68,19 @@ fn agree(wishes: &[Wish]) -> Agreed {
     }
 }
 
-/// What is to be written.
+/// How an existing attached binding differs from the desired one.
 #[derive(Debug, PartialEq)]
 pub(super) enum Difference {
     Nothing,
-    /// Only the version of the object is another.
+    /// Only the object's resourceVersion differs.
     Version(Value),
     Much(Value),
 }
 
-/// What is to be written, and how the wishes of those who need the object differ.
+/// The required change, and the text of the conflict between the preferences.
 pub(super) type Joined = (Difference, Option<String>);
 
-/// The binding belongs to an earlier object of the same name.
+/// The existing binding belongs to an earlier object of the same name.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Foreign;
 
@@ -99,13 +96,13 @@ impl Referrer {
         })
     }
 
-    /// The label of the bindings that are attached to this one.
+    /// The `depended-by` label key of the bindings that are attached to this one.
     fn label(&self) -> String {
         let key = names::reference_key(&self.namespace, &self.name);
         format!("{DEPENDED_BY_PREFIX}{key}")
     }
 
-    /// Key and value of that label, as they are indexed.
+    /// The label's key and value as they are indexed.
     pub(super) fn mark(&self) -> String {
         mark(&self.label(), &self.id)
     }
@@ -122,7 +119,7 @@ impl Referrer {
         snapshot["namespace"] == *self.namespace && snapshot["name"] == *self.name
     }
 
-    /// The new binding of an object.
+    /// The new attached binding of an object.
     pub(super) fn create(&self, served: &Served, object: &Object) -> Value {
         let agreed = agree(&[self.wish]);
         json!({
@@ -144,8 +141,8 @@ impl Referrer {
         })
     }
 
-    /// The binding that is there, needed by this referrer too. `wish_of` answers for
-    /// others, by namespace and name, as long as they are there.
+    /// Adds this independent binding to an existing binding. `wish_of` returns the preferences of
+    /// the other independent bindings, by namespace and name, if they exist.
     pub(super) fn join(
         &self,
         existing: &Value,
@@ -186,7 +183,7 @@ impl Referrer {
         Ok((difference, conflict))
     }
 
-    /// The binding without this referrer.
+    /// Removes this independent binding from an attached binding.
     pub(super) fn leave(
         &self,
         existing: &Value,
@@ -238,7 +235,7 @@ impl Referrer {
     }
 }
 
-/// Writes what the wishes agree on, unless a policy says it; tells how they differ.
+/// Writes the merged preferences unless a policy has set them; returns the text of the conflict.
 fn settle(spec: &mut Value, wishes: &[Wish]) -> Option<String> {
     if is_of_policy(spec) {
         return None;
@@ -281,7 +278,7 @@ fn mark(label: &str, id: &str) -> String {
     format!("{label}={id}")
 }
 
-/// Under which marks an attached binding is found.
+/// The index keys of an attached binding.
 pub(super) fn marks(binding: &Object) -> Vec<String> {
     let labels = binding.head().labels.iter();
     labels
@@ -290,8 +287,8 @@ pub(super) fn marks(binding: &Object) -> Vec<String> {
         .collect()
 }
 
-/// Whether none of the dependencies means the object of an attached binding any more;
-/// `head` is that of the object, if it is there.
+/// Whether no dependency refers to the object of an attached binding any more; `head` is the
+/// object's metadata, if the object exists.
 pub(super) fn is_orphan(
     of: &ObjectReference,
     head: Option<&Head>,
@@ -354,7 +351,7 @@ mod tests {
 
     // proves: DEP-attached, DEP-required-by
     #[test]
-    fn an_attached_binding_is_karmadas() {
+    fn an_attached_binding_has_karmadas_form() {
         let made = referrer("web-deployment", "m1", json!({})).create(&secrets(), &secret("7"));
         let key = names::reference_key("n", "web-deployment");
         assert_eq!(
@@ -393,7 +390,7 @@ mod tests {
 
     // proves: DEP-shared, DEP-required-by, DEP-conflict-resolution, DEP-preserve, DEP-conflict-told, DEP-last-leaves
     #[test]
-    fn a_second_one_joins_and_the_first_may_leave() {
+    fn independent_bindings_attach_and_detach() {
         let first = referrer("a", "m1", json!({}));
         let second = referrer("b", "m2", json!({"conflictResolution": "Overwrite"}));
         let made = first.create(&secrets(), &secret("7"));
@@ -411,7 +408,7 @@ mod tests {
             )
         );
         let again = second.join(&both, &secrets(), &secret("7"), wish_of);
-        assert_eq!(again, Ok((Difference::Nothing, conflict)), "told again");
+        assert_eq!(again, Ok((Difference::Nothing, conflict)), "reported again");
 
         let moved = referrer("a", "m3", json!({"preserveResourcesOnDeletion": true}));
         let wish_of = |_: &str, name: &str| (name == "b").then_some(second.wish);
@@ -441,7 +438,7 @@ mod tests {
 
     // proves: DEP-gone-referrer
     #[test]
-    fn those_who_are_gone_wish_nothing() {
+    fn deleted_bindings_have_no_preferences() {
         let first = referrer("a", "m1", json!({"conflictResolution": "Overwrite"}));
         let made = first.create(&secrets(), &secret("7"));
         let second = referrer("b", "m2", json!({}));
@@ -452,7 +449,7 @@ mod tests {
 
     // proves: DEP-own-policy
     #[test]
-    fn what_a_policy_placed_keeps_what_the_policy_says() {
+    fn a_binding_with_a_policy_keeps_the_policys_preferences() {
         let binding = json!({"metadata": {"name": "s.1-secret", "namespace": "n"},
             "spec": {"placement": {}, "clusters": [{"name": "m9"}], "conflictResolution": "Abort", "resource": {}}});
         let it = referrer("a", "m1", json!({"conflictResolution": "Overwrite"}));
@@ -469,7 +466,7 @@ mod tests {
 
     // proves: DEP-foreign
     #[test]
-    fn versions_and_owners_are_told_apart() {
+    fn versions_and_owners_are_distinguished() {
         let it = referrer("a", "m1", json!({}));
         let made = it.create(&secrets(), &secret("7"));
         let newer = it.join(&made, &secrets(), &secret("8"), nobody);
@@ -485,7 +482,7 @@ mod tests {
 
     // proves: DEP-orphan
     #[test]
-    fn what_is_meant_no_more_is_an_orphan() {
+    fn an_object_that_no_dependency_matches_is_an_orphan() {
         let dependency = |value: Value| serde_json::from_value::<Dependency>(value).unwrap();
         let named = |name: &str| {
             dependency(

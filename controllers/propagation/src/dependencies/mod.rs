@@ -1,11 +1,11 @@
-//! What templates refer to follows them: a binding whose policy says `propagateDeps`
-//! has bindings attached to it, one for each object that its template needs.
+//! Implements Karmada's dependencies distributor: a binding with `propagateDeps` gets attached
+//! bindings, one for each object that its template refers to.
 //!
-//! Enters: bindings, their templates, and the objects that these refer to. Leaves: the
-//! annotation that tells the dependencies, and attached bindings, which name whom they
-//! are required by and where. They have no placement of their own, unless a policy takes
-//! the object too; then the clusters of both add up. Writes ResourceBindings only.
-//! Source: Karmada's `pkg/dependenciesdistributor`.
+//! The controller interprets the dependencies of a template, records them in an annotation of the
+//! binding, and creates or updates the attached bindings. An attached binding lists in `requiredBy`
+//! the independent bindings that need it, and their clusters. It has no placement of its own unless
+//! a policy also claims the object; then the clusters of both add up. The controller writes
+//! ResourceBindings only. Source: Karmada's `pkg/dependenciesdistributor`.
 
 mod attach;
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Whoever joins and leaves in whichever order: the attached binding tells who is there,
-//! where, and what they agree on.
+//! Tests the property that after any sequence of attaching and detaching the attached binding lists
+//! the independent bindings that need it, their clusters, and their merged preferences.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::attach::{Difference, Referrer, Wish};
 use crate::kinds::Served;
 
-/// A referrer by its number: where it is placed and what it wants; `None`: it leaves.
+/// An independent binding by number, its clusters and its preferences; `None`: it is detached.
 type Step = (usize, Option<(Vec<u8>, bool, bool)>);
 
 fn step() -> impl Strategy<Value = Step> {
@@ -19,7 +19,7 @@ fn step() -> impl Strategy<Value = Step> {
     (0..3_usize, proptest::option::weighted(0.7, joins))
 }
 
-/// A referrer that is there.
+/// An independent binding that is attached.
 struct Present {
     referrer: Referrer,
     wish: Wish,
@@ -81,7 +81,7 @@ fn check(body: &Value, there: &BTreeMap<usize, Present>) -> Result<(), TestCaseE
 proptest! {
     // proves: DEP-required-by, DEP-conflict-resolution, DEP-preserve, DEP-last-leaves
     #[test]
-    fn the_binding_tells_who_is_there(first in step().prop_filter_map("joins", |(who, one)| Some((who, one?))),
+    fn requirements_match_the_attached_bindings(first in step().prop_filter_map("joins", |(who, one)| Some((who, one?))),
                                       steps in proptest::collection::vec(step(), 0..12)) {
         let served = Served {
             gvk: Gvk::constant("", "v1", "Secret"),
@@ -99,10 +99,10 @@ proptest! {
         check(&body, &there)?;
         for (who, step) in steps {
             let Some(step) = step else {
-                let gone = there.remove(&who);
+                let detached = there.remove(&who);
                 let wish_of = |_: &str, name: &str| there.get(&name[1..].parse().ok()?).map(|p: &Present| p.wish);
-                if let Some(gone) = gone {
-                    body = gone.referrer.leave(&body, wish_of);
+                if let Some(detached) = detached {
+                    body = detached.referrer.leave(&body, wish_of);
                 }
                 check(&body, &there)?;
                 continue;

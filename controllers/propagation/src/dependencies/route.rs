@@ -1,6 +1,5 @@
-//! Which bindings an object concerns, and which changes of bindings count.
-//!
-//! Enters: annotations of bindings, changes. Leaves: index keys and verdicts. Pure.
+//! Filters the informer events of the dependencies distributor: finds the bindings that a changed
+//! object affects, and decides which changes of bindings are reconciled.
 
 use machinery::Object;
 use openapi::karmada::labels::{DEPENDENCIES, DEPENDENCIES_FINALIZER};
@@ -10,22 +9,22 @@ use runtime::Change;
 use crate::kinds::Served;
 use crate::meta::same_but_status;
 
-/// What a binding is said to depend on.
+/// The dependencies that a binding's annotation records.
 fn dependencies_of(binding: &Object) -> Vec<Dependency> {
     let Ok(view) = binding.view::<Binding>() else {
         return Vec::new();
     };
-    let told = view.metadata.annotations.get(DEPENDENCIES);
-    let told = told.and_then(|text| dependency::from_annotation(text).ok());
-    told.unwrap_or_default()
+    let recorded = view.metadata.annotations.get(DEPENDENCIES);
+    let recorded = recorded.and_then(|text| dependency::from_annotation(text).ok());
+    recorded.unwrap_or_default()
 }
 
-/// `name` is empty where labels say what is meant.
+/// `name` is empty where a dependency selects by labels.
 fn place(api_version: &str, kind: &str, namespace: &str, name: &str) -> String {
     format!("{api_version}|{kind}|{namespace}|{name}")
 }
 
-/// Under which places a binding is found by what it depends on.
+/// The index keys of a binding: one per dependency.
 pub(super) fn places(binding: &Object) -> Vec<String> {
     let all = dependencies_of(binding);
     let mut places: Vec<String> = all
@@ -37,7 +36,7 @@ pub(super) fn places(binding: &Object) -> Vec<String> {
     places
 }
 
-/// The bindings that an object's change concerns; `at` finds them by place.
+/// The bindings that a changed object affects; `at` looks them up by index key.
 pub(super) fn concerned(
     served: &Served,
     change: &Change<'_>,
@@ -65,7 +64,7 @@ pub(super) fn concerned(
     found
 }
 
-/// Whether a binding has to be looked at.
+/// Whether a change of a binding has to be reconciled.
 pub(super) fn counts(old: Option<&Object>, new: &Object) -> bool {
     let Ok(view) = new.view::<Binding>() else {
         return false;
@@ -75,7 +74,7 @@ pub(super) fn counts(old: Option<&Object>, new: &Object) -> bool {
         b.spec.propagate_deps || finalizers.any(|f| f == DEPENDENCIES_FINALIZER)
     };
     let Some(old) = old else {
-        // One that was not placed yet is looked at when it is.
+        // A binding without clusters is reconciled once it is scheduled.
         let waits = view.spec.clusters.is_empty() && !new.head().deleting;
         return is_ours(&view) && !(waits && view.spec.propagate_deps);
     };
@@ -83,9 +82,10 @@ pub(super) fn counts(old: Option<&Object>, new: &Object) -> bool {
         return is_ours(&view);
     };
     let seen = |o: &Object| (o.head().generation, o.head().deleting);
-    let told = |b: &Binding| b.metadata.annotations.get(DEPENDENCIES).cloned();
-    // What comes while the dependencies are being written is found by a second look.
-    let moved = seen(old) != seen(new) || told(&before) != told(&view);
+    let recorded = |b: &Binding| b.metadata.annotations.get(DEPENDENCIES).cloned();
+    // Also reconciles a binding whose recorded dependencies have changed: what changed while they
+    // were being written is found by the second reconciliation.
+    let moved = seen(old) != seen(new) || recorded(&before) != recorded(&view);
     moved && (is_ours(&before) || is_ours(&view))
 }
 
@@ -106,7 +106,7 @@ mod tests {
 
     // proves: DEP-events
     #[test]
-    fn changes_that_count() {
+    fn changes_of_bindings_that_are_reconciled() {
         let on = || json!({"spec/propagateDeps": true, "spec/clusters": [{"name": "m"}]});
         let with = |path: &str, value: Value| {
             let mut all = on();
@@ -114,13 +114,13 @@ mod tests {
             Some(all)
         };
         let off = json!({"spec/clusters": [{"name": "m"}]});
-        let held = json!({"metadata/finalizers": [DEPENDENCIES_FINALIZER]});
-        let told = json!({DEPENDENCIES: "null"});
+        let finalized = json!({"metadata/finalizers": [DEPENDENCIES_FINALIZER]});
+        let recorded = json!({DEPENDENCIES: "null"});
         for (old, new, expected) in [
             (None, Some(on()), true),
             (None, Some(off.clone()), false),
             (None, with("spec/clusters", json!([])), false),
-            (None, Some(held), true),
+            (None, Some(finalized), true),
             (Some(on()), Some(on()), false),
             (Some(on()), with("metadata/generation", json!(2)), true),
             (
@@ -128,7 +128,7 @@ mod tests {
                 with("metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z")),
                 true,
             ),
-            (Some(on()), with("metadata/annotations", told), true),
+            (Some(on()), with("metadata/annotations", recorded), true),
             (
                 Some(on()),
                 with("metadata/labels", json!({"a": "b"})),
@@ -153,16 +153,16 @@ mod tests {
 
     // proves: DEP-comes-later
     #[test]
-    fn objects_concern_those_who_name_or_select_them() {
+    fn an_object_affects_bindings_that_name_or_select_it() {
         let secrets = Served {
             gvk: Gvk::constant("", "v1", "Secret"),
             gvr: Gvr::constant("", "v1", "secrets"),
             api_version: "v1".into(),
             namespaced: true,
         };
-        let told = r#"[{"apiVersion":"v1","kind":"Secret","namespace":"n","name":"s"},
+        let recorded = r#"[{"apiVersion":"v1","kind":"Secret","namespace":"n","name":"s"},
             {"apiVersion":"v1","kind":"Secret","namespace":"n","labelSelector":{"matchLabels":{"a":"b"}}}]"#;
-        let it = binding(json!({"metadata/annotations": {DEPENDENCIES: told}}));
+        let it = binding(json!({"metadata/annotations": {DEPENDENCIES: recorded}}));
         assert_eq!(places(&it), ["v1|Secret|n|", "v1|Secret|n|s"]);
         let at = |place: &str| {
             let known = places(&it).iter().any(|p| p == place);

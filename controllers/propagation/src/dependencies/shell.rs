@@ -1,4 +1,5 @@
-//! When dependencies are looked at, and what is written for them.
+//! Reconciles the dependencies of bindings: enqueues bindings after changes, and writes their
+//! attached bindings.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -39,22 +40,22 @@ pub(crate) struct Dependencies {
     queue: Queue<String>,
     /// By attached binding.
     seen: Mutex<HashMap<String, Seen>>,
-    /// What was attached to whom, by the referrer's mark: our copy may not have it yet
-    /// when the referrer goes.
+    /// The attached bindings that were written for an independent binding, by its `depended-by`
+    /// label: the cache may not have them yet when the independent binding is deleted.
     made: Mutex<HashMap<String, HashSet<String>>>,
 }
 
-/// What was found when an attached binding was looked at last.
+/// The last observation of an attached binding.
 #[derive(Clone, Default)]
 struct Seen {
-    /// What its object was like: a change of nothing but the status is not told on.
+    /// A hash of the object without its status.
     object: Option<u64>,
-    /// How the wishes of those who need it differ, which is told once.
+    /// The conflict between the independent bindings that need it; its event is recorded once.
     conflict: Option<String>,
 }
 
 impl Dependencies {
-    /// After the templates are followed.
+    /// Must be called after the template informers have started.
     pub(crate) async fn start(deps: &Deps, templates: &Arc<Templates>, tasks: &Tasks) {
         let it = Arc::new(Self {
             api: Arc::clone(&deps.control),
@@ -86,7 +87,7 @@ impl Dependencies {
                 it.binding_changed(change);
             }
         });
-        // Other rules say what the templates of a kind depend on.
+        // Changed interpreter rules may return other dependencies.
         let queue = self.queue.clone();
         let visit = move |binding: &Object| {
             if binding
@@ -108,7 +109,7 @@ impl Dependencies {
         let it = Arc::downgrade(self);
         self.templates.on_any_change(move |served, change| {
             let Some(it) = it.upgrade() else { return };
-            let at = |place: &str| it.bindings.by_index(BY_DEPENDENCY, place);
+            let at = |index_key: &str| it.bindings.by_index(BY_DEPENDENCY, index_key);
             for binding in concerned(served, change, at) {
                 it.queue.add_lane(binding.head().key(), change.initial);
             }
@@ -118,7 +119,7 @@ impl Dependencies {
     fn binding_changed(&self, change: &Change<'_>) {
         let Some(new) = change.new else {
             self.seen.lock().remove(&change.key());
-            // Those who need an attached binding make it again.
+            // The independent bindings that need the deleted binding create it again.
             let view = change.object().view::<Binding>();
             for by in view.iter().flat_map(|b| &b.spec.required_by) {
                 self.queue.add(format!("{}/{}", by.namespace, by.name));
@@ -158,7 +159,7 @@ impl Dependencies {
         let about = ObjectRef::new(&served.api_version, served.kind(), &template);
         let dependencies = match self.interpreter.dependencies(&served.gvk, &template).await {
             Ok(Some(found)) => found,
-            // A rule that is no more leaves what it has found to nobody.
+            // The interpreter rule was removed: detaches the dependencies that it found.
             Ok(None) if view.metadata.annotations.contains_key(DEPENDENCIES) => Vec::new(),
             Ok(None) => return Ok(Action::Done),
             Err(error) => {
@@ -177,7 +178,7 @@ impl Dependencies {
         }
     }
 
-    /// Only what led to something is told, so that a restart tells nothing.
+    /// Records an event only if something was written, so that a restart records none.
     fn tell(
         &self,
         binding: &Object,
@@ -205,7 +206,7 @@ impl Dependencies {
         }
     }
 
-    /// Brings the attached bindings in step; tells whether anything was written.
+    /// Creates, updates and detaches the attached bindings; returns whether anything was written.
     async fn distribute(
         &self,
         binding: &Object,
@@ -236,8 +237,8 @@ impl Dependencies {
         Error::of(failed).map(|()| wrote)
     }
 
-    /// Notes the dependencies on the binding, which from then on does not go before it
-    /// has left those that are attached to it.
+    /// Records the dependencies on the binding and adds the finalizer, so that the binding is
+    /// deleted only after its attached bindings have been detached.
     async fn record(
         &self,
         binding: &Object,
@@ -246,12 +247,12 @@ impl Dependencies {
     ) -> Result<bool, Error> {
         let text = annotation(dependencies).map_err(Error::blocked)?;
         let mut finalizers = view.metadata.finalizers.clone();
-        let held = finalizers.iter().any(|f| f == DEPENDENCIES_FINALIZER);
-        let told = view.metadata.annotations.get(DEPENDENCIES);
-        if held && told == Some(&text) {
+        let has_finalizer = finalizers.iter().any(|f| f == DEPENDENCIES_FINALIZER);
+        let recorded = view.metadata.annotations.get(DEPENDENCIES);
+        if has_finalizer && recorded == Some(&text) {
             return Ok(false);
         }
-        if !held {
+        if !has_finalizer {
             finalizers.push(DEPENDENCIES_FINALIZER.into());
         }
         let patch = json!({"metadata": {
@@ -273,7 +274,7 @@ impl Dependencies {
         self.patch(binding, patch).await
     }
 
-    /// What is gone needs no patch.
+    /// Patches a binding; a binding that no longer exists is no error.
     async fn patch(&self, binding: &Object, patch: Value) -> Result<(), Error> {
         let options = WriteOptions::default();
         let at = At::of(&BINDINGS, binding);
@@ -283,7 +284,7 @@ impl Dependencies {
         }
     }
 
-    /// The objects that a dependency means, as far as they are there.
+    /// The existing objects that a dependency refers to.
     async fn find(&self, dependency: &Dependency) -> Result<(Arc<Served>, Vec<Object>), Error> {
         let Dependency {
             api_version,
@@ -313,11 +314,11 @@ impl Dependencies {
         let mark = referrer.mark();
         let mut found = self.bindings.by_index(BY_REFERRER, &mark);
         found.retain(|attached| attached.namespace() == referrer.namespace);
-        let mut unheard = self.made.lock().get(&mark).cloned().unwrap_or_default();
+        let mut uncached = self.made.lock().get(&mark).cloned().unwrap_or_default();
         found.iter().for_each(|attached| {
-            unheard.remove(attached.name());
+            uncached.remove(attached.name());
         });
-        for name in unheard {
+        for name in uncached {
             let at = At::one(&BINDINGS, &referrer.namespace, &name);
             match self.api.get(at).await {
                 Ok(attached) if marks(&attached).contains(&mark) => found.push(attached),
@@ -359,7 +360,7 @@ impl Dependencies {
         Ok(orphans)
     }
 
-    /// Takes a referrer off bindings that it needs no more.
+    /// Detaches an independent binding from bindings that it no longer needs.
     async fn leave(&self, referrer: &Referrer, attached: Vec<Object>) -> Result<bool, Error> {
         let mut failed = Vec::new();
         let wrote = !attached.is_empty();
@@ -430,7 +431,7 @@ impl Dependencies {
         made.entry(referrer.mark()).or_default().insert(attached);
     }
 
-    /// Whether the object of an attached binding is known to have been different.
+    /// Whether the object of an attached binding has changed since it was last observed.
     fn is_another(&self, key: &str, object: &Object) -> bool {
         let before = self.seen.lock().get(key).and_then(|seen| seen.object);
         before.is_some_and(|before| before != fingerprint(object))

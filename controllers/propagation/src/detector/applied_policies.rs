@@ -1,5 +1,5 @@
-//! Remembers from which version of its template and of its policy each binding was made
-//! last, so that an event that changes neither of them costs nothing.
+//! Remembers from which versions of its template and its policy each binding was built, so that an
+//! event that changes neither of them needs no work.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,10 +7,10 @@ use parking_lot::Mutex;
 
 use crate::templates::Key;
 
-/// The versions that a binding was made from.
+/// The versions from which a binding was built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AppliedPolicy {
-    /// The fingerprint of the template without its status.
+    /// The hash of the template without its status.
     pub(super) template: u64,
     pub(super) policy_uid: String,
     pub(super) policy_generation: i64,
@@ -18,22 +18,21 @@ pub(super) struct AppliedPolicy {
 
 /// The last applied policy of each template.
 ///
-/// An event handler may invalidate a template while a worker makes its binding. What that
-/// worker made then rests on what was true before the event, so its version is not
-/// remembered: the event has put the template into the queue, and the next run makes the
-/// binding anew.
+/// An event handler may invalidate a template while a worker builds its binding. The result then
+/// rests on the state before the event, so the worker's versions are not recorded: the event has
+/// enqueued the template, and the next run builds the binding again.
 #[derive(Default)]
 pub(super) struct AppliedPolicies(Mutex<State>);
 
 #[derive(Default)]
 struct State {
     applied: HashMap<Key, AppliedPolicy>,
-    /// Templates whose binding is being made, and that no event has invalidated since.
+    /// Templates whose binding is being built, and that no event has invalidated since.
     in_progress: HashSet<Key>,
 }
 
 impl AppliedPolicies {
-    /// Whether the binding of a template was made from these versions.
+    /// Whether the binding of a template was built from these versions.
     pub(super) fn is_current(&self, key: &Key, versions: &AppliedPolicy) -> bool {
         self.0.lock().applied.get(key) == Some(versions)
     }
@@ -42,13 +41,13 @@ impl AppliedPolicies {
         self.0.lock().applied.contains_key(key)
     }
 
-    /// A worker begins to make the binding; the queue lets one worker at a time do so.
+    /// A worker starts to build the binding; the queue lets one worker at a time do so.
     pub(super) fn begin(&self, key: &Key) {
         self.0.lock().in_progress.insert(key.clone());
     }
 
-    /// The worker has made the binding; its versions are remembered unless an event has
-    /// invalidated the template meanwhile.
+    /// The worker has built the binding; its versions are recorded unless an event has invalidated
+    /// the template in the meantime.
     pub(super) fn finish(&self, key: &Key, versions: AppliedPolicy) {
         let mut state = self.0.lock();
         if state.in_progress.remove(key) {
@@ -56,7 +55,7 @@ impl AppliedPolicies {
         }
     }
 
-    /// The binding has to be made anew, also when its template and policy stay the same.
+    /// Requires that the binding is built again even if its template and policy stay the same.
     pub(super) fn invalidate(&self, key: &Key) {
         let mut state = self.0.lock();
         state.applied.remove(key);

@@ -1,4 +1,4 @@
-//! Applying a policy to a template: the claim, and the binding.
+//! Applies a policy to a template: claims the template, and creates or updates the binding.
 
 use client::{At, WriteOptions};
 use machinery::Object;
@@ -87,7 +87,7 @@ impl Detector {
         }
     }
 
-    /// Creates or updates the binding; tells whether anything was written.
+    /// Creates or updates the binding; returns whether it was written.
     async fn bind(
         &self,
         served: &Served,
@@ -115,7 +115,7 @@ impl Detector {
             return Err(Error::blocked(FOREIGN));
         }
         if existing.head().deleting {
-            // Made again once it is gone.
+            // Created again when the deletion is complete.
             return Ok(false);
         }
         let mut body = match desired.update(&existing.value()?) {
@@ -141,15 +141,14 @@ impl Detector {
         }
     }
 
-    /// Puts the clusters into a binding where they can be told at once; what
-    /// cannot be placed now is left to the scheduler, which also says why. `scaled`:
-    /// only the number of replicas is new.
+    /// Selects the clusters of a binding where this is possible at once; otherwise the scheduler
+    /// does it, and reports why it cannot. `scaled`: only the number of replicas has changed.
     fn place(&self, body: &mut Value, policy: &Policy, scaled: bool) -> Result<(), Error> {
         let spec: BindingSpec =
             serde_json::from_value(body["spec"].clone()).map_err(Error::blocked)?;
         let placement = &policy.view.spec.placement;
-        // A quota may refuse the clusters; the scheduler then says so in the binding, which
-        // has to be there.
+        // A quota may reject the clusters; the scheduler reports that on the binding, which has to
+        // exist.
         let limited = self.is_on(Gate::FederatedQuotaEnforcement);
         let ours = spec.scheduler_name.is_empty() || spec.scheduler_name == self.scheduler_name;
         if limited || !ours || !placement.cluster_affinities.is_empty() {
@@ -169,7 +168,7 @@ impl Detector {
         self.remember_decision(body, &decision);
         body["metadata"]["annotations"][APPLIED_PLACEMENT] = placement_text(placement)?.into();
         if let Some(spec) = body["spec"].as_object_mut() {
-            // Karmada leaves an empty list out.
+            // Karmada omits an empty list.
             match targets.is_empty() {
                 true => drop(spec.remove("clusters")),
                 false => drop(spec.insert("clusters".into(), json!(targets))),
@@ -178,8 +177,8 @@ impl Detector {
         Ok(())
     }
 
-    /// A policy that was edited, or deleted, while it was applied may have looked for
-    /// its bindings before this one was there.
+    /// Checks whether the policy was changed or deleted while it was applied: its reconciliation
+    /// may have looked for bindings before this one existed.
     async fn look_back(
         &self,
         key: &Key,
@@ -200,18 +199,17 @@ impl Detector {
         }
     }
 
-    /// Keeps why the clusters are what they are in a binding that is about to be
-    /// written.
+    /// Stores the scheduling decision for a binding that is about to be written.
     fn remember_decision(&self, body: &Value, decision: &Decision<'_>) {
         let metadata = &body["metadata"];
         let text = |field: &str| metadata[field].as_str().unwrap_or_default();
         let key = name_of(text("namespace"), text("name"));
         let before = metadata["generation"].as_i64().unwrap_or(0);
-        let told = Explanation::ahead(decision.trace(), before + 1);
-        self.decisions.put(&key, told);
+        let explanation = Explanation::ahead(decision.trace(), before + 1);
+        self.decisions.put(&key, explanation);
     }
 
-    /// Takes a claim away: from the binding first, then from the template.
+    /// Removes a claim: from the binding first, then from the template.
     pub(super) async fn release(
         &self,
         served: &Served,
@@ -233,7 +231,7 @@ impl Detector {
         let (resource, informer) = self.binding_resource(template.namespace());
         let binding = match informer.get(template.namespace(), &name) {
             Some(binding) => binding,
-            // It may have been made just now.
+            // The binding may have been created just now.
             None => {
                 let at = At::one(resource, template.namespace(), &name);
                 match self.api.get(at).await {
@@ -282,8 +280,8 @@ impl Detector {
     }
 }
 
-/// Whether nothing but the number of replicas is new to a binding that is placed: then
-/// works need not be made with the old numbers first.
+/// Whether nothing but the number of replicas has changed on a scheduled binding. Its clusters can
+/// then be selected at once, so that no Works are written with the old numbers first.
 fn is_scaled(existing: &Binding, desired: &Desired, policy: &Policy) -> Result<bool, Error> {
     let (spec, placement) = (&existing.spec, &policy.view.spec.placement);
     let replicas = desired.spec.get("replicas").and_then(Value::as_i64);

@@ -1,7 +1,5 @@
-//! Who has claimed a template, and the marks of a claim.
-//!
-//! Enters: labels and annotations. Leaves: the claim, or the patch that makes or
-//! removes it. Pure. Source: Karmada's `pkg/detector/claim.go`.
+//! Reads, makes and removes the claim of a policy on a template or a binding: a label with the
+//! policy's permanent id and annotations with its name. Source: Karmada's `pkg/detector/claim.go`.
 
 use machinery::Object;
 use openapi::karmada::labels::{
@@ -11,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::meta::Extra;
 
-/// A policy as claims name it; the namespace of a cluster policy is empty.
+/// The policy that a claim names; the namespace of a cluster policy is empty.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Claim {
     pub(crate) namespace: String,
@@ -20,7 +18,7 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// The claim that a policy makes, once it has its id.
+    /// The claim that a policy makes; `None` until the policy has its permanent id.
     pub(crate) fn by(policy: &Object) -> Option<Self> {
         let label = if policy.namespace().is_empty() {
             CLUSTER_POLICY_ID
@@ -38,7 +36,7 @@ impl Claim {
         })
     }
 
-    /// The claim that an object carries; a policy of the namespace comes first.
+    /// The claim on an object; a PropagationPolicy takes precedence over a cluster policy.
     pub(crate) fn on(object: &Object) -> Option<Self> {
         let extra = Extra::of(object);
         let full = |v: Option<&str>| v.filter(|v| !v.is_empty()).map(str::to_owned);
@@ -82,8 +80,8 @@ impl Claim {
         ])
     }
 
-    /// The patch of the metadata that makes the claim; `None` when it is there. The
-    /// claim of a policy in the namespace removes that of a cluster policy.
+    /// The metadata patch that makes the claim; `None` if the object carries it already. The claim
+    /// of a PropagationPolicy removes the claim of a cluster policy.
     pub(crate) fn make(&self, object: &Object) -> Option<Value> {
         let head = object.head();
         let key = if self.is_of_cluster() {
@@ -105,7 +103,7 @@ impl Claim {
         Some(guarded(object, labels, annotations))
     }
 
-    /// The patch that removes the claim, if the object still carries it.
+    /// The metadata patch that removes the claim; `None` if the object does not carry it.
     pub(crate) fn release(&self, object: &Object) -> Option<Value> {
         let empty = |map: Map<String, Value>| map.into_iter().map(|(k, _)| (k, Value::Null));
         let carried = self
@@ -147,7 +145,7 @@ mod tests {
         }
     }
 
-    /// Claimed by the policy of the namespace with an id.
+    /// An object that the PropagationPolicy with this id has claimed.
     fn local(id: &str) -> Object {
         object(
             json!({ POLICY_ID: id }),
@@ -155,7 +153,7 @@ mod tests {
         )
     }
 
-    /// Claimed by the cluster policy with an id.
+    /// An object that the cluster policy with this id has claimed.
     fn of_cluster(id: &str) -> Object {
         object(
             json!({ CLUSTER_POLICY_ID: id }),
@@ -165,7 +163,7 @@ mod tests {
 
     // proves: DET-claim
     #[test]
-    fn a_claim_needs_all_its_marks() {
+    fn a_claim_needs_its_label_and_annotations() {
         let local = json!({POLICY_NAMESPACE: "n", POLICY_NAME: "p"});
         let cluster = json!({CLUSTER_POLICY_NAME: "p"});
         let check = |labels: Value, annotations: &Value, expected: Option<Claim>| {
@@ -194,7 +192,7 @@ mod tests {
 
     // proves: DET-claim-replaces, DET-claim-cpp
     #[test]
-    fn a_claim_of_a_namespace_takes_that_of_a_cluster_policy_away() {
+    fn a_namespaced_claim_removes_the_cluster_policys_claim() {
         let patch = claim("n").make(&of_cluster("2")).unwrap();
         assert_eq!(
             patch["metadata"]["labels"],

@@ -1,8 +1,6 @@
-//! What a binding says about its template.
-//!
-//! Enters: template, policy, replicas, and the binding that is there. Leaves: the
-//! binding to create, or its changed form. Pure. Source: Karmada's
-//! `pkg/detector/detector.go` (`ApplyPolicy`, `buildResourceBinding`).
+//! Builds the binding of a template from its policy and its interpreted replicas, and compares it
+//! with the existing binding. Source: Karmada's `pkg/detector/detector.go` (`ApplyPolicy`,
+//! `buildResourceBinding`).
 
 use machinery::{Head, Object};
 use openapi::karmada::labels::{
@@ -17,8 +15,8 @@ use super::findings::Wants;
 use super::matching::Policy;
 use crate::kinds::Served;
 
-/// The fields of the spec that are the detector's: what is absent in the desired
-/// form is absent in the binding.
+/// The fields of the spec that the detector owns: an update removes those that the desired binding
+/// lacks.
 const OWNED: [&str; 9] = [
     "resource",
     "replicaRequirements",
@@ -31,25 +29,25 @@ const OWNED: [&str; 9] = [
     "preserveResourcesOnDeletion",
 ];
 
-/// Those that a ClusterResourceBinding keeps as they were when it was made, as
-/// Karmada leaves them.
+/// Owned fields that an update of a ClusterResourceBinding leaves as they were at its creation, as
+/// Karmada does.
 const OWNED_IN_NAMESPACES: [&str; 3] = [
     "propagateDeps",
     "schedulePriority",
     "workloadAffinityGroups",
 ];
 
-/// What had to be found out about a template and its policy.
+/// The interpreted template and the settings that apply to its binding.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Findings {
     pub(crate) wants: Wants,
     /// The value of the PriorityClass that the policy names.
     pub(crate) priority: Option<i64>,
-    /// Whether workloads are grouped as their policy says (WorkloadAffinity).
+    /// Whether the binding records workload affinity groups (feature gate WorkloadAffinity).
     pub(crate) grouped: bool,
 }
 
-/// A binding as the detector wants it.
+/// The binding that a template and its policy require.
 #[derive(Clone, Debug)]
 pub(crate) struct Desired {
     pub(crate) namespace: String,
@@ -59,15 +57,15 @@ pub(crate) struct Desired {
     finalizer: &'static str,
     /// The owned fields that are set.
     pub(crate) spec: Map<String, Value>,
-    /// The policy's part of `suspension`; null when there is none.
+    /// The policy's fields of `suspension`; null if there are none.
     suspension: Value,
 }
 
-/// Whether an existing binding has to be written.
+/// How an existing binding differs from the desired one.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Difference {
     Nothing,
-    /// Only the template's version is another.
+    /// Only the template's resourceVersion differs.
     Version(Value),
     Much(Value),
 }
@@ -170,7 +168,7 @@ impl Desired {
         json!({"apiVersion": "work.karmada.io/v1alpha2", "kind": kind, "metadata": metadata, "spec": spec})
     }
 
-    /// The existing binding with everything that is the detector's.
+    /// Compares the existing binding with the desired one; fields of other owners stay as they are.
     pub(crate) fn update(&self, existing: &Value) -> Difference {
         let mut new = existing.clone();
         let metadata = &mut new["metadata"];
@@ -228,7 +226,7 @@ impl Desired {
                 None => spec.remove(field),
             };
         }
-        // Suspended scheduling is not the policy's.
+        // The policy does not own `suspension.scheduling`.
         let scheduling = spec
             .get("suspension")
             .and_then(|s| s.get("scheduling"))
@@ -248,7 +246,7 @@ impl Desired {
     }
 }
 
-/// The groups of workloads that a template belongs to by its labels.
+/// The workload affinity groups of a template, read from its labels.
 fn groups(placement: &Placement, template: &Head) -> Option<Value> {
     let affinity = placement.workload_affinity.as_ref()?;
     let of = |term: &Option<GroupTerm>| {
@@ -319,7 +317,7 @@ mod tests {
 
     // proves: DET-made, DET-owner
     #[test]
-    fn a_new_binding_has_the_fields_of_karmadas() {
+    fn a_new_binding_has_karmadas_form() {
         let policy = json!({"placement": {"clusterAffinity": {"clusterNames": ["m"]}}, "schedulerName": "default-scheduler",
             "conflictResolution": "Abort", "suspension": {"dispatching": true}, "preserveResourcesOnDeletion": false});
         assert_eq!(
@@ -345,7 +343,7 @@ mod tests {
 
     // proves: DET-update-none
     #[test]
-    fn an_update_touches_what_is_the_detectors() {
+    fn an_update_changes_owned_fields_only() {
         let mut existing = desired(json!({"conflictResolution": "Abort"}), "7").create();
         let same = |existing: &Value| {
             desired(json!({"conflictResolution": "Abort"}), "7").update(existing)
@@ -374,10 +372,10 @@ mod tests {
         );
     }
 
-    /// Everything that a binding may hold, and what is left of it.
+    /// An existing binding with every field set, and the result of the update.
     // proves: DET-update-fields, DET-update-others, DET-update-merged
     #[test]
-    fn an_update_replaces_what_the_policy_says_and_leaves_the_rest() {
+    fn an_update_replaces_owned_fields_and_keeps_the_others() {
         let before = json!({
             "metadata": {
                 "name": "web-deployment", "namespace": "n", "labels": {"own": "1", POLICY_ID: "0"},
@@ -424,7 +422,7 @@ mod tests {
 
     // proves: DET-workload-groups
     #[test]
-    fn groups_are_told_by_the_labels_that_a_template_has() {
+    fn workload_affinity_groups_follow_from_template_labels() {
         let template =
             |labels: Value| json!({"metadata": {"name": "a", "namespace": "n", "labels": labels}});
         let both = json!({"affinity": {"groupByLabelKey": "app"}, "antiAffinity": {"groupByLabelKey": "tier"}});
@@ -467,7 +465,7 @@ mod tests {
 
     // proves: DET-wide-update
     #[test]
-    fn a_binding_of_the_cluster_keeps_some_fields_as_they_were() {
+    fn a_cluster_binding_keeps_some_fields_of_its_creation() {
         let policy = |deps: bool| json!({"propagateDeps": deps, "schedulerName": "s", "placement": {"workloadAffinity": {"affinity": {"groupByLabelKey": "app"}}}});
         let findings = |priority: i64| Findings {
             priority: Some(priority),
@@ -502,7 +500,7 @@ mod tests {
 
     // proves: DET-keeps-scheduling-suspension, DET-suspension
     #[test]
-    fn suspended_scheduling_outlives_the_policys_suspension() {
+    fn suspended_scheduling_survives_a_policy_update() {
         for (policy, existing, expected) in [
             (
                 json!({"dispatching": true}),
@@ -527,10 +525,10 @@ mod tests {
             ),
             (Value::Null, json!({"dispatching": true}), Value::Null),
         ] {
-            let wanted = desired(json!({"suspension": policy}), "7");
-            let mut binding = wanted.create();
+            let policy_binding = desired(json!({"suspension": policy}), "7");
+            let mut binding = policy_binding.create();
             binding["spec"]["suspension"] = existing.clone();
-            let after = match wanted.update(&binding) {
+            let after = match policy_binding.update(&binding) {
                 Difference::Nothing => binding,
                 Difference::Version(after) | Difference::Much(after) => after,
             };

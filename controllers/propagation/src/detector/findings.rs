@@ -1,5 +1,5 @@
-//! What has to be found out before a binding can be told: how many replicas a template
-//! asks for, and with which priority it is scheduled.
+//! Interprets a template for its binding: how many replicas or components it has, and the priority
+//! with which it is scheduled.
 //!
 //! Source: Karmada's `pkg/detector/detector.go` (`applyReplicaInterpretation`,
 //! `BuildResourceBinding`).
@@ -53,8 +53,10 @@ impl Detector {
             }
         }
         let priority = match &policy.view.spec.schedule_priority {
-            // A binding of the cluster has none, whatever the policy says.
-            Some(wanted) if !template.namespace().is_empty() => self.priority(wanted).await?,
+            // A ClusterResourceBinding has no priority, whatever the policy says.
+            Some(schedule_priority) if !template.namespace().is_empty() => {
+                self.priority(schedule_priority).await?
+            }
             _ => None,
         };
         Ok(Findings {
@@ -64,11 +66,11 @@ impl Detector {
         })
     }
 
-    async fn priority(&self, wanted: &SchedulePriority) -> Result<Option<i64>, Error> {
+    async fn priority(&self, schedule_priority: &SchedulePriority) -> Result<Option<i64>, Error> {
         if !self.is_on(Gate::PriorityBasedScheduling) {
             return Ok(None);
         }
-        match wanted.priority_class_source.as_str() {
+        match schedule_priority.priority_class_source.as_str() {
             "KubePriorityClass" => {}
             other @ ("PodPriorityClass" | "FederatedPriorityClass") => {
                 let text =
@@ -77,10 +79,10 @@ impl Detector {
             }
             _ => return Err(Error::blocked("unsupported priority class source")),
         }
-        let name = &wanted.priority_class_name;
+        let name = &schedule_priority.priority_class_name;
         let class = match self.priority_classes.get("", name) {
             Some(class) => class,
-            // It may be newer than our copy.
+            // The class may be newer than the cache.
             None => match self.api.get(At::one(&PRIORITY_CLASSES, "", name)).await {
                 Err(error) if error.is_not_found() => {
                     let text = format!("PriorityClass.scheduling.k8s.io {name:?} not found");
@@ -93,24 +95,24 @@ impl Detector {
     }
 }
 
-/// What a template asks to be placed.
+/// The replicas or components that a template requests.
 #[derive(Clone, Debug, Default)]
 pub enum Wants {
-    /// Nothing is counted.
+    /// The kind has neither.
     #[default]
     Nothing,
     Replicas(Replicas),
-    /// Parts with a pod template each, where these are placed as a whole.
+    /// Components with a pod template each, which are scheduled together.
     Components(Vec<Component>),
 }
 
-/// Why it is not known what a template asks for, and the reason of the event.
+/// An interpreter error and the reason of its event.
 pub(crate) struct Unknown {
     reason: &'static str,
     pub(crate) error: interpreter::Error,
 }
 
-/// What a template asks for: its components where these are scheduled, else replicas.
+/// Interprets a template: its components where multi-template scheduling is on, else its replicas.
 pub(crate) async fn wants(
     interpreter: &Interpreter,
     served: &Served,
@@ -136,7 +138,8 @@ pub(crate) async fn wants(
     Ok(found.map_or(Wants::Nothing, Wants::Replicas))
 }
 
-/// How many replicas a template asks for. `quota`: they say whose they are, too.
+/// The replicas of a template. `quota`: the requirements also name the namespace and the priority
+/// class.
 async fn replicas(
     interpreter: &Interpreter,
     served: &Served,
@@ -161,7 +164,7 @@ mod tests {
 
     // proves: NAT-priority-class
     #[test]
-    fn requirements_say_whose_they_are_behind_the_gate() {
+    fn the_feature_gate_adds_namespace_and_priority_class() {
         let pod = json!({"priorityClassName": "high", "containers": [{"resources": {"requests": {"cpu": "1"}}}]});
         let template = json!({"metadata": {"name": "web", "namespace": "n"}, "spec": {"template": {"spec": pod}}});
         let template = Object::from_value(&template).unwrap();

@@ -1,9 +1,7 @@
-//! Templates that are gone: their bindings go at once.
+//! Deletes the binding of a deleted template at once.
 //!
-//! Enters: the uid of a template whose deletion was seen. Leaves: the deletion of the
-//! binding that it still owns. A garbage collector would do the same, later, and not
-//! at all once the template's kind is gone too. Dependents that were orphaned have no
-//! owner by then and stay.
+//! The garbage collector would do the same, but later, and not at all once the template's kind is
+//! gone too. A binding whose owner reference was removed (orphan deletion) stays.
 
 use client::{At, DeleteOptions};
 use openapi::karmada::names;
@@ -13,7 +11,7 @@ use crate::error::Error;
 use crate::templates::Key;
 
 impl Detector {
-    /// `kind` and `key` name the template that had this uid.
+    /// `kind` and `key` name the deleted template, which had this uid.
     pub(super) async fn bury(&self, kind: &str, key: &Key, uid: &str) -> Result<(), Error> {
         let (namespace, name) = key.name.split_once('/').unwrap_or(("", &key.name));
         let name = names::binding(kind, name);
@@ -23,7 +21,7 @@ impl Detector {
             return Ok(());
         }
         let at = At::one(resource, namespace, &name);
-        // The copy may be from before it was orphaned.
+        // The cached binding may predate the removal of its owner reference.
         let binding = match self.api.get(at).await {
             Ok(binding) if owned(&binding) && !binding.head().deleting => binding,
             Err(error) if !error.is_not_found() => return Err(error.into()),

@@ -1,5 +1,5 @@
-//! What the detector hears of policies, of what they wait for, of bindings and of
-//! templates, and what it looks at then.
+//! Handles the detector's informer events: decides which templates and policies are enqueued after
+//! changes of policies, of the objects that policies depend on, of bindings and of templates.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::templates::{Key, claims};
 const BY_CLAIM: &str = "claim";
 const BY_OVERRIDE: &str = "override";
 const BY_PRIORITY_CLASS: &str = "priority class";
-/// ConfigMaps that every cluster makes for itself.
+/// ConfigMaps that every cluster creates for itself.
 const EXTENSION_AUTH: &str = "kube-system/extension-apiserver-authentication";
 const ROOT_CA: &str = "/kube-root-ca.crt";
 static CONFIG_MAPS: Gvr = Gvr::constant("", "v1", "configmaps");
@@ -39,7 +39,7 @@ impl Detector {
         }
     }
 
-    /// What policies wait for comes: override policies and PriorityClasses.
+    /// Handles the creation of override policies and PriorityClasses that policies wait for.
     pub(super) fn listen_to_needed(self: &Arc<Self>) {
         let both = [&self.policies, &self.cluster_policies];
         for (needed, index, policies) in [
@@ -68,8 +68,8 @@ impl Detector {
             informer.add_index(BY_CLAIM, claims);
             let it = Arc::downgrade(self);
             informer.on_change(move |change| {
-                if let (Some(it), Some(gone), None) = (it.upgrade(), change.old, change.new) {
-                    it.binding_gone(gone);
+                if let (Some(it), Some(deleted), None) = (it.upgrade(), change.old, change.new) {
+                    it.binding_gone(deleted);
                 }
             });
         }
@@ -93,7 +93,7 @@ impl Detector {
         });
     }
 
-    /// What templates of a kind ask for may be something else by other rules.
+    /// Enqueues the templates whose replicas the changed interpreter rules may compute differently.
     fn rules_changed(&self, changed: &Changed<'_>) {
         const ASKED: &[Operation] = &[Operation::InterpretReplica, Operation::InterpretComponent];
         if !changed.touches(ASKED) {
@@ -101,7 +101,7 @@ impl Detector {
         }
         let cause = Cause {
             template: false,
-            // To a Lazy policy this is no change of the template.
+            // A Lazy policy does not treat this as a change of the template.
             ours: true,
         };
         for key in self.templates.keys_of(|k| changed.concerns(k, ASKED)) {
@@ -112,7 +112,7 @@ impl Detector {
 
     fn policy_changed(&self, change: &Change<'_>) {
         let Some(new) = change.new else {
-            // A claim that came too late for the policy's end is found here.
+            // Finds a claim that was made after the deletion of its policy.
             self.look_at_claimed(change.object(), false);
             self.look_at_refused();
             return;
@@ -128,7 +128,7 @@ impl Detector {
         }
     }
 
-    /// A policy whose priority is lower now may lose its templates.
+    /// Lets other policies preempt the templates of a policy whose priority is lowered.
     fn let_others_preempt(&self, old: &Object, new: &Object) {
         let priority = |o: &Object| o.view().map(|p: Arc<PropagationPolicy>| p.spec.priority);
         let (Ok(before), Ok(now)) = (priority(old), priority(new)) else {
@@ -147,7 +147,7 @@ impl Detector {
         }
     }
 
-    /// What a policy was kept from may be possible now.
+    /// Retries a policy whose missing dependency may exist now.
     fn try_again(&self, policy: &Object, low: bool) {
         self.policy_queue.add_lane(policy.head().key(), low);
         self.look_at_claimed(policy, low);
@@ -179,8 +179,8 @@ impl Detector {
             return;
         }
         if let (Some(old), None, false) = (change.old, change.new, change.initial) {
-            let told = (served.kind().to_owned(), old.uid().to_owned());
-            self.gone.lock().insert(key.clone(), told);
+            let deleted = (served.kind().to_owned(), old.uid().to_owned());
+            self.gone.lock().insert(key.clone(), deleted);
         }
         let is_lazy = |template: &Object| self.policy_of(template).is_some_and(|p| p.is_lazy());
         if let Some((cause, low)) = heard(change, is_lazy) {
@@ -188,7 +188,8 @@ impl Detector {
         }
     }
 
-    /// A binding that is gone is made again as long as its template is claimed.
+    /// Enqueues the template of a deleted binding, so that the binding is created again while the
+    /// template is claimed.
     fn binding_gone(&self, binding: &Object) {
         let Ok(view) = binding.view::<Binding>() else {
             return;
@@ -210,7 +211,7 @@ impl Detector {
     }
 }
 
-/// The override policies that a policy waits for.
+/// The override policies that a policy depends on.
 fn overrides_of(policy: &Object) -> Vec<String> {
     let Ok(view) = policy.view::<PropagationPolicy>() else {
         return Vec::new();
@@ -221,7 +222,7 @@ fn overrides_of(policy: &Object) -> Vec<String> {
         .collect()
 }
 
-/// The PriorityClass whose value bindings get.
+/// The PriorityClass whose value the policy's bindings get.
 fn priority_class_of(policy: &Object) -> Vec<String> {
     let Ok(view) = policy.view::<PropagationPolicy>() else {
         return Vec::new();
@@ -230,20 +231,20 @@ fn priority_class_of(policy: &Object) -> Vec<String> {
     named.map(|p| p.priority_class_name.clone()).collect()
 }
 
-/// Whether a policy that has changed says something else than before, or ends.
+/// Whether the spec of a policy has changed, or its deletion has begun.
 fn says_otherwise(old: &Object, new: &Object) -> bool {
     let seen = |o: &Object| (o.head().generation, o.head().deleting);
     seen(old) != seen(new)
 }
 
-/// Whether every cluster makes the object for itself.
+/// Whether every cluster creates the object for itself.
 fn is_of_every_cluster(template: &Key) -> bool {
     let name = &template.name;
     template.gvr == CONFIG_MAPS && (name == EXTENSION_AUTH || name.ends_with(ROOT_CA))
 }
 
-/// What a change of a template is looked at for, and whether users wait for it;
-/// `None`: it is not looked at. `is_lazy`: the policy that has claimed it is.
+/// Why a change requires the reconciliation of a template, and whether with low priority; `None` if
+/// it does not. `is_lazy` tells whether the policy that has claimed the template is Lazy.
 fn heard(change: &Change<'_>, is_lazy: impl Fn(&Object) -> bool) -> Option<(Cause, bool)> {
     let ours = match (change.old, change.new) {
         (Some(old), Some(new)) if same_but_status(old, new) => return None,
@@ -266,10 +267,10 @@ mod tests {
     use serde_json::{Value, json};
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// A worker has just written a binding when the handler hears of its end; only then
-    /// does the worker remember what it made the binding from.
+    /// The handler receives the deletion of a binding that a worker has just written, before the
+    /// worker records from which versions it built the binding.
     #[tokio::test]
-    async fn a_binding_that_ends_while_it_is_made_is_made_anew() {
+    async fn a_binding_deleted_while_it_is_built_is_created_again() {
         let mut plane = Plane::new();
         plane.control.seed(&DEPLOYMENTS, deployment("web"));
         plane.control.seed(&POLICIES, policy(json!({})));
@@ -301,8 +302,8 @@ mod tests {
         it.template(&key).await.unwrap();
         it.queue.done(&key);
         assert_eq!(updates.load(Ordering::Relaxed), 1);
-        // The handler has put the template into the queue. The copy of the binding is held
-        // back, so that another write of it is refused.
+        // The handler has enqueued the template. The informer still holds the old binding, so the
+        // next update is rejected.
         assert_eq!(it.queue.get().await, Some(key.clone()));
         it.template(&key).await.unwrap_err();
         assert_eq!(updates.load(Ordering::Relaxed), 2);
@@ -320,7 +321,7 @@ mod tests {
 
     // proves: DET-lanes, DET-changes, DET-lazy-own
     #[test]
-    fn what_is_heard_of_a_template() {
+    fn template_events_that_are_reconciled() {
         let first = object(json!({"generation": 1}), 1);
         let status = object(json!({"generation": 1, "resourceVersion": "9"}), 1);
         let edited = object(json!({"generation": 2}), 2);
@@ -357,7 +358,7 @@ mod tests {
 
     // proves: DET-policy-generation
     #[test]
-    fn a_policy_is_looked_at_when_it_says_something_else_or_ends() {
+    fn a_policy_is_reconciled_when_its_spec_changes_or_it_is_deleted() {
         let old = object(json!({"generation": 1}), 1);
         for (metadata, expected) in [
             (json!({"generation": 1, "labels": {"a": "b"}}), false),
@@ -374,7 +375,7 @@ mod tests {
 
     // proves: DET-of-every-cluster
     #[test]
-    fn some_objects_are_made_by_every_cluster() {
+    fn some_config_maps_are_created_by_every_cluster() {
         for (resource, name, expected) in [
             (
                 "configmaps",

@@ -1,6 +1,4 @@
-//! Which policy a template belongs to.
-//!
-//! Enters: policies and a template's head. Leaves: the policy that wins. Pure.
+//! Finds the policy of the highest rank that matches a template, and indexes policies for that.
 //! Source: Karmada's `pkg/detector/compare.go`.
 
 use std::cmp::Reverse;
@@ -12,7 +10,7 @@ use openapi::karmada::policy::{Closeness, ResourceSelector, closest};
 
 use crate::kinds::Served;
 
-/// A policy and what it says.
+/// A policy and its typed view.
 #[derive(Clone, Debug)]
 pub(crate) struct Policy {
     pub(crate) object: Object,
@@ -20,7 +18,7 @@ pub(crate) struct Policy {
 }
 
 impl Policy {
-    /// `None`: it cannot be read, and is as good as absent.
+    /// `None` for a policy that cannot be parsed; it is ignored.
     pub(crate) fn new(object: Object) -> Option<Self> {
         let view = object.view().ok()?;
         Some(Self { object, view })
@@ -30,7 +28,7 @@ impl Policy {
         self.view.spec.activation_preference == "Lazy"
     }
 
-    /// Whether it takes templates from other policies.
+    /// Whether it preempts other policies.
     pub(crate) fn preempts(&self) -> bool {
         self.view.spec.preemption == "Always"
     }
@@ -49,8 +47,8 @@ impl Policy {
     }
 }
 
-/// The best of the policies that match: by explicit priority, by how closely they
-/// name the template, and by name. Those being deleted do not count.
+/// The matching policy of the highest rank: by explicit priority, then by implicit priority, then
+/// by name. Policies that are being deleted do not count.
 pub(crate) fn best(
     policies: impl IntoIterator<Item = Object>,
     served: &Served,
@@ -61,7 +59,7 @@ pub(crate) fn best(
         .map(|(_, policy)| policy)
 }
 
-/// Those of the policies that match, best first.
+/// The matching policies, highest rank first.
 pub(crate) fn ranked(
     policies: impl IntoIterator<Item = Object>,
     served: &Served,
@@ -87,15 +85,15 @@ fn matching(
         })
 }
 
-/// Higher is better.
+/// A greater value ranks higher.
 fn rank((closeness, policy): &(Closeness, Policy)) -> (i64, Closeness, Reverse<&str>) {
     let priority = policy.view.spec.priority;
     (priority, *closeness, Reverse(policy.object.name()))
 }
 
-/// The keys under which a policy is found: by namespace (empty for a cluster policy)
-/// and kind, and by what each of its selectors asks of every object: a name, one of
-/// some labels, or nothing.
+/// The index keys of a policy: the namespace (empty for a cluster policy), the kind, and one
+/// condition of each selector that every selected object meets: a name, one of some labels, or
+/// none.
 pub(crate) fn index_keys(policy: &Object) -> Vec<String> {
     let Ok(view) = policy.view::<PropagationPolicy>() else {
         return Vec::new();
@@ -103,7 +101,7 @@ pub(crate) fn index_keys(policy: &Object) -> Vec<String> {
     let mut keys: Vec<String> = Vec::new();
     for selector in &view.spec.resource_selectors {
         let kind = (selector.api_version.as_str(), selector.kind.as_str());
-        let key = |asked: Asked<'_>| key(policy.namespace(), kind, asked);
+        let key = |condition: Asked<'_>| key(policy.namespace(), kind, condition);
         match asked(selector) {
             Some(any_of) => keys.extend(any_of.into_iter().map(key)),
             None => keys.push(key(Asked::Nothing)),
@@ -114,9 +112,9 @@ pub(crate) fn index_keys(policy: &Object) -> Vec<String> {
     keys
 }
 
-/// The keys under which the policies are that may want an object.
+/// The index keys under which every policy is found that may match an object.
 pub(crate) fn lookup_keys(namespace: &str, served: &Served, head: &Head) -> Vec<String> {
-    let key = |asked: Asked<'_>| key(namespace, served.names(), asked);
+    let key = |condition: Asked<'_>| key(namespace, served.names(), condition);
     let labels = head.labels.iter().map(|(k, v)| Asked::Label(k, v));
     [Asked::Nothing, Asked::Name(&head.name)]
         .into_iter()
@@ -125,15 +123,15 @@ pub(crate) fn lookup_keys(namespace: &str, served: &Served, head: &Head) -> Vec<
         .collect()
 }
 
-/// What a selector asks of an object.
+/// A condition that a selector places on an object.
 enum Asked<'a> {
     Nothing,
     Name(&'a str),
     Label(&'a str, &'a str),
 }
 
-/// One of these at least must hold for every object that a selector means; `None`:
-/// nothing that could be looked up.
+/// Conditions of which every object that the selector matches meets at least one; `None` if no
+/// condition can be indexed.
 fn asked(selector: &ResourceSelector) -> Option<Vec<Asked<'_>>> {
     if !selector.name.is_empty() {
         return Some(vec![Asked::Name(&selector.name)]);
@@ -150,8 +148,8 @@ fn asked(selector: &ResourceSelector) -> Option<Vec<Asked<'_>>> {
     Some(labels.map(|v| Asked::Label(&listed.key, v)).collect())
 }
 
-fn key(namespace: &str, (api_version, kind): (&str, &str), asked: Asked<'_>) -> String {
-    match asked {
+fn key(namespace: &str, (api_version, kind): (&str, &str), condition: Asked<'_>) -> String {
+    match condition {
         Asked::Nothing => format!("{namespace}|{api_version}|{kind}"),
         Asked::Name(name) => format!("{namespace}|{api_version}|{kind}|{name}"),
         Asked::Label(label, value) => format!("{namespace}|{api_version}|{kind}||{label}={value}"),
@@ -199,7 +197,7 @@ mod tests {
 
     // proves: DET-priority, DET-implicit-priority, DET-name-order, DET-ending-ignored
     #[test]
-    fn priority_then_closeness_then_name() {
+    fn policies_rank_by_priority_then_implicit_priority_then_name() {
         let all = || policy("all", 0, json!({}));
         let label = || {
             policy(
@@ -222,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_is_found_by_whatever_it_matches() {
+    fn a_policy_is_indexed_by_its_selectors() {
         let labelled = json!({"labelSelector": {"matchLabels": {"app": "x", "tier": "y"}}});
         let listed = |operator: &str, values: Value| {
             json!({"labelSelector": {"matchExpressions": [
@@ -252,8 +250,8 @@ mod tests {
                 let keys = lookup_keys("n", &deployments(), template.head());
                 let found = keys.iter().any(|key| at.contains(key));
                 let policy = Policy::new(policy.clone()).unwrap();
-                let wanted = policy.matches(&deployments(), template.head());
-                assert!(found || !wanted, "{selector} {name} {labels}");
+                let is_match = policy.matches(&deployments(), template.head());
+                assert!(found || !is_match, "{selector} {name} {labels}");
             }
         }
         let at = |selector: Value| index_keys(&policy("p", 0, selector)).len();
@@ -261,9 +259,9 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// The index may find too much, and never too little.
+        /// The index may return too many policies, but never misses one that matches.
         #[test]
-        fn no_policy_that_matches_is_overlooked(
+        fn the_index_finds_every_matching_policy(
             name in proptest::option::of("[ab]"),
             labels in proptest::option::of(proptest::collection::btree_map("[xy]", "[12]", 0..3)),
             listed in proptest::collection::vec(("[xy]", "In|NotIn|Exists|DoesNotExist", proptest::collection::vec("[12]", 1..3)), 0..3),
@@ -287,8 +285,8 @@ mod tests {
             let policy = policy("p", 0, selector);
             let at = index_keys(&policy);
             let keys = lookup_keys("n", &deployments(), template.head());
-            let wanted = Policy::new(policy).unwrap().matches(&deployments(), template.head());
-            proptest::prop_assert!(!wanted || keys.iter().any(|key| at.contains(key)));
+            let is_match = Policy::new(policy).unwrap().matches(&deployments(), template.head());
+            proptest::prop_assert!(!is_match || keys.iter().any(|key| at.contains(key)));
         }
     }
 }

@@ -1,9 +1,11 @@
-//! The detector: policies claim templates, and claimed templates have bindings.
+//! Implements Karmada's resource detector: policies claim templates, and each claimed template gets
+//! a binding.
 //!
-//! Enters: templates, policies, override policies (which a policy may wait for).
-//! Leaves: claims on templates and bindings; bindings, with their clusters where the
-//! placement can be decided at once. Where the server of the templates runs workloads
-//! itself, these are refused, and bindings say so. Writes through the control plane's API only.
+//! The detector watches templates, policies and the override policies that a policy may depend on.
+//! It writes the claim on templates and bindings, and the bindings themselves, including their
+//! clusters where the placement can be decided at once. Where the API server of the templates runs
+//! workloads itself, the detector refuses them and sets a condition on their bindings. It writes
+//! only through the control plane's API.
 
 mod applied_policies;
 mod apply;

@@ -1,4 +1,5 @@
-//! What a policy's creation, change and deletion mean for templates.
+//! Reconciles a policy: claims waiting templates after its creation, updates or releases its
+//! templates after a change, and releases all of them on its deletion.
 
 use std::collections::HashSet;
 
@@ -18,7 +19,7 @@ use crate::error::Error;
 use crate::meta::Extra;
 use crate::templates::Key;
 
-/// Admission gives each policy its id.
+/// Admission gives each policy its permanent id.
 pub(super) fn no_id(policy: &str) -> Error {
     Error::Blocked(format!("policy {policy} has no permanent id"))
 }
@@ -92,8 +93,7 @@ impl Detector {
         }
     }
 
-    /// Lets go of the templates that the policy no longer selects, and looks at the
-    /// others again.
+    /// Releases the templates that the policy no longer matches, and enqueues the others.
     async fn refresh_claimed(&self, policy: &Policy, claim: &Claim) -> Result<(), Error> {
         let cause = Cause {
             template: false,
@@ -112,8 +112,8 @@ impl Detector {
         Ok(())
     }
 
-    /// The templates with bindings of a policy: those that are known, and those that
-    /// were made and not heard of yet.
+    /// The templates that have a binding of the policy, including bindings that were created and
+    /// have not arrived in the cache yet.
     fn carried_by(&self, claim: &Claim) -> HashSet<Key> {
         let bindings = self.bindings_of(claim).into_iter();
         let bound = bindings.filter_map(|(_, _, view)| {

@@ -1,10 +1,9 @@
-//! Policies that take templates from others.
+//! Lets policies with `preemption: Always` take over templates from policies of lower priority.
 //!
-//! Enters: a policy with `preemption: Always`, the templates that its selectors name,
-//! and who has claimed them. Leaves: which claims it may take. A policy of the namespace
-//! takes from those of lower priority, and from any cluster policy; a cluster policy from
-//! cluster policies of lower priority. The rest follows from the change of the template.
-//! Source: Karmada's `pkg/detector/preemption.go`.
+//! A PropagationPolicy preempts PropagationPolicies of lower priority and every cluster policy; a
+//! cluster policy preempts cluster policies of lower priority. Only templates that a selector names
+//! are preempted. Preemption changes the claim on the template; the reconciliation of that change
+//! updates the binding. Source: Karmada's `pkg/detector/preemption.go`.
 
 use std::cmp::Reverse;
 
@@ -22,8 +21,8 @@ use crate::kinds::Served;
 use crate::meta::Extra;
 use crate::templates::Key;
 
-/// Who holds a template, as its annotations say; the namespace of a cluster policy is
-/// empty.
+/// The policy that holds a template according to the template's annotations; the namespace of a
+/// cluster policy is empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Holder {
     pub(crate) namespace: String,
@@ -31,7 +30,7 @@ pub(crate) struct Holder {
 }
 
 impl Holder {
-    /// By a policy of a namespace, and by a cluster policy.
+    /// The PropagationPolicy and the cluster policy that hold a template.
     fn of(template: &Object) -> (Option<Self>, Option<Self>) {
         let extra = Extra::of(template);
         let full = |key: &str| {
@@ -51,7 +50,7 @@ impl Holder {
         self.namespace == policy.namespace() && self.name == policy.name()
     }
 
-    /// As events call it.
+    /// The policy's name in the text of events.
     fn told(&self) -> String {
         let Self { namespace, name } = self;
         if namespace.is_empty() {
@@ -62,8 +61,8 @@ impl Holder {
     }
 }
 
-/// From whom a policy may take a template; `priority_of` is `None` for a policy that is
-/// not there.
+/// The policy from which `policy` may take the template. `priority_of` returns `None` for a policy
+/// that does not exist.
 pub(crate) fn victim(
     policy: &Policy,
     template: &Object,
@@ -93,8 +92,8 @@ fn missing(holder: &Holder) -> Error {
     ))
 }
 
-/// The policies that may preempt a policy whose priority is lower now, and could not
-/// before: the highest first, so that none takes what the next one would take again.
+/// The policies that may preempt a policy now that its priority is lowered, and could not before.
+/// The highest priority comes first, so that no policy takes what the next one would take again.
 pub(crate) fn unleashed(before: i64, now: i64, others: Vec<Object>) -> Vec<Policy> {
     let mut found: Vec<Policy> = others.into_iter().filter_map(Policy::new).collect();
     found.retain(|other| {
@@ -106,7 +105,7 @@ pub(crate) fn unleashed(before: i64, now: i64, others: Vec<Object>) -> Vec<Polic
 }
 
 impl Detector {
-    /// Takes what the policy may take.
+    /// Takes over the templates that the policy's selectors name, where it may.
     pub(super) async fn preempt(&self, policy: &Policy, claim: &Claim) -> Result<(), Error> {
         let mut failed = Vec::new();
         for selector in &policy.view.spec.resource_selectors {
@@ -205,7 +204,7 @@ mod tests {
         Object::from_value(&value).unwrap()
     }
 
-    /// Other policies are called by their priorities.
+    /// Other policies are named after their priorities.
     fn check(
         namespace: &str,
         (local, of_cluster): (Option<&str>, Option<&str>),
@@ -221,7 +220,7 @@ mod tests {
 
     // proves: DET-preempt-pp, DET-preempt-cpp, DET-preempt-strictly, DET-preempt-missing
     #[test]
-    fn a_policy_takes_from_lower_ones_and_from_cluster_policies() {
+    fn a_policy_preempts_lower_policies_and_all_cluster_policies() {
         check("n", (None, None), Ok(None));
         check("n", (Some("4"), None), Ok(Some("propagation policy(n/4)")));
         check("n", (Some("5"), None), Ok(None));
@@ -235,7 +234,7 @@ mod tests {
 
     // proves: DET-preempt-by-cpp, DET-preempt-missing
     #[test]
-    fn a_cluster_policy_takes_from_lower_cluster_policies_only() {
+    fn a_cluster_policy_preempts_lower_cluster_policies_only() {
         check("", (None, None), Ok(None));
         check("", (Some("1"), None), Ok(None));
         check(
@@ -250,7 +249,7 @@ mod tests {
 
     // proves: DET-preempt-lowered
     #[test]
-    fn those_between_the_old_and_the_new_priority_may_preempt_now() {
+    fn policies_between_old_and_new_priority_may_preempt() {
         let mut never = policy("n", "never", 3).value().unwrap();
         never["spec"]["preemption"] = Value::from("Never");
         let never = Object::from_value(&never).unwrap();

@@ -1,9 +1,8 @@
-//! Templates that the host runs itself: they are not propagated, and their bindings
-//! say why.
+//! Refuses templates that the host runs itself, and sets a condition on their bindings.
 //!
-//! Enters: a template of a kind that the host's workload controllers act on. Leaves:
-//! a binding without a claim, which no scheduler looks at, its `Scheduled` condition,
-//! an event. A claim from before is released; copies that members have stay there.
+//! For a template of a kind that the host's workload controllers act on, the detector creates a
+//! binding without a claim, which no scheduler processes, sets its `Scheduled` condition to false
+//! and records an event. It releases an earlier claim; copies in members stay there.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -26,7 +25,7 @@ use crate::kinds::Served;
 use crate::templates::Key;
 
 impl Detector {
-    /// The first Node of the host, and the last one, turn what is refused.
+    /// Enqueues the affected templates when the host gets its first Node or loses its last one.
     pub(super) fn listen_to_host(self: &Arc<Self>) {
         let it = Arc::downgrade(self);
         self.host.on_turn(move || {
@@ -52,7 +51,8 @@ impl Detector {
         self.enqueue(key, cause, true);
     }
 
-    /// Says on the binding, and once in an event, that the template stays here.
+    /// Sets the condition on the binding, and records one event, that the template is not
+    /// propagated.
     pub(super) async fn refuse(
         &self,
         key: &Key,
@@ -61,7 +61,7 @@ impl Detector {
     ) -> Result<Action, Error> {
         self.remember_waiting(key);
         self.applied.invalidate(key);
-        let wanted = match self.policy_of(template) {
+        let matching_policy = match self.policy_of(template) {
             Some(policy) if !policy.object.head().deleting => Some(policy),
             _ => self.best(served, template),
         };
@@ -71,13 +71,13 @@ impl Detector {
         let name = openapi::karmada::names::binding(served.kind(), template.name());
         let (resource, informer) = self.binding_resource(template.namespace());
         let existing = informer.get(template.namespace(), &name);
-        let Some(policy) = wanted else {
+        let Some(policy) = matching_policy else {
             self.refused.lock().remove(key);
             return self.withdraw(resource, existing).await;
         };
         self.refused.lock().insert(key.clone());
         let binding = match existing {
-            // Looked at again when it is gone.
+            // Reconciled again when the deletion is complete.
             Some(binding) if binding.head().deleting => return Ok(Action::Done),
             Some(binding) => {
                 let owner = binding.head().controller();
@@ -99,8 +99,8 @@ impl Detector {
             .await
     }
 
-    /// No policy asks for the template any more: a binding that never was more than a
-    /// notice goes.
+    /// Deletes the binding of a template that no policy matches any more, if it served only to
+    /// carry the condition.
     async fn withdraw(&self, resource: &Gvr, existing: Option<Object>) -> Result<Action, Error> {
         let Some(binding) = existing else {
             return Ok(Action::Done);
@@ -162,7 +162,7 @@ impl Detector {
     }
 }
 
-/// The binding that the policy would have made, without its claim and its clusters.
+/// The binding that the policy would create, without its claim and its clusters.
 fn unclaimed(served: &Served, template: &Object, policy: &Policy) -> Result<Option<Value>, Error> {
     let Some(claim) = Claim::by(&policy.object) else {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! What the detector hears, and what it remembers between events.
+//! Runs the detector: holds its state, starts its workers and reconciles templates.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -31,15 +31,15 @@ pub(super) static PRIORITY_CLASSES: Gvr =
     Gvr::constant("scheduling.k8s.io", "v1", "priorityclasses");
 
 pub(super) const BY_KIND: &str = "kind";
-/// A worker mostly waits for its two writes, and stores commit in groups.
+/// A worker mostly waits for its two writes, and the store commits concurrent writes together.
 const TEMPLATE_WORKERS: usize = 8;
 
-/// Why a template is looked at.
+/// Why a template is reconciled.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cause {
-    /// The template itself has changed: its binding has to tell the new version.
+    /// The template itself has changed: its binding has to record the new version.
     pub(super) template: bool,
-    /// Nothing but what Karmada's controllers write has changed.
+    /// Nothing has changed but what Karmada's controllers write.
     pub(super) ours: bool,
 }
 
@@ -59,16 +59,16 @@ pub(crate) struct Detector {
     pub(super) bindings: Informer,
     pub(super) cluster_bindings: Informer,
     pub(super) queue: Queue<Key>,
-    /// `namespace/name`; without a namespace a cluster policy.
+    /// `namespace/name` of a policy, or the name of a cluster policy.
     pub(super) policy_queue: Queue<String>,
     pub(super) causes: Mutex<HashMap<Key, Cause>>,
     pub(super) applied: AppliedPolicies,
-    /// Templates that no policy wants.
+    /// Templates that no policy matches.
     pub(super) waiting: Mutex<Waiting>,
-    /// Templates whose deletion was seen: their kind and uid.
+    /// The kind and uid of templates whose deletion was observed.
     pub(super) gone: Mutex<HashMap<Key, (String, String)>>,
     pub(super) host: HostWorkloads,
-    /// Templates that a policy wants and the host keeps.
+    /// Templates that a policy matches and the host runs itself.
     pub(super) refused: Mutex<HashSet<Key>>,
     pub(super) clock: Arc<dyn Clock>,
     gates: FeatureGates,
@@ -79,7 +79,8 @@ impl Detector {
         Self::listening(deps, templates, tasks).await.work(tasks);
     }
 
-    /// One that hears and queues, after it has seen everything once.
+    /// Returns a detector whose event handlers are registered and whose informers have synced,
+    /// without workers.
     pub(super) async fn listening(
         deps: &Deps,
         templates: &Arc<Templates>,
@@ -166,7 +167,7 @@ impl Detector {
         self.queue.add_lane(key, low);
     }
 
-    /// One change that is not Karmada's own makes all of them count.
+    /// A change by anyone but Karmada's controllers overrides the changes by them.
     fn remember(&self, key: &Key, cause: Cause) {
         let mut causes = self.causes.lock();
         let known = causes.entry(key.clone()).or_insert(cause);
@@ -190,8 +191,8 @@ impl Detector {
     }
 
     async fn reconcile(&self, key: &Key, cause: Cause) -> Result<Action, Error> {
-        let gone = self.gone.lock().remove(key);
-        if let Some((kind, uid)) = gone
+        let deleted = self.gone.lock().remove(key);
+        if let Some((kind, uid)) = deleted
             && let Err(error) = self.bury(&kind, key, &uid).await
         {
             self.gone.lock().entry(key.clone()).or_insert((kind, uid));
@@ -215,7 +216,7 @@ impl Detector {
         if let Some(claim) = Claim::on(&template) {
             return self.claimed(key, &served, template, &claim, cause).await;
         }
-        // Waiting first: a policy that comes in between finds the template there.
+        // Waiting first: a policy that is created in the meantime finds the template there.
         self.remember_waiting(key);
         let began = Instant::now();
         let best = self.best(&served, &template);
@@ -242,7 +243,7 @@ impl Detector {
             return Ok(Action::Done);
         };
         if policy.object.head().deleting {
-            // Its deletion unclaims the template, or its end does.
+            // The deletion of the policy, now or at its end, removes the claim.
             return Ok(Action::Done);
         }
         if !policy.matches(served, template.head()) {
@@ -252,7 +253,7 @@ impl Detector {
         self.apply(key, served, template, &policy, cause).await
     }
 
-    /// The policy that has claimed a template, if it is still there.
+    /// The policy that has claimed a template, if it still exists.
     pub(super) fn policy_of(&self, template: &Object) -> Option<Policy> {
         let claim = Claim::on(template)?;
         let informer = if claim.is_of_cluster() {
@@ -322,7 +323,7 @@ pub(super) mod tests {
     use crate::kinds::{Kinds, Scope, Skips};
     use serde_json::json;
 
-    /// A detector whose keys only a test takes.
+    /// A detector without workers; the test takes the keys from the queue.
     pub(crate) async fn without_workers(plane: &mut Plane) -> Arc<Detector> {
         let deps = plane.deps(Options::default(), None);
         let kinds = Arc::new(Kinds::new(Skips::new(&[]).unwrap()));
@@ -344,7 +345,7 @@ pub(super) mod tests {
 
     // proves: DET-policy-lane
     #[tokio::test]
-    async fn what_a_policy_touches_waits_behind_what_users_change() {
+    async fn policy_changes_are_queued_behind_user_changes() {
         let mut plane = Plane::new();
         for name in ["first", "second"] {
             plane.control.seed(&DEPLOYMENTS, deployment(name));
@@ -352,7 +353,7 @@ pub(super) mod tests {
         let it = without_workers(&mut plane).await;
         it.work_off().await;
         plane.control.seed(&POLICIES, policy(json!({})));
-        until("heard of", || it.policies.get_key("n/p").is_some()).await;
+        until("policy in cache", || it.policies.get_key("n/p").is_some()).await;
         it.policy("n/p").await.unwrap();
         assert!(!it.queue.is_empty(), "the policy takes what has waited");
         plane.control.seed(&DEPLOYMENTS, deployment("third"));
@@ -360,7 +361,7 @@ pub(super) mod tests {
             gvr: DEPLOYMENTS.clone(),
             name: "n/third".into(),
         };
-        until("heard of", || it.causes.lock().contains_key(&key)).await;
+        until("cause recorded", || it.causes.lock().contains_key(&key)).await;
         assert_eq!(it.queue.get().await.unwrap(), key);
         plane.tasks.stop().await;
     }

@@ -1,4 +1,4 @@
-//! Templates that no policy wants, until one comes that does.
+//! Keeps the templates that no policy matches until a matching policy is created.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Bound;
@@ -7,7 +7,7 @@ use machinery::Gvr;
 
 use crate::templates::Key;
 
-/// By kind and `namespace/name`.
+/// Keyed by resource and `namespace/name`.
 #[derive(Debug, Default)]
 pub(super) struct Waiting(HashMap<Gvr, BTreeSet<String>>);
 
@@ -23,8 +23,8 @@ impl Waiting {
         }
     }
 
-    /// Those of a kind in a namespace (in all, if it is empty), with a name if there is
-    /// one.
+    /// The templates of a resource in a namespace (in all namespaces if it is empty), with a name
+    /// unless it is empty.
     pub(super) fn find(&self, resource: &Gvr, namespace: &str, name: &str) -> Vec<Key> {
         let Some(names) = self.0.get(resource) else {
             return Vec::new();
@@ -62,7 +62,7 @@ mod tests {
     static OTHERS: Gvr = Gvr::constant("example.io", "v1", "others");
 
     #[test]
-    fn they_are_found_by_namespace_and_name() {
+    fn waiting_templates_are_found_by_namespace_and_name() {
         let mut waiting = Waiting::default();
         let key = |name: &str| Key {
             gvr: THINGS.clone(),

@@ -1,4 +1,4 @@
-//! Making the objects of a work so.
+//! Applies the manifests of a Work to its member cluster.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,17 +20,17 @@ use crate::error::Error;
 use crate::figures::FIGURES;
 use crate::kinds::Served;
 
-/// How long the first list of a member's objects is waited for.
+/// Timeout of the first list of a member's objects.
 const FIRST_LIST: Duration = Duration::from_secs(5);
-/// How often a namespace may be found missing before it is worth telling: its own
-/// work may be under way.
+/// Failures because of a missing namespace that are retried without an event: the namespace's own
+/// Work may be in progress.
 const NAMESPACE_PATIENCE: u32 = 8;
-/// How often one attempt writes an object that others keep changing, and the pause before
-/// it reads the object again (`retry.DefaultRetry` of client-go, as Karmada).
+/// Attempts to write an object that others keep changing, and the delay before the object is read
+/// again (`retry.DefaultRetry` of client-go, as in Karmada).
 const CONFLICT_TRIES: u32 = 5;
 const CONFLICT_PAUSE: Duration = Duration::from_millis(10);
 
-/// One manifest and where it goes.
+/// A manifest and the resource that it is applied to.
 pub(super) struct Place<'a> {
     pub(super) served: Arc<Served>,
     pub(super) manifest: &'a Value,
@@ -55,7 +55,7 @@ pub(super) fn kind_of(manifest: &Value) -> Gvk {
     Gvk::from_api_version(text("apiVersion"), text("kind"))
 }
 
-/// What became of a work's manifests.
+/// The result of applying the manifests of a Work.
 #[derive(Default)]
 struct Made {
     targets: Vec<Target>,
@@ -63,7 +63,7 @@ struct Made {
     failure: Option<Undone>,
 }
 
-/// What the condition says of manifests that are not applied, and the whys alone.
+/// The condition's message about manifests that are not applied, and the reasons alone.
 struct Undone {
     text: String,
     whys: String,
@@ -90,19 +90,18 @@ impl OneManifest<'_> {
     }
 }
 
-/// What one write of a manifest gave.
+/// The result of one write of a manifest.
 enum Tried {
     Written(Object),
-    /// The object was right before.
+    /// The object was up to date before.
     Unchanged(Object),
-    /// The member refused the write; it has another object than the write was decided on, or
-    /// none.
+    /// The member rejected the write, because the object has changed or no longer exists.
     Outdated(Option<Object>, client::Error),
 }
 
 /// Why a manifest is not applied.
 pub(super) enum Trouble {
-    /// Nothing to tell yet: what is missing may be under way.
+    /// Retried without an event: what is missing may be about to be created.
     Patience(String),
     Failed(String),
 }
@@ -110,7 +109,7 @@ pub(super) enum Trouble {
 impl Trouble {
     fn of(e: &client::Error) -> Self {
         match e {
-            // A call that was not answered says so in our words.
+            // The message of a timed-out call is our own text.
             client::Error::Protocol(text) => Self::Failed(text.clone()),
             e => Self::Failed(e.to_string()),
         }
@@ -149,7 +148,7 @@ impl Execution {
             .get(cluster)
             .is_some_and(|c| c.cluster.is_ready());
         if !ready {
-            // Nothing is said of Applied: the work waits for the cluster.
+            // The Applied condition stays as it is: the Work waits for the cluster.
             self.say(object, work, &[dispatch]).await?;
             return Ok(Action::Done);
         }
@@ -188,8 +187,8 @@ impl Execution {
         Ok(Action::Done)
     }
 
-    /// Applies every manifest, whatever becomes of the others. The error is trouble that is
-    /// not worth telling yet.
+    /// Applies every manifest, even after failures. Returns an error only for failures that are
+    /// retried without an event.
     async fn make_all(
         &self,
         cluster: &str,
@@ -425,7 +424,7 @@ impl Execution {
         }
     }
 
-    /// A call to a member, which may hang.
+    /// Calls a member with a timeout.
     pub(super) async fn limited<T>(
         &self,
         call: impl Future<Output = client::Result<T>>,
@@ -464,7 +463,7 @@ impl Execution {
                 self.recorder.normal(&about, "SyncSucceed", text);
             }
             Some(why) => {
-                // Unlike above, without a slash in cluster scope.
+                // Unlike above, without a slash for cluster-scoped objects.
                 let name = name.trim_start_matches('/');
                 let text = format!(
                     "Failed to create or update resource({name}) in member cluster({cluster}): {why}"
@@ -475,15 +474,15 @@ impl Execution {
     }
 }
 
-/// Whether an object may be there though its create was refused: every refusal may come
-/// before the name is looked at, but those of a missing namespace, of credentials and of load.
+/// Whether the object may exist although its create was rejected. Every rejection may come before
+/// the API server compares the name, except those for a missing namespace, credentials or load.
 fn may_exist(refused: &client::Error) -> bool {
     let status = refused.status();
     status.is_some_and(|status| !matches!(status.code, 401 | 404 | 429))
 }
 
-/// Waits for the first list of a member's objects: without it nothing is known of
-/// them. A list that fails is not waited for.
+/// Waits until the informer of a member's objects has synced: before that its cache is incomplete.
+/// Does not wait for a list that fails.
 async fn listed(informer: &Informer) -> Result<(), String> {
     if informer.is_synced() {
         return Ok(());

@@ -1,9 +1,5 @@
-//! What a member's object has to become.
-//!
-//! Enters: the manifest of a work, the object that a member has, in between what the
-//! interpreter retains of it. Leaves: the object to write, or that nothing is to be
-//! done. Pure. Source: Karmada's
-//! `pkg/util/objectwatcher` and `pkg/util/{label,annotation}.go`.
+//! Compares the object in a member with the manifest of a Work, and computes the update. Source:
+//! Karmada's `pkg/util/objectwatcher` and `pkg/util/{label,annotation}.go`.
 
 use openapi::karmada::labels::{
     CONFLICT_RESOLUTION, MANAGED, MANAGED_ANNOTATIONS, MANAGED_LABELS, MANAGED_VALUE,
@@ -11,27 +7,27 @@ use openapi::karmada::labels::{
 use openapi::karmada_prune::prune;
 use serde_json::{Map, Value};
 
-/// What to do with an object that a member has.
+/// What to do with an object in a member.
 #[derive(Debug, PartialEq)]
 pub(super) enum Step {
     Nothing,
-    /// PUT this.
+    /// Update with this body.
     Write(Value),
-    /// Somebody else's object: not ours to change.
+    /// Another owner manages the object.
     Foreign,
 }
 
-/// How equal is equal enough.
+/// When an object counts as up to date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Equality {
-    /// What was applied before is still in the object, whatever else there is.
+    /// The object contains the manifest; additional fields are allowed.
     Contained,
-    /// The manifest is new: what it no longer has must go.
+    /// The manifest is new: fields that it no longer has must be removed.
     Exact,
 }
 
-/// What an observed object is to become, before anything is retained by the rules of
-/// its kind; `None`: it is not ours to change.
+/// The object as the manifest requires it, before the retention rules of its kind apply; `None` if
+/// the object must not be changed.
 pub(super) fn desired(manifest: &Value, observed: &Value) -> Option<Value> {
     let managed = get(observed, "labels", MANAGED) == Some(MANAGED_VALUE);
     if !managed && get(manifest, "annotations", CONFLICT_RESOLUTION) != Some("overwrite") {
@@ -42,7 +38,7 @@ pub(super) fn desired(manifest: &Value, observed: &Value) -> Option<Value> {
     Some(desired)
 }
 
-/// Decides what becomes of an observed object.
+/// Decides whether an observed object has to be updated.
 pub(super) fn step(mut desired: Value, observed: &Value, equality: Equality) -> Step {
     let same = match equality {
         Equality::Contained => contained(&desired, observed),
@@ -70,8 +66,7 @@ pub(super) fn step(mut desired: Value, observed: &Value, equality: Equality) -> 
     Step::Write(desired)
 }
 
-/// Labels and annotations that others have put on the object stay; those that were
-/// the template's and are no longer do not.
+/// Retains labels and annotations of other owners; removes those that the template no longer has.
 fn retain(desired: &mut Value, observed: &Value) {
     for (map, record) in [
         ("annotations", MANAGED_ANNOTATIONS),
@@ -104,8 +99,8 @@ fn get<'a>(object: &'a Value, map: &str, key: &str) -> Option<&'a str> {
     object.get("metadata")?.get(map)?.get(key)?.as_str()
 }
 
-/// Whether everything in `wanted` is in `found`. Lists have to have the same items;
-/// what is empty and what is absent are the same.
+/// Whether `found` contains everything in `wanted`. Lists have to have equal length; empty and
+/// absent values are equal.
 pub(super) fn contained(wanted: &Value, found: &Value) -> bool {
     match (wanted, found) {
         (Value::Object(wanted), Value::Object(found)) => wanted.iter().all(|(key, value)| {
@@ -123,7 +118,7 @@ pub(super) fn contained(wanted: &Value, found: &Value) -> bool {
     }
 }
 
-/// Go's encoders leave out what is empty, or not.
+/// Go's encoders may or may not omit empty values.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,

@@ -1,7 +1,4 @@
-//! What a work says about itself.
-//!
-//! Enters: the conditions there are, and what came out. Leaves: the conditions to
-//! write, or that they say so already. Pure.
+//! Builds the Dispatching and Applied conditions of a Work, and merges them into its status.
 
 use openapi::karmada::binding::Condition;
 use serde_json::{Value, json};
@@ -12,7 +9,7 @@ pub(super) const SUSPENDED_TEXT: &str = "Work dispatching is in a suspended stat
 pub(super) const DISPATCHING_TEXT: &str = "Work is being dispatched to member clusters.";
 const APPLIED_TEXT: &str = "Manifest has been successfully applied";
 
-/// A condition without its time.
+/// A condition without its transition time.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Said {
     kind: &'static str,
@@ -35,7 +32,7 @@ pub(super) fn dispatching(suspended: bool) -> Said {
     }
 }
 
-/// `Err`: why it is not applied.
+/// `Err`: why the manifests are not applied.
 pub(super) fn applied(outcome: Result<(), String>) -> Said {
     let (status, reason, message) = match outcome {
         Ok(()) => ("True", "AppliedSuccessful", APPLIED_TEXT.to_owned()),
@@ -49,8 +46,8 @@ pub(super) fn applied(outcome: Result<(), String>) -> Said {
     }
 }
 
-/// Puts conditions among those there are; `None` when they are there. A condition
-/// that keeps its status keeps its time. `generation` is what Applied is about.
+/// Merges conditions into the existing ones; `None` if nothing changes. A condition that keeps its
+/// status keeps its transition time. `generation` is the observed generation of Applied.
 pub(super) fn merge(old: &[Condition], said: &[Said], generation: i64, now: &str) -> Option<Value> {
     let mut all = old.to_vec();
     for new in said {
@@ -75,7 +72,7 @@ pub(super) fn merge(old: &[Condition], said: &[Said], generation: i64, now: &str
     (all != old).then(|| json!(all))
 }
 
-/// Whether a condition differs from what is said of it.
+/// Whether a condition differs from the existing one.
 pub(super) fn is_news(old: &[Condition], said: &Said) -> bool {
     !old.iter()
         .any(|c| c.kind == said.kind && c.status == said.status && c.message == said.message)

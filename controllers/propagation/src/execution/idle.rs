@@ -1,7 +1,5 @@
-//! Watches of members end when no work needs them any more.
-//!
-//! Enters: works that are gone. Leaves: the end of the watch of a kind in a cluster
-//! whose works name it no longer. What comes back soon keeps its watch.
+//! Stops the informer of a kind in a member when no Work has objects of the kind any more. The
+//! delay lets a Work that is soon created again find the informer running.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -18,14 +16,13 @@ use serde::Deserialize;
 use super::shell::Execution;
 use crate::kinds::Served;
 
-/// How long a watch outlives the last work of its kind.
+/// How long an informer outlives the last Work of its kind.
 const LINGER: Duration = Duration::from_secs(60);
 
-/// What may no longer be needed: a cluster and a kind.
+/// Checks informers that may be unused, by cluster and kind.
 pub(super) struct Idle {
     queue: Queue<(String, Gvk)>,
-    /// Kinds that were followed in any member; the control plane may have forgotten
-    /// them since.
+    /// Kinds that had an informer in any member; the control plane may no longer serve them.
     known: ArcSwap<HashMap<Gvk, Gvr>>,
 }
 
@@ -50,12 +47,12 @@ impl Idle {
         });
     }
 
-    /// The kinds of all objects that were followed.
+    /// All kinds that had an informer.
     pub(super) fn kinds(&self) -> Vec<Gvk> {
         self.known.load().keys().cloned().collect()
     }
 
-    /// A work is gone.
+    /// Schedules the check for the kinds of a deleted Work.
     pub(super) fn gone(&self, work: &Object) {
         if let Some(cluster) = cluster_of_space(work.namespace()) {
             for kind in kinds(work) {
@@ -93,7 +90,7 @@ struct Kinds {
     spec: Held,
 }
 
-/// The kinds of a work's manifests; none of a work that cannot be read.
+/// The kinds of a Work's manifests; empty if the Work cannot be parsed.
 pub(super) fn kinds(work: &Object) -> Vec<Gvk> {
     let read: Kinds = serde_json::from_slice(work.bytes()).unwrap_or_default();
     read.spec

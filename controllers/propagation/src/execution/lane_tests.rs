@@ -1,4 +1,4 @@
-//! What the lanes of clusters promise, with members in memory.
+//! Tests of the per-cluster queues and workers with fake members.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -72,8 +72,8 @@ async fn the_workers_of_a_cluster_that_is_gone_end_and_come_again_with_it() {
     plane.tasks.stop().await;
 }
 
-/// While a worker writes to the member, the Work is deleted, and the handler forgets it
-/// before the worker remembers what it found in order.
+/// The Work is deleted while a worker writes to the member. The handler forgets the Work before the
+/// worker records its sync state.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_work_that_replaces_one_that_was_being_applied_is_applied() {
     let mut plane = Plane::new();
@@ -90,7 +90,7 @@ async fn a_work_that_replaces_one_that_was_being_applied_is_applied() {
             while !works.is_empty() {
                 std::thread::yield_now();
             }
-            // The handler runs right after the copy was changed.
+            // The handler runs right after the cache has changed.
             std::thread::park_timeout(Duration::from_millis(50));
         }
         None
@@ -102,14 +102,14 @@ async fn a_work_that_replaces_one_that_was_being_applied_is_applied() {
     until("the worker to end", || !lane.queue.has_others::<str>(None)).await;
     assert!(
         lane.in_order(&key).is_none(),
-        "nothing is kept of a Work that is gone"
+        "the sync state of a deleted Work is forgotten"
     );
     plane.control.seed(&WORKS, work("m1", "second", "2"));
     until("applied again", || plane.data_in(0) == "2").await;
     plane.tasks.stop().await;
 }
 
-/// Members of which one is asked for in vain while it is blocked.
+/// Blocks the requests for one member's informer on demand.
 struct Blocking {
     members: Arc<dyn MemberAccess>,
     blocked: Arc<(Mutex<bool>, Condvar)>,
@@ -150,7 +150,7 @@ impl MemberAccess for Blocking {
     }
 }
 
-/// A worker of one cluster stands still while it looks whether a Work is in order.
+/// A worker of one cluster hangs while it checks the sync state of a Work.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_cluster_that_stands_still_holds_no_lock_that_another_needs() {
     let mut plane = Plane::new();
@@ -171,7 +171,7 @@ async fn a_cluster_that_stands_still_holds_no_lock_that_another_needs() {
     };
     until("both in order", || in_order("m1") && in_order("m2")).await;
     *blocked.0.lock() = true;
-    // Somebody edits the object of the first member, and the Work of the second.
+    // An edit of the first member's object and of the second member's Work.
     let mut edited = plane.members[0].object(&CONFIG_MAPS, "n", "c").unwrap();
     edited["metadata"]["labels"]["edited"] = "by hand".into();
     plane.members[0].seed(&CONFIG_MAPS, edited);

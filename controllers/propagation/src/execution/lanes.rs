@@ -1,4 +1,4 @@
-//! The queue, the workers and the memory of each cluster. Clusters share none of them, so
+//! Holds the queue, the workers and the sync state of each cluster. Clusters share none of them, so
 //! that no Work waits for the lock or the workers of another cluster.
 
 use std::collections::{HashMap, HashSet};
@@ -9,7 +9,7 @@ use machinery::{Gvr, Object};
 use parking_lot::Mutex;
 use runtime::{Queue, Tasks};
 
-/// An object of a work in the member, and the version that was as it should be.
+/// An object of a Work in the member, and the version that matched the Work.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     pub(super) resource: Gvr,
@@ -18,7 +18,7 @@ pub(super) struct Target {
     pub(super) revision: u64,
 }
 
-/// What was found in order: nothing has to be read again while this holds.
+/// A Work whose objects all matched: it needs no comparison while these versions are current.
 #[derive(Debug)]
 pub(super) struct InOrder {
     pub(super) uid: String,
@@ -27,30 +27,30 @@ pub(super) struct InOrder {
 }
 
 impl InOrder {
-    /// Whether it was found of this Work as it is now. A Work that replaces one of its
-    /// name begins at the same generation.
+    /// Whether the state belongs to this version of the Work. A Work that replaces another of the
+    /// same name starts at the same generation.
     pub(super) fn is_of(&self, work: &Object) -> bool {
         self.uid == work.uid() && self.generation == work.head().generation
     }
 }
 
-/// What is known of the Works that were applied.
+/// The sync state of applied Works.
 #[derive(Default)]
 struct AppliedWorks {
     in_order: HashMap<String, Arc<InOrder>>,
-    /// Works that a worker applies now, and that nothing has put out of order since.
+    /// Works that a worker is applying, and that no event has invalidated since.
     in_progress: HashSet<String>,
 }
 
-/// Works are named by `namespace/name`.
+/// Works are keyed by `namespace/name`.
 pub(super) struct ClusterLane {
     pub(super) queue: Queue<String>,
     pub(super) tasks: Tasks,
-    /// Whether the workers end. Held while a key is added, so that no key gets into a
+    /// Whether the workers are ending. Locked while a key is added, so that no key gets into a
     /// queue without workers.
     retired: Mutex<bool>,
     applied: Mutex<AppliedWorks>,
-    /// The revision of each Work that the last write of its conditions made.
+    /// The revision of each Work after the last write of its conditions.
     conditions_written: Mutex<HashMap<String, u64>>,
 }
 
@@ -65,7 +65,7 @@ impl ClusterLane {
         }
     }
 
-    /// Adds a key; `false` when the workers end.
+    /// Adds a key; returns `false` if the workers are ending.
     pub(super) fn add(&self, key: &str, low: bool) -> bool {
         let retired = self.retired.lock();
         if !*retired {
@@ -78,13 +78,13 @@ impl ClusterLane {
         self.applied.lock().in_order.get(key).cloned()
     }
 
-    /// A worker begins to apply a Work.
+    /// A worker starts to apply a Work.
     pub(super) fn begin(&self, key: &str) {
         self.applied.lock().in_progress.insert(key.to_owned());
     }
 
-    /// The worker has applied it. Nothing is remembered when it was put out of order
-    /// meanwhile: who did that has put its key into the queue.
+    /// Records that the worker has applied the Work, unless an event has invalidated it in the
+    /// meantime: the event has enqueued its key.
     pub(super) fn set_in_order(&self, key: &str, in_order: InOrder) {
         let mut applied = self.applied.lock();
         if applied.in_progress.remove(key) {
@@ -107,18 +107,18 @@ impl ClusterLane {
         all.insert(key.to_owned(), revision);
     }
 
-    /// A Work is gone.
+    /// Forgets a deleted Work.
     pub(super) fn forget(&self, key: &str) {
         self.not_in_order(key);
         self.conditions_written.lock().remove(key);
     }
 }
 
-/// The lanes by cluster. Reading takes no lock.
+/// The queues and workers by cluster. Readers take no lock.
 #[derive(Default)]
 pub(super) struct ClusterLanes {
     lanes: ArcSwap<HashMap<String, Arc<ClusterLane>>>,
-    /// Held while a lane comes or goes.
+    /// Locked while a cluster's workers start or end.
     changes: Mutex<()>,
 }
 
@@ -127,8 +127,8 @@ impl ClusterLanes {
         self.lanes.load().get(cluster).cloned()
     }
 
-    /// Adds a key to the queue of a cluster. `tasks` and `start` make the workers of a
-    /// cluster that has none.
+    /// Adds a key to the queue of a cluster. `tasks` and `start` start the workers of a cluster
+    /// that has none.
     pub(super) fn add(
         &self,
         cluster: &str,
@@ -164,8 +164,8 @@ impl ClusterLanes {
         lane
     }
 
-    /// Ends the workers of a cluster when `is_unused` says so and no key but `but` is
-    /// ready or held. A key that comes meanwhile waits, and gets workers of its own.
+    /// Ends the workers of a cluster if `is_unused` returns true and no key but `but` is queued or
+    /// being processed. A key that is added in the meantime waits and gets new workers.
     pub(super) fn retire(
         &self,
         cluster: &str,
@@ -194,14 +194,14 @@ mod tests {
     use runtime::Shutdown;
     use std::sync::mpsc;
 
-    /// Adds a key the way event handlers do; the lanes have no workers.
+    /// Adds a key as event handlers do; no workers run.
     fn add(lanes: &ClusterLanes, key: &str) {
         let tasks = || Tasks::new(Shutdown::new());
         lanes.add("m", key, false, tasks, |_| {});
     }
 
-    /// The last Work of a cluster is gone, and while its workers are found to be unused
-    /// the handler of another thread adds the key of a new one.
+    /// The last Work of a cluster is deleted. While its workers are being ended, the event handler
+    /// of another thread adds the key of a new Work.
     #[test]
     fn a_key_that_comes_while_a_lane_retires_is_in_a_lane_with_workers() {
         let lanes = ClusterLanes::default();
@@ -229,7 +229,7 @@ mod tests {
         assert_eq!((old.queue.len(), new.queue.len()), (1, 1));
     }
 
-    /// Other rules say what a member retains, while a worker applies a Work by the old ones.
+    /// The retention rules change while a worker applies a Work by the old rules.
     #[test]
     fn what_was_put_out_of_order_while_it_was_applied_is_not_in_order() {
         let lane = ClusterLane::new(Tasks::new(Shutdown::new()));
@@ -247,8 +247,8 @@ mod tests {
         assert!(lane.in_order("w").is_some());
     }
 
-    /// A worker is still at a key whose Work is gone: a lane beside it would put two
-    /// workers at the same Work when it comes again.
+    /// A worker still processes the key of a deleted Work: a second queue would let two workers
+    /// process the same Work when it is created again.
     #[test]
     fn a_lane_with_other_keys_stays() {
         let lanes = ClusterLanes::default();

@@ -1,8 +1,8 @@
-//! Works become objects in member clusters, and stay so.
+//! Applies Works to member clusters, and keeps the objects there as the Works require.
 //!
-//! Enters: works, clusters, what members tell of managed objects. Leaves: objects
-//! made, changed and deleted in members; the conditions Dispatching and Applied of
-//! works; their finalizers removed. A cluster has its own queue and workers.
+//! The controller watches Works, clusters and managed objects in members. It creates, updates and
+//! deletes objects in members, sets the Dispatching and Applied conditions of Works, and removes
+//! their finalizers. Each cluster has its own queue and workers.
 
 mod apply;
 mod compare;

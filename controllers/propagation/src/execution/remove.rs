@@ -1,4 +1,4 @@
-//! What happens in a member when a work is deleted.
+//! Deletes or releases the objects in a member when their Work is deleted.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ const ANNOTATIONS: [&str; 12] = [
 ];
 
 impl Execution {
-    /// Deletes the objects, or lets go of them, and then of the work.
+    /// Deletes the member's objects, or releases them, and then removes the Work's finalizer.
     pub(super) async fn remove(
         &self,
         cluster: &str,
@@ -56,7 +56,7 @@ impl Execution {
         if !work.metadata.finalizers.iter().any(|f| f == WORK_FINALIZER) {
             return Ok(Action::Done);
         }
-        // Without the cluster there is nothing to be deleted, and nobody to ask.
+        // Nothing can be deleted in a cluster that no longer exists.
         if let Some(member) = self.clusters.get(cluster) {
             if member.cluster.is_ready() {
                 for manifest in &work.spec.workload.manifests {
@@ -70,7 +70,7 @@ impl Execution {
                     }
                 }
             } else if !member.is_terminating() {
-                // Looked at again when the cluster is ready, or goes.
+                // Reconciled again when the cluster becomes ready or is deleted.
                 return Ok(Action::Done);
             }
         }
@@ -90,8 +90,8 @@ impl Execution {
         }
     }
 
-    /// Where a manifest has gone. Of a kind that is not known here, any more or yet,
-    /// the member itself is asked; `None`: it has no objects of the kind.
+    /// The resource of a manifest. If the control plane does not serve its kind, asks the member
+    /// for it; `None`: the member does not serve it either.
     async fn place_to_leave<'a>(
         &self,
         cluster: &str,
@@ -116,14 +116,14 @@ impl Execution {
     }
 
     async fn observed(&self, cluster: &str, place: &Place<'_>) -> Result<Option<Object>, Error> {
-        // Not followed from now on: it goes.
+        // No informer is started for an object that is about to be deleted.
         let informer = self.members.followed(cluster, &place.served.gvr);
         let seen = informer.filter(|i| i.is_synced());
         if let Some(found) = seen.and_then(|i| i.get(place.namespace, place.name)) {
             return Ok(Some(found));
         }
-        // An object just made may not have been seen yet; deletions are rare enough
-        // to ask.
+        // An object that was just created may not be in the informer yet; deletions are rare enough
+        // for a GET.
         let api = self.api(cluster)?;
         let at = At::one(&place.served.gvr, place.namespace, place.name);
         match self.limited(api.get(at)).await {
@@ -154,7 +154,7 @@ impl Execution {
         outcome
     }
 
-    /// The object stays, without the marks by which it is managed.
+    /// Keeps the object and removes the labels and annotations that mark it as managed.
     async fn let_go(&self, cluster: &str, place: &Place<'_>) -> Result<(), Error> {
         let Some(observed) = self.observed(cluster, place).await? else {
             return Ok(());
@@ -180,7 +180,7 @@ impl Execution {
     }
 }
 
-/// How a member's object is deleted; `None`: it is not.
+/// How a member's object is deleted; `None` if it must not be.
 fn deletion(observed: &Object) -> Option<DeleteOptions> {
     let head = observed.head();
     let ours = !head.deleting && head.label(MANAGED) == Some(MANAGED_VALUE);

@@ -1,4 +1,5 @@
-//! When works are looked at, and the workers of each cluster.
+//! Runs the execution controller: enqueues Works after changes and starts the workers of each
+//! cluster.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -25,9 +26,9 @@ use crate::run::{Deps, Reach};
 use crate::works::Works;
 
 const BY_CLUSTER: &str = "cluster";
-/// What copies in members keep of their own follows from it.
+/// The interpreter operations that decide which fields of an observed object are retained.
 const RETENTION: &[Operation] = &[Operation::Retain];
-/// Calls to one member at once.
+/// Concurrent calls to one member.
 const WORKERS_PER_CLUSTER: usize = 8;
 
 pub(crate) struct Execution {
@@ -43,7 +44,7 @@ pub(crate) struct Execution {
     works: Informer,
     pub(super) lanes: ClusterLanes,
     pub(super) idle: Idle,
-    /// Kinds of which members retain something else than before, by cluster.
+    /// Kinds whose retention rules have changed, by cluster.
     retained_kinds: Queue<(String, Gvk)>,
     tasks: Tasks,
 }
@@ -51,7 +52,7 @@ pub(crate) struct Execution {
 impl Execution {
     pub(crate) async fn start(deps: &Deps, kinds: &Arc<Kinds>, works: &Works, tasks: &Tasks) {
         let it = Self::following(deps, kinds, works, tasks).await;
-        // The lanes' workers hold the execution; this task ends with them.
+        // The workers hold the controller; this task waits for their end.
         let shutdown = tasks.shutdown().clone();
         tasks.spawn(async move {
             shutdown.wait().await;
@@ -59,7 +60,7 @@ impl Execution {
         });
     }
 
-    /// One whose workers end with `tasks`, for the caller to wait for.
+    /// Returns a controller whose workers end with `tasks`; the caller waits for them.
     pub(super) async fn following(
         deps: &Deps,
         kinds: &Arc<Kinds>,
@@ -146,7 +147,7 @@ impl Execution {
                 if let Some(lane) = self.lane_of(gone) {
                     let key = gone.head().key();
                     lane.forget(&key);
-                    // The last one of a cluster that is gone ends the workers.
+                    // The key of the last Work of a deleted cluster ends the workers.
                     lane.add(&key, true);
                 }
             }
@@ -155,7 +156,7 @@ impl Execution {
         }
     }
 
-    /// Other rules say what a member decides by itself of objects of a kind.
+    /// Enqueues the Works with objects of kinds whose retention rules have changed.
     fn retained_otherwise(&self, changed: &Changed<'_>) {
         let known = self.idle.kinds();
         let concerned = known
@@ -168,7 +169,7 @@ impl Execution {
         }
     }
 
-    /// The Works of a cluster that have objects of a kind are not known to be in order.
+    /// Invalidates and enqueues the Works of a cluster that have objects of a kind.
     async fn retain_again(self: &Arc<Self>, (cluster, kind): &(String, Gvk)) {
         for work in self.works_of(cluster) {
             if kinds(&work).contains(kind) {
@@ -179,7 +180,7 @@ impl Execution {
         }
     }
 
-    /// A cluster that becomes ready, or goes, gets its works looked at.
+    /// Enqueues the Works of a cluster that becomes ready or is deleted.
     fn cluster_changed(self: &Arc<Self>, change: &Change<'_>) {
         let name = change.object().name();
         let ready = |o: Option<&Object>| {
@@ -198,10 +199,10 @@ impl Execution {
         }
     }
 
-    /// An object in a member that is no longer as it was brings its work back.
+    /// Enqueues the Work of a member's object that has changed.
     fn object_changed(self: &Arc<Self>, cluster: &str, change: &Change<'_>) {
         match (change.old, change.new) {
-            // Known from the works themselves.
+            // The informer of the Works enqueues these.
             (None, Some(_)) if change.initial => return,
             (Some(old), Some(new)) if same_but_status(old, new) => return,
             _ => {}
@@ -272,7 +273,8 @@ impl Execution {
         }
         let attempt = lane.queue.attempts(&key.to_owned());
         lane.begin(key);
-        // A tree of manifests is not worth keeping: no shared view.
+        // Parsed without the decode cache, because a tree of manifests would take much memory
+        // there.
         let work: Work = serde_json::from_slice(object.bytes()).map_err(Error::blocked)?;
         if object.head().deleting {
             self.remove(cluster, &object, &work).await
@@ -281,8 +283,8 @@ impl Execution {
         }
     }
 
-    /// The workers of a cluster that is gone, and has no works, end. `but` is the key in
-    /// the hands of the caller.
+    /// Ends the workers of a deleted cluster without Works. `but` is the key that the caller
+    /// processes.
     fn retire(&self, cluster: &str, but: Option<&str>) {
         if self.clusters.get(cluster).is_none() {
             let is_unused =
@@ -295,7 +297,7 @@ impl Execution {
         self.lanes.get(names::cluster_of_space(work.namespace())?)
     }
 
-    /// What was found in order of a Work as it is.
+    /// The recorded sync state of this version of a Work.
     pub(super) fn in_order(&self, work: &Object) -> Option<Arc<InOrder>> {
         let found = self.lane_of(work)?.in_order(&work.head().key());
         found.filter(|in_order| in_order.is_of(work))
@@ -314,7 +316,7 @@ impl Execution {
         }
     }
 
-    /// The handler that forgets a Work may have run before the caller remembered it.
+    /// The handler that forgets a deleted Work may have run before the caller recorded its state.
     fn forget_if_gone(&self, lane: &ClusterLane, work: &Object) {
         let key = work.head().key();
         if self.works.get_key(&key).is_none() {
@@ -336,7 +338,7 @@ impl Execution {
             })
     }
 
-    /// Writes the conditions that differ; tells which were news.
+    /// Writes the conditions that differ.
     pub(super) async fn say(
         &self,
         object: &Object,
@@ -347,8 +349,8 @@ impl Execution {
         let at = At::of(&WORKS, object).sub("status");
         let lane = self.lane_of(object);
         let written = lane.as_ref().and_then(|lane| lane.conditions_written(&key));
-        // What was written a moment ago may not have come back yet: a copy from before
-        // would make a recovery look like no news.
+        // The last write may not have arrived by the watch yet: compared with the older copy, a
+        // recovery would look unchanged.
         let newer = if written.is_some_and(|revision| revision > object.revision()) {
             match self.control.get(At::of(&WORKS, object)).await {
                 Ok(found) => Some(found.view::<Work>()?),
@@ -363,8 +365,8 @@ impl Execution {
         let Some(all) = conditions::merge(old, said, object.head().generation, &now) else {
             return Ok(());
         };
-        // The conditions are ours alone, so the guard is on the object, not on its
-        // version: whoever writes the collected status does not delay them.
+        // Only this controller writes the conditions, so the patch is guarded by the uid and not by
+        // the resourceVersion: the controller that writes the collected status does not delay it.
         let patch = json!({"metadata": {"uid": object.uid()}, "status": {"conditions": all}});
         let options = WriteOptions::default();
         match self.control.patch(at, Patch::Merge(patch), &options).await {

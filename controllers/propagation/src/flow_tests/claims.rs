@@ -1,4 +1,4 @@
-//! Which policy a template belongs to, and what its binding says.
+//! Tests of which policy claims a template, and of the content of its binding.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::{CLUSTER_ROLES, CONFIG_MAPS, DEPLOYMENTS, Plane, deployment, policy, 
 
 static PRIORITY_CLASSES: Gvr = Gvr::constant("scheduling.k8s.io", "v1", "priorityclasses");
 
-/// A policy with a name of its own, which is its id too.
+/// A policy whose name is also its permanent id.
 pub(super) fn named(name: &str, spec: Value) -> Value {
     let mut made = policy(spec);
     made["metadata"]["name"] = name.into();
@@ -31,7 +31,7 @@ pub(super) fn of_cluster(name: &str, spec: Value) -> Value {
     made
 }
 
-/// What a policy that preempts says of itself.
+/// The spec of a policy that preempts.
 pub(super) fn preempting(priority: i64, clusters: &[&str]) -> Value {
     json!({"priority": priority, "preemption": "Always",
         "resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": "web"}],
@@ -39,7 +39,7 @@ pub(super) fn preempting(priority: i64, clusters: &[&str]) -> Value {
 }
 
 impl Plane {
-    /// Who has claimed a Deployment, and whose its binding is.
+    /// The ids of the policies that have claimed a Deployment and its binding.
     pub(super) fn owners(&self, name: &str) -> (Value, Value) {
         let template = self.control.object(&DEPLOYMENTS, "n", name);
         let owner = |object: Option<Value>| {
@@ -63,7 +63,7 @@ impl Plane {
 
 // proves: DET-of-every-cluster
 #[tokio::test]
-async fn what_every_cluster_makes_for_itself_is_no_template() {
+async fn objects_that_every_cluster_creates_are_no_templates() {
     let plane = Plane::new();
     let any = json!({"resourceSelectors": [{"apiVersion": "v1", "kind": "ConfigMap"}]});
     plane.control.seed(&POLICIES, policy(any));
@@ -84,7 +84,7 @@ async fn what_every_cluster_makes_for_itself_is_no_template() {
 
 // proves: DET-deleted-leaves
 #[tokio::test]
-async fn a_policy_lets_go_when_it_is_deleted() {
+async fn a_deleted_policy_releases_its_claims() {
     let plane = Plane::new();
     plane.control.seed(&POLICIES, policy(json!({})));
     plane.control.seed(&DEPLOYMENTS, deployment("web"));
@@ -165,7 +165,7 @@ async fn a_lazy_policy_waits_for_the_template_to_change() {
 
 // proves: DET-cpp-namespaced, DET-cluster-scoped, DET-pp-before-cpp, DET-binding-claim
 #[tokio::test]
-async fn a_cluster_policy_takes_what_no_policy_of_the_namespace_wants() {
+async fn a_cluster_policy_claims_what_no_namespaced_policy_matches() {
     let plane = Plane::new();
     let selector = |api_version: &str, kind: &str| json!({"apiVersion": api_version, "kind": kind});
     let mut cluster_policy = policy(json!({"resourceSelectors": [
@@ -222,7 +222,7 @@ async fn a_cluster_policy_takes_what_no_policy_of_the_namespace_wants() {
 
 // proves: DET-sticky, DET-preempt-gate
 #[tokio::test]
-async fn what_is_claimed_stays_claimed() {
+async fn a_claimed_template_stays_with_its_policy() {
     let plane = Plane::new().started().await;
     plane.control.seed(&POLICIES, named("first", json!({})));
     plane.control.seed(&DEPLOYMENTS, deployment("web"));
@@ -241,7 +241,7 @@ async fn what_is_claimed_stays_claimed() {
 
 // proves: DET-preempt-pp, DET-preempt-cpp, DET-preempt-by-cpp, DET-preempt-strictly, DET-preempt-lowered, DET-preempt-told
 #[tokio::test]
-async fn policies_preempt_lower_ones_when_the_gate_is_open() {
+async fn policies_preempt_lower_policies_with_the_feature_gate() {
     let plane = Plane::telling_events();
     let plane = plane
         .started_with(&[Gate::PropagationPolicyPreemption])
@@ -260,7 +260,7 @@ async fn policies_preempt_lower_ones_when_the_gate_is_open() {
     );
     plane.belongs_to("web", "high").await;
 
-    // Any policy of the namespace comes before a cluster policy.
+    // Any PropagationPolicy takes precedence over a cluster policy.
     plane
         .control
         .seed(&POLICIES, named("local", preempting(0, &["m1"])));
@@ -277,7 +277,7 @@ async fn policies_preempt_lower_ones_when_the_gate_is_open() {
     plane.belongs_to("web", "upper").await;
     until("the placement", || plane.binding("web-deployment").unwrap()["spec"]["placement"]["clusterAffinity"]["clusterNames"] == json!(["m2"])).await;
 
-    // One that steps down gives way to what is between, the highest first.
+    // A policy with lowered priority is preempted by the ones in between, the highest first.
     for (name, priority) in [("two", 2), ("one", 1)] {
         plane
             .control
@@ -285,7 +285,7 @@ async fn policies_preempt_lower_ones_when_the_gate_is_open() {
     }
     plane.change(&POLICIES, "upper", |p| p["spec"]["priority"] = 0.into());
     plane.belongs_to("web", "two").await;
-    let said = [
+    let expected = [
         "Cluster propagation policy(high) preempted cluster propagation policy(low) successfully",
         "Propagation policy(n/local) preempted cluster propagation policy(high) successfully",
         "Propagation policy(n/upper) preempted propagation policy(n/local) successfully",
@@ -295,17 +295,17 @@ async fn policies_preempt_lower_ones_when_the_gate_is_open() {
         plane.told("PreemptPolicySucceed").len() >= 4
     })
     .await;
-    let mut told = plane.told("PreemptPolicySucceed");
-    told.sort_unstable();
-    let mut said = said.map(str::to_owned);
-    said.sort_unstable();
-    assert_eq!(told, said);
+    let mut events = plane.told("PreemptPolicySucceed");
+    events.sort_unstable();
+    let mut expected = expected.map(str::to_owned);
+    expected.sort_unstable();
+    assert_eq!(events, expected);
     plane.tasks.stop().await;
 }
 
 // proves: DET-unmatched-unclaimed
 #[tokio::test]
-async fn a_policy_that_selects_something_else_lets_go_and_another_takes_over() {
+async fn a_policy_with_changed_selectors_releases_and_another_claims() {
     let plane = Plane::new().started().await;
     plane
         .control
@@ -328,7 +328,7 @@ async fn a_policy_that_selects_something_else_lets_go_and_another_takes_over() {
         json!({labels::CLUSTER_POLICY_ID: "c"})
     );
 
-    // Labels that fit no more are not looked at before the policy changes.
+    // A template that no longer matches its labels is released only when the policy changes.
     plane
         .control
         .delete(
@@ -337,7 +337,7 @@ async fn a_policy_that_selects_something_else_lets_go_and_another_takes_over() {
         )
         .await
         .unwrap();
-    until("nobody's", || {
+    until("unclaimed", || {
         plane.owners("web") == (Value::Null, Value::Null)
     })
     .await;
@@ -355,7 +355,7 @@ async fn lazy_policies_are_edited_without_effect_until_the_template_changes() {
     plane
         .control
         .seed(&POLICIES, policy(json!({"activationPreference": "Lazy"})));
-    // Made after its policy, it goes at once.
+    // The Deployment is created after its policy and therefore propagated at once.
     plane.control.seed(&DEPLOYMENTS, deployment("web"));
     plane.applied("web").await;
     plane.change(&POLICIES, "p", |p| {
@@ -367,7 +367,7 @@ async fn lazy_policies_are_edited_without_effect_until_the_template_changes() {
     };
     until("the new one", || names("new-deployment") == json!(["m1"])).await;
     assert_eq!(names("web-deployment"), json!(["m1", "m2"]));
-    // What Karmada's own controllers write on a template does not count.
+    // A change by Karmada's own controllers does not count as a change of the template.
     plane.change(&DEPLOYMENTS, "web", |d| {
         d["metadata"]["annotations"]["x.karmada.io/y"] = "z".into();
     });
@@ -382,10 +382,10 @@ async fn lazy_policies_are_edited_without_effect_until_the_template_changes() {
     plane.tasks.stop().await;
 }
 
-/// Long after the last attempt, what is waited for has an effect at once.
+/// What a policy waits for takes effect at once, even long after the last attempt.
 // proves: DET-dependent-overrides, DET-priority-class
 #[tokio::test(start_paused = true)]
-async fn what_policies_wait_for_is_noticed_when_it_comes() {
+async fn the_creation_of_a_missing_dependency_enqueues_its_policies() {
     let plane = Plane::new().started().await;
     let spec = json!({"dependentOverrides": ["o"], "schedulePriority": {"priorityClassSource": "KubePriorityClass", "priorityClassName": "high"}});
     plane.control.seed(&POLICIES, policy(spec));
@@ -412,7 +412,7 @@ async fn what_policies_wait_for_is_noticed_when_it_comes() {
 
 // proves: DET-priority-class-missing, DET-foreign-owner, DET-told-failed
 #[tokio::test]
-async fn templates_are_told_why_their_policy_cannot_be_applied() {
+async fn events_report_why_a_policy_cannot_be_applied() {
     let plane = Plane::telling_events().started().await;
     let class = json!({"schedulePriority": {"priorityClassSource": "KubePriorityClass", "priorityClassName": "high"}});
     plane.control.seed(&POLICIES, policy(class));
@@ -420,8 +420,8 @@ async fn templates_are_told_why_their_policy_cannot_be_applied() {
     foreign["metadata"]["ownerReferences"] = json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "another", "controller": true}]);
     plane.control.seed(&DEPLOYMENTS, deployment("web"));
     let has = |text: &str| {
-        let told = plane.told("ApplyPolicyFailed");
-        told.iter().any(|t| t.starts_with(text))
+        let events = plane.told("ApplyPolicyFailed");
+        events.iter().any(|t| t.starts_with(text))
     };
     let missing = r#"Apply policy(n/p) failed: PriorityClass.scheduling.k8s.io "high" not found"#;
     until("the class", || has(missing)).await;
@@ -445,7 +445,7 @@ async fn templates_are_told_why_their_policy_cannot_be_applied() {
 
 // proves: DET-workload-gate, DET-quota-namespace
 #[tokio::test]
-async fn workloads_have_groups_when_the_gate_is_open() {
+async fn workloads_have_affinity_groups_with_the_feature_gate() {
     let plane = Plane::new()
         .started_with(&[Gate::WorkloadAffinity, Gate::ResourceQuotaEstimate])
         .await;
@@ -476,7 +476,7 @@ async fn workloads_have_groups_when_the_gate_is_open() {
 
 // proves: DET-claimed-by
 #[tokio::test]
-async fn what_something_else_has_claimed_is_left_alone() {
+async fn a_template_claimed_by_another_controller_is_ignored() {
     let plane = Plane::new();
     let mut taken = deployment("taken");
     taken["metadata"]["labels"] = json!({labels::CLAIMED_BY: "MultiClusterService"});
@@ -495,9 +495,9 @@ async fn what_something_else_has_claimed_is_left_alone() {
     plane.tasks.stop().await;
 }
 
-/// The binding is made, and its policy edited, before the detector hears of it.
+/// The binding is created and its policy edited before the binding reaches the detector's cache.
 #[tokio::test]
-async fn an_edit_is_not_lost_on_a_binding_that_was_not_heard_of_yet() {
+async fn a_policy_edit_reaches_a_binding_that_is_not_in_the_cache_yet() {
     let plane = Plane::new().started().await;
     plane.control.hold(&BINDINGS);
     plane.control.seed(&POLICIES, named("a", json!({})));
@@ -507,23 +507,23 @@ async fn an_edit_is_not_lost_on_a_binding_that_was_not_heard_of_yet() {
         p["spec"]["resourceSelectors"][0]["name"] = "web".into();
         p["spec"]["conflictResolution"] = "Overwrite".into();
     });
-    // Policies are looked at one by one.
+    // One worker reconciles all policies.
     plane.control.seed(&DEPLOYMENTS, deployment("other"));
     plane.control.seed(&POLICIES, named("b", json!({})));
     until("another", || plane.binding("other-deployment").is_some()).await;
     plane.control.release(&BINDINGS);
-    let told =
+    let edited =
         || plane.binding("web-deployment").unwrap()["spec"]["conflictResolution"] == "Overwrite";
-    until("the edit", told).await;
+    until("the edit", edited).await;
 
-    // The same with one that lets go.
+    // The same with a policy that releases its template.
     plane.control.hold(&BINDINGS);
     plane.control.seed(&DEPLOYMENTS, deployment("late"));
     until("the binding", || plane.binding("late-deployment").is_some()).await;
     plane.change(&POLICIES, "b", |p| {
         p["spec"]["resourceSelectors"][0]["name"] = "other".into();
     });
-    until("nobody's", || {
+    until("unclaimed", || {
         plane.owners("late") == (Value::Null, Value::Null)
     })
     .await;

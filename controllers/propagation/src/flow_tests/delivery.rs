@@ -1,4 +1,4 @@
-//! From a binding to the objects in members.
+//! Tests from a binding to the objects in members.
 
 use client::fake::FakeApi;
 use client::{Api, At, DeleteOptions, Error};
@@ -122,7 +122,7 @@ async fn a_restart_writes_nothing() {
     };
     until("all works", all_applied).await;
     plane.tasks.stop().await;
-    // What the way back would have written meanwhile.
+    // The status that the status controllers would have written meanwhile.
     for name in ["a", "b"] {
         let mut template = plane.control.object(&DEPLOYMENTS, "n", name).unwrap();
         template["status"] = json!({"replicas": 8});
@@ -135,7 +135,7 @@ async fn a_restart_writes_nothing() {
     plane.control.clear_writes();
     plane.members.iter().for_each(|m| m.clear_writes());
     plane.start().await;
-    // Something new shows that the rest has been looked at.
+    // A new Deployment shows that the others have been reconciled.
     plane.control.seed(&DEPLOYMENTS, deployment("z"));
     plane.applied("z").await;
     for api in [&plane.control, &plane.members[0], &plane.members[1]] {
@@ -149,14 +149,14 @@ async fn a_restart_writes_nothing() {
 
 // proves: BND-deleted, EXE-delete
 #[tokio::test]
-async fn what_is_deleted_goes_everywhere() {
+async fn a_deleted_template_is_deleted_everywhere() {
     let plane = Plane::new();
     plane.control.seed(&POLICIES, policy(json!({})));
     plane.control.seed(&DEPLOYMENTS, deployment("web"));
     let plane = plane.started().await;
     plane.applied("web").await;
     plane.control.remove(&DEPLOYMENTS, "n", "web");
-    // The garbage collector's part.
+    // What the garbage collector would do.
     let at = At::one(&BINDINGS, "n", "web-deployment");
     plane.control.delete(at, &Default::default()).await.unwrap();
     until("all gone", || {
@@ -173,7 +173,7 @@ async fn what_is_deleted_goes_everywhere() {
 
 // proves: EXE-suspend, WRK-suspend-cluster
 #[tokio::test]
-async fn a_suspended_work_says_so_and_goes_on_when_released() {
+async fn a_suspended_work_has_a_condition_and_resumes() {
     let plane = Plane::new();
     let suspended = json!({"suspension": {"dispatchingOnClusters": {"clusterNames": ["m1"]}}});
     plane.control.seed(&POLICIES, policy(suspended));
@@ -197,7 +197,7 @@ async fn a_suspended_work_says_so_and_goes_on_when_released() {
 
 // proves: EXE-conflict-abort, EXE-conflict-overwrite, EXE-alone
 #[tokio::test]
-async fn trouble_in_one_cluster_is_told_and_does_not_delay_the_other() {
+async fn a_failure_in_one_cluster_is_reported_and_does_not_delay_the_other() {
     let plane = Plane::new();
     plane.members[0].on_call(|call| {
         let refused = call.verb == "create" && call.name.is_empty();
@@ -241,7 +241,7 @@ async fn trouble_in_one_cluster_is_told_and_does_not_delay_the_other() {
 
 // proves: MBR-bookkeeping, EXE-preserve
 #[tokio::test]
-async fn what_is_preserved_stays_without_marks() {
+async fn preserved_objects_lose_karmadas_labels_and_annotations() {
     let plane = Plane::new();
     plane.control.seed(
         &POLICIES,
@@ -271,7 +271,7 @@ async fn what_is_preserved_stays_without_marks() {
 
 // proves: EXE-not-ready
 #[tokio::test]
-async fn a_cluster_that_is_not_ready_waits_and_then_follows() {
+async fn works_of_an_unready_cluster_wait_until_it_is_ready() {
     let plane = Plane::new();
     let mut late = cluster("m1");
     late["status"]["conditions"][0]["status"] = "False".into();
@@ -293,7 +293,7 @@ async fn a_cluster_that_is_not_ready_waits_and_then_follows() {
 
 // proves: EXE-agent
 #[tokio::test]
-async fn an_agent_carries_out_the_works_of_its_cluster_only() {
+async fn an_agent_executes_the_works_of_its_cluster_only() {
     let mut plane = Plane::new();
     for cluster in ["m1", "m2"] {
         plane.control.seed(
@@ -316,10 +316,11 @@ async fn an_agent_carries_out_the_works_of_its_cluster_only() {
     plane.tasks.stop().await;
 }
 
-/// Else the works of a kind whose definition goes first would leave their objects.
+/// Otherwise Works of a kind whose CustomResourceDefinition is deleted first would leave their
+/// objects behind.
 // proves: EXE-unserved
 #[tokio::test]
-async fn a_work_of_a_kind_that_is_no_longer_served_takes_its_object_along() {
+async fn a_work_of_a_kind_that_is_no_longer_served_deletes_its_object() {
     let mut plane = Plane::new();
     let maps = json!({"resourceSelectors": [{"apiVersion": "v1", "kind": "ConfigMap"}]});
     plane.control.seed(&POLICIES, policy(maps));
@@ -339,8 +340,8 @@ async fn a_work_of_a_kind_that_is_no_longer_served_takes_its_object_along() {
         let at = At::one(&WORKS, &space, &work);
         let options = DeleteOptions::default();
         plane.control.delete(at, &options).await.unwrap();
-        let gone = || plane.control.object(&WORKS, &space, &work).is_none();
-        until("the work to go", gone).await;
+        let deleted = || plane.control.object(&WORKS, &space, &work).is_none();
+        until("the work to go", deleted).await;
     }
     assert!(!there(&plane, 0), "the member says what the kind is");
     assert!(there(&plane, 1), "it does not know the kind either");
@@ -349,7 +350,7 @@ async fn a_work_of_a_kind_that_is_no_longer_served_takes_its_object_along() {
 
 // proves: OVR-cluster-first, BND-override-events
 #[tokio::test]
-async fn a_policy_that_selects_by_a_label_which_another_gives_is_heeded_when_it_comes() {
+async fn a_new_policy_that_selects_by_an_overridden_label_is_applied() {
     let plane = Plane::new();
     let overriding = |name: &str, namespace: &str, selector: serde_json::Value, path: &str| {
         let overriders =
@@ -377,7 +378,7 @@ async fn a_policy_that_selects_by_a_label_which_another_gives_is_heeded_when_it_
 
 // proves: DET-no-clusters
 #[tokio::test]
-async fn a_binding_that_is_nowhere_has_no_list_of_clusters() {
+async fn a_binding_without_clusters_omits_the_list() {
     let plane = Plane::new();
     let divided = json!({"placement": {"clusterAffinity": {"clusterNames": ["m1", "m2"]},
         "replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted"}}});
@@ -398,7 +399,7 @@ async fn a_binding_that_is_nowhere_has_no_list_of_clusters() {
     };
     until("the binding", || clusters().is_some()).await;
     assert_eq!(clusters(), Some(None), "absent, as Karmada leaves it out");
-    // Scaled up the scheduler places it; scaled down to nothing it has no clusters again.
+    // Scaled up, the scheduler places it; scaled down to zero, it has no clusters again.
     plane.control.remove(&DEPLOYMENTS, "n", "web");
     let at = At::one(&BINDINGS, "n", "web-deployment");
     plane.control.delete(at, &Default::default()).await.unwrap();

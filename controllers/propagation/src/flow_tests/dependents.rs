@@ -1,4 +1,4 @@
-//! What a template refers to follows it, where its policy says so.
+//! Tests of the dependencies distributor.
 
 use client::{Api, At, DeleteOptions};
 use machinery::Gvr;
@@ -20,7 +20,7 @@ fn with_deps(spec: Value) -> Value {
     made
 }
 
-/// A Deployment that names ConfigMaps.
+/// A Deployment with ConfigMap volumes.
 fn needing(name: &str, maps: &[&str]) -> Value {
     let mut made = deployment(name);
     made["spec"]["template"]["spec"]["volumes"] = volumes(maps);
@@ -62,7 +62,7 @@ fn both(data: &str) -> [Value; 2] {
 
 // proves: FIN-dependencies, DEP-told, DEP-annotation, DEP-finalizer, DEP-attached, DEP-no-placement, DEP-required-clusters, DEP-comes-later, DEP-last-leaves
 #[tokio::test]
-async fn they_come_change_and_go_with_what_is_referred_to() {
+async fn dependencies_are_propagated_updated_and_deleted_with_their_references() {
     let plane = Plane::telling_events();
     plane.control.seed(&POLICIES, with_deps(json!({})));
     plane.control.seed(&CONFIG_MAPS, config_map("a", "1"));
@@ -92,17 +92,17 @@ async fn they_come_change_and_go_with_what_is_referred_to() {
     );
     assert_eq!(attached["spec"].get("placement"), None);
 
-    // A change, and an object that comes later.
+    // A change of the object, and an object that is created later.
     plane.change(&CONFIG_MAPS, "a", |map| map["data"]["k"] = "2".into());
     plane.until_data("a", both("2")).await;
     plane.control.seed(&CONFIG_MAPS, config_map("late", "1"));
     plane.until_data("late", both("1")).await;
 
-    // Another place, and another reference.
+    // A changed placement, and another reference.
     plane.change(&POLICIES, "p", |p| {
         p["spec"]["placement"]["clusterAffinity"]["clusterNames"] = json!(["m2"]);
     });
-    // The scheduler's part.
+    // What the scheduler would do.
     let placed = || {
         let binding = plane.binding("web-deployment").unwrap();
         binding["spec"]["placement"]["clusterAffinity"]["clusterNames"] == json!(["m2"])
@@ -129,16 +129,16 @@ async fn they_come_change_and_go_with_what_is_referred_to() {
                 .is_empty()
     })
     .await;
-    let told = plane.told("GetDependenciesSucceed");
+    let events = plane.told("GetDependenciesSucceed");
     let text = "Get dependencies([{APIVersion:v1 Kind:ConfigMap Namespace:n Name:a LabelSelector:nil} \
         {APIVersion:v1 Kind:ConfigMap Namespace:n Name:late LabelSelector:nil}]) succeed.";
-    assert!(told.iter().any(|t| t == text), "{told:?}");
+    assert!(events.iter().any(|t| t == text), "{events:?}");
     plane.tasks.stop().await;
 }
 
 // proves: FIN-dependencies, DEP-shared, DEP-conflict-resolution, DEP-preserve, DEP-conflict-told, DEP-switched-off, DEP-deleted, DEP-last-leaves
 #[tokio::test]
-async fn what_several_need_is_shared_and_the_stronger_wish_prevails() {
+async fn a_shared_dependency_merges_the_preferences_of_its_bindings() {
     let plane = Plane::telling_events().started().await;
     let select = |name: &str, spec: Value| {
         let mut made = with_deps(spec);
@@ -172,7 +172,7 @@ async fn what_several_need_is_shared_and_the_stronger_wish_prevails() {
     })
     .await;
 
-    // The second needs nothing any more.
+    // The second no longer propagates dependencies.
     plane.change(&POLICIES, "two", |p| {
         p["spec"]["propagateDeps"] = false.into()
     });
@@ -186,12 +186,12 @@ async fn what_several_need_is_shared_and_the_stronger_wish_prevails() {
     };
     until("one alone", alone).await;
     let finalizers = || plane.binding("two-deployment").unwrap()["metadata"]["finalizers"].clone();
-    until("let go", || {
+    until("finalizer removed", || {
         finalizers() == json!([labels::BINDING_FINALIZER])
     })
     .await;
 
-    // The first goes.
+    // The first is deleted.
     plane.control.remove(&DEPLOYMENTS, "n", "one");
     let at = At::one(&BINDINGS, "n", "one-deployment");
     let _ = plane.control.delete(at, &DeleteOptions::default()).await;
@@ -199,7 +199,7 @@ async fn what_several_need_is_shared_and_the_stronger_wish_prevails() {
         plane.binding("one-deployment").is_none()
     })
     .await;
-    until("nobody's", || {
+    until("detached", || {
         plane.attached("a")["spec"].get("requiredBy").is_none()
     })
     .await;
@@ -215,7 +215,7 @@ async fn what_several_need_is_shared_and_the_stronger_wish_prevails() {
 
 // proves: DEP-own-policy, DEP-annotation
 #[tokio::test]
-async fn a_policy_of_their_own_adds_to_where_they_are_needed() {
+async fn a_policy_of_a_dependency_adds_its_clusters() {
     let plane = Plane::new().started().await;
     let mut of_map = policy(
         json!({"placement": {"clusterAffinity": {"clusterNames": ["m1"]}},
@@ -247,7 +247,7 @@ async fn a_policy_of_their_own_adds_to_where_they_are_needed() {
 }
 
 #[tokio::test]
-async fn kinds_that_are_no_templates_are_followed_when_something_needs_them() {
+async fn kinds_that_are_no_templates_are_watched_when_a_template_refers_to_them() {
     let mut plane = Plane::new();
     let mut web = deployment("web");
     web["spec"]["template"]["spec"]["imagePullSecrets"] = json!([{"name": "pull"}]);
@@ -276,7 +276,7 @@ async fn kinds_that_are_no_templates_are_followed_when_something_needs_them() {
 
 // proves: DEP-gate
 #[tokio::test]
-async fn a_restart_writes_nothing_and_a_closed_gate_does_nothing() {
+async fn a_restart_and_a_disabled_feature_write_nothing() {
     let mut plane = Plane::new();
     plane.control.seed(&POLICIES, with_deps(json!({})));
     plane.control.seed(&CONFIG_MAPS, config_map("a", "1"));
@@ -330,7 +330,7 @@ fn slice(name: &str, service: &str) -> Value {
 
 // proves: DEP-selector, DEP-comes-later
 #[tokio::test]
-async fn what_is_selected_by_a_label_follows_while_it_has_it() {
+async fn label_selected_dependencies_are_propagated_while_they_match() {
     let plane = Plane::new();
     for (resource, kind) in [
         (&IMPORTS, "ServiceImport"),
@@ -367,14 +367,14 @@ async fn what_is_selected_by_a_label_follows_while_it_has_it() {
     until("the first", || there("a") == [true, true]).await;
     assert_eq!(there("b"), [false, false]);
     let binding = plane.binding("shop-serviceimport").unwrap();
-    let told = binding["metadata"]["annotations"][labels::DEPENDENCIES].as_str();
-    let told: Value = serde_json::from_str(told.unwrap()).unwrap();
+    let recorded = binding["metadata"]["annotations"][labels::DEPENDENCIES].as_str();
+    let recorded: Value = serde_json::from_str(recorded.unwrap()).unwrap();
     assert_eq!(
-        told[1],
+        recorded[1],
         json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "namespace": "n",
             "labelSelector": {"matchLabels": {"kubernetes.io/service-name": service}}})
     );
-    // One gets the label, the other loses it.
+    // One object gets the label, the other loses it.
     for (name, service) in [("b", &*service), ("a", "other")] {
         let label = |slice: &mut Value| {
             slice["metadata"]["labels"]["kubernetes.io/service-name"] = service.into();
@@ -392,7 +392,7 @@ async fn what_is_selected_by_a_label_follows_while_it_has_it() {
 
 // proves: DEP-told-failed
 #[tokio::test]
-async fn dependencies_that_cannot_be_read_are_told_on_the_template() {
+async fn invalid_dependencies_record_an_event_on_the_template() {
     let plane = Plane::telling_events();
     serve(&plane.control, &INGRESSES, "Ingress", true);
     let selector = json!([{"apiVersion": "networking.k8s.io/v1", "kind": "Ingress"}]);
@@ -420,7 +420,7 @@ async fn dependencies_that_cannot_be_read_are_told_on_the_template() {
 
 // proves: DEP-told-failed, DEP-foreign
 #[tokio::test]
-async fn a_binding_of_an_earlier_object_is_waited_for_and_told() {
+async fn a_binding_of_an_earlier_object_is_reported_and_waited_for() {
     let plane = Plane::telling_events();
     let earlier = json!({"apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
         "metadata": {"name": "a-configmap", "namespace": "n", "generation": 1, "ownerReferences": [
@@ -434,8 +434,8 @@ async fn a_binding_of_an_earlier_object_is_waited_for_and_told() {
     let text = "failed to update resourceBinding(n/a-configmap) due to different owner reference UID, \
         will try again later after binding is garbage collected";
     until("the failure", || {
-        let told = plane.told("SyncScheduleResultToDependenciesFailed");
-        told.iter().any(|t| t == text)
+        let events = plane.told("SyncScheduleResultToDependenciesFailed");
+        events.iter().any(|t| t == text)
     })
     .await;
     plane.control.remove(&BINDINGS, "n", "a-configmap");

@@ -1,4 +1,4 @@
-//! Copies that are taken from a cluster, and those that replace them.
+//! Tests of evicted copies and their replacements.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,14 +13,14 @@ use super::{DEPLOYMENTS, Plane, deployment, policy, until};
 
 // proves: BND-directly-waits, WRK-preserved-labels
 #[tokio::test]
-async fn a_replacement_waits_until_the_old_copy_is_gone_and_takes_over_its_state() {
+async fn a_replacement_waits_for_the_deletion_of_the_old_copy_and_gets_its_state() {
     let plane = Plane::new();
     let one = json!({"placement": {"clusterAffinity": {"clusterNames": ["m1"]}}});
     plane.control.seed(&POLICIES, policy(one));
     plane.control.seed(&DEPLOYMENTS, deployment("web"));
     let plane = plane.started_with(&[Gate::StatefulFailoverInjection]).await;
     until("the copy", || plane.in_member(0, "web").is_some()).await;
-    // How many deletions are refused yet.
+    // The number of deletions that are still rejected.
     let left = Arc::new(AtomicUsize::new(usize::MAX));
     let refusing = Arc::clone(&left);
     plane.members[0].on_call(move |call| {
@@ -49,7 +49,7 @@ async fn a_replacement_waits_until_the_old_copy_is_gone_and_takes_over_its_state
 
 // proves: WRK-preserved-gate
 #[tokio::test]
-async fn state_is_handed_on_behind_its_gate() {
+async fn state_is_preserved_only_with_its_feature_gate() {
     let plane = Plane::new();
     let one = json!({"placement": {"clusterAffinity": {"clusterNames": ["m1"]}}});
     plane.control.seed(&POLICIES, policy(one));
@@ -63,7 +63,7 @@ async fn state_is_handed_on_behind_its_gate() {
     plane.tasks.stop().await;
 }
 
-/// From m1 to m2, with the state that it had there.
+/// Moves the Deployment from m1 to m2 with its preserved state.
 fn move_away(plane: &Plane) {
     let task = json!({"fromCluster": "m1", "purgeMode": "Directly", "clustersBeforeFailover": ["m1"],
         "reason": "ApplicationFailure", "producer": "p", "preservedLabelState": {"state": "from-m1"}});

@@ -1,4 +1,4 @@
-//! Event handlers find what they are about by indexes.
+//! Tests that event handlers use indexes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,7 @@ impl Plane {
     }
 }
 
-/// An override policy that gives Deployments a label.
+/// An override policy that adds a label to Deployments.
 fn labels(kind: &str, key: &str) -> Value {
     let overrider = json!({"operator": "add", "value": {key: "yes"}});
     let mut value = json!({"apiVersion": "policy.karmada.io/v1alpha1", "kind": kind,
@@ -46,7 +46,7 @@ fn labels(kind: &str, key: &str) -> Value {
 }
 
 #[tokio::test]
-async fn no_handler_walks_all_bindings() {
+async fn no_event_handler_iterates_over_all_bindings() {
     let mut plane = Plane::new();
     plane.control.seed(&POLICIES, policy(json!({})));
     plane.control.seed(&DEPLOYMENTS, deployment("web"));
@@ -70,8 +70,8 @@ async fn no_handler_walks_all_bindings() {
     plane.control.seed(&CLUSTER_OVERRIDES, of_cluster);
     until("the cluster policy", || both("global")).await;
     plane.control.remove(&OVERRIDES, "n", "local");
-    let gone = || (0..2).all(|member| plane.label(member, "local").is_null());
-    until("the end of the local policy", gone).await;
+    let removed = || (0..2).all(|member| plane.label(member, "local").is_null());
+    until("the end of the local policy", removed).await;
 
     let script = "function ReviseReplica(obj, replicas)
         obj.metadata.labels = {script = 'yes'} return obj end";

@@ -1,4 +1,4 @@
-//! Policies that wait for their templates to change.
+//! Tests of Lazy policies.
 
 use openapi::karmada::Gate;
 use openapi::karmada::labels;
@@ -16,7 +16,7 @@ fn clusters(plane: &Plane, name: &str) -> Value {
 
 // proves: DET-lazy-restart
 #[tokio::test]
-async fn a_restart_carries_out_what_lazy_policies_wait_with() {
+async fn a_restart_applies_pending_changes_of_lazy_policies() {
     let mut plane = Plane::new();
     plane.control.seed(&DEPLOYMENTS, deployment("web"));
     plane.start().await;

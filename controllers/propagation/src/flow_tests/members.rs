@@ -1,4 +1,4 @@
-//! From works alone to the objects in members: what is told, tried again and let go.
+//! Tests from Works to the objects in members: conditions, events, retries and deletion.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -63,7 +63,7 @@ impl Plane {
         self.members[0].object(&CONFIG_MAPS, "n", "c")
     }
 
-    /// Kind, uid and message of what events have said, by their reason.
+    /// Kind, uid and message of the events with a reason.
     fn told_of(&self, reason: &str) -> Vec<(String, String, String)> {
         let all = self.control.objects(&EVENTS).into_iter();
         let some = all.filter(|event| event["reason"] == reason);
@@ -81,19 +81,19 @@ impl Plane {
 
     async fn until_told(&self, reason: &str, expected: &[(&str, &str, &str)]) {
         let what = format!("{reason}: {expected:?}");
-        let told = || {
-            let told = self.told_of(reason);
+        let is_recorded = || {
+            let events = self.told_of(reason);
             let fits = |(kind, uid, message): &(&str, &str, &str)| {
-                let mut all = told.iter();
+                let mut all = events.iter();
                 all.any(|t| t.0 == *kind && t.1 == *uid && t.2 == *message)
             };
             expected.iter().all(fits)
         };
-        until(&what, told).await;
+        until(&what, is_recorded).await;
     }
 }
 
-/// Refuses calls of a verb on some resources in the first member until it is let.
+/// Rejects calls of a verb on some resources of the first member until the flag is set.
 fn refuse(plane: &Plane, verb: &'static str, why: &[(&'static Gvr, &str)]) -> Arc<AtomicBool> {
     let let_it = Arc::new(AtomicBool::new(false));
     let open = Arc::clone(&let_it);
@@ -111,7 +111,7 @@ fn refuse(plane: &Plane, verb: &'static str, why: &[(&'static Gvr, &str)]) -> Ar
 
 // proves: EXE-partial, EXE-told-failed, EXE-told, EXE-retry, EXE-generation
 #[tokio::test]
-async fn what_cannot_be_applied_is_told_with_the_rest_and_tried_again() {
+async fn a_failed_manifest_is_reported_with_the_others_and_retried() {
     let plane = Plane::telling_events();
     let let_it = refuse(
         &plane,
@@ -127,13 +127,13 @@ async fn what_cannot_be_applied_is_told_with_the_rest_and_tried_again() {
     let uid = plane.control.seed(&WORKS, third).uid().to_owned();
     let plane = plane.started().await;
     until("a verdict", || !plane.says("Applied").is_null()).await;
-    let said = plane.says("Applied");
+    let current = plane.says("Applied");
     let (s, d) = (
         "Internal error occurred: no secrets",
         "Internal error occurred: no room",
     );
     assert_eq!(
-        (&said["status"], &said["reason"], &said["message"]),
+        (&current["status"], &current["reason"], &current["message"]),
         (
             &json!("False"),
             &json!("AppliedFailed"),
@@ -141,7 +141,7 @@ async fn what_cannot_be_applied_is_told_with_the_rest_and_tried_again() {
         )
     );
     assert_eq!(
-        said["observedGeneration"], 3,
+        current["observedGeneration"], 3,
         "the generation that it speaks of"
     );
     assert!(plane.map().is_some(), "the others are applied");
@@ -165,9 +165,9 @@ async fn what_cannot_be_applied_is_told_with_the_rest_and_tried_again() {
         .await;
     let_it.store(true, Ordering::SeqCst);
     plane.until_applied().await;
-    let said = plane.says("Applied");
+    let current = plane.says("Applied");
     assert_eq!(
-        (&said["reason"], &said["message"]),
+        (&current["reason"], &current["message"]),
         (
             &json!("AppliedSuccessful"),
             &json!("Manifest has been successfully applied")
@@ -187,7 +187,7 @@ async fn what_cannot_be_applied_is_told_with_the_rest_and_tried_again() {
 
 // proves: EXE-race
 #[tokio::test]
-async fn an_object_that_changes_meanwhile_is_read_anew_and_nothing_is_told() {
+async fn an_update_conflict_is_retried_without_an_event() {
     let plane = Plane::telling_events();
     let uid = plane.control.seed(&WORKS, one_map()).uid().to_owned();
     let plane = plane.started().await;
@@ -217,21 +217,25 @@ async fn an_object_that_changes_meanwhile_is_read_anew_and_nothing_is_told() {
 
 // proves: EXE-dispatching-told, EXE-suspend
 #[tokio::test]
-async fn dispatching_is_told_when_it_changes() {
+async fn a_change_of_dispatching_records_an_event() {
     let plane = Plane::telling_events();
-    let mut held = one_map();
-    held["spec"]["suspendDispatching"] = true.into();
-    let uid = plane.control.seed(&WORKS, held.clone()).uid().to_owned();
+    let mut suspended_work = one_map();
+    suspended_work["spec"]["suspendDispatching"] = true.into();
+    let uid = plane
+        .control
+        .seed(&WORKS, suspended_work.clone())
+        .uid()
+        .to_owned();
     let plane = plane.started().await;
     let suspended = "Work dispatching is in a suspended state.";
     plane
         .until_told("WorkDispatching", &[("Work", &uid, suspended)])
         .await;
     until("the condition", || {
-        let said = plane.says("Dispatching");
-        said["status"] == "False"
-            && said["reason"] == "SuspendDispatching"
-            && said["message"] == suspended
+        let current = plane.says("Dispatching");
+        current["status"] == "False"
+            && current["reason"] == "SuspendDispatching"
+            && current["message"] == suspended
     })
     .await;
     assert!(plane.says("Applied").is_null() && plane.members[0].writes().is_empty());
@@ -244,12 +248,12 @@ async fn dispatching_is_told_when_it_changes() {
     plane
         .until_told("WorkDispatching", &[("Work", &uid, dispatching)])
         .await;
-    let said = plane.says("Dispatching");
+    let current = plane.says("Dispatching");
     assert_eq!(
-        (&said["status"], &said["reason"], &said["message"]),
+        (&current["status"], &current["reason"], &current["message"]),
         (&json!("True"), &json!("Dispatching"), &json!(dispatching))
     );
-    // Another generation is no other word.
+    // A new generation alone records no event.
     let mut newer = plane.own_work().unwrap();
     newer["metadata"]["generation"] = 3.into();
     newer["spec"]["workload"]["manifests"][0]["data"] = json!({"k": "v"});
@@ -268,7 +272,7 @@ async fn dispatching_is_told_when_it_changes() {
 
 // proves: EXE-elsewhere
 #[tokio::test]
-async fn works_outside_of_execution_spaces_are_nobodys() {
+async fn works_outside_of_execution_namespaces_are_ignored() {
     let plane = Plane::new();
     let mut elsewhere = one_map();
     elsewhere["metadata"]["namespace"] = "n".into();
@@ -286,7 +290,7 @@ async fn works_outside_of_execution_spaces_are_nobodys() {
 
 // proves: EXE-push
 #[tokio::test]
-async fn works_of_clusters_in_pull_mode_are_their_agents() {
+async fn works_of_clusters_in_pull_mode_are_left_to_their_agents() {
     let plane = Plane::new();
     let mut pulling = cluster("m1");
     pulling["spec"]["syncMode"] = "Pull".into();
@@ -305,7 +309,7 @@ async fn works_of_clusters_in_pull_mode_are_their_agents() {
 
 // proves: EXE-delete-own
 #[tokio::test]
-async fn a_work_that_goes_takes_managed_objects_alone() {
+async fn deleting_a_work_deletes_managed_objects_only() {
     for (managed, stays) in [(true, false), (false, true)] {
         let plane = Plane::new();
         let mut there = manifest("ConfigMap", "c");
@@ -325,7 +329,7 @@ async fn a_work_that_goes_takes_managed_objects_alone() {
 
 // proves: EXE-delete-missing
 #[tokio::test]
-async fn a_work_whose_object_is_gone_goes_too() {
+async fn a_work_whose_object_is_missing_can_be_deleted() {
     for preserve in [false, true] {
         let plane = Plane::new();
         let mut going = one_map();
@@ -341,14 +345,14 @@ async fn a_work_whose_object_is_gone_goes_too() {
 
 // proves: EXE-delete-retry
 #[tokio::test]
-async fn a_work_stays_until_its_object_could_be_deleted() {
+async fn a_work_stays_until_its_object_is_deleted() {
     let plane = Plane::new();
     plane.members[0].seed(&CONFIG_MAPS, manifest("ConfigMap", "c"));
     let let_it = refuse(&plane, "delete", &[(&CONFIG_MAPS, "not now")]);
     let mut going = one_map();
     going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
     plane.control.seed(&WORKS, going);
-    // Something later shows that it was looked at.
+    // A later Work shows that this one has been reconciled.
     let mut later = work(json!([manifest("Secret", "s")]));
     later["metadata"]["name"] = "later".into();
     plane.control.seed(&WORKS, later);
@@ -365,7 +369,7 @@ async fn a_work_stays_until_its_object_could_be_deleted() {
 
 // proves: EXE-delete-not-ready, EXE-delete-leaving, EXE-not-ready
 #[tokio::test]
-async fn works_of_a_cluster_that_is_not_ready_wait_until_it_leaves() {
+async fn works_of_an_unready_cluster_wait_until_it_is_deleted() {
     let plane = Plane::telling_events();
     let mut not_ready = cluster("m1");
     not_ready["status"]["conditions"][0]["status"] = "False".into();
@@ -394,10 +398,10 @@ async fn works_of_a_cluster_that_is_not_ready_wait_until_it_leaves() {
     plane.tasks.stop().await;
 }
 
-/// Else a kind that was managed once would be watched in every member for ever.
+/// Otherwise a kind that was managed once would be watched in every member forever.
 // proves: EXE-watch-ends
 #[tokio::test(start_paused = true)]
-async fn the_watch_of_a_kind_ends_with_its_last_work() {
+async fn the_informer_of_a_kind_stops_after_its_last_work() {
     let plane = Plane::new();
     let mut second = one_map();
     second["metadata"]["name"] = "w2".into();
@@ -413,7 +417,7 @@ async fn the_watch_of_a_kind_ends_with_its_last_work() {
     plane.delete_work().await;
     plane.until_gone().await;
     tokio::time::sleep(Duration::from_secs(70)).await;
-    // Still needed: a drift is heard.
+    // The informer is still needed: drift is detected.
     plane.members[0].remove(&CONFIG_MAPS, "n", "c2");
     until("the repair", || other().is_some()).await;
     let at = At::one(&WORKS, SPACE, "w2");
@@ -423,7 +427,7 @@ async fn the_watch_of_a_kind_ends_with_its_last_work() {
     assert!(plane.follows("m1", &CONFIG_MAPS), "not at once");
     tokio::time::sleep(Duration::from_secs(70)).await;
     assert!(!plane.follows("m1", &CONFIG_MAPS));
-    // It comes back with the next work.
+    // The informer starts again with the next Work.
     plane.control.seed(&WORKS, one_map());
     until("the map again", || plane.map().is_some()).await;
     plane.members[0].remove(&CONFIG_MAPS, "n", "c");
@@ -432,9 +436,9 @@ async fn the_watch_of_a_kind_ends_with_its_last_work() {
     plane.tasks.stop().await;
 }
 
-/// The control plane may have forgotten the kind before.
+/// The control plane may have stopped serving the kind before.
 #[tokio::test(start_paused = true)]
-async fn the_watch_of_a_kind_that_is_served_no_longer_ends_too() {
+async fn the_informer_of_an_unserved_kind_stops_too() {
     let plane = Plane::new();
     plane.control.seed(&WORKS, one_map());
     let plane = plane.started().await;
@@ -449,7 +453,7 @@ async fn the_watch_of_a_kind_that_is_served_no_longer_ends_too() {
     plane.tasks.stop().await;
 }
 
-/// Refusals of a create that come before the API server looks at the name.
+/// Rejections of a create that the API server issues before it compares the name.
 fn early_refusals() -> [Status; 5] {
     let port = "Service \"c\" is invalid: spec.ports[0].nodePort: Invalid value: 30080: provided port is already allocated";
     [
@@ -461,7 +465,7 @@ fn early_refusals() -> [Status; 5] {
     ]
 }
 
-/// The first member answers each create with this.
+/// Lets the first member reject each create with this status.
 fn refuse_creates(plane: &Plane, with: &Status) {
     let with = with.clone();
     plane.members[0].on_call(move |call| {
@@ -483,7 +487,7 @@ fn theirs() -> Value {
 
 // proves: EXE-refused-create, EXE-conflict-overwrite
 #[tokio::test]
-async fn an_existing_object_is_adopted_though_its_create_is_refused_for_another_reason() {
+async fn an_existing_object_is_adopted_after_a_rejected_create() {
     for refusal in early_refusals() {
         let plane = Plane::new();
         refuse_creates(&plane, &refusal);
@@ -505,7 +509,7 @@ async fn an_existing_object_is_adopted_though_its_create_is_refused_for_another_
 
 // proves: EXE-refused-create, EXE-conflict-abort
 #[tokio::test]
-async fn an_existing_object_of_others_stays_though_its_create_is_refused_for_another_reason() {
+async fn an_unmanaged_object_stays_after_a_rejected_create() {
     for refusal in early_refusals() {
         let plane = Plane::new();
         refuse_creates(&plane, &refusal);
@@ -522,27 +526,27 @@ async fn an_existing_object_of_others_stays_though_its_create_is_refused_for_ano
 
 // proves: EXE-refused-create
 #[tokio::test]
-async fn a_refused_create_of_an_object_that_is_not_there_is_the_reason() {
+async fn a_rejected_create_of_a_missing_object_is_reported() {
     for refusal in early_refusals() {
         let plane = Plane::new();
         refuse_creates(&plane, &refusal);
         plane.control.seed(&WORKS, resolving("overwrite"));
         let plane = plane.started().await;
         until("a verdict", || !plane.says("Applied").is_null()).await;
-        let said = plane.says("Applied");
+        let current = plane.says("Applied");
         let text = format!("Failed to apply all manifests (0/1): {}", refusal.message);
         assert_eq!(
-            (&said["reason"], &said["message"]),
+            (&current["reason"], &current["message"]),
             (&json!("AppliedFailed"), &json!(text))
         );
         plane.tasks.stop().await;
     }
 }
 
-/// The admission of quotas answers so when several creates race.
+/// Quota admission answers with a conflict when several creates race.
 // proves: EXE-race
 #[tokio::test]
-async fn a_create_that_conflicts_is_tried_again_and_nothing_is_told() {
+async fn a_create_conflict_is_retried_without_an_event() {
     let plane = Plane::telling_events();
     let left = Arc::new(AtomicUsize::new(4));
     let races = Arc::clone(&left);
@@ -565,7 +569,7 @@ async fn a_create_that_conflicts_is_tried_again_and_nothing_is_told() {
 
 // proves: EXE-conflict-told, EXE-partial
 #[tokio::test]
-async fn a_conflict_that_never_ends_is_told_after_five_tries_and_holds_up_no_other_manifest() {
+async fn a_lasting_conflict_fails_after_five_attempts_and_delays_no_other_manifest() {
     let plane = Plane::telling_events();
     plane.members[0].seed(&CONFIG_MAPS, manifest("ConfigMap", "c"));
     let tries = Arc::new(AtomicUsize::new(0));
@@ -585,31 +589,31 @@ async fn a_conflict_that_never_ends_is_told_after_five_tries_and_holds_up_no_oth
     let plane = plane.started().await;
     until("a verdict", || !plane.says("Applied").is_null()).await;
     assert!(until_first_verdict.load(Ordering::SeqCst) >= 5);
-    let said = plane.says("Applied");
+    let current = plane.says("Applied");
     assert_eq!(
-        (&said["status"], &said["reason"]),
+        (&current["status"], &current["reason"]),
         (&json!("False"), &json!("AppliedFailed"))
     );
-    let text = said["message"].as_str().unwrap();
-    let wanted =
+    let text = current["message"].as_str().unwrap();
+    let expected_prefix =
         "Failed to apply all manifests (1/2): Operation cannot be fulfilled on configmaps \"c\"";
-    assert!(text.starts_with(wanted), "{text}");
+    assert!(text.starts_with(expected_prefix), "{text}");
     assert!(
         plane.members[0].object(&SECRETS, "n", "s").is_some(),
         "the other manifest is applied"
     );
     until("the event", || {
-        let told = plane.told_of("SyncFailed");
-        told.iter().any(|(kind, ..)| kind == "ConfigMap")
+        let events = plane.told_of("SyncFailed");
+        events.iter().any(|(kind, ..)| kind == "ConfigMap")
     })
     .await;
     plane.tasks.stop().await;
 }
 
-/// Its namespace may be under way; the other manifests do not wait for it.
+/// The namespace may be created later; the other manifests do not wait for it.
 // proves: EXE-partial
 #[tokio::test]
-async fn a_missing_namespace_holds_up_no_other_manifest() {
+async fn a_missing_namespace_delays_no_other_manifest() {
     let plane = Plane::new();
     let (tries, tries_before_the_other) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
     let seen = Arc::clone(&tries_before_the_other);

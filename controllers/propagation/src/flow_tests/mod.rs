@@ -1,30 +1,31 @@
-//! From a policy and a template to objects in two members, over servers in memory.
+//! Tests propagation end to end over in-memory API servers: from a policy and a template to objects
+//! in two members.
 
-/// Which policy a template belongs to, and what its binding says.
+/// Which policy claims a template, and what its binding contains.
 mod claims;
 /// From a binding to the objects in members.
 mod delivery;
-/// What a template refers to follows it.
+/// Dependencies of templates.
 mod dependents;
-/// Copies that are taken from a cluster, and those that replace them.
+/// Evicted copies and their replacements.
 mod evictions;
-/// What event handlers read.
+/// Event handlers use indexes.
 mod handlers;
-/// Policies that wait for their templates to change.
+/// Lazy policies.
 mod lazy;
-/// From works alone to the objects in members.
+/// From Works to the objects in members.
 mod members;
-/// Shares and use of quotas.
+/// Shares and usage of FederatedResourceQuotas.
 mod quotas;
-/// Workloads placed anew.
+/// WorkloadRebalancers.
 mod rebalancers;
-/// Claims that end, and templates that come again.
+/// Released claims and recreated templates.
 mod released;
 /// Namespaces in every cluster.
 mod spaces;
-/// What the detector tells in events, and counts.
+/// Events and metrics of the detector.
 mod told;
-/// From bindings to their works.
+/// From bindings to their Works.
 mod works;
 
 use std::sync::Arc;
@@ -51,7 +52,7 @@ static SECRETS: Gvr = Gvr::constant("", "v1", "secrets");
 static EVENTS: Gvr = Gvr::constant("", "v1", "events");
 static CLUSTER_ROLES: Gvr = Gvr::constant("rbac.authorization.k8s.io", "v1", "clusterroles");
 
-/// Members in memory.
+/// Members with fake API servers.
 struct FakeMembers {
     apis: Vec<(String, Arc<dyn Api>)>,
     informers: Informers,
@@ -75,10 +76,10 @@ impl MemberAccess for FakeMembers {
         let informer = self.informers.get(&self.api(cluster)?, &managed(resource));
         let key = (cluster.to_owned(), resource.clone());
         let first = {
-            let mut heard = self.heard.lock();
-            let first = !heard.contains(&key);
+            let mut informed = self.heard.lock();
+            let first = !informed.contains(&key);
             if first {
-                heard.push(key.clone());
+                informed.push(key.clone());
             }
             first
         };
@@ -94,15 +95,15 @@ impl MemberAccess for FakeMembers {
     }
 
     fn followed(&self, cluster: &str, resource: &Gvr) -> Option<Informer> {
-        let heard = self.heard.lock();
-        let followed = heard.contains(&(cluster.to_owned(), resource.clone()));
-        drop(heard);
+        let informed = self.heard.lock();
+        let followed = informed.contains(&(cluster.to_owned(), resource.clone()));
+        drop(informed);
         followed.then(|| self.managed(cluster, resource).ok())?
     }
 
     fn unfollow(&self, cluster: &str, resource: &Gvr) {
         let key = (cluster.to_owned(), resource.clone());
-        self.heard.lock().retain(|heard| *heard != key);
+        self.heard.lock().retain(|informed| *informed != key);
         if let Ok(api) = self.api(cluster) {
             self.informers.release(&api, &managed(resource));
         }
@@ -127,7 +128,7 @@ pub(crate) struct Plane {
     followed: Followed,
 }
 
-/// What is followed in which member.
+/// The clusters and resources whose managed objects have an informer.
 type Followed = Arc<Mutex<Vec<(String, Gvr)>>>;
 
 pub(crate) fn serve(api: &FakeApi, resource: &Gvr, kind: &str, namespaced: bool) {
@@ -201,7 +202,7 @@ impl Plane {
         }
     }
 
-    /// Events are written too.
+    /// Returns a control plane whose controllers write events.
     fn telling_events() -> Self {
         let mut plane = Self::new();
         plane.tells_events = true;
@@ -212,13 +213,15 @@ impl Plane {
         self.start_with(Options::default(), None).await;
     }
 
-    /// `propagate`: the control plane may run workloads, and what then becomes of them.
+    /// `propagate`: `None` if the control plane cannot run workloads, otherwise the value of
+    /// [`HostWorkloads::watch`].
     pub(crate) async fn start_with(&mut self, options: Options, propagate: Option<bool>) {
         let deps = self.deps(options, propagate);
         start(deps, &self.tasks).await.unwrap();
     }
 
-    /// What controllers of a new process get; `propagate` as in [`Self::start_with`].
+    /// The dependencies of the controllers of a new process; `propagate` as in
+    /// [`Self::start_with`].
     pub(crate) fn deps(&mut self, options: Options, propagate: Option<bool>) -> Deps {
         self.tasks = Tasks::new(Shutdown::new());
         self.followed.lock().clear();
@@ -277,7 +280,7 @@ impl Plane {
         self.control.object(&BINDINGS, "n", name)
     }
 
-    /// What events have said, by their reason.
+    /// The messages of the events with a reason.
     fn told(&self, reason: &str) -> Vec<String> {
         let all = self.control.objects(&EVENTS).into_iter();
         let some = all.filter(|event| event["reason"] == reason);

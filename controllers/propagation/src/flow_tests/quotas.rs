@@ -1,4 +1,4 @@
-//! Quotas become works and tell their use.
+//! Tests of FederatedResourceQuotas.
 
 use std::time::Duration;
 
@@ -38,23 +38,23 @@ impl Plane {
         self.members[at].object(&RESOURCE_QUOTAS, "n", "q")
     }
 
-    /// What the member's own controllers would have reported.
+    /// Writes the status that the member's quota controller would report.
     async fn report(&self, cluster: &str, used: &str) {
         let name = names::work("ResourceQuota", "q", "n");
         let space = names::execution_space(cluster);
-        let said = json!({"status": {"manifestStatuses": [{
+        let status = json!({"status": {"manifestStatuses": [{
             "identifier": {"ordinal": 0, "version": "v1", "kind": "ResourceQuota", "resource": "", "name": "q", "namespace": "n"},
             "status": {"hard": {"cpu": "2"}, "used": {"cpu": used}}}]}});
         let at = At::one(&WORKS, &space, &name).sub("status");
         let options = WriteOptions::default();
-        let patched = self.control.patch(at, Patch::Merge(said), &options).await;
+        let patched = self.control.patch(at, Patch::Merge(status), &options).await;
         patched.unwrap();
     }
 }
 
 // proves: QUO-share, QUO-leaves, QUO-collected, QUO-overall, QUO-share-told, QUO-collected-told
 #[tokio::test]
-async fn shares_go_to_clusters_and_their_use_comes_back() {
+async fn shares_are_propagated_and_their_usage_is_collected() {
     let plane = Plane::telling_events();
     serve(&plane.control, &RESOURCE_QUOTAS, "ResourceQuota", true);
     let share = |cpu: &str| json!({"cpu": cpu});
@@ -76,17 +76,17 @@ async fn shares_go_to_clusters_and_their_use_comes_back() {
         work["metadata"]["labels"],
         json!({labels::QUOTA_NAMESPACE: "n", labels::QUOTA_NAME: "q"})
     );
-    until("overall told", || {
+    until("overall", || {
         plane.quota_status()["overall"] == json!({"cpu": "4"})
     })
     .await;
     plane.report("m2", "1500m").await;
     plane.report("m1", "1").await;
     let used = |cluster: &str, used: &str| json!({"clusterName": cluster, "hard": {"cpu": "2"}, "used": {"cpu": used}});
-    let told = json!({"overall": {"cpu": "4"}, "overallUsed": {"cpu": "2500m"},
+    let expected = json!({"overall": {"cpu": "4"}, "overallUsed": {"cpu": "2500m"},
         "aggregatedStatus": [used("m1", "1"), used("m2", "1500m")]});
-    until("use told", || plane.quota_status() == told).await;
-    until("events told", || {
+    until("usage", || plane.quota_status() == expected).await;
+    until("events", || {
         let of_works = plane.told("SyncWorkSucceed");
         let of_use = plane.told("AggregateStatusSucceed");
         of_works
@@ -101,19 +101,19 @@ async fn shares_go_to_clusters_and_their_use_comes_back() {
     plane.change(&QUOTAS, "q", |quota| {
         quota["spec"]["staticAssignments"] = json!([{"clusterName": "m1", "hard": share("3")}]);
     });
-    until("one has more, the other nothing", || {
+    until("the changed shares", || {
         let more = plane
             .share(0)
             .is_some_and(|s| s["spec"]["hard"] == share("3"));
         more && plane.quota_work("m2").is_none() && plane.share(1).is_none()
     })
     .await;
-    until("use is less", || {
+    until("the reduced usage", || {
         plane.quota_status()["aggregatedStatus"] == json!([used("m1", "1")])
     })
     .await;
     plane.control.remove(&QUOTAS, "n", "q");
-    until("nobody has any", || {
+    until("the deletion of all shares", || {
         plane.quota_work("m1").is_none() && plane.share(0).is_none()
     })
     .await;
@@ -130,7 +130,7 @@ fn binding(name: &str, replicas: i64) -> Value {
 
 // proves: QUO-recount, QUO-limited
 #[tokio::test]
-async fn use_is_counted_when_quotas_change_and_bindings_go() {
+async fn usage_is_recounted_when_quotas_change_and_bindings_are_deleted() {
     let plane = Plane::new();
     plane.control.seed(&BINDINGS, binding("a", 2));
     plane.control.seed(&BINDINGS, binding("b", 1));
@@ -140,7 +140,7 @@ async fn use_is_counted_when_quotas_change_and_bindings_go() {
     let first = counted(json!({"cpu": "4"}), json!({"cpu": "1500m"}));
     until("counted", || plane.quota_status() == first).await;
 
-    // What admission charged for nothing is found with the next count.
+    // What admission added for a write that failed is corrected by the next recount.
     let charged = json!({"status": {"overallUsed": {"cpu": "2"}}});
     let at = At::one(&QUOTAS, "n", "q").sub("status");
     let options = WriteOptions::default();
@@ -164,7 +164,7 @@ async fn use_is_counted_when_quotas_change_and_bindings_go() {
 
 // proves: QUO-late-cluster
 #[tokio::test]
-async fn a_cluster_that_comes_has_its_share() {
+async fn a_new_cluster_gets_its_share() {
     let plane = Plane::new();
     let assigned = [("m3", json!({"cpu": "2"}))];
     plane
@@ -190,7 +190,7 @@ async fn a_cluster_that_comes_has_its_share() {
 
 // proves: QUO-recount, QUO-collected-told
 #[tokio::test]
-async fn use_is_counted_again_and_again() {
+async fn usage_is_recounted_periodically() {
     let mut plane = Plane::telling_events();
     plane.control.seed(&BINDINGS, binding("a", 2));
     plane.control.seed(&QUOTAS, quota(json!({"cpu": "4"}), &[]));
@@ -203,16 +203,17 @@ async fn use_is_counted_again_and_again() {
     plane.start_with(options, None).await;
     let used = |cpu: &str| plane.quota_status()["overallUsed"] == json!({ "cpu": cpu });
     until("counted", || used("1")).await;
-    // Nobody says that the count is wrong.
+    // No event reports that the sum is wrong.
     let charged = json!({"status": {"overallUsed": {"cpu": "3"}}});
     let at = At::one(&QUOTAS, "n", "q").sub("status");
     let options = WriteOptions::default();
     let patched = plane.control.patch(at, Patch::Merge(charged), &options);
     patched.await.unwrap();
     until("counted again", || used("1")).await;
-    until("told", || {
-        let told = plane.told("CollectOverallStatusSucceed");
-        told.iter()
+    until("the event", || {
+        let events = plane.told("CollectOverallStatusSucceed");
+        events
+            .iter()
             .any(|m| m == "Collect status of FederatedResourceQuota(n/q) succeed.")
     })
     .await;

@@ -1,4 +1,4 @@
-//! Workloads that are placed anew.
+//! Tests of WorkloadRebalancers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -54,7 +54,7 @@ impl Plane {
 
 // proves: REB-marks, REB-later, REB-wide, REB-sorted, REB-once
 #[tokio::test]
-async fn bindings_are_marked_once_with_the_time_of_the_rebalancer() {
+async fn bindings_are_triggered_once_with_the_creation_time_of_the_rebalancer() {
     let plane = Plane::new();
     let (earlier, later) = ("2026-01-02T03:04:04Z", "2026-01-02T03:04:06Z");
     for (name, triggered) in [
@@ -95,7 +95,7 @@ async fn bindings_are_marked_once_with_the_time_of_the_rebalancer() {
     );
     assert_eq!(plane.marks(), 3);
 
-    // One is wanted besides: the others were marked already.
+    // A workload is added: the others have been triggered already.
     plane.control.seed(&BINDINGS, binding("more", None));
     let mut changed = plane.rebalancer();
     changed["spec"]["workloads"] = json!([workload("new"), workload("more")]);
@@ -112,7 +112,7 @@ async fn bindings_are_marked_once_with_the_time_of_the_rebalancer() {
 
 // proves: REB-retry
 #[tokio::test]
-async fn what_fails_otherwise_is_tried_again_before_it_is_finished() {
+async fn other_failures_are_retried_before_the_rebalancer_finishes() {
     let plane = Plane::new();
     plane.control.seed(&BINDINGS, binding("a", None));
     plane.control.seed(&BINDINGS, binding("b", None));
@@ -128,8 +128,8 @@ async fn what_fails_otherwise_is_tried_again_before_it_is_finished() {
             Status::internal("not now").into()
         })
     });
-    let wanted = json!([workload("a"), workload("b")]);
-    plane.control.seed(&REBALANCERS, rebalancer(1, wanted));
+    let workloads = json!([workload("a"), workload("b")]);
+    plane.control.seed(&REBALANCERS, rebalancer(1, workloads));
     let status = || plane.rebalancer()["status"].clone();
     until("tried again", || {
         left.load(Ordering::SeqCst) < usize::MAX - 1
@@ -147,7 +147,7 @@ async fn what_fails_otherwise_is_tried_again_before_it_is_finished() {
 
 // proves: REB-ttl
 #[tokio::test]
-async fn it_is_deleted_when_its_time_after_the_end_is_over() {
+async fn a_finished_rebalancer_is_deleted_after_its_ttl() {
     let plane = Plane::new().started().await;
     let mut short = rebalancer(1, json!([workload("none")]));
     short["spec"]["ttlSecondsAfterFinished"] = 1.into();
@@ -163,11 +163,11 @@ async fn it_is_deleted_when_its_time_after_the_end_is_over() {
 
 // proves: REB-missing, REB-kept, REB-ttl
 #[tokio::test]
-async fn rebalancers_mark_bindings_and_go_when_they_are_done() {
+async fn finished_rebalancers_keep_results_and_expire() {
     let plane = Plane::new().started().await;
     plane.control.seed(&BINDINGS, binding("b", None));
-    let wanted = json!([workload("missing"), workload("b")]);
-    plane.control.seed(&REBALANCERS, rebalancer(1, wanted));
+    let workloads = json!([workload("missing"), workload("b")]);
+    plane.control.seed(&REBALANCERS, rebalancer(1, workloads));
     let current = || plane.rebalancer();
     let seen = || current()["status"].clone();
     until("finished", || !seen()["finishTime"].is_null()).await;
@@ -176,7 +176,8 @@ async fn rebalancers_mark_bindings_and_go_when_they_are_done() {
     assert_eq!(seen()["observedWorkloads"], json!([done, missing]));
     assert_eq!(plane.triggered("b"), CREATED);
 
-    // A failure is not tried again, and a success stays though it is wanted no more.
+    // A failure is not retried, and a success is kept although its workload was removed from the
+    // spec.
     plane.control.seed(&BINDINGS, binding("missing", None));
     let mut changed = current();
     changed["spec"]["workloads"] = json!([workload("missing"), workload("other")]);
@@ -196,7 +197,7 @@ async fn rebalancers_mark_bindings_and_go_when_they_are_done() {
 
 // proves: REB-unchanged
 #[tokio::test]
-async fn what_has_changed_meanwhile_is_not_deleted() {
+async fn a_rebalancer_that_changed_meanwhile_is_not_deleted() {
     let plane = Plane::new().started().await;
     let mut ended = rebalancer(1, json!([workload("none")]));
     ended["spec"]["ttlSecondsAfterFinished"] = 0.into();
@@ -205,7 +206,7 @@ async fn what_has_changed_meanwhile_is_not_deleted() {
         Arc::new(AtomicUsize::new(0)),
     );
     let times = Arc::clone(&raced);
-    // Somebody is faster: it is to stay.
+    // Another writer removes the TTL just before the deletion.
     plane.control.on_call(move |call| {
         if call.verb == "delete" && call.name == "r" && times.fetch_add(1, Ordering::SeqCst) == 0 {
             let host = host.upgrade()?;

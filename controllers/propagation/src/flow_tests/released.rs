@@ -1,4 +1,4 @@
-//! Claims that end or cannot be carried out, and templates that come again.
+//! Tests of released claims, failed claims and recreated templates.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::claims::{named, of_cluster, preempting};
 use super::{CLUSTER_ROLES, DEPLOYMENTS, Plane, deployment, policy, until};
 
-/// Marks of a claim, as a policy that is called as its id makes them.
+/// The claim of a policy whose name is also its id.
 fn claimed_by(policy: &str) -> Value {
     json!({
         "labels": {labels::POLICY_ID: policy},
@@ -37,18 +37,18 @@ fn binding_of(template: &str, marks: &Value) -> Value {
 
 // proves: DET-policy-gone, DET-release-owner, DET-waiting
 #[tokio::test]
-async fn a_claim_of_a_policy_that_is_gone_is_released() {
+async fn a_claim_of_a_missing_policy_is_released() {
     let plane = Plane::new();
-    let gone = claimed_by("gone");
+    let missing = claimed_by("gone");
     for name in ["web", "other"] {
-        let template = with_marks(deployment(name), &gone);
+        let template = with_marks(deployment(name), &missing);
         plane.control.seed(&DEPLOYMENTS, template);
     }
-    plane.control.seed(&BINDINGS, binding_of("web", &gone));
+    plane.control.seed(&BINDINGS, binding_of("web", &missing));
     let another = binding_of("other", &claimed_by("another"));
     plane.control.seed(&BINDINGS, another);
     let plane = plane.started().await;
-    until("nobody's", || {
+    until("unclaimed", || {
         plane.owners("web") == (Value::Null, Value::Null)
     })
     .await;
@@ -56,7 +56,7 @@ async fn a_claim_of_a_policy_that_is_gone_is_released() {
     until("the other's binding as it was", kept).await;
     let binding = plane.binding("web-deployment").unwrap();
     assert_eq!(binding["metadata"]["annotations"], Value::Null);
-    // Free again, they are for whoever comes.
+    // Released templates can be claimed by any new policy.
     plane.control.seed(&POLICIES, named("next", json!({})));
     plane.belongs_to("web", "next").await;
     plane.belongs_to("other", "next").await;
@@ -65,7 +65,7 @@ async fn a_claim_of_a_policy_that_is_gone_is_released() {
 
 // proves: DET-unmatched-waits
 #[tokio::test]
-async fn what_fits_no_more_is_left_until_its_policy_changes() {
+async fn a_template_that_no_longer_matches_is_released_when_its_policy_changes() {
     let plane = Plane::new().started().await;
     let labelled = json!({"apiVersion": "apps/v1", "kind": "Deployment", "labelSelector": {"matchLabels": {"app": "x"}}});
     let selecting = json!({"resourceSelectors": [labelled]});
@@ -83,7 +83,7 @@ async fn what_fits_no_more_is_left_until_its_policy_changes() {
     let replicas = || plane.binding("web-deployment").unwrap()["spec"]["replicas"].clone();
     assert_eq!(replicas(), 4);
     plane.change(&POLICIES, "p", |p| p["spec"]["priority"] = 1.into());
-    until("nobody's", || {
+    until("unclaimed", || {
         plane.owners("web") == (Value::Null, Value::Null)
     })
     .await;
@@ -94,7 +94,7 @@ async fn what_fits_no_more_is_left_until_its_policy_changes() {
 
 // proves: DET-dependent-overrides-claimed
 #[tokio::test(start_paused = true)]
-async fn overrides_are_waited_for_by_what_is_claimed_too() {
+async fn claimed_templates_wait_for_dependent_overrides_too() {
     let plane = Plane::new().started().await;
     plane.control.seed(&POLICIES, named("p", json!({})));
     plane.control.seed(&DEPLOYMENTS, deployment("web"));
@@ -104,19 +104,20 @@ async fn overrides_are_waited_for_by_what_is_claimed_too() {
         p["spec"]["conflictResolution"] = "Overwrite".into();
     });
     tokio::time::sleep(std::time::Duration::from_secs(100)).await;
-    let told = || plane.binding("web-deployment").unwrap()["spec"]["conflictResolution"].clone();
-    assert_eq!(told(), "Abort");
+    let resolution =
+        || plane.binding("web-deployment").unwrap()["spec"]["conflictResolution"].clone();
+    assert_eq!(resolution(), "Abort");
     plane.control.seed(
         &OVERRIDES,
         json!({"metadata": {"name": "o", "namespace": "n"}, "spec": {"overrideRules": []}}),
     );
-    until("the edit", || told() == "Overwrite").await;
+    until("the edit", || resolution() == "Overwrite").await;
     plane.tasks.stop().await;
 }
 
 // proves: DET-recreated
 #[tokio::test]
-async fn a_template_that_is_made_again_has_a_binding_of_its_own() {
+async fn a_recreated_template_gets_a_new_binding() {
     let plane = Plane::new().started().await;
     plane.control.seed(&POLICIES, named("p", json!({})));
     let first = plane.control.seed(&DEPLOYMENTS, deployment("web"));
@@ -136,7 +137,7 @@ async fn a_template_that_is_made_again_has_a_binding_of_its_own() {
 
 // proves: DET-template-gone, FIN-binding, FIN-work
 #[tokio::test]
-async fn bindings_works_and_copies_go_with_their_template() {
+async fn bindings_works_and_copies_are_deleted_with_their_template() {
     let mut plane = Plane::new();
     let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "r"}, "rules": []});
     plane.control.seed(&CLUSTER_ROLES, role);
@@ -160,9 +161,9 @@ async fn bindings_works_and_copies_go_with_their_template() {
         finalizers(wide),
         json!(["karmada.io/cluster-resource-binding-controller"])
     );
-    let held = json!(["karmada.io/execution-controller"]);
+    let expected = json!(["karmada.io/execution-controller"]);
     for work in plane.control.objects(&WORKS) {
-        assert_eq!(work["metadata"]["finalizers"], held);
+        assert_eq!(work["metadata"]["finalizers"], expected);
     }
     plane.control.remove(&DEPLOYMENTS, "n", "web");
     plane.control.remove(&CLUSTER_ROLES, "", "r");
@@ -177,7 +178,7 @@ async fn bindings_works_and_copies_go_with_their_template() {
 
 // proves: MBR-bookkeeping-wide
 #[tokio::test]
-async fn what_is_preserved_without_a_namespace_has_no_marks_either() {
+async fn preserved_cluster_scoped_objects_lose_karmadas_labels_too() {
     let plane = Plane::new();
     let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": {"name": "r", "labels": {"own": "1"}}, "rules": []});
@@ -207,7 +208,7 @@ async fn what_is_preserved_without_a_namespace_has_no_marks_either() {
 
 // proves: FIN-policy, DET-deleted-leaves
 #[tokio::test]
-async fn a_policy_ends_when_nothing_carries_its_claim() {
+async fn a_policy_is_deleted_when_no_object_carries_its_claim() {
     let plane = Plane::new().started().await;
     plane.control.seed(&POLICIES, policy(json!({})));
     plane
@@ -222,7 +223,7 @@ async fn a_policy_ends_when_nothing_carries_its_claim() {
     let far_binding = || plane.control.object(&BINDINGS, "m", "far-deployment");
     until("the other claim", || far_binding().is_some()).await;
     let options = DeleteOptions::default();
-    // First of all, so that nobody takes over what the other leaves.
+    // The cluster policy goes first, so that it does not claim what the other policy releases.
     let at = At::one(&CLUSTER_POLICIES, "", "c");
     plane.control.delete(at, &options).await.unwrap();
     until("its end", || {
@@ -244,19 +245,19 @@ async fn a_policy_ends_when_nothing_carries_its_claim() {
     plane.tasks.stop().await;
 }
 
-/// Refuses the first of some calls, as if somebody else had been faster.
+/// Rejects the first calls with a conflict.
 fn conflicts(plane: &Plane, verb: &'static str, resource: &'static Gvr, times: usize) {
     let done = AtomicUsize::new(0);
     plane.control.on_call(move |call| {
-        let asked = call.verb == verb && call.resource == Some(resource);
-        let early = asked && done.fetch_add(1, Ordering::Relaxed) < times;
+        let is_match = call.verb == verb && call.resource == Some(resource);
+        let early = is_match && done.fetch_add(1, Ordering::Relaxed) < times;
         early.then(|| Status::stale(resource, call.name).into())
     });
 }
 
 // proves: DET-conflict
 #[tokio::test]
-async fn what_somebody_else_wrote_meanwhile_is_tried_again() {
+async fn conflicts_are_retried() {
     let plane = Plane::new().started().await;
     plane.control.seed(&POLICIES, policy(json!({})));
     conflicts(&plane, "patch", &DEPLOYMENTS, 2);
@@ -282,7 +283,7 @@ async fn what_somebody_else_wrote_meanwhile_is_tried_again() {
 
 // proves: DET-preempt-skips
 #[tokio::test]
-async fn templates_that_end_or_are_not_there_are_not_preempted() {
+async fn deleted_or_missing_templates_are_not_preempted() {
     let plane = Plane::new();
     let plane = plane
         .started_with(&[Gate::PropagationPolicyPreemption])

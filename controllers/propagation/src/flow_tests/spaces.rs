@@ -1,4 +1,4 @@
-//! Namespaces of all clusters.
+//! Tests of the propagation of namespaces.
 
 use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS, CLUSTER_OVERRIDES, CLUSTERS, WORKS};
 use openapi::karmada::{labels, names};
@@ -44,7 +44,7 @@ async fn a_namespace_has_a_work_in_every_cluster_and_no_binding() {
     assert_eq!(manifest["metadata"]["labels"]["a"], "b");
     assert_eq!(manifest["spec"], json!({"finalizers": ["kubernetes"]}));
     assert_eq!(manifest.get("status"), None);
-    // A cluster that comes later has all of them.
+    // A new cluster gets all namespaces.
     plane.control.seed(&CLUSTERS, cluster("m3"));
     until("a new cluster", || plane.space("m3", "team").is_some()).await;
     for bindings in [&BINDINGS, &CLUSTER_BINDINGS] {
@@ -55,7 +55,7 @@ async fn a_namespace_has_a_work_in_every_cluster_and_no_binding() {
 
 // proves: NSS-reserved, NSS-skip-label, NSS-ending
 #[tokio::test]
-async fn some_namespaces_stay_at_home() {
+async fn some_namespaces_are_not_propagated() {
     let plane = Plane::new();
     let skip = |value: &str| json!({labels::SKIP_AUTO_PROPAGATION: value});
     let mut ending = namespace("ending", json!({}));
@@ -80,7 +80,8 @@ async fn some_namespaces_stay_at_home() {
         ..Options::default()
     };
     plane.start_with(options, None).await;
-    // What is not said to be skipped is not; what comes last is done last.
+    // Namespaces that match no exclusion are propagated; the last one shows that the others are
+    // done.
     let free = [
         ("not-private-x", json!({})),
         ("no", skip("false")),
@@ -105,7 +106,7 @@ async fn some_namespaces_stay_at_home() {
         .control
         .seed(&NAMESPACES, namespace("held", json!({})));
     plane.until_spread("held").await;
-    // What is there stays when its namespace is to be skipped from now on.
+    // A Work stays when its namespace gets the skip label.
     plane
         .control
         .seed(&NAMESPACES, namespace("no", skip("true")));
@@ -119,7 +120,7 @@ async fn some_namespaces_stay_at_home() {
 
 // proves: NSS-overrides, NSS-override-events
 #[tokio::test]
-async fn overrides_of_the_cluster_change_namespaces() {
+async fn cluster_override_policies_apply_to_namespaces() {
     let plane = Plane::new();
     plane
         .control
@@ -140,7 +141,7 @@ async fn overrides_of_the_cluster_change_namespaces() {
                 "targetCluster": {"clusterNames": ["m1"]},
                 "overriders": {"labelsOverrider": [{"operator": "add", "value": {"team": value}}]}}]}})
     };
-    // By name, and all.
+    // By name, then all.
     let one = json!([{"apiVersion": "v1", "kind": "Namespace", "name": "team"}]);
     plane.control.seed(&CLUSTER_OVERRIDES, policy(one, "a"));
     until("one is changed", || label("team") == "a").await;

@@ -1,4 +1,4 @@
-//! What the detector tells in events, and counts.
+//! Tests of the detector's events and metrics.
 
 use machinery::Status;
 use openapi::karmada::resources::{CLUSTER_POLICIES, POLICIES};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::claims::{named, of_cluster, preempting};
 use super::{CONFIG_MAPS, DEPLOYMENTS, EVENTS, Options, Plane, deployment, policy, until};
 
-/// How often it was told of a template, by reason.
+/// How many events of a reason a template has.
 fn times(plane: &Plane, template: &str, reason: &str) -> u64 {
     let all = plane.control.objects(&EVENTS).into_iter();
     let some = all
@@ -18,7 +18,7 @@ fn times(plane: &Plane, template: &str, reason: &str) -> u64 {
 
 // proves: DET-told, DET-told-replicas
 #[tokio::test]
-async fn success_is_told_when_something_was_written() {
+async fn a_write_records_a_success_event() {
     let plane = Plane::telling_events().started().await;
     plane.control.seed(&POLICIES, named("p", json!({})));
     plane.control.seed(&DEPLOYMENTS, deployment("web"));
@@ -36,7 +36,7 @@ async fn success_is_told_when_something_was_written() {
         replicas(),
         ["Get replicas of resource template successfully."]
     );
-    // The policy changes in nothing that a binding says.
+    // A change of the policy that does not affect the binding.
     plane.change(&POLICIES, "p", |p| p["spec"]["priority"] = 1.into());
     let any = json!({"resourceSelectors": [{"apiVersion": "v1", "kind": "ConfigMap"}]});
     plane.control.seed(&CLUSTER_POLICIES, of_cluster("c", any));
@@ -46,8 +46,8 @@ async fn success_is_told_when_something_was_written() {
         times(&plane, "map", "ApplyPolicySucceed") == 1
     })
     .await;
-    let told = plane.told("ApplyPolicySucceed");
-    assert!(told.contains(&"Apply cluster policy(c) succeed".to_owned()));
+    let events = plane.told("ApplyPolicySucceed");
+    assert!(events.contains(&"Apply cluster policy(c) succeed".to_owned()));
     assert_eq!(times(&plane, "web", "ApplyPolicySucceed"), 1);
     assert_eq!(times(&plane, "map", "GetReplicasSucceed"), 0);
     plane.tasks.stop().await;
@@ -55,7 +55,7 @@ async fn success_is_told_when_something_was_written() {
 
 // proves: DET-replicas-failed
 #[tokio::test]
-async fn replicas_that_cannot_be_read_are_told_and_end_the_attempt() {
+async fn invalid_replicas_record_an_event_and_end_the_attempt() {
     let plane = Plane::telling_events().started().await;
     plane.control.seed(&POLICIES, named("p", json!({})));
     let mut bad = deployment("web");
@@ -75,7 +75,7 @@ async fn replicas_that_cannot_be_read_are_told_and_end_the_attempt() {
     plane.tasks.stop().await;
 }
 
-/// A policy whose bindings have the priority of a class.
+/// A policy that gives its bindings the priority of a class.
 fn of_class(source: &str) -> Value {
     policy(
         json!({"schedulePriority": {"priorityClassSource": source, "priorityClassName": "high"}}),
@@ -84,7 +84,7 @@ fn of_class(source: &str) -> Value {
 
 // proves: DET-priority-class-gate
 #[tokio::test]
-async fn priorities_of_classes_are_behind_their_gate() {
+async fn priority_classes_need_the_feature_gate() {
     let mut plane = Plane::new();
     let gates = FeatureGates::default().with(Gate::PriorityBasedScheduling, false);
     let options = Options {
@@ -102,7 +102,7 @@ async fn priorities_of_classes_are_behind_their_gate() {
 
 // proves: DET-priority-class-source
 #[tokio::test]
-async fn other_sources_of_a_priority_are_refused() {
+async fn other_priority_class_sources_are_rejected() {
     let plane = Plane::telling_events().started().await;
     plane.control.seed(&POLICIES, of_class("PodPriorityClass"));
     plane.control.seed(&DEPLOYMENTS, deployment("web"));
@@ -120,7 +120,7 @@ async fn other_sources_of_a_priority_are_refused() {
     plane.tasks.stop().await;
 }
 
-/// How often templates were taken, or were to be, in this process.
+/// The number of preemptions with a result in this process.
 fn preemptions(result: &str) -> u64 {
     let all = metrics::text(&[metrics::process()]);
     let all = String::from_utf8(all).unwrap();
@@ -131,7 +131,7 @@ fn preemptions(result: &str) -> u64 {
 
 // proves: DET-preempt-failed, DET-preempt-counted
 #[tokio::test]
-async fn preemptions_are_told_and_counted() {
+async fn preemptions_record_events_and_metrics() {
     let plane = Plane::telling_events()
         .started_with(&[Gate::PropagationPolicyPreemption])
         .await;
@@ -149,11 +149,11 @@ async fn preemptions_are_told_and_counted() {
         !plane.told("PreemptPolicyFailed").is_empty()
     })
     .await;
-    let told = plane.told("PreemptPolicyFailed").remove(0);
+    let event = plane.told("PreemptPolicyFailed").remove(0);
     let expected = "Propagation policy(n/high) failed to preempt propagation policy(n/low): ";
     assert!(
-        told.starts_with(expected) && told.contains("no room"),
-        "{told}"
+        event.starts_with(expected) && event.contains("no room"),
+        "{event}"
     );
     assert!(preemptions("error") > failed);
     plane.control.on_call(|_| None);

@@ -1,4 +1,4 @@
-//! From bindings to their works: what is told, waited for and tried again.
+//! Tests from bindings to their Works: events, waiting and retries.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ impl Plane {
         self
     }
 
-    /// What events of a reason have said of a kind, all of it.
+    /// The messages of all events with a reason on objects of a kind.
     fn told_on(&self, kind: &str, reason: &str) -> Vec<String> {
         let mut all = self.control.objects(&EVENTS);
         all.retain(|e| e["reason"] == reason && e["involvedObject"]["kind"] == kind);
@@ -33,8 +33,8 @@ impl Plane {
 
     async fn until_told_on(&self, kind: &str, reason: &str, message: &str) {
         let what = format!("{kind} {reason}: {message}");
-        let told = || self.told_on(kind, reason).iter().any(|m| m == message);
-        until(&what, told).await;
+        let recorded = || self.told_on(kind, reason).iter().any(|m| m == message);
+        until(&what, recorded).await;
     }
 
     fn place(&self, clusters: &[&str]) {
@@ -48,7 +48,7 @@ impl Plane {
         work.is_some_and(|w| w["metadata"]["deletionTimestamp"].is_string())
     }
 
-    /// Whether all is as the policy says.
+    /// Whether a cluster has the object and an applied Work that is not being deleted.
     fn is_whole(&self, at: usize, cluster: &str) -> bool {
         self.in_member(at, "web").is_some()
             && self
@@ -58,7 +58,7 @@ impl Plane {
     }
 }
 
-/// The first member deletes nothing until it is let.
+/// Lets the first member reject deletions until the flag is set.
 fn holding(plane: &Plane) -> Arc<AtomicBool> {
     let let_it = Arc::new(AtomicBool::new(false));
     let open = Arc::clone(&let_it);
@@ -69,7 +69,7 @@ fn holding(plane: &Plane) -> Arc<AtomicBool> {
     let_it
 }
 
-/// What the control plane refuses until it is let.
+/// Lets the control plane reject calls until the flag is set.
 fn refusing(plane: &Plane, verb: &'static str, why: &'static str) -> Arc<AtomicBool> {
     let let_it = Arc::new(AtomicBool::new(false));
     let open = Arc::clone(&let_it);
@@ -84,7 +84,7 @@ fn refusing(plane: &Plane, verb: &'static str, why: &'static str) -> Arc<AtomicB
 
 // proves: BND-told
 #[tokio::test]
-async fn works_that_were_written_are_told_on_binding_and_template() {
+async fn written_works_record_events_on_binding_and_template() {
     let plane = Plane::telling_events().with_web().started().await;
     let text = "Sync work of ResourceBinding(n/web-deployment) successful.";
     for kind in ["ResourceBinding", "Deployment"] {
@@ -95,7 +95,7 @@ async fn works_that_were_written_are_told_on_binding_and_template() {
 
 // proves: BND-told-failed, BND-errors-together, BND-retry
 #[tokio::test]
-async fn what_failed_in_several_clusters_is_told_in_one_and_tried_again() {
+async fn failures_in_several_clusters_record_one_event_and_are_retried() {
     let plane = Plane::telling_events().with_web();
     let let_it = refusing(&plane, "create", "no room");
     let plane = plane.started().await;
@@ -111,7 +111,7 @@ async fn what_failed_in_several_clusters_is_told_in_one_and_tried_again() {
 
 // proves: BND-cleanup-failed
 #[tokio::test]
-async fn an_orphan_that_cannot_be_deleted_is_told_and_holds_the_rest_up() {
+async fn a_failed_orphan_deletion_is_reported_and_delays_the_other_works() {
     let plane = Plane::telling_events().with_web().started().await;
     plane.applied("web").await;
     let let_it = refusing(&plane, "delete", "locked");
@@ -139,7 +139,7 @@ async fn an_orphan_that_cannot_be_deleted_is_told_and_holds_the_rest_up() {
 
 // proves: BND-lets-go
 #[tokio::test]
-async fn a_binding_that_goes_does_not_wait_for_its_works() {
+async fn a_deleted_binding_does_not_wait_for_its_works() {
     let plane = Plane::new().with_web().started().await;
     plane.applied("web").await;
     let let_it = holding(&plane);
@@ -159,7 +159,7 @@ async fn a_binding_that_goes_does_not_wait_for_its_works() {
 
 // proves: BND-found-by-id
 #[tokio::test]
-async fn works_are_found_by_the_id_of_their_binding_whatever_they_are_called() {
+async fn works_are_found_by_the_id_of_their_binding_and_not_by_name() {
     let plane = Plane::new().with_web().started().await;
     plane.applied("web").await;
     let mut odd = plane.work("m1", "web").unwrap();
@@ -189,7 +189,7 @@ async fn works_are_found_by_the_id_of_their_binding_whatever_they_are_called() {
 
 // proves: BND-template-gone
 #[tokio::test]
-async fn a_binding_without_its_template_is_left_alone() {
+async fn a_binding_without_its_template_is_ignored() {
     let plane = Plane::telling_events().with_web();
     let alone = json!({"apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
         "metadata": {"name": "gone-deployment", "namespace": "n", "generation": 1, "labels": {labels::BINDING_ID: "gone"}},
@@ -224,7 +224,7 @@ async fn a_cluster_that_does_not_exist_gets_no_work() {
 
 // proves: WRK-deleting
 #[tokio::test]
-async fn a_work_that_is_being_deleted_is_waited_for_and_made_anew() {
+async fn a_work_that_is_being_deleted_is_created_again_afterwards() {
     let plane = Plane::telling_events().with_web().started().await;
     plane.applied("web").await;
     let let_it = holding(&plane);
@@ -244,10 +244,10 @@ async fn a_work_that_is_being_deleted_is_waited_for_and_made_anew() {
     plane.tasks.stop().await;
 }
 
-/// Replicas, then overrides, then marks: each sees what came before it.
+/// The order is replica revision, overrides, labels: each step sees the result of the one before.
 // proves: WRK-order, WRK-name-overridden
 #[tokio::test]
-async fn overrides_see_the_revised_copy_and_marks_the_overridden_one() {
+async fn overrides_apply_after_replica_revision_and_before_the_labels() {
     let plane = Plane::new();
     let overriders = json!({
         "labelsOverrider": [{"operator": "add", "value": {labels::BINDING_ID: "forged", "own": "1"}}],
@@ -291,7 +291,7 @@ async fn overrides_see_the_revised_copy_and_marks_the_overridden_one() {
 
 // proves: BND-first-target-wins
 #[tokio::test]
-async fn a_cluster_that_is_placed_and_required_is_as_it_was_placed() {
+async fn the_first_target_of_a_cluster_decides_its_replicas() {
     let plane = Plane::new().with_web().started().await;
     plane.applied("web").await;
     plane.change(&BINDINGS, BINDING, |b| {
@@ -307,7 +307,7 @@ async fn a_cluster_that_is_placed_and_required_is_as_it_was_placed() {
 
 // proves: BND-override-scope, OVR-no-selectors
 #[tokio::test]
-async fn policies_of_a_namespace_are_for_its_own_objects_alone() {
+async fn override_policies_apply_to_objects_of_their_namespace_only() {
     let plane = Plane::new();
     let adding = |name: &str, namespace: &str| {
         let add = json!({"labelsOverrider": [{"operator": "add", "value": {name: "1"}}]});
@@ -329,26 +329,29 @@ async fn policies_of_a_namespace_are_for_its_own_objects_alone() {
         role().is_some() && plane.in_member(0, "web").is_some()
     })
     .await;
-    let given = |object: Value| {
+    let applied_policies = |object: Value| {
         let all = ["foreign", "local", "wide"].into_iter();
         all.filter(|key| !object["metadata"]["labels"][key].is_null())
             .collect::<Vec<_>>()
     };
-    assert_eq!(given(role().unwrap()), ["wide"]);
-    assert_eq!(given(plane.in_member(0, "web").unwrap()), ["local", "wide"]);
+    assert_eq!(applied_policies(role().unwrap()), ["wide"]);
+    assert_eq!(
+        applied_policies(plane.in_member(0, "web").unwrap()),
+        ["local", "wide"]
+    );
     plane.tasks.stop().await;
 }
 
 // proves: OVR-told
 #[tokio::test]
-async fn every_rule_that_was_applied_is_told() {
+async fn every_applied_rule_records_an_event() {
     let plane = Plane::telling_events();
     let add = |key: &str| json!({"overriders": {"labelsOverrider": [{"operator": "add", "value": {key: "1"}}]}});
     let spec = json!({"overrideRules": [add("a"), add("b"), {"targetCluster": {"clusterNames": ["m2"]}, "overriders": {}}]});
     let over = json!({"metadata": {"name": "o", "namespace": "n"}, "spec": spec});
     plane.control.seed(&OVERRIDES, over);
     let plane = plane.with_web().started().await;
-    let told = |cluster: &str| {
+    let event_count = |cluster: &str| {
         let text = format!("Apply override policy(n/o) for cluster({cluster}) succeed.");
         let mut all = plane.control.objects(&EVENTS).into_iter();
         let found =
@@ -358,6 +361,9 @@ async fn every_rule_that_was_applied_is_told() {
             e["count"].as_u64().unwrap_or(1)
         })
     };
-    until("all rules", || told("m1") == 2 && told("m2") == 3).await;
+    until("all rules", || {
+        event_count("m1") == 2 && event_count("m2") == 3
+    })
+    .await;
     plane.tasks.stop().await;
 }

@@ -1,7 +1,5 @@
-//! Images: their parts, and overriding one of them.
-//!
-//! Enters: an image reference. Leaves: the reference with another registry,
-//! repository or tag. Pure. The grammar is that of `distribution/reference`.
+//! Overrides the registry, the repository or the tag of an image reference. The grammar is that of
+//! `distribution/reference`.
 
 use std::fmt;
 
@@ -25,7 +23,7 @@ impl Image {
             Some(_) => return Err(invalid(text)),
             None => (text, ""),
         };
-        // A colon after the last slash begins the tag; before it, a port.
+        // A colon after the last slash begins the tag; an earlier one begins a port.
         let last = named.rfind('/').map_or(0, |at| at + 1);
         let (name, tag) = match named[last..].find(':') {
             Some(colon) => (&named[..last + colon], &named[last + colon + 1..]),
@@ -45,7 +43,7 @@ impl Image {
             registry: registry.into(),
             repository: repository.into(),
             tag: tag.into(),
-            // A tag stands in for the digest beside it.
+            // Of a tag and a digest, only the tag is kept.
             digest: if tagged { "" } else { digest }.into(),
         })
     }
@@ -95,7 +93,7 @@ fn is_digest(text: &str) -> bool {
     })
 }
 
-/// A path, with a host before it or without.
+/// A repository path, with or without a host before it.
 fn is_name(name: &str) -> bool {
     let hosted = |(host, path): (&str, &str)| is_host(host) && is_path(path);
     is_path(name) || name.split_once('/').is_some_and(hosted)
@@ -115,7 +113,7 @@ fn is_host(text: &str) -> bool {
     fits && !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// Words of small letters and digits between slashes, joined by single marks.
+/// Path components of lowercase letters and digits, joined by single separators.
 fn is_path(text: &str) -> bool {
     text.split('/').all(|part| {
         let word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
@@ -136,8 +134,8 @@ fn invalid(text: &str) -> String {
     format!("failed to parse image value({text}), error: invalid reference format")
 }
 
-/// Overrides the images of all containers, or the one that the predicate names. The
-/// error names the path that it is about.
+/// Overrides the images of all containers, or the one field that the predicate names. An error
+/// comes with its path.
 pub(super) fn apply(
     manifest: &mut Value,
     overrider: &ImageOverrider,
@@ -147,7 +145,7 @@ pub(super) fn apply(
         let failed = |why: String| (path.clone(), why);
         let image = match manifest.pointer_mut(path) {
             Some(Value::String(image)) => image,
-            Some(_) => return Err(failed("what is there is no text".into())),
+            Some(_) => return Err(failed("the value is not a string".into())),
             None => return Err(failed("there is nothing at this path".into())),
         };
         *image = overridden(image, overrider).map_err(failed)?;
@@ -184,7 +182,7 @@ fn overridden(image: &str, overrider: &ImageOverrider) -> Result<String, String>
             image.digest.clear();
         }
         "Tag" => {
-            // There is one of them at most.
+            // At most one of tag and digest is set.
             let new = changed(&format!("{}{}", image.tag, image.digest));
             image.set_tag_or_digest(&new);
         }
@@ -248,7 +246,7 @@ mod tests {
         check("a:1", "Tag", "add", "no good", "a:1");
         check(&at, "Tag", "add", "0", &format!("{at}0"));
         check("reg.io:5000/a", "Tag", "replace", "1", "reg.io:5000/a:1");
-        // Of both, the tag alone is kept.
+        // Of tag and digest, only the tag is kept.
         check(&format!("a:1@{digest}"), "Tag", "remove", "", "a");
         check(
             &format!("a:1@{digest}"),
@@ -260,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_image_is_refused() {
+    fn invalid_image_references_are_rejected() {
         for bad in [
             "",
             "a b",

@@ -1,9 +1,8 @@
-//! Changing a JSON document that is the text of a field, and nothing else of it.
+//! Applies JSON patch operations to a JSON document that is the text of a field, and preserves the
+//! rest of the text as Karmada's `evanphx/json-patch` does.
 //!
-//! Enters: a text, operations. Leaves: the text after them: members keep their
-//! order, numbers and strings their spelling; white space between them goes, and
-//! what HTML would take for its own is escaped. Pure. That is how the texts come out
-//! of Karmada, by way of `evanphx/json-patch`.
+//! Members keep their order, and numbers and strings their spelling. White space between tokens is
+//! removed, and HTML characters are escaped.
 
 use std::fmt;
 
@@ -13,7 +12,7 @@ use serde_json::value::RawValue;
 
 use super::patch::{Missing, tokens};
 
-/// A document, opened only as far as operations look into it.
+/// A JSON document that is parsed only as deep as operations need.
 pub(super) enum Document {
     Object(Vec<(String, Document)>),
     Array(Vec<Document>),
@@ -22,8 +21,8 @@ pub(super) enum Document {
 
 impl Document {
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let whole: Box<RawValue> = serde_json::from_str(text).map_err(|e| e.to_string())?;
-        Ok(Self::closed(&whole))
+        let raw: Box<RawValue> = serde_json::from_str(text).map_err(|e| e.to_string())?;
+        Ok(Self::closed(&raw))
     }
 
     fn closed(raw: &RawValue) -> Self {
@@ -62,7 +61,7 @@ impl Document {
         }
     }
 
-    /// Reads one level of what has not been looked into yet.
+    /// Parses one level of an unparsed value.
     fn open(&mut self) {
         let Self::Closed(text) = self else { return };
         let opened = match text.trim_start().as_bytes().first() {
@@ -147,7 +146,7 @@ impl fmt::Display for Document {
     }
 }
 
-/// A JSON text without white space between its parts, and escaped for HTML.
+/// Removes white space between the tokens of a JSON text and escapes HTML characters.
 fn compact(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let (mut quoted, mut escaped) = (false, false);
@@ -256,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_told() {
+    fn missing_paths_are_reported() {
         refused("{\"a\":1}", "remove", "/b", Missing::Target);
         refused("{\"a\":1}", "replace", "/b", Missing::Target);
         refused("{\"a\":1}", "add", "/b/c", Missing::Parent);

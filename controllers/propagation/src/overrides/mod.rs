@@ -1,8 +1,5 @@
-//! Overrides: what is different in one cluster's copy.
-//!
-//! Enters: a manifest, the cluster it is for, override policies. Leaves: the changed
-//! manifest and what was applied, or what cannot be and why. Events are told when the
-//! caller says so. Source: Karmada's `pkg/util/overridemanager`.
+//! Applies override policies to the manifest of one cluster, and records what was applied. Source:
+//! Karmada's `pkg/util/overridemanager`.
 
 mod image;
 mod json_text;
@@ -30,14 +27,14 @@ use serde_json::Value;
 
 use rules::override_all;
 
-/// The override policies of the control plane.
+/// Finds the override policies that may apply to a manifest.
 #[derive(Clone)]
 pub(crate) struct Overrides {
     local: Informer,
     of_cluster: Informer,
 }
 
-/// The policies that may say something about the objects of a namespace.
+/// The override policies that may apply to objects of one namespace.
 pub(crate) struct Candidates {
     of_cluster: Vec<Object>,
     local: Vec<Object>,
@@ -58,27 +55,27 @@ impl fmt::Display for Sort {
     }
 }
 
-/// A rule that was applied.
+/// An override rule that was applied.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Applied {
     sort: Sort,
-    /// `namespace/name`, or the name of a cluster's policy.
+    /// `namespace/name`, or the name of a cluster override policy.
     policy: String,
-    /// As JSON, fields in Go's order.
+    /// As JSON, with the fields in Go's order.
     overriders: String,
 }
 
-/// What was applied to one copy, in order.
+/// The rules that were applied to the manifest of one cluster, in order.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Record(Vec<Applied>);
 
-/// A rule that cannot be applied.
+/// An override rule that cannot be applied.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Failed {
     sort: Sort,
     policy: String,
     cluster: String,
-    /// The field of the policy, what it is about in the manifest, and why.
+    /// The field of the policy, the path in the manifest, and the reason.
     what: String,
 }
 
@@ -118,12 +115,12 @@ impl Record {
         }
     }
 
-    /// The annotation that tells of the cluster policies; `None` when none applied.
+    /// The value of the annotation for cluster override policies; `None` if none was applied.
     pub(crate) fn of_cluster(&self) -> Option<String> {
         self.told(Sort::OfCluster)
     }
 
-    /// The same of those of the namespace.
+    /// The value of the annotation for override policies of the namespace.
     pub(crate) fn local(&self) -> Option<String> {
         self.told(Sort::Local)
     }
@@ -138,11 +135,11 @@ impl Record {
         rules.sort_by(|a, b| a.0.cmp(&b.0));
         let item = |(name, overriders): &(String, &String)| {
             let name = Value::from(name.as_str());
-            // The order of the fields is Go's.
+            // Go's encoder writes the fields in this order.
             format!("{{\"policyName\":{name},\"overriders\":{overriders}}}")
         };
         let items: Vec<String> = rules.iter().map(item).collect();
-        // Go's encoder hides what HTML would take for its own.
+        // Go's encoder escapes HTML characters.
         let text = format!("[{}]", items.join(","));
         let text = text.replace('&', "\\u0026").replace('<', "\\u003c");
         Some(text.replace('>', "\\u003e"))
@@ -171,12 +168,13 @@ impl Overrides {
         self.of_cluster.on_change(handler);
     }
 
-    /// Whether cluster policies may change what others select by.
+    /// Whether cluster override policies exist, which may change labels that other policies select
+    /// by.
     pub(crate) fn has_cluster_policies(&self) -> bool {
         !self.of_cluster.is_empty()
     }
 
-    /// Read once for all clusters of a template.
+    /// Lists the policies once for all clusters of a template.
     pub(crate) fn candidates(&self, namespace: &str) -> Candidates {
         let local = if namespace.is_empty() {
             Vec::new()
@@ -191,8 +189,8 @@ impl Overrides {
 }
 
 impl Candidates {
-    /// Applies what concerns a cluster's copy: cluster policies first, then those of
-    /// the namespace, which are chosen by what the copy has become.
+    /// Applies the policies that select the manifest: cluster override policies first, then those
+    /// of the namespace, which are selected by the result.
     pub(crate) fn apply(
         &self,
         manifest: &mut Value,
@@ -212,13 +210,13 @@ impl Candidates {
     }
 }
 
-/// Whether a policy says anything about an object.
+/// Whether a policy selects an object.
 pub(crate) fn selects(policy: &Object, kind: &Gvk, head: &Head) -> bool {
     let view = policy.view::<OverridePolicy>();
     view.is_ok_and(|view| closeness(&view.spec, kind, head) > Closeness::Mismatch)
 }
 
-/// Whether a policy may say something about an object whose labels others change.
+/// Whether a policy may select an object whose labels other policies may change.
 pub(crate) fn may_select(policy: &Object, kind: &Gvk, head: &Head) -> bool {
     let Ok(view) = policy.view::<OverridePolicy>() else {
         return false;
@@ -230,7 +228,7 @@ pub(crate) fn may_select(policy: &Object, kind: &Gvk, head: &Head) -> bool {
     closeness(&spec, kind, head) > Closeness::Mismatch
 }
 
-/// Whether a policy may say something about an object of a kind in a namespace.
+/// Whether a policy may select an object of a kind in a namespace.
 pub(crate) fn may_select_in(policy: &Object, group: &ResourceGroup<'_>) -> bool {
     let Ok(view) = policy.view::<OverridePolicy>() else {
         return false;
@@ -246,7 +244,7 @@ pub(crate) fn may_select_in(policy: &Object, group: &ResourceGroup<'_>) -> bool 
     selectors.is_empty() || selectors.iter().any(names)
 }
 
-/// Without selectors a policy is about everything.
+/// A policy without selectors selects every object.
 fn closeness(spec: &OverrideSpec, kind: &Gvk, head: &Head) -> Closeness {
     if spec.resource_selectors.is_empty() {
         return Closeness::All;
@@ -259,8 +257,8 @@ fn closeness(spec: &OverrideSpec, kind: &Gvk, head: &Head) -> Closeness {
     )
 }
 
-/// The policies about an object: the less close ones first, then by name, so that the
-/// closest has the last word. Named by `namespace/name`.
+/// The policies that select an object, by ascending implicit priority, then by name, so that the
+/// policy that selects most specifically is applied last. Keyed by `namespace/name`.
 fn in_order(
     manifest: &Value,
     kind: &Gvk,
@@ -277,7 +275,7 @@ fn in_order(
         (closeness > Closeness::Mismatch).then_some(found)
     };
     let mut found: Vec<_> = policies.iter().filter_map(about).collect();
-    // All of one sort are in one namespace, or in none.
+    // All policies are of one namespace, or all are cluster-scoped.
     found.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
     found
         .into_iter()
@@ -312,7 +310,7 @@ fn apply_one(
     Ok(())
 }
 
-/// A policy's rules and their fields; the deprecated form is one rule.
+/// The rules of a policy with their field paths; the deprecated form is one rule.
 fn rules_of(spec: &OverrideSpec) -> Vec<(String, Option<&ClusterAffinity>, &Overriders)> {
     if spec.override_rules.is_empty() {
         let target = spec.target_cluster.as_ref();
@@ -327,7 +325,7 @@ fn rules_of(spec: &OverrideSpec) -> Vec<(String, Option<&ClusterAffinity>, &Over
         .collect()
 }
 
-/// The head that selectors look at.
+/// The metadata that selectors evaluate.
 fn head_of(manifest: &Value) -> Head {
     let metadata = &manifest["metadata"];
     let text = |field: &str| metadata[field].as_str().unwrap_or_default().into();

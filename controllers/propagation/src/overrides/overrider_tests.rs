@@ -1,4 +1,4 @@
-//! What each overrider does to a manifest, and in which order they are applied.
+//! Tests of the result of each overrider, and of their order.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use super::tests::{manifest, policy, ruled, run, run_on};
 const ARGS: &str = "/spec/template/spec/containers/0/args";
 const IMAGE: &str = "/spec/template/spec/containers/0/image";
 
-/// What is at a path after one rule.
+/// Checks the value at a path after one rule.
 fn check(overriders: Value, path: &str, expected: Value) {
     let (copy, applied) = run(&[], &[("p", ruled(&overriders))]);
     assert_eq!(applied.unwrap(), ["n/p"]);
@@ -16,7 +16,7 @@ fn check(overriders: Value, path: &str, expected: Value) {
     assert_eq!(found, &expected, "{overriders}");
 }
 
-/// What a rule leaves alone.
+/// Checks that a rule changes nothing.
 fn untouched(overriders: Value) {
     let (copy, applied) = run(&[], &[("p", ruled(&overriders))]);
     applied.unwrap();
@@ -44,7 +44,7 @@ fn images() {
 
 // proves: OVR-image-kinds
 #[test]
-fn kinds_with_containers_are_known_by_name() {
+fn pod_specs_are_found_by_kind() {
     let rule = ruled(&json!({
         "imageOverrider": [{"component": "Tag", "operator": "replace", "value": "v"}],
         "commandOverrider": [{"containerName": "c", "operator": "add", "value": ["sh"]}]}));
@@ -174,16 +174,16 @@ fn labels_and_annotations() {
         annotations,
         json!({"a/b": "c"}),
     );
-    // No path, whatever is in the key.
+    // The key is not a JSON pointer.
     let slashed = json!({"annotationsOverrider": [{"operator": "add", "value": {"a/b~1": "c"}},
         {"operator": "replace", "value": {"a/b~1": "d"}}]});
     check(slashed.clone(), annotations, json!({"a/b~1": "d"}));
-    let mut gone = slashed;
-    gone["annotationsOverrider"]
+    let mut removed = slashed;
+    removed["annotationsOverrider"]
         .as_array_mut()
         .unwrap()
         .push(json!({"operator": "remove", "value": {"a/b~1": ""}}));
-    check(gone, annotations, json!({}));
+    check(removed, annotations, json!({}));
     untouched(one("annotationsOverrider", "replace", json!({"a": "b"})));
     untouched(one("annotationsOverrider", "remove", json!({"a": "b"})));
     untouched(one("annotationsOverrider", "add", json!({})));
@@ -191,7 +191,7 @@ fn labels_and_annotations() {
 
 // proves: OVR-field-json, OVR-field-yaml
 #[test]
-fn documents_inside_a_text() {
+fn documents_in_a_string() {
     let one = |path: &str, form: &str, operations: Value| json!({"fieldOverrider": [{"fieldPath": path, form: operations}]});
     check(
         one(
@@ -254,10 +254,10 @@ fn plaintext() {
     );
 }
 
-/// Where one overrider finds what another has made, it comes after it.
+/// One overrider uses the result of another and therefore comes after it.
 // proves: OVR-overrider-order
 #[test]
-fn overriders_have_an_order() {
+fn overriders_are_applied_in_order() {
     let add = |name: &str, value: Value| {
         (
             name.to_owned(),
@@ -321,7 +321,7 @@ fn overriders_have_an_order() {
         let rule = Value::Object(overriders.into_iter().collect());
         check(rule, path, json!(expected));
     }
-    // An image at a path that the arguments have yet to make.
+    // An image at a path that an args overrider creates later.
     let early = ruled(&Value::Object(
         [image(&arg), args("nginx:1")].into_iter().collect(),
     ));

@@ -1,24 +1,21 @@
-//! One operation of a JSON patch on a tree, and what may be in its way.
-//!
-//! Enters: a tree, an operator, a pointer, a value. Leaves: the changed tree, or what
-//! is missing. Pure. RFC 6901 and 6902.
+//! Applies one JSON patch operation (RFC 6902, with JSON pointers of RFC 6901) to a JSON value.
 
 use serde_json::Value;
 
 /// Why an operation cannot be applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Missing {
-    #[error("a JSON pointer is empty or starts with \"/\"")]
+    #[error("a JSON pointer must be empty or start with \"/\"")]
     Pointer,
-    #[error("there is nothing it could be added to")]
+    #[error("the parent of this path does not exist")]
     Parent,
     #[error("there is nothing at this path")]
     Target,
-    #[error("the list has no such index")]
+    #[error("the index is out of bounds")]
     Index,
 }
 
-/// The parts of a pointer, unescaped.
+/// The unescaped tokens of a JSON pointer; `None` if the pointer is invalid.
 pub(super) fn tokens(pointer: &str) -> Option<Vec<String>> {
     if pointer.is_empty() {
         return Some(Vec::new());
@@ -92,14 +89,14 @@ mod tests {
     fn check(operator: &str, path: &str, expected: Result<Value, Missing>) {
         let mut tree = json!({"a": {"x/y": 1, "t~": 2}, "l": [1, 2], "s": "t"});
         let found = apply(&mut tree, operator, path, &json!("new")).map(|()| tree);
-        let whole = |part: Value| {
+        let merged = |part: Value| {
             let mut all = json!({"a": {"x/y": 1, "t~": 2}, "l": [1, 2], "s": "t"});
             for (key, value) in part.as_object().into_iter().flatten() {
                 all[key] = value.clone();
             }
             all
         };
-        assert_eq!(found, expected.map(whole), "{operator} {path}");
+        assert_eq!(found, expected.map(merged), "{operator} {path}");
     }
 
     #[test]
@@ -124,7 +121,7 @@ mod tests {
 
     // proves: OVR-absent
     #[test]
-    fn what_is_not_there_is_told() {
+    fn missing_paths_are_reported() {
         check("add", "a", Err(Missing::Pointer));
         check("add", "/b/c", Err(Missing::Parent));
         check("add", "/s/c", Err(Missing::Parent));

@@ -1,3 +1,5 @@
+//! Property test: no override rule makes the overriders panic.
+
 use openapi::karmada::policy::Overriders;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -32,9 +34,9 @@ fn paths() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// Whatever a rule says of whatever object, it is applied or refused.
+    /// Any rule on any object is applied or rejected, without a panic.
     #[test]
-    fn no_rule_and_no_manifest_brings_it_down(
+    fn no_rule_panics_on_any_manifest(
         mut tree in values(), kind in "(Pod|Deployment|ConfigMap)", path in paths(),
         operator in "(add|remove|replace|other)", value in values(), name in "(a|name)",
     ) {

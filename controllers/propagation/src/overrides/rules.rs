@@ -1,8 +1,5 @@
-//! One rule's overriders, in their order: image, command, args, labels,
-//! annotations, field, plaintext.
-//!
-//! Enters: a manifest and overriders. Leaves: the changed manifest, or which entry of
-//! the rule cannot be applied, where and why. Pure.
+//! Applies the overriders of one rule to a manifest, in Karmada's order: image, command, args,
+//! labels, annotations, field, plaintext. An error names the entry of the rule and the path.
 
 use std::fmt;
 
@@ -12,12 +9,12 @@ use serde_json::{Map, Value, json};
 use super::json_text::Document;
 use super::{image, patch, yaml_text};
 
-/// An entry of a rule that cannot be applied.
+/// An overrider that cannot be applied.
 #[derive(Debug, PartialEq)]
 pub(super) struct Refusal {
-    /// Its field below the rule's `overriders`.
+    /// The field of the overrider, relative to the rule's `overriders`.
     pub(super) entry: String,
-    /// What it is about in the manifest.
+    /// The path in the manifest.
     pub(super) path: String,
     pub(super) why: String,
 }
@@ -39,7 +36,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Applies one rule. On an error the manifest is not to be used.
+/// Applies one rule. After an error the manifest must not be used.
 pub(super) fn override_all(manifest: &mut Value, rule: &Overriders) -> Result<(), Refusal> {
     for (at, overrider) in rule.image_overrider.iter().enumerate() {
         image::apply(manifest, overrider)
@@ -65,13 +62,13 @@ pub(super) fn override_all(manifest: &mut Value, rule: &Overriders) -> Result<()
             .map_err(|why| Refusal::new(format!("plaintext[{at}]"), &entry.path, why))?;
     }
     if manifest["kind"].as_str().is_none_or(str::is_empty) {
-        let why = "the manifest no longer says what it is";
+        let why = "the manifest has no kind any more";
         return Err(Refusal::new("plaintext".into(), "/kind", why));
     }
     Ok(())
 }
 
-/// Where kinds known to have pods keep the pod's spec.
+/// The path of the pod spec in the kinds that Karmada knows to have pods.
 pub(super) fn pod_spec(manifest: &Value) -> Option<&'static str> {
     match manifest["kind"].as_str()? {
         "Pod" => Some("/spec"),
@@ -100,8 +97,8 @@ fn command(manifest: &mut Value, field: &str, overrider: &CommandOverrider) {
                 old.into_iter().chain(more).collect()
             }
             "remove" => {
-                let gone = |v: &Value| overrider.value.iter().any(|r| v == r);
-                old.into_iter().filter(|v| !gone(v)).collect()
+                let is_removed = |v: &Value| overrider.value.iter().any(|r| v == r);
+                old.into_iter().filter(|v| !is_removed(v)).collect()
             }
             _ => continue,
         };
@@ -137,40 +134,40 @@ fn map(manifest: &mut Value, field: &str, overrider: &MapOverrider) {
     }
 }
 
-/// Changes a document that is the text of a field, as in a ConfigMap.
+/// Changes a JSON or YAML document that is the text of a field, as in a ConfigMap.
 fn field(manifest: &mut Value, overrider: &FieldOverrider, entry: &str) -> Result<(), Refusal> {
     let path = &overrider.field_path;
-    let here = |why: String| Refusal::new(entry.to_owned(), path, why);
+    let error = |why: String| Refusal::new(entry.to_owned(), path, why);
     let text = match manifest.pointer_mut(path) {
         Some(Value::String(text)) => text,
-        Some(_) => return Err(here("what is there is no text".into())),
-        None => return Err(here(patch::Missing::Target.to_string())),
+        Some(_) => return Err(error("the value is not a string".into())),
+        None => return Err(error(patch::Missing::Target.to_string())),
     };
-    let inside = |form: &str, at: usize, sub_path: &str, why: patch::Missing| {
+    let error_at = |form: &str, at: usize, sub_path: &str, why: patch::Missing| {
         let entry = format!("{entry}.{form}[{at}]");
         let why = format!("{sub_path:?} in the text: {why}");
         Refusal::new(entry, path, why)
     };
     if !overrider.yaml.is_empty() {
-        // As YAML 1.1 has it, like the rest of Kubernetes.
+        // Kubernetes reads YAML 1.1.
         let options = serde_saphyr::options! {
             legacy_octal_numbers: true,
             duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
         };
         let mut document: Value = serde_saphyr::from_str_with_options(text, options)
-            .map_err(|e| here(format!("the text is no YAML: {e}")))?;
+            .map_err(|e| error(format!("the text is not valid YAML: {e}")))?;
         for (at, o) in overrider.yaml.iter().enumerate() {
             patch::apply(&mut document, &o.operator, &o.sub_path, &o.value)
-                .map_err(|why| inside("yaml", at, &o.sub_path, why))?;
+                .map_err(|why| error_at("yaml", at, &o.sub_path, why))?;
         }
         *text = yaml_text::write(&document);
     } else if !overrider.json.is_empty() {
         let mut document =
-            Document::parse(text).map_err(|e| here(format!("the text is no JSON: {e}")))?;
+            Document::parse(text).map_err(|e| error(format!("the text is not valid JSON: {e}")))?;
         for (at, o) in overrider.json.iter().enumerate() {
             document
                 .apply(&o.operator, &o.sub_path, &o.value)
-                .map_err(|why| inside("json", at, &o.sub_path, why))?;
+                .map_err(|why| error_at("json", at, &o.sub_path, why))?;
         }
         *text = document.to_string();
     }

@@ -1,3 +1,5 @@
+//! Tests of selecting, ordering and recording override policies.
+
 use machinery::{Gvk, Object};
 use openapi::karmada::ClusterFacts;
 use serde_json::{Value, json};
@@ -37,7 +39,7 @@ pub(super) fn run_on(copy: &mut Value, candidates: &Candidates) -> Result<Record
         .map_err(|e| e.to_string())
 }
 
-/// The copy, and the policies that were applied.
+/// The manifest after the overrides, and the applied policies.
 pub(super) fn run(
     of_cluster: &[(&str, Value)],
     local: &[(&str, Value)],
@@ -62,7 +64,7 @@ fn replicas(to: i64) -> Value {
 
 // proves: OVR-order, OVR-no-selectors
 #[test]
-fn the_closest_policy_has_the_last_word() {
+fn the_most_specific_policy_is_applied_last() {
     let with = |more: Value, to: i64| {
         let mut selector = json!({"apiVersion": "apps/v1", "kind": "Deployment"});
         selector
@@ -96,7 +98,7 @@ fn the_closest_policy_has_the_last_word() {
             vec!["n/a", "n/b"],
             2,
         ),
-        // A name decides, whatever its labels say.
+        // The name is decisive, whatever the label selector says.
         (
             vec![(
                 "a",
@@ -123,7 +125,7 @@ fn the_closest_policy_has_the_last_word() {
 
 // proves: OVR-cluster-first
 #[test]
-fn cluster_policies_come_first_and_change_what_others_see() {
+fn cluster_policies_apply_first_and_affect_later_selectors() {
     let label = ruled(&json!({"labelsOverrider": [{"operator": "add", "value": {"made": "yes"}}]}));
     let mut made = ruled(&replicas(5));
     made["resourceSelectors"] = json!([{"apiVersion": "apps/v1", "kind": "Deployment",
@@ -136,7 +138,7 @@ fn cluster_policies_come_first_and_change_what_others_see() {
 
 // proves: OVR-cluster-selector, OVR-legacy
 #[test]
-fn a_rule_is_for_the_clusters_it_names() {
+fn rules_apply_to_their_target_clusters() {
     let table = [
         (json!({"clusterNames": ["m1"]}), true),
         (json!({"clusterNames": ["m2"]}), false),
@@ -201,7 +203,7 @@ fn a_rule_is_for_the_clusters_it_names() {
 
 // proves: OVR-failure, OVR-absent, OVR-field-text
 #[test]
-fn what_cannot_be_applied_says_where_and_why() {
+fn failures_name_path_and_reason() {
     let refused = |overriders: Value, expected: &str| {
         let rules = json!({"overrideRules": [{"overriders": {}}, {"overriders": overriders}]});
         let why = run(&[], &[("p", rules)]).1.unwrap_err();
@@ -214,7 +216,7 @@ fn what_cannot_be_applied_says_where_and_why() {
     };
     refused(
         plain("/none/x", "add"),
-        "plaintext[1]: \"/none/x\": there is nothing it could be added to",
+        "plaintext[1]: \"/none/x\": the parent of this path does not exist",
     );
     refused(
         plain("/spec/none", "replace"),
@@ -226,15 +228,15 @@ fn what_cannot_be_applied_says_where_and_why() {
     );
     refused(
         plain("spec", "add"),
-        "plaintext[1]: \"spec\": a JSON pointer is empty or starts with \"/\"",
+        "plaintext[1]: \"spec\": a JSON pointer must be empty or start with \"/\"",
     );
     refused(
         plain("/spec/template/spec/containers/7", "add"),
-        "plaintext[1]: \"/spec/template/spec/containers/7\": the list has no such index",
+        "plaintext[1]: \"/spec/template/spec/containers/7\": the index is out of bounds",
     );
     refused(
         plain("/kind", "remove"),
-        "plaintext: \"/kind\": the manifest no longer says what it is",
+        "plaintext: \"/kind\": the manifest has no kind any more",
     );
     let field = |path: &str, form: &str| json!({"fieldOverrider": [{"fieldPath": path, form: [{"subPath": "/none", "operator": "remove"}]}]});
     refused(
@@ -243,7 +245,7 @@ fn what_cannot_be_applied_says_where_and_why() {
     );
     refused(
         field("/data/n", "json"),
-        "fieldOverrider[0]: \"/data/n\": what is there is no text",
+        "fieldOverrider[0]: \"/data/n\": the value is not a string",
     );
     refused(
         field("/data/j", "json"),
@@ -275,13 +277,13 @@ fn what_cannot_be_applied_says_where_and_why() {
         run(&[], &[("p", no_json)])
             .1
             .unwrap_err()
-            .contains("\"/data/y\": the text is no JSON: ")
+            .contains("\"/data/y\": the text is not valid JSON: ")
     );
 }
 
 // proves: OVR-recorded
 #[test]
-fn the_record_is_an_annotation_in_the_order_of_names() {
+fn the_annotation_is_ordered_by_policy_name() {
     let add = |key: &str, value: &str| {
         ruled(&json!({"labelsOverrider": [{"operator": "add", "value": {key: value}}]}))
     };
@@ -322,7 +324,7 @@ fn the_record_is_an_annotation_in_the_order_of_names() {
 }
 
 #[test]
-fn a_policy_selects_by_what_is_there_and_may_select_by_what_labels_become() {
+fn policies_select_by_present_and_by_possible_labels() {
     let object = Object::from_value(&manifest()).unwrap();
     let selector = |more: Value| {
         let mut all = json!({"apiVersion": "apps/v1", "kind": "Deployment"});

@@ -1,9 +1,6 @@
-//! What an unquoted word means in YAML 1.1, as Go's YAML reads it.
-//!
-//! Enters: a word. Leaves: whether it is a text, and which characters may stand in
-//! one as they are. Pure.
+//! Decides how YAML 1.1, as Go's YAML library reads it, interprets an unquoted scalar.
 
-/// Whether a text that stands without quotes is read as a text.
+/// Whether an unquoted scalar is read as a string.
 pub(super) fn is_text(text: &str) -> bool {
     let Some(first) = text.chars().next() else {
         return false;
@@ -13,7 +10,7 @@ pub(super) fn is_text(text: &str) -> bool {
             && (is_number(text) || is_sexagesimal(text) || is_date(text)))
 }
 
-/// Characters that are shown as they are.
+/// Whether the emitter writes the character without escaping it.
 pub(super) fn is_printable(c: char) -> bool {
     matches!(c, '\n' | ' '..='~' | '\u{a0}'..='\u{fffd}') && c != '\u{feff}'
 }
@@ -24,7 +21,7 @@ fn is_word(text: &str) -> bool {
     ];
     let body = text.strip_prefix(['+', '-']).filter(|b| b.starts_with('.'));
     let body = body.unwrap_or(text);
-    // As it is, capitalised, or in capitals.
+    // In lowercase, capitalized, or in uppercase.
     let cased = |word: &str| {
         let (head, rest) = body.split_at_checked(1).unwrap_or((body, ""));
         body == word
@@ -51,16 +48,16 @@ fn is_number(text: &str) -> bool {
     }
     let (mantissa, exponent) = body.split_once(['e', 'E']).unwrap_or((body, "0"));
     let exponent = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
-    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    let number = match (whole, fraction) {
+    let (int_part, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let number = match (int_part, fraction) {
         ("", fraction) => mantissa.starts_with('.') && digits(fraction),
-        (whole, "") => digits(whole),
-        (whole, fraction) => digits(whole) && digits(fraction),
+        (int_part, "") => digits(int_part),
+        (int_part, fraction) => digits(int_part) && digits(fraction),
     };
     number && digits(exponent)
 }
 
-/// `1:30:00`, which YAML 1.1 takes for a number.
+/// `1:30:00`, which YAML 1.1 reads as a number.
 fn is_sexagesimal(text: &str) -> bool {
     let body = text.strip_prefix(['+', '-']).unwrap_or(text);
     let body = match body.rsplit_once('.') {
@@ -79,7 +76,7 @@ fn is_sexagesimal(text: &str) -> bool {
         && rest.into_iter().all(small)
 }
 
-/// `2001-12-14`, alone or with a time of day.
+/// `2001-12-14`, with or without a time of day.
 fn is_date(text: &str) -> bool {
     let (date, time) = match text.find(['T', 't', ' ']) {
         Some(at) => (&text[..at], Some((&text[at..=at], &text[at + 1..]))),
@@ -126,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_that_are_no_texts() {
+    fn scalars_that_are_no_strings() {
         for word in [
             "",
             "~",
@@ -201,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_as_it_is() {
+    fn printable_characters() {
         for (c, shown) in [
             ('\n', true),
             ('\t', false),

@@ -1,3 +1,5 @@
+//! Tests of the YAML writer.
+
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -22,7 +24,7 @@ fn blocks() {
 }
 
 #[test]
-fn texts_of_several_lines() {
+fn multiline_strings() {
     check(
         json!({"t": "line1\nline2\n", "u": "no end\nx", "v": "two\n\n", "w": " lead\nx\n", "x": "trail \nx",
             "k": ["a\nb\n", {"z": "p\n\nq"}]}),
@@ -32,7 +34,7 @@ fn texts_of_several_lines() {
 }
 
 #[test]
-fn texts_that_need_quotes() {
+fn strings_that_need_quotes() {
     let quoted = [
         ": x", "a: b", "a:", "#x", "a #b", "- x", "-", "? x", "{a}", "%x", "@x", "`x", "\"q\"",
         " lead", "trail ", "---", "--- x", "...a", ",a", "[a", "&a", "*a", "!a", "|a", ">a",
@@ -111,7 +113,7 @@ fn numbers() {
 }
 
 #[test]
-fn keys_are_ordered_by_what_their_numbers_mean() {
+fn keys_are_in_natural_order() {
     let mut keys = vec![
         "b", "a10", "a2", "a", "_x", "1", "10", "2", "a-b", "ab", "A", "v1.10", "v1.9",
     ];
@@ -145,7 +147,7 @@ fn trees() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_back(tree in trees()) {
+    fn yaml_round_trips(tree in trees()) {
         let text = write(&tree);
         let back: Value = serde_saphyr::from_str(&text).map_err(|e| {
             TestCaseError::fail(format!("{e}\n{text}"))

@@ -1,10 +1,9 @@
-//! Writing a tree as YAML, to the letter as Karmada does: fields whose text is YAML
-//! would otherwise differ in every member that moves over from it.
+//! Writes a JSON value as YAML, byte for byte as Karmada does. Otherwise fields whose text is YAML
+//! would change in every member that migrates from Karmada.
 //!
-//! Enters: a tree. Leaves: block style, keys in natural order, lists not indented
-//! below their key, long lines folded at 80 columns, text quoted where YAML 1.1 would
-//! take it for something else. Pure. Source: the conventions of libyaml's emitter
-//! and of `sigs.k8s.io/yaml`.
+//! The output has block style, keys in natural order, lists not indented below their key, long
+//! lines folded at 80 columns, and quotes around strings that YAML 1.1 would read as another type.
+//! Source: the conventions of libyaml's emitter and of `sigs.k8s.io/yaml`.
 
 use std::cmp::Ordering;
 
@@ -12,12 +11,12 @@ use serde_json::{Map, Value};
 
 use super::yaml_plain::{is_printable, is_text};
 
-/// Lines longer than this are folded where they have a space.
+/// Lines longer than this are folded at a space.
 const WIDTH: usize = 80;
-/// The longest key that stands before its colon without a mark.
+/// The maximum length of a key in bytes that is written without the explicit `? ` indicator.
 const SIMPLE_KEY: usize = 128;
 
-/// The document, with a line break at its end.
+/// Returns the document with a final line break.
 pub(super) fn write(tree: &Value) -> String {
     let mut writer = Writer::default();
     match tree {
@@ -45,12 +44,12 @@ struct Writer {
 }
 
 impl Writer {
-    /// `here`: the first entry goes on the line that is begun.
-    fn mapping(&mut self, entries: &Map<String, Value>, indent: usize, here: bool) {
+    /// `inline`: the first entry continues the current line.
+    fn mapping(&mut self, entries: &Map<String, Value>, indent: usize, inline: bool) {
         let mut sorted: Vec<(&String, &Value)> = entries.iter().collect();
         sorted.sort_by(|a, b| natural(a.0, b.0));
         for (at, (key, value)) in sorted.into_iter().enumerate() {
-            if at > 0 || !here {
+            if at > 0 || !inline {
                 self.line(indent);
             }
             if key.len() <= SIMPLE_KEY && !key.contains('\n') {
@@ -73,9 +72,9 @@ impl Writer {
         }
     }
 
-    fn sequence(&mut self, items: &[Value], indent: usize, here: bool) {
+    fn sequence(&mut self, items: &[Value], indent: usize, inline: bool) {
         for (at, item) in items.iter().enumerate() {
-            if at > 0 || !here {
+            if at > 0 || !inline {
                 self.line(indent);
             }
             self.out.push_str("- ");
@@ -87,14 +86,14 @@ impl Writer {
         }
     }
 
-    /// A scalar or something empty.
+    /// Writes a scalar or an empty collection.
     fn leaf(&mut self, value: &Value, indent: usize) {
         match value {
             Value::Null => self.out.push_str("null"),
             Value::Bool(b) => self.out.push_str(if *b { "true" } else { "false" }),
             Value::Number(n) => {
-                let whole = n.is_i64() || n.is_u64();
-                let float = n.as_f64().filter(|_| !whole);
+                let is_integer = n.is_i64() || n.is_u64();
+                let float = n.as_f64().filter(|_| !is_integer);
                 self.out
                     .push_str(&float.map_or_else(|| n.to_string(), float_text));
             }
@@ -117,7 +116,7 @@ impl Writer {
         }
     }
 
-    /// Without quotes, or between single ones.
+    /// Writes a plain or single-quoted scalar.
     fn folded(&mut self, text: &str, indent: usize, key: bool, quoted: bool) {
         let chars: Vec<char> = text.chars().collect();
         let mut after_space = false;
@@ -182,19 +181,19 @@ impl Writer {
             c if is_printable(c) => return self.out.push(c),
             c => {
                 let code = u32::from(c);
-                let told = match code {
+                let escaped = match code {
                     0..=0xff => format!("\\x{code:02X}"),
                     0x100..=0xffff => format!("\\u{code:04X}"),
                     _ => format!("\\U{code:08X}"),
                 };
-                return self.out.push_str(&told);
+                return self.out.push_str(&escaped);
             }
         };
         self.out.push('\\');
         self.out.push(short);
     }
 
-    /// Line by line; the mark says what becomes of the breaks at the end.
+    /// Writes a literal block; the indicators state how trailing line breaks are handled.
     fn literal(&mut self, text: &str, indent: usize) {
         self.out.push('|');
         if text.starts_with([' ', '\n']) {
@@ -213,7 +212,7 @@ impl Writer {
                 self.out.push_str(line);
             }
         }
-        // The breaks that are kept end the document's line as well.
+        // The final line break of the scalar also ends the document's line.
         if text.ends_with('\n') {
             self.out.push('\n');
         }
@@ -232,7 +231,7 @@ impl Writer {
     }
 }
 
-/// How a text is told apart from what is none.
+/// Selects the style that preserves the string as a string.
 fn style(text: &str, key: bool) -> Style {
     let multiline = text.contains('\n');
     let special = !text.chars().all(is_printable);
@@ -254,7 +253,7 @@ fn style(text: &str, key: bool) -> Style {
     Style::Plain
 }
 
-/// Whether something in a text would end it or make it something else.
+/// Whether a plain string would be cut off or read as another type because of an indicator.
 fn has_indicators(text: &str) -> bool {
     if text.starts_with("---") || text.starts_with("...") {
         return true;
@@ -273,9 +272,9 @@ fn has_indicators(text: &str) -> bool {
     })
 }
 
-/// As Go writes it: `%g` in the shortest form.
+/// Formats like Go's `%g` in the shortest form.
 fn float_text(value: f64) -> String {
-    // What is whole is read back as an integer on the way.
+    // `sigs.k8s.io/yaml` turns whole numbers into integers on the way.
     if value.fract() == 0.0 && value.abs() < 1.8e19 {
         return format!("{value:.0}");
     }
@@ -289,7 +288,7 @@ fn float_text(value: f64) -> String {
     format!("{digits}e{sign}{:02}", exponent.abs())
 }
 
-/// Letters by their code, numbers by their value.
+/// Compares letters by code point and digit sequences by value.
 fn natural(a: &str, b: &str) -> Ordering {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let Some(at) = a.iter().zip(&b).position(|(x, y)| x != y) else {
@@ -302,7 +301,7 @@ fn natural(a: &str, b: &str) -> Ordering {
         (false, true) => return Ordering::Less,
         (false, false) => {}
     }
-    // Zeros count only after another digit.
+    // Leading zeros count only after another digit.
     let begun = a[..at]
         .iter()
         .rev()

@@ -1,7 +1,4 @@
-//! Whose a template is, in words.
-//!
-//! Enters: policies, a template with its marks. Leaves: the policy and why it is that
-//! one. Pure.
+//! Explains in words which policy a template belongs to.
 
 use std::fmt;
 
@@ -17,7 +14,7 @@ use crate::detector::matching::{Policy, ranked};
 use crate::detector::preempt::{Holder, unleashed, victim};
 use crate::kinds::Served;
 
-/// A policy, as people call it.
+/// The name of a policy as it is printed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PolicyName {
     pub kind: &'static str,
@@ -60,22 +57,23 @@ pub struct Candidate {
     #[serde(flatten)]
     pub policy: PolicyName,
     pub priority: i64,
-    /// What its closest selector names: `Name`, `Labels` or `Kind`.
+    /// What its most specific selector names: `Name`, `Labels` or `Kind`.
     pub selects_by: &'static str,
 }
 
-/// Whose a template is.
+/// The policy of a template and the reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Claiming {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<PolicyName>,
     pub why: String,
-    /// All that select it, best first: those of its namespace come before the cluster's.
+    /// All policies that select it, highest rank first: PropagationPolicies before cluster
+    /// policies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub candidates: Vec<Candidate>,
 }
 
-/// Those that select the template, best first.
+/// The policies that select the template, highest rank first.
 fn selecting(world: &World<'_>, served: &Served, template: &Object) -> Vec<(Closeness, Policy)> {
     let (cluster, local): (Vec<&Object>, Vec<&Object>) = world
         .policies
@@ -110,7 +108,7 @@ fn find<'a>(world: &World<'a>, namespace: &str, name: &str) -> Option<&'a Object
     policies.find(|p| p.namespace() == namespace && p.name() == name)
 }
 
-/// The overrides that a policy waits for.
+/// The override policies that a policy waits for.
 pub(super) fn missing_overrides(world: &World<'_>, policy: &Policy) -> Vec<String> {
     let namespace = policy.object.namespace();
     let there = |name: &&String| {
@@ -121,7 +119,7 @@ pub(super) fn missing_overrides(world: &World<'_>, policy: &Policy) -> Vec<Strin
     needed.filter(|name| !there(name)).cloned().collect()
 }
 
-/// As it is.
+/// Explains the present claim.
 pub(super) fn told(world: &World<'_>, served: &Served, template: &Object) -> Claiming {
     let all = selecting(world, served, template);
     let candidates = candidates(&all);
@@ -136,13 +134,13 @@ pub(super) fn told(world: &World<'_>, served: &Served, template: &Object) -> Cla
     let why = match candidates.iter().position(|c| c.policy == name) {
         Some(0) => first(&candidates),
         Some(_) => format!(
-            "it claimed the template first; {} would come before it, but takes nothing from others",
+            "it claimed the template first; {} ranks higher, but does not preempt it",
             candidates[0].policy
         ),
         None => match find(world, &claim.namespace, &claim.name) {
-            None => "it claimed the template, and is gone".to_owned(),
+            None => "it claimed the template, and no longer exists".to_owned(),
             Some(p) if p.head().deleting => "it claimed the template, and is being deleted".into(),
-            Some(_) => "it claimed the template, and selects it no longer".into(),
+            Some(_) => "it claimed the template, and no longer selects it".into(),
         },
     };
     Claiming {
@@ -177,7 +175,7 @@ fn unclaimed(world: &World<'_>, template: &Object, all: &[(Closeness, Policy)]) 
         .label(CLAIMED_BY)
         .filter(|by| !by.is_empty())
     {
-        return format!("the template is claimed by {by}, and no policy's");
+        return format!("the template is claimed by {by}, not by a policy");
     }
     if is_reserved_namespace(namespace) {
         return format!("nothing is propagated from the namespace {namespace}");
@@ -207,7 +205,7 @@ fn unclaimed(world: &World<'_>, template: &Object, all: &[(Closeness, Policy)]) 
     }
 }
 
-/// Who would have it after changes.
+/// The policy that would claim the template after the changes.
 pub(super) fn owner(
     world: &World<'_>,
     changes: &[Change<'_>],
@@ -235,7 +233,7 @@ pub(super) fn owner(
     holder.or_else(|| best().map(|(_, policy)| policy))
 }
 
-/// The policies that look for something to take after changes.
+/// The policies that try to preempt templates after the changes.
 fn takers(world: &World<'_>, changes: &[Change<'_>]) -> Vec<Policy> {
     if !world.gates.is_on(Gate::PropagationPolicyPreemption) {
         return Vec::new();
@@ -255,7 +253,7 @@ fn takers(world: &World<'_>, changes: &[Change<'_>]) -> Vec<Policy> {
     found
 }
 
-/// Preemption looks at templates that a selector names.
+/// Preemption considers only templates that a selector names.
 fn names(policy: &Policy, served: &Served, template: &Object) -> bool {
     let local = policy.object.namespace();
     policy.view.spec.resource_selectors.iter().any(|selector| {
@@ -278,7 +276,7 @@ fn takes(world: &World<'_>, policy: &Policy, template: &Object) -> bool {
     victim(policy, template, priority_of).is_ok_and(|victim| victim.is_some())
 }
 
-/// As it would be, for the owner that was found.
+/// Explains the claim after the changes, for the policy that [`claiming_policy_after`] returned.
 pub(super) fn would(
     world: &World<'_>,
     served: &Served,
@@ -295,15 +293,15 @@ pub(super) fn would(
         };
     };
     let name = PolicyName::of(&owner.object);
-    let held = Claim::on(template).is_some_and(|claim| {
+    let is_holder = Claim::on(template).is_some_and(|claim| {
         (claim.namespace.as_str(), claim.name.as_str())
             == (owner.object.namespace(), owner.object.name())
     });
     let comes_first = candidates.first().is_some_and(|c| c.policy == name);
-    let why = match (comes_first, held) {
+    let why = match (comes_first, is_holder) {
         (true, _) => first(&candidates),
         (false, true) => "it has claimed the template, and keeps it".to_owned(),
-        (false, false) => "it takes the template from the policy that has it".to_owned(),
+        (false, false) => "it preempts the policy that has claimed the template".to_owned(),
     };
     Claiming {
         policy: Some(name),

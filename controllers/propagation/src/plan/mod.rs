@@ -1,11 +1,11 @@
-//! What is, and what would be: which policy a template belongs to and why, and where
-//! it would go under other policies.
+//! Simulates policies for `why` and `plan`: which policy a template belongs to and why, and to
+//! which clusters it would go under other policies.
 //!
-//! policies + template ──[`claiming`]──► whose it is ──[`foresee`]──► binding ──► [`Rehearsal`]
+//! policies + template ──[`claim_explanation`]──► claiming policy ──[`simulate`]──► binding ──► [`SchedulingSimulation`]
 //!
-//! The decisions are those of the detector and of the scheduler, made without either,
-//! each template after those before it. Pure. What depends on the hour is left out:
-//! room that was just given elsewhere.
+//! The simulation runs the decision functions of the detector and of the scheduler without either
+//! controller, and each template sees the results of the templates before it. It does not know the
+//! capacity that the scheduler has just assigned elsewhere.
 
 mod claiming;
 
@@ -28,24 +28,24 @@ use crate::detector::matching::Policy;
 use crate::kinds::{Scope as Namespaces, Served, Skips};
 use crate::run::Options;
 
-/// What decisions rest on.
+/// The inputs of the simulation.
 #[derive(Clone, Copy, Debug)]
 pub struct World<'a> {
-    /// Of all namespaces, and of the cluster.
+    /// Policies of all namespaces, and cluster policies.
     pub policies: &'a [Object],
-    /// OverridePolicies of both kinds, for which policies may wait.
+    /// OverridePolicies and ClusterOverridePolicies, on which policies may depend.
     pub overrides: &'a [Object],
-    /// Those that may share a group with the one in question.
+    /// Bindings that may share an affinity group with the simulated one.
     pub bindings: &'a [Object],
     pub snapshot: &'a Snapshot,
     pub scheduler: &'a str,
     pub gates: FeatureGates,
 }
 
-/// A policy that is not as it was.
+/// A created or changed policy.
 #[derive(Clone, Copy, Debug)]
 pub struct Change<'a> {
-    /// `None`: it is new.
+    /// `None`: the policy is new.
     pub before: Option<&'a Object>,
     pub after: &'a Object,
 }
@@ -55,31 +55,31 @@ pub struct Change<'a> {
 pub struct Case<'a> {
     pub kind: &'a ApiResource,
     pub template: &'a Object,
-    /// See [`wants`].
+    /// See [`interpret_replicas`].
     pub wants: &'a Result<Wants, String>,
     pub binding: Option<&'a Object>,
 }
 
-/// Where a template would be.
+/// The result of the simulation for one template.
 #[derive(Clone, Debug)]
 pub struct Outlook {
     pub claiming: Claiming,
     pub clusters: Vec<TargetCluster>,
-    /// Why it stays as it is, where something is in the way.
+    /// Why the binding stays unchanged, if something prevents a change.
     pub held: Option<String>,
-    /// Why the scheduler finds nothing.
+    /// Why the scheduler cannot place it.
     pub failure: Option<String>,
     pub explanation: Option<Explanation>,
 }
 
-/// What may be propagated at all.
+/// Selects the objects that may be propagated.
 pub struct Scope {
     skips: Skips,
     namespaces: Namespaces,
 }
 
 impl Scope {
-    /// The error is an option that cannot be used.
+    /// An invalid option is returned as an error.
     pub fn new(options: &Options) -> Result<Self, String> {
         Ok(Self {
             skips: Skips::new(&options.skipped_apis)?,
@@ -104,7 +104,7 @@ pub fn claims(policy: &Object, template: &Object) -> bool {
     Claim::by(policy).is_some_and(|own| Claim::on(template).is_some_and(|c| c.id == own.id))
 }
 
-/// What a template asks to be placed.
+/// The replicas or components that a template requests.
 pub async fn wants(
     interpreter: &Interpreter,
     gates: FeatureGates,
@@ -115,13 +115,13 @@ pub async fn wants(
     found.map_err(|unknown| unknown.error.to_string())
 }
 
-/// Which policy a template belongs to now, and why.
+/// Which policy a template belongs to at present, and why.
 pub fn claiming(world: &World<'_>, kind: &ApiResource, template: &Object) -> Claiming {
     claiming::told(world, &Served::of(kind), template)
 }
 
-/// Where a template would be once everything has followed the changes, which are in
-/// the policies of the world already. `before`: what was foreseen for other templates.
+/// Computes where a template would go after the changes, which `world` contains already. `before`
+/// holds the results for other templates.
 pub fn foresee(
     world: &World<'_>,
     changes: &[Change<'_>],
@@ -132,34 +132,36 @@ pub fn foresee(
     let owner = claiming::owner(world, changes, &served, case.template);
     let claiming = claiming::would(world, &served, case.template, owner.as_ref());
     let now = case.binding.and_then(|b| b.view::<Binding>().ok());
-    let stays = Outlook {
+    let unchanged = Outlook {
         claiming,
         clusters: now.map(|b| b.spec.clusters.clone()).unwrap_or_default(),
         held: None,
         failure: None,
         explanation: None,
     };
-    let Some(policy) = owner else { return stays };
-    let seen = bound(world, case, &served, &policy).and_then(|binding| {
-        let seen = before.foresee(&binding, world.bindings, world.scheduler, world.snapshot);
-        seen.map_err(|e| e.to_string())
+    let Some(policy) = owner else {
+        return unchanged;
+    };
+    let scheduled = bound(world, case, &served, &policy).and_then(|binding| {
+        let scheduled = before.foresee(&binding, world.bindings, world.scheduler, world.snapshot);
+        scheduled.map_err(|e| e.to_string())
     });
-    match seen {
-        Ok(seen) => Outlook {
-            clusters: seen.clusters,
-            held: seen.left_alone.map(|why| why.to_string()),
-            failure: seen.failure.map(|why| why.to_string()),
-            explanation: seen.explanation,
-            ..stays
+    match scheduled {
+        Ok(scheduled) => Outlook {
+            clusters: scheduled.clusters,
+            held: scheduled.left_alone.map(|why| why.to_string()),
+            failure: scheduled.failure.map(|why| why.to_string()),
+            explanation: scheduled.explanation,
+            ..unchanged
         },
         Err(why) => Outlook {
             held: Some(why),
-            ..stays
+            ..unchanged
         },
     }
 }
 
-/// What becomes of the binding under its policy; the error is what is in the way.
+/// The binding that the detector would write under the policy; the error says what prevents it.
 fn bound(
     world: &World<'_>,
     case: &Case<'_>,
@@ -215,7 +217,7 @@ fn in_the_way(world: &World<'_>, case: &Case<'_>, policy: &Policy) -> Result<(),
         return Err("the binding belongs to an earlier template of this name".into());
     }
     if binding.view::<Binding>().is_ok_and(|b| b.is_refused()) {
-        return Err("the cluster of the templates runs this workload itself".into());
+        return Err("the host cluster runs this workload itself".into());
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Whose templates would be, and where.
+//! Tests of the simulated claims and placements.
 
 use interpreter::Replicas;
 use std::time::Instant;
@@ -47,7 +47,7 @@ fn to(cluster: &str) -> Value {
     json!({"placement": {"clusterAffinity": {"clusterNames": [cluster]}}})
 }
 
-/// Of the policy that is named; a cluster policy begins with a colon.
+/// A template that the named policy has claimed; the name of a cluster policy starts with a colon.
 fn template(of: Option<&str>) -> Object {
     let (labels, annotations) = match of.map(|name| (name, name.strip_prefix(':'))) {
         None => (json!({}), json!({})),
@@ -86,7 +86,7 @@ fn world<'a>(policies: &'a [Object], snapshot: &'a Snapshot, gates: FeatureGates
     }
 }
 
-/// Where the template goes, by whom, and what is in the way.
+/// Checks where the template would go, which policy would claim it, and what prevents it.
 fn check(
     policies: &[Object],
     changed: &str,
@@ -118,16 +118,16 @@ fn check(
     let seen = foresee(&world, &changes, &case, &mut Rehearsal::new(Instant::now()));
     let names: Vec<&str> = seen.clusters.iter().map(|c| c.name.as_str()).collect();
     let by = seen.claiming.policy.as_ref().map(|p| p.name.as_str());
-    let held = seen.held.clone().unwrap_or_default();
+    let blocked_by = seen.held.clone().unwrap_or_default();
     assert_eq!((names.as_slice(), by), (expected.0, expected.1), "{seen:?}");
     assert!(
-        held.contains(expected.2) && held.is_empty() == expected.2.is_empty(),
-        "{held}"
+        blocked_by.contains(expected.2) && blocked_by.is_empty() == expected.2.is_empty(),
+        "{blocked_by}"
     );
 }
 
 #[test]
-fn a_template_goes_where_its_policy_says() {
+fn a_template_goes_to_the_clusters_of_its_policy() {
     let one = [policy("n", "a", to("m1"))];
     check(&one, "a", None, (&["m1"], Some("a"), ""));
     check(&one, "a", Some("a"), (&["m1"], Some("a"), ""));
@@ -138,7 +138,7 @@ fn a_template_goes_where_its_policy_says() {
 }
 
 #[test]
-fn who_has_it_keeps_it_unless_it_is_taken() {
+fn a_policy_keeps_its_template_unless_it_is_preempted() {
     let with = |name: &str, more: Value| {
         let mut spec = to("m2");
         spec.as_object_mut()
@@ -165,7 +165,7 @@ fn who_has_it_keeps_it_unless_it_is_taken() {
 }
 
 #[test]
-fn what_is_in_the_way_is_told() {
+fn the_result_names_what_prevents_a_change() {
     let with = |more: Value| {
         let mut spec = to("m1");
         spec.as_object_mut()
@@ -182,7 +182,7 @@ fn what_is_in_the_way_is_told() {
 }
 
 #[test]
-fn what_a_binding_has_is_where_it_starts_from() {
+fn the_simulation_starts_from_the_existing_binding() {
     let snapshot = clusters();
     let policies = [policy("n", "a", to("m2"))];
     let world = world(&policies, &snapshot, FeatureGates::default());
@@ -213,7 +213,7 @@ fn what_a_binding_has_is_where_it_starts_from() {
 }
 
 #[test]
-fn templates_of_one_plan_do_not_take_the_same_room() {
+fn simulated_templates_do_not_share_the_same_capacity() {
     let roomy = |name: &str| {
         let mut cluster = clusters().get(name).unwrap().object.value().unwrap();
         cluster["status"]["resourceSummary"] = json!({"allocatable": {"pods": 5}});
@@ -250,10 +250,10 @@ fn templates_of_one_plan_do_not_take_the_same_room() {
 }
 
 #[test]
-fn it_is_told_whose_a_template_is_and_why() {
+fn a_claim_is_explained() {
     let snapshot = clusters();
     let all = json!({"resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment"}]});
-    let told = |policies: &[Object], of: Option<&str>| {
+    let why = |policies: &[Object], of: Option<&str>| {
         let world = world(policies, &snapshot, FeatureGates::default());
         claiming(&world, &deployments(), &template(of)).why
     };
@@ -279,9 +279,13 @@ fn it_is_told_whose_a_template_is_and_why() {
         (
             &[policy("n", "a", all), policy("n", "b", json!({}))],
             Some("a"),
-            "it claimed the template first; PropagationPolicy n/b would come before it, but takes nothing from others",
+            "it claimed the template first; PropagationPolicy n/b ranks higher, but does not preempt it",
         ),
-        (&[], Some("a"), "it claimed the template, and is gone"),
+        (
+            &[],
+            Some("a"),
+            "it claimed the template, and no longer exists",
+        ),
         (
             &[policy("n", "a", json!({"dependentOverrides": ["o"]}))],
             None,
@@ -289,6 +293,6 @@ fn it_is_told_whose_a_template_is_and_why() {
         ),
     ];
     for (policies, of, expected) in table {
-        assert_eq!(told(policies, of), expected);
+        assert_eq!(why(policies, of), expected);
     }
 }

@@ -1,7 +1,5 @@
-//! What clusters say about their share of a quota.
-//!
-//! Enters: quotas, their Works. Leaves: `status.aggregatedStatus`, and where quotas are
-//! not enforced the sum of it.
+//! Collects the status of a quota's ResourceQuotas in clusters into `status.aggregatedStatus`, and,
+//! where quotas are not enforced, their sum into `status.overallUsed`.
 
 use std::sync::Arc;
 
@@ -76,7 +74,7 @@ impl Collect {
                     .normal(&about(&quota), "AggregateStatusSucceed", text);
                 Ok(Action::Done)
             }
-            // The newer quota is about to arrive, and is looked at then.
+            // The newer quota is about to arrive by the watch and enqueues the key again.
             Err(e) if e.is_conflict() || e.is_not_found() => Ok(Action::Done),
             Err(e) => {
                 self.recorder
@@ -86,7 +84,7 @@ impl Collect {
         }
     }
 
-    /// Whether something was written.
+    /// Returns whether the status was written.
     async fn collect(&self, quota: &Object, key: &str) -> Result<bool, Error> {
         let seen = quota.view::<FederatedResourceQuota>()?;
         let mut works = Vec::new();
@@ -112,7 +110,7 @@ struct Reported {
     used: Amounts,
 }
 
-/// The status by what the Works, each with its namespace, have reported.
+/// The status of a quota from what its Works have reported; each Work comes with its namespace.
 fn collected<'a>(
     spec: &QuotaSpec,
     status: &QuotaStatus,
@@ -168,26 +166,26 @@ mod tests {
 
     // proves: QUO-collected, QUO-overall
     #[test]
-    fn clusters_report_in_the_order_of_their_names() {
-        let said = |used: &str| json!([{"identifier": {}, "status": {"hard": {"cpu": "5"}, "used": {"cpu": used}}}]);
+    fn reported_usage_is_ordered_by_cluster_name() {
+        let reported = |used: &str| json!([{"identifier": {}, "status": {"hard": {"cpu": "5"}, "used": {"cpu": used}}}]);
         let works = [
-            ("karmada-es-b", work("True", said("1500m"))),
-            ("karmada-es-a", work("True", said("1"))),
-            ("karmada-es-c", work("False", said("9"))),
+            ("karmada-es-b", work("True", reported("1500m"))),
+            ("karmada-es-a", work("True", reported("1"))),
+            ("karmada-es-c", work("False", reported("9"))),
             ("karmada-es-d", work("True", json!([]))),
         ];
         let spec = serde_json::from_value(json!({"overall": {"cpu": "10"}})).unwrap();
         let before = serde_json::from_value(json!({"overallUsed": {"cpu": "7"}})).unwrap();
-        let told = json!([{"clusterName": "a", "hard": {"cpu": "5"}, "used": {"cpu": "1"}},
+        let aggregated = json!([{"clusterName": "a", "hard": {"cpu": "5"}, "used": {"cpu": "1"}},
             {"clusterName": "b", "hard": {"cpu": "5"}, "used": {"cpu": "1500m"}}]);
         for (enforced, expected) in [
             (
                 false,
-                json!({"overall": {"cpu": "10"}, "overallUsed": {"cpu": "2500m"}, "aggregatedStatus": told}),
+                json!({"overall": {"cpu": "10"}, "overallUsed": {"cpu": "2500m"}, "aggregatedStatus": aggregated}),
             ),
             (
                 true,
-                json!({"overallUsed": {"cpu": "7"}, "aggregatedStatus": told}),
+                json!({"overallUsed": {"cpu": "7"}, "aggregatedStatus": aggregated}),
             ),
         ] {
             let works = works.iter().map(|(space, work)| (*space, work));

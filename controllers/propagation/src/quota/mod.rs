@@ -1,10 +1,11 @@
-//! FederatedResourceQuotas: their share in each cluster, and how much of them is used.
+//! Runs the controllers of FederatedResourceQuotas, which assign shares to clusters and collect
+//! their usage.
 //!
-//! quota ──[`sync`]──► a Work with a ResourceQuota per assigned cluster ──[`collect`]──► `status.aggregatedStatus`
-//! bindings ──[`recount`]──► `status.overallUsed`, where quotas are enforced
+//! quota ──[`sync_controller`]──► a Work with a ResourceQuota per assigned cluster ──[`status_controller`]──► `status.aggregatedStatus`
+//! bindings ──[`enforcement_controller`]──► `status.overallUsed`, where quotas are enforced
 //!
-//! Enforcement itself is part of admission, which charges what bindings take; the
-//! recount corrects that. Source: Karmada's `pkg/controllers/federatedresourcequota`.
+//! Admission enforces quotas and adds what a binding uses to `status.overallUsed`; the recount in
+//! [`enforcement_controller`] corrects the sum. Source: Karmada's `pkg/controllers/federatedresourcequota`.
 
 mod collect;
 mod recount;
@@ -22,7 +23,7 @@ use serde_json::json;
 use crate::run::Deps;
 use crate::works::Works;
 
-/// The index of Works by the quota that they are made for.
+/// The index of Works by the FederatedResourceQuota they belong to.
 const OF_QUOTA: &str = "works/quota";
 const WORKERS: usize = 1;
 
@@ -41,7 +42,7 @@ pub(crate) async fn start(deps: &Deps, works: &Works, tasks: &Tasks) {
     }
 }
 
-/// The quota that a Work is made for.
+/// The key of the FederatedResourceQuota that a Work belongs to.
 fn key_of(work: &Object) -> Option<String> {
     let label = |key| work.head().label(key);
     Some(format!(
@@ -63,7 +64,7 @@ fn about(quota: &Object) -> ObjectRef {
     )
 }
 
-/// Writes the status, unless the quota has changed since it was read.
+/// Updates the status; fails with a conflict if the quota has changed since it was read.
 async fn write_status(api: &dyn Api, quota: &Object, status: &QuotaStatus) -> Result<()> {
     let mut body = quota.value()?;
     body["status"] = json!(status);

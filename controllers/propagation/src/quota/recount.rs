@@ -1,8 +1,8 @@
-//! What the bindings of a namespace use of its quotas, counted anew.
+//! Recounts how much of its quotas the bindings of a namespace use.
 //!
-//! Enters: quotas, deletions of bindings, time. Leaves: `status.overall` and
-//! `status.overallUsed`. In between admission charges what bindings take; what it
-//! charged for nothing is corrected here.
+//! The controller runs periodically and when a binding is deleted, and updates `status.overall` and
+//! `status.overallUsed`. In between admission adds what bindings use; the recount removes what was
+//! added for writes that failed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,8 +69,8 @@ impl Recount {
         });
         let it = Arc::downgrade(self);
         bindings.on_change(move |change| {
-            if let (Some(it), Some(gone), None) = (it.upgrade(), change.old, change.new) {
-                for quota in it.quotas.list_namespace(gone.namespace()) {
+            if let (Some(it), Some(deleted), None) = (it.upgrade(), change.old, change.new) {
+                for quota in it.quotas.list_namespace(deleted.namespace()) {
                     it.queue.add(quota.head().key());
                 }
             }
@@ -93,7 +93,7 @@ impl Recount {
                     period => Action::After(period),
                 })
             }
-            // A charge was faster; the next count contains it.
+            // Admission updated the quota first; the next recount includes its change.
             Err(e) if e.is_conflict() => Ok(Action::AFTER_CONFLICT),
             Err(e) if e.is_not_found() => Ok(Action::Done),
             Err(e) => {
@@ -104,8 +104,8 @@ impl Recount {
         }
     }
 
-    /// Whether something was written. The quota is read before the bindings: what is
-    /// charged after that makes the write a conflict.
+    /// Returns whether the status was written. Reads the quota before the bindings, so that an
+    /// update by admission in the meantime makes the write fail with a conflict.
     async fn recount(&self, known: &Object) -> Result<bool, Error> {
         let quota = self.api.get(At::of(&QUOTAS, known)).await?;
         let seen = quota.view::<FederatedResourceQuota>()?;

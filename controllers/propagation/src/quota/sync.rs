@@ -1,7 +1,5 @@
-//! What a quota assigns to clusters becomes a ResourceQuota in each of them.
-//!
-//! Enters: quotas, clusters. Leaves: a Work per assigned cluster; Works of what is
-//! assigned no more are deleted.
+//! Creates a Work with a ResourceQuota for each cluster that a FederatedResourceQuota assigns a
+//! share to, and deletes the Works of shares that are no longer assigned.
 
 use std::sync::Arc;
 
@@ -65,8 +63,8 @@ impl Sync {
                 it.cluster_came(cluster.name());
             }
         });
-        // A Work that is deleted while it is wanted comes back, and one whose quota is
-        // gone goes too.
+        // Recreates a deleted Work that is still needed, and deletes a Work whose quota no longer
+        // exists.
         let it = Arc::downgrade(self);
         self.works.informer.on_change(move |change| {
             if let (Some(it), Some(key)) = (it.upgrade(), key_of(change.object()))
@@ -135,14 +133,14 @@ impl Sync {
     }
 }
 
-/// Whether a quota (none: it is gone) assigns something to the cluster of a Work.
+/// Whether a quota (`None`: it was deleted) assigns a share to the cluster of a Work.
 fn is_wanted(spec: Option<&QuotaSpec>, space: &str) -> bool {
     let cluster = names::cluster_of_space(space).unwrap_or_default();
     let assigned = spec.into_iter().flat_map(|spec| &spec.static_assignments);
     assigned.into_iter().any(|a| a.cluster_name == cluster)
 }
 
-/// The Work with a cluster's share.
+/// The Work with a cluster's share; `None` without a share.
 fn draft(quota: &Object, spec: &QuotaSpec, cluster: &str) -> Option<Draft> {
     let hard = spec.assigned(cluster)?;
     let (namespace, name) = (quota.namespace(), quota.name());
@@ -173,21 +171,21 @@ mod tests {
 
     // proves: QUO-share, LAB-quota
     #[test]
-    fn a_share_goes_to_the_cluster_that_it_is_assigned_to() {
+    fn a_work_is_built_for_each_assigned_cluster() {
         let value = json!({"metadata": {"name": "q", "namespace": "n"}, "spec": {"overall": {"cpu": "9"},
             "staticAssignments": [{"clusterName": "m1", "hard": {"cpu": "2000m"}}, {"clusterName": "m2", "hard": {}}]}});
         let quota = Object::from_value(&value).unwrap();
         let seen = quota.view::<FederatedResourceQuota>().unwrap();
-        for (cluster, wanted) in [
+        for (cluster, expected) in [
             ("m1", Some(json!({"hard": {"cpu": "2"}}))),
             ("m2", Some(json!({}))),
             ("m3", None),
         ] {
             let made = draft(&quota, &seen.spec, cluster);
             let spec = made.as_ref().map(|d| d.manifest["spec"].clone());
-            assert_eq!(spec, wanted, "{cluster}");
+            assert_eq!(spec, expected, "{cluster}");
             let space = names::execution_space(cluster);
-            assert_eq!(is_wanted(Some(&seen.spec), &space), wanted.is_some());
+            assert_eq!(is_wanted(Some(&seen.spec), &space), expected.is_some());
             assert!(!is_wanted(None, &space));
             if let Some(draft) = made {
                 assert_eq!(draft.namespace, space);
