@@ -1,4 +1,4 @@
-//! Built-in rules, of any object.
+//! Fuzz targets of the built-in rules.
 
 use jiff::Timestamp;
 use machinery::Object;
@@ -18,7 +18,7 @@ fn now() -> Timestamp {
     "2026-01-02T03:04:05Z".parse().unwrap()
 }
 
-/// Every question there is, of bytes.
+/// Runs every operation that takes an encoded object.
 fn ask(case: &Case, template: &Object, observed: &Object) -> TestCaseResult {
     let kind = &case.kind;
     let items: Vec<ClusterStatus<'_>> = NAMES
@@ -57,12 +57,12 @@ fn ask(case: &Case, template: &Object, observed: &Object) -> TestCaseResult {
     Ok(())
 }
 
-/// What is written to a member is soon what is there: nobody writes for ever. Not at
-/// once, where empty lists in others have places in common.
+/// Repeated retention reaches a fixed point after a few rounds, so the controller does not update
+/// the member forever. One round is not enough where empty lists in other values share a path.
 fn comes_to_rest(case: &Case, mut kept: Value) -> TestCaseResult {
     for _ in 0..3 {
         let Ok(again) = BuiltIn.retain(&case.kind, case.template.clone(), &kept) else {
-            // No member has an object like that.
+            // No member cluster has such an object.
             return Ok(());
         };
         let before = std::mem::replace(&mut kept, again);
@@ -73,7 +73,7 @@ fn comes_to_rest(case: &Case, mut kept: Value) -> TestCaseResult {
     Err(TestCaseError::fail(format!("still changes: {kept}")))
 }
 
-/// Every question there is.
+/// Runs every operation.
 fn ask_all(case: &Case) -> TestCaseResult {
     let kind = &case.kind;
     drop(BuiltIn.revise(kind, case.template.clone(), case.replicas));
@@ -83,7 +83,7 @@ fn ask_all(case: &Case) -> TestCaseResult {
     let object = |tree: &Value| Object::from_value(tree);
     match (object(&case.template), object(&case.observed)) {
         (Ok(template), Ok(observed)) => ask(case, &template, &observed),
-        // No server takes it for an object.
+        // No API server accepts it as an object.
         _ => Ok(()),
     }
 }
@@ -105,7 +105,7 @@ fn well_known_kinds_rules_answer_any_object() {
     );
 }
 
-/// Half an object, or two in one.
+/// Inputs that are truncated or otherwise damaged objects.
 #[test]
 fn rules_answer_any_bytes() {
     let seeds = native().into_iter().chain(well_known()).collect();

@@ -19,9 +19,9 @@ use crate::fuzz::edits::odd;
 use crate::fuzz::inputs::trees;
 use crate::fuzz::run;
 
-/// The first whole number that no integer holds.
+/// 2^63, the first integral number above `i64`.
 const END: f64 = 9_223_372_036_854_775_808.0;
-/// How deep a result may be nested.
+/// Maximum nesting of a result.
 const DEPTH: usize = 120;
 
 fn depth(tree: &Value) -> usize {
@@ -32,7 +32,7 @@ fn depth(tree: &Value) -> usize {
     }
 }
 
-/// What becomes of a tree in Lua: numbers are doubles, null is absent, and an empty
+/// What JSON is after a round trip through Lua: numbers are doubles, null is absent, and an empty
 /// table is a list.
 fn seen(tree: &Value) -> Option<Value> {
     Some(match tree {
@@ -61,7 +61,7 @@ fn seen(tree: &Value) -> Option<Value> {
     })
 }
 
-/// How a script may look at what it was given: not at all, at everything, at some fields.
+/// How a script may access its arguments: not at all, everything, or some fields.
 const LOOKS: [&str; 3] = [
     "return function() end",
     "local function all(t)
@@ -90,7 +90,8 @@ fn names(tree: &Value, found: &mut BTreeSet<String>) {
     }
 }
 
-/// Objects as they are read, with their kind; the rest, and what is too deep, as trees.
+/// Flattens an object from its bytes, with its kind; other values, and those nested too deeply for
+/// that, from the parsed value.
 fn given_as(tree: Value) -> (Value, Tape) {
     let text = serde_json::to_vec(&tree).unwrap();
     let kind = Gvk::constant("example.io", "v1", "Thing");
@@ -104,7 +105,7 @@ fn given_as(tree: Value) -> (Value, Tape) {
 }
 
 #[test]
-fn what_json_becomes_comes_back_however_it_is_looked_at() {
+fn json_survives_a_round_trip_however_it_is_accessed() {
     let lua = Lua::new();
     let given = Given::install(&lua).unwrap();
     let looks = LOOKS.map(|look| lua.load(look).eval::<Function>().unwrap());
@@ -132,7 +133,7 @@ fn what_json_becomes_comes_back_however_it_is_looked_at() {
     });
 }
 
-/// A value that a script might return.
+/// A Lua value that a script could return.
 #[derive(Clone, Debug)]
 enum Made {
     Nil,
@@ -140,7 +141,7 @@ enum Made {
     Number(f64),
     Text(Vec<u8>),
     Function,
-    /// The table that it is in.
+    /// The table that contains it.
     Itself,
     Table(Vec<(Made, Made)>),
     List(Vec<Made>),
@@ -159,7 +160,7 @@ impl Made {
                 let table = lua.create_table().unwrap();
                 for (key, value) in entries {
                     let (key, value) = (key.item(lua, &table), value.item(lua, &table));
-                    // What cannot be a key is refused by the table.
+                    // The table rejects invalid keys.
                     drop(table.raw_set(key, value));
                 }
                 Item::Table(table)
@@ -214,7 +215,7 @@ fn made() -> impl Strategy<Value = Made> {
 }
 
 #[test]
-fn what_a_script_returns_is_json_or_an_error() {
+fn results_become_json_or_an_error() {
     let lua = Lua::new();
     let given = Given::install(&lua).unwrap();
     let show = |made: &Made| format!("{made:?}");
@@ -226,7 +227,7 @@ fn what_a_script_returns_is_json_or_an_error() {
         prop_assert_eq!(
             seen(&tree),
             Some(tree.clone()),
-            "nothing is lost on the way back"
+            "JSON from Lua survives another round trip"
         );
         let again = given.item(&lua, &Arc::new(Tape::of(&tree)), None).unwrap();
         prop_assert_eq!(to_json(&given, again, ROOM), Ok(Some(tree)));
@@ -236,7 +237,7 @@ fn what_a_script_returns_is_json_or_an_error() {
 }
 
 #[test]
-fn the_library_takes_anything() {
+fn library_accepts_any_arguments() {
     let lua = Lua::new();
     let given = Given::install(&lua).unwrap();
     let library: Table = require(&lua, &given, &Rc::default())

@@ -1,12 +1,11 @@
-//! What scripts are given: tables that are filled when they are looked at.
+//! Converts the arguments of scripts to Lua tables, field by field when the script accesses them.
 //!
-//! [`Tape`] ──► [`Given`] ──► tables ──[`Given::untouched`]──► what scripts return
+//! [`FlatJson`] ──► [`LazyTables`] ──► tables ──[`LazyTables::for_each_unfilled`]──► results of scripts
 //!
-//! A script looks at little of an object, so a field that holds an object or a list
-//! becomes a table when it is read first, or at once where the script looked at it in an
-//! earlier call ([`Look`]). Scripts cannot tell: they have no metatables,
-//! and what goes through the fields of a table fills it before ([`super::order`]). Null is
-//! absent, in lists too.
+//! A script accesses a small part of an object. So a field that holds an object or a list becomes a
+//! table when it is first read, or at once if an earlier call of the script read it
+//! ([`AccessCursor`]). Scripts cannot observe the difference: metatables are not available to them,
+//! and iteration fills a table first ([`super::ordered_tables`]). Null is absent, in lists too.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -17,7 +16,7 @@ use mlua::{Either, Function, Lua, Table, Value as Item};
 
 use super::tape::{At, Node, ROOT, Tape};
 
-/// Errors are those of plain tables.
+/// Lua source of the metamethods. Their errors are those of plain tables.
 const LIBRARY: &str = "
 local kind, note, fill = ...
 local next, rawset, error = next, rawset, error
@@ -32,27 +31,29 @@ kind.__iter = function(t)
   return next, t, nil
 end";
 
-/// How many places of what it is given are known for one script.
+/// Maximum number of accessed paths remembered per script and argument.
 const PLACES: usize = 512;
 
-/// A place at which a script looked in an earlier call: what is there is made at once.
-/// The items of a list are one place.
+/// A path that a script accessed in an earlier call; its value is converted at once. All elements
+/// of a list share one path.
 #[derive(Clone)]
 pub(super) struct Look {
-    /// Of all places of this script and argument.
+    /// All accessed paths of this script and argument, as a tree; the root is first.
     all: Rc<RefCell<Vec<Place>>>,
     at: usize,
 }
 
+/// One accessed path.
 #[derive(Default)]
 struct Place {
-    /// Whether it went through all the fields.
+    /// Whether the script iterated over all fields.
     whole: bool,
+    /// Accessed fields, by name, as indices into [`AccessCursor::nodes`].
     fields: BTreeMap<Box<str>, usize>,
 }
 
 impl Default for Look {
-    /// The whole of an argument.
+    /// The root of an argument.
     fn default() -> Self {
         Self {
             all: Rc::new(RefCell::new(vec![Place::default()])),
@@ -62,7 +63,7 @@ impl Default for Look {
 }
 
 impl Look {
-    /// The place of a field at which it looked.
+    /// The path of a field, if the script accessed it before.
     fn known(&self, name: &str) -> Option<Self> {
         let all = self.all.borrow();
         let place = all.get(self.at)?;
@@ -101,22 +102,22 @@ impl Look {
     }
 }
 
-/// A table of which some fields are not there yet.
+/// A table of which some fields are not converted yet.
 struct Partial {
-    /// Kept, so that its address stays its own.
+    /// Keeps the table alive, so that its address is not reused.
     _table: Table,
     tape: Arc<Tape>,
     waiting: Vec<At>,
     look: Option<Look>,
 }
 
-/// The tables of one machine that are not filled.
+/// The tables of one VM that are only partly filled.
 #[derive(Clone, Default)]
 pub(super) struct Given(Rc<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    /// By the addresses of the tables.
+    /// By the address of the table.
     partial: RefCell<HashMap<usize, Partial>>,
     kind: RefCell<Option<Table>>,
 }
@@ -126,7 +127,7 @@ fn address(table: &Table) -> usize {
 }
 
 impl Given {
-    /// In a machine that still has all of its base library.
+    /// Creates the metatable. The VM must still have its full base library.
     pub(super) fn install(lua: &Lua) -> mlua::Result<Self> {
         let it = Self::default();
         let kind = lua.create_table()?;
@@ -150,18 +151,18 @@ impl Given {
         Ok(it)
     }
 
-    /// The metatable of tables that are not filled.
+    /// The metatable of partly filled tables.
     pub(super) fn kind(&self) -> Option<Table> {
         self.0.kind.borrow().clone()
     }
 
-    /// What fills a table.
+    /// A Lua function that fills a table.
     pub(super) fn filler(&self, lua: &Lua) -> mlua::Result<Function> {
         let this = self.clone();
         lua.create_function(move |lua, table: Table| this.fill(lua, &table))
     }
 
-    /// A value for a script, which looked at others like it before.
+    /// Converts an argument; `look` has the paths that the script accessed in earlier calls.
     pub(super) fn item(
         &self,
         lua: &Lua,
@@ -171,12 +172,12 @@ impl Given {
         self.made(lua, tape, ROOT, look)
     }
 
-    /// Nothing is looked at any more.
+    /// Forgets all partly filled tables, after a call.
     pub(super) fn clear(&self) {
         self.0.partial.borrow_mut().clear();
     }
 
-    /// Goes through the fields of a table that nobody has looked at.
+    /// Calls `each` for the fields of a table that the script did not access.
     pub(super) fn untouched<E>(
         &self,
         table: &Table,
@@ -191,7 +192,7 @@ impl Given {
             .try_for_each(|at| each(tape.name(*at), tape, *at))
     }
 
-    /// Takes note that a field is there now.
+    /// Removes a field from the unfilled ones, because it is set now.
     fn take(&self, table: &Table, name: &str) -> Option<(Arc<Tape>, At, Option<Look>)> {
         let mut all = self.0.partial.borrow_mut();
         let Partial {
@@ -308,8 +309,8 @@ impl Given {
     }
 }
 
-/// What is given is limited by what the machine was given; without a limit it is made in
-/// half the time.
+/// Runs `work` without the memory limit of the script. Converting arguments is bounded by the size
+/// of the arguments, and takes half the time without the limit.
 pub(super) fn unlimited<T>(lua: &Lua, work: impl FnOnce() -> mlua::Result<T>) -> mlua::Result<T> {
     let limit = lua.set_memory_limit(0)?;
     let made = work();
@@ -323,8 +324,8 @@ mod tests {
     use crate::lua::convert::{ROOM, to_json};
     use serde_json::{Value, json};
 
-    /// What a script makes of an object, and how many of its tables are not filled then.
-    fn told(body: &str) -> (Value, usize) {
+    /// The result of a script on an object, and how many tables are only partly filled afterwards.
+    fn run_script(body: &str) -> (Value, usize) {
         let lua = Lua::new();
         let given = Given::install(&lua).unwrap();
         let object = json!({"kind": "A", "spec": {"n": 1, "list": [{"m": {"x": "y"}}, null, 2], "m": {"k": "v"}}, "status": {}});
@@ -342,7 +343,7 @@ mod tests {
 
     // proves: LUA-given
     #[test]
-    fn tables_are_filled_when_they_are_looked_at_and_nobody_can_tell() {
+    fn tables_are_filled_on_access_without_visible_effect() {
         let whole = json!({"kind": "A", "spec": {"n": 1, "list": [{"m": {"x": "y"}}, 2], "m": {"k": "v"}}, "status": []});
         let with = |pointer: &str, value: Value| {
             let mut all = whole.clone();
@@ -391,7 +392,7 @@ mod tests {
             ("return t.spec.list", whole["spec"]["list"].clone(), 3),
             ("return {#t.spec.list, t.spec.list[2]}", json!([2, 2]), 3),
         ] {
-            assert_eq!(told(body), (expected, partial), "{body}");
+            assert_eq!(run_script(body), (expected, partial), "{body}");
         }
     }
 }

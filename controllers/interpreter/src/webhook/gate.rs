@@ -1,8 +1,8 @@
-//! How many questions a webhook is asked at once.
+//! Limits the concurrent calls of one webhook.
 //!
-//! A webhook that answers is asked as fast as it can be; who comes too early waits. One
-//! that hangs must not have everybody wait: when the oldest question has no answer for
-//! long, or the last one that ended had none, who finds no place is refused at once.
+//! While the webhook responds, a call above the limit waits for a permit. While it hangs, waiting would
+//! block every caller: when the oldest call in flight is older than a second, or the last call timed
+//! out, a call that finds no permit fails immediately.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,22 +12,23 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
-/// Questions under way at most.
+/// Maximum number of calls in flight per webhook.
 pub(super) const PLACES: usize = 32;
-/// How long a question may be without an answer until nobody waits for a place.
+/// When the oldest call in flight is older than this, other calls do not wait for a permit.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
+/// The permits and the calls in flight of one webhook.
 #[derive(Debug)]
 pub(crate) struct Gate {
     free: Semaphore,
-    /// When the questions under way were asked, in their order.
+    /// Start times of the calls in flight, by sequence number.
     asked: Mutex<BTreeMap<u64, Instant>>,
     next: AtomicU64,
-    /// The last question that ended had no answer.
+    /// Whether the last call that ended timed out.
     silent: AtomicBool,
 }
 
-/// A question under way.
+/// A call in flight; holds its permit.
 pub(super) struct Turn<'a> {
     gate: &'a Gate,
     number: u64,
@@ -55,10 +56,10 @@ impl Gate {
             let until = oldest.unwrap_or_else(Instant::now) + PATIENCE;
             if self.silent.load(Ordering::Relaxed) || until <= Instant::now() {
                 return Err(format!(
-                    "it does not answer, and {PLACES} calls of it are under way"
+                    "the webhook does not respond and {PLACES} calls are in flight"
                 ));
             }
-            // Too late, or a place: both are found out above.
+            // On a timeout, or when the semaphore closes, the loop checks again.
             if let Ok(Ok(place)) = tokio::time::timeout_at(until, self.free.acquire()).await {
                 return Ok(self.turn(place));
             }
@@ -94,13 +95,13 @@ mod tests {
 
     // proves: WEB-bounded
     #[tokio::test(start_paused = true)]
-    async fn nobody_waits_for_one_that_hangs() {
+    async fn no_call_waits_for_a_webhook_that_hangs() {
         let gate = Gate::default();
         let mut turns = Vec::new();
         for _ in 0..PLACES {
             turns.push(gate.enter().await.unwrap());
         }
-        // It may just be busy: who comes early gets the next place.
+        // The webhook may only be busy: a waiting call gets the next permit.
         let free_soon = async {
             tokio::time::sleep(PATIENCE / 2).await;
             turns.remove(0).ended(true);
@@ -109,7 +110,7 @@ mod tests {
         let began = Instant::now();
         assert!(gate.enter().await.is_err());
         assert!(began.elapsed() <= PATIENCE / 2, "{:?}", began.elapsed());
-        // Once it hangs nobody waits, until it answers.
+        // After a timeout no call waits until the webhook responds again.
         drop(turns);
         turn.unwrap().ended(false);
         let mut turns = Vec::new();

@@ -1,4 +1,4 @@
-//! Argo's Workflow.
+//! Third-party rules of Argo's Workflow.
 
 use openapi::karmada::Dependency;
 use serde_json::{Map, Value, json};
@@ -37,7 +37,8 @@ pub(super) static WORKFLOW: Rules = Rules {
     ..Rules::NONE
 };
 
-/// Where a volume names a Secret; not `secret.secretName`, so Karmada has it.
+/// The fields of a volume that name a Secret. Karmada's rule reads `secret.name`, not
+/// `secret.secretName`.
 const SECRETS: [&str; 10] = [
     "/azureFile/secretName",
     "/cephfs/secretRef/name",

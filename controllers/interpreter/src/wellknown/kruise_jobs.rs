@@ -1,4 +1,4 @@
-//! OpenKruise's jobs, and sidecars.
+//! Third-party rules of OpenKruise's BroadcastJob, AdvancedCronJob and SidecarSet.
 
 use openapi::karmada::Dependency;
 use serde_json::{Value, json};
@@ -45,11 +45,11 @@ pub(super) static BROADCAST_JOB: Rules = Rules {
 };
 
 pub(super) static ADVANCED_CRON_JOB: Rules = Rules {
-    aggregate: Some(Aggregate::new(|status, told| {
-        let kind = told.items.last("/type").cloned();
-        status.insert("active".into(), told.items.joined("/active").into());
+    aggregate: Some(Aggregate::new(|status, input| {
+        let kind = input.items.last("/type").cloned();
+        status.insert("active".into(), input.items.joined("/active").into());
         status.insert("type".into(), kind.unwrap_or_else(|| "".into()));
-        let scheduled = told.items.last("/lastScheduleTime").cloned();
+        let scheduled = input.items.last("/lastScheduleTime").cloned();
         set(status, "lastScheduleTime", scheduled);
         Ok(())
     })),
@@ -90,9 +90,9 @@ pub(super) static SIDECAR_SET: Rules = Rules {
         unlisted: |status, _| {
             *status = PODS.map(|f| (f.to_owned(), 0.into())).into_iter().collect()
         },
-        ..Aggregate::new(|status, told| {
+        ..Aggregate::new(|status, input| {
             status.clear();
-            sums(status, &told.items, &PODS)
+            sums(status, &input.items, &PODS)
         })
     }),
     replicas: Some(|_| Ok(crate::native::Replicas::default())),
@@ -101,13 +101,13 @@ pub(super) static SIDECAR_SET: Rules = Rules {
     ..Rules::NONE
 };
 
-/// The outcome of a cluster that does not say one is that of the cluster before it: so
-/// Karmada has it.
-fn broadcast(status: &mut Fields, told: &Told<'_>) -> Result<(), Error> {
+/// Aggregates a BroadcastJob. A cluster without a finished condition counts like the cluster before
+/// it, as in Karmada's rule.
+fn broadcast(status: &mut Fields, input: &Told<'_>) -> Result<(), Error> {
     let mut outcome = None;
     let mut failed = Vec::new();
     let mut complete = 0;
-    for item in told.items.0 {
+    for item in input.items.0 {
         let conditions = item.status.map(|s| list(s, "/conditions"));
         let ended = |c: &&Value| OUTCOMES.iter().any(|kind| is(c, kind, "True"));
         let own = conditions.unwrap_or_default().iter().find(ended);
@@ -126,7 +126,7 @@ fn broadcast(status: &mut Fields, told: &Told<'_>) -> Result<(), Error> {
             "message": format!("Job executed failed in member clusters: {clusters}")}),
         );
     }
-    if complete > 0 && complete == told.items.len() {
+    if complete > 0 && complete == input.items.len() {
         conditions.push(
             json!({"type": "Completed", "status": "True", "reason": "Completed",
             "message": "Job completed"}),
@@ -134,10 +134,10 @@ fn broadcast(status: &mut Fields, told: &Told<'_>) -> Result<(), Error> {
     }
     sums(
         status,
-        &told.items,
+        &input.items,
         &["active", "succeeded", "failed", "desired"],
     )?;
-    let phase = told.items.last("/phase").cloned();
+    let phase = input.items.last("/phase").cloned();
     status.insert("phase".into(), phase.unwrap_or_else(|| "".into()));
     status.insert("conditions".into(), conditions.into());
     Ok(())
@@ -155,7 +155,7 @@ fn retain_labels(desired: &mut Value, observed: &Value) -> Result<(), Error> {
     Ok(())
 }
 
-/// What the containers that are put into pods refer to.
+/// The dependencies of the sidecar containers.
 fn sidecars(object: &Value) -> Vec<Dependency> {
     let mut found = Vec::new();
     let mut look = |source: &Value, place: &str, kind: &str, name: &str| {

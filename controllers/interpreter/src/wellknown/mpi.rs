@@ -1,4 +1,4 @@
-//! Kubeflow's MPIJob: roles that are named by the job.
+//! Third-party rules of Kubeflow's MPIJob, whose replica types are the keys of a map.
 
 use openapi::karmada::binding::Component;
 use serde_json::{Map, Value, json};
@@ -59,8 +59,8 @@ fn reflect(observed: &Value) -> Fields {
     status
 }
 
-fn aggregate(status: &mut Fields, told: &Told<'_>) -> Result<(), Error> {
-    let items = &told.items;
+fn aggregate(status: &mut Fields, input: &Told<'_>) -> Result<(), Error> {
+    let items = &input.items;
     if items.is_empty() {
         return Ok(());
     }
@@ -79,7 +79,7 @@ fn aggregate(status: &mut Fields, told: &Told<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Per role how many pods are in which state.
+/// The number of pods per replica type and state.
 fn counts(items: &Items<'_>) -> Result<Value, Error> {
     let mut all = json!({});
     for (_, reported) in items.told() {
@@ -94,7 +94,7 @@ fn counts(items: &Items<'_>) -> Result<Value, Error> {
     Ok(all)
 }
 
-/// The latest of each type.
+/// The latest condition of each type.
 fn conditions(items: &Items<'_>) -> Vec<Value> {
     let mut latest: Vec<(&str, &Value)> = Vec::new();
     for condition in items
@@ -114,7 +114,7 @@ fn conditions(items: &Items<'_>) -> Vec<Value> {
     latest.into_iter().map(|(_, c)| c.clone()).collect()
 }
 
-/// An update that is there but empty is not made up for by the transition.
+/// The lastUpdateTime, else the lastTransitionTime. An empty lastUpdateTime gives none.
 fn last_told(condition: &Value) -> Option<&str> {
     match at(condition, "/lastUpdateTime") {
         Some(_) => said(condition, "/lastUpdateTime"),

@@ -1,4 +1,4 @@
-//! Ray's services: a cluster, and what is served from it.
+//! Third-party rules of RayService: a Ray cluster and the applications that it serves.
 
 use machinery::Quantity;
 use serde_json::{Map, Value};
@@ -27,7 +27,7 @@ pub(super) static RAY_SERVICE: Rules = Rules {
     ..Rules::NONE
 };
 
-/// Head and workers as if they were alike: each needs what the greatest needs.
+/// Head and workers as replicas of one kind; each requires the greatest CPU and memory of all.
 fn replicas(service: &Value) -> Result<Replicas, Error> {
     let cluster = at(service, CLUSTER);
     let Some((cluster, head)) = cluster.and_then(|c| Some((c, at(c, HEAD)?))) else {
@@ -71,8 +71,8 @@ fn greatest<'a>(all: &'a [Option<Value>], resource: &str) -> Result<Option<&'a V
     Ok(greatest.map(|(_, amount)| amount))
 }
 
-/// All but the head are workers; the groups share them as they do now, and the last has
-/// what is left.
+/// Divides the replicas, minus the head, among the worker groups in proportion to their current
+/// sizes. The last group gets the remainder.
 fn revise(service: &mut Value, replicas: i64) -> Result<(), Error> {
     let groups = service
         .pointer_mut(CLUSTER)
@@ -120,8 +120,8 @@ fn rank(application: &Value) -> u8 {
     }
 }
 
-fn aggregate(status: &mut Fields, told: &Told<'_>) -> Result<(), Error> {
-    let items = &told.items;
+fn aggregate(status: &mut Fields, input: &Told<'_>) -> Result<(), Error> {
+    let items = &input.items;
     let mut seen = 0.0_f64;
     let mut applications: Map<String, Value> = Map::new();
     for (_, reported) in items.told() {

@@ -1,4 +1,4 @@
-//! Flux: helm, kustomize and source.toolkit.fluxcd.io
+//! Tests of Flux: helm, kustomize and source.toolkit.fluxcd.io.
 
 use super::*;
 
@@ -14,7 +14,7 @@ const ALL: [&str; 7] = [RELEASE, KUSTOMIZATION, GIT, BUCKET, CHART, HELM, OCI];
 
 // proves: CRD-flux
 #[test]
-fn ready_for_the_right_reason() {
+fn healthy_when_ready_for_the_expected_reason() {
     let ready = |status: &str, reason: &str| json!({"conditions": [condition("Other", "True", "Succeeded", ""), condition("Ready", status, reason, "m")]});
     for kind in ALL {
         let source = SOURCES.contains(&kind);
@@ -38,7 +38,7 @@ fn ready_for_the_right_reason() {
     }
 }
 
-fn told(generation: i64, message: &str, more: Value) -> Value {
+fn report(generation: i64, message: &str, more: Value) -> Value {
     let mut status = json!({"observedGeneration": 1, "generation": 1, "resourceTemplateGeneration": generation,
         "conditions": [condition("Ready", "True", "Succeeded", message)]});
     for (field, value) in more.as_object().unwrap() {
@@ -53,9 +53,9 @@ fn conditions_are_merged_and_generations_observed() {
     for kind in ALL {
         let template = json!({"metadata": {"generation": 2}, "status": {"observedGeneration": 1, "mine": 1, "conditions": [1]}});
         let all = [
-            told(2, "x", json!({})),
+            report(2, "x", json!({})),
             Value::Null,
-            told(2, "y", json!({})),
+            report(2, "y", json!({})),
         ];
         let made = aggregated(kind, &template, &all).unwrap();
         assert_eq!(
@@ -81,9 +81,9 @@ fn conditions_are_merged_and_generations_observed() {
 
 // proves: CRD-flux-revisions
 #[test]
-fn revisions_are_the_last_that_were_said() {
+fn revisions_are_the_last_reported_ones() {
     let revised = |applied: &str, more: Value| {
-        let mut status = told(1, "", more);
+        let mut status = report(1, "", more);
         status["lastAppliedRevision"] = applied.into();
         status
     };
@@ -122,9 +122,9 @@ fn revisions_are_the_last_that_were_said() {
 
 // proves: CRD-flux-revisions
 #[test]
-fn failures_come_on_top_of_those_counted_before() {
+fn failures_add_to_those_counted_before() {
     let failed = |n: i64| {
-        told(
+        report(
             1,
             "",
             json!({"failures": n, "installFailures": 1, "lastReleaseRevision": n}),
@@ -153,8 +153,8 @@ fn sources_show_the_last_artifact() {
         let template = json!({"metadata": {}, "status": {"url": "old", "artifact": {"old": 1}, "observedIgnore": "i"}});
         let made = |all: &[Value]| aggregated(kind, &template, all).unwrap()["status"].clone();
         let status = made(&[
-            told(1, "", json!({"artifact": {"n": 1}, "url": "one"})),
-            told(
+            report(1, "", json!({"artifact": {"n": 1}, "url": "one"})),
+            report(
                 1,
                 "",
                 json!({"artifact": {"n": 2}, "url": "", "observedIgnore": "j"}),
@@ -189,10 +189,10 @@ fn sources_show_the_last_artifact() {
 
 // proves: CRD-flux-sources
 #[test]
-fn charts_do_not_tell_what_they_have_seen() {
+fn charts_do_not_reflect_observed_generation() {
     for kind in ALL {
         let copy = json!({"metadata": {"generation": 3}, "status": {"observedGeneration": 3, "conditions": [{}], "odd": 1}});
-        // A list of nothing but something empty stays as an empty one.
+        // A list whose elements are all empty stays as an empty list.
         let mut expected = json!({"observedGeneration": 3, "generation": 3, "conditions": []});
         if kind == CHART {
             expected

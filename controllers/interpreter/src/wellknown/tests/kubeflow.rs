@@ -1,4 +1,4 @@
-//! kubeflow.org
+//! Tests of kubeflow.org.
 
 use super::*;
 
@@ -228,14 +228,14 @@ fn tf_jobs_end_everywhere_or_fail_somewhere() {
     assert_eq!(status.get("completionTime"), None);
     let status = status_of(TF, &[ran("Succeeded", "2", "8"), Value::Null]);
     assert_eq!(status.get("conditions"), None);
-    // The last word of a cluster counts.
+    // The last condition of a cluster counts.
     let both = json!({"conditions": [at("Failed", "True", "1"), at("Succeeded", "True", "2")]});
     assert_eq!(status_of(TF, &[both])["conditions"][0]["type"], "Succeeded");
 }
 
 // proves: CRD-training-status
 #[test]
-fn pytorch_jobs_tell_how_far_they_are() {
+fn pytorch_job_conditions() {
     let held = |kind: &str, status: &str, message: &str, times: [&str; 2]| {
         json!({"type": kind, "status": status, "reason": format!("PyTorchJob{kind}"),
         "message": message, "lastUpdateTime": times[0], "lastTransitionTime": times[1]})
@@ -293,7 +293,7 @@ fn pytorch_jobs_tell_how_far_they_are() {
 
 // proves: CRD-training-status
 #[test]
-fn what_is_idle_is_not_told() {
+fn zero_values_are_pruned() {
     let template = json!({"metadata": {}, "status": {"startTime": "1", "completionTime": "2", "conditions": [{}], "mine": 1, "idle": 0, "none": ""}});
     let cleared = json!({"mine": 1, "idle": 0, "none": ""});
     for kind in [PYTORCH, TF] {
@@ -314,19 +314,19 @@ fn what_is_idle_is_not_told() {
 // proves: CRD-mpi
 #[test]
 fn mpi_jobs() {
-    let told = |conditions: Value, time: &str| {
+    let report = |conditions: Value, time: &str| {
         json!({"conditions": conditions, "startTime": time, "lastReconcileTime": time, "completionTime": "",
         "replicaStatuses": {"Worker": {"active": 1, "selector": "s"}, "Launcher": {"succeeded": 0}}})
     };
     let status = status_of(
         MPI,
         &[
-            told(
+            report(
                 json!([at("Created", "True", "1"), at("Running", "True", "5"), {"type": "Odd"}]),
                 "2",
             ),
             Value::Null,
-            told(
+            report(
                 json!([
                     at("Running", "False", "6"),
                     at("Failed", "True", "6"),

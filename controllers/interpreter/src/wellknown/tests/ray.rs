@@ -1,4 +1,4 @@
-//! ray.io
+//! Tests of ray.io.
 
 use super::*;
 
@@ -190,7 +190,7 @@ fn workers_are_shared_among_groups() {
 // proves: CRD-ray-status
 #[test]
 fn clusters_of_clusters_add_up() {
-    let told = |cpu: &str, memory: &str, time: &str, more: Value| {
+    let report = |cpu: &str, memory: &str, time: &str, more: Value| {
         let mut status = json!({"desiredCPU": cpu, "desiredMemory": memory, "desiredGPU": "1", "lastUpdateTime": time,
             "readyWorkerReplicas": 1, "conditions": [condition("HeadPodReady", "True", "", time)]});
         for (field, value) in more.as_object().unwrap() {
@@ -204,15 +204,15 @@ fn clusters_of_clusters_add_up() {
         CLUSTER,
         &template,
         &[
-            told("500m", "0", "2", json!({"head": {"podIP": "1"}})),
+            report("500m", "0", "2", json!({"head": {"podIP": "1"}})),
             Value::Null,
-            told(
+            report(
                 "1",
                 "4Gi",
                 "1",
                 json!({"head": {"podIP": "2"}, "endpoints": {"gcs": "1"}, "state": "ready", "stateTransitionTimes": {"ready": "1"}}),
             ),
-            told("", "2Gi", "3", json!({"state": "failed", "desiredGPU": ""})),
+            report("", "2Gi", "3", json!({"state": "failed", "desiredGPU": ""})),
         ],
     );
     assert_eq!(
@@ -240,26 +240,26 @@ fn clusters_of_clusters_add_up() {
 // proves: CRD-ray-status
 #[test]
 fn the_worst_job_is_shown() {
-    let told = |deployment: &str, job: &str, reason: Value| json!({"jobDeploymentStatus": deployment, "jobStatus": job, "reason": reason});
+    let report = |deployment: &str, job: &str, reason: Value| json!({"jobDeploymentStatus": deployment, "jobStatus": job, "reason": reason});
     let template = json!({"metadata": {}, "status": {"message": "old", "mine": 1}});
     let status = |all: &[Value]| aggregated(JOB, &template, all).unwrap()["status"].clone();
     assert_eq!(
         status(&[
-            told("Running", "RUNNING", Value::Null),
-            told("Complete", "SUCCEEDED", Value::Null),
+            report("Running", "RUNNING", Value::Null),
+            report("Complete", "SUCCEEDED", Value::Null),
             Value::Null
         ]),
         json!({"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED", "mine": 1})
     );
     assert_eq!(
         status(&[
-            told("Failed", "STOPPED", json!("x")),
-            told("Failed", "FAILED", json!("y"))
+            report("Failed", "STOPPED", json!("x")),
+            report("Failed", "FAILED", json!("y"))
         ]),
         json!({"jobDeploymentStatus": "Failed", "jobStatus": "FAILED", "reason": "x", "mine": 1})
     );
     assert_eq!(
-        status(&[told("", "", Value::Null), told("Odd", "", json!("y"))]),
+        status(&[report("", "", Value::Null), report("Odd", "", json!("y"))]),
         json!({"jobDeploymentStatus": "", "mine": 1})
     );
     assert_eq!(status(&[]), json!({"mine": 1}));
@@ -268,7 +268,7 @@ fn the_worst_job_is_shown() {
 // proves: CRD-ray-status
 #[test]
 fn applications_are_as_bad_as_the_worst_of_them() {
-    let told = |apps: Value, service: &str, seen: i64| {
+    let report = |apps: Value, service: &str, seen: i64| {
         json!({"activeServiceStatus": {"rayClusterName": format!("c{seen}"), "applicationStatuses": apps}, "serviceStatus": service,
                "observedGeneration": seen, "numServeEndpoints": 2, "lastUpdateTime": format!("{seen}"), "conditions": [condition("Ready", "True", "", "")]})
     };
@@ -279,13 +279,13 @@ fn applications_are_as_bad_as_the_worst_of_them() {
         SERVICE,
         &template,
         &[
-            told(
+            report(
                 json!({"x": app("RUNNING", 1), "y": app("DEPLOYING", 1)}),
                 "Running",
                 3,
             ),
             Value::Null,
-            told(
+            report(
                 json!({"x": app("UNHEALTHY", 2), "y": app("NOT_STARTED", 2), "z": app("ODD", 2)}),
                 "",
                 2,
