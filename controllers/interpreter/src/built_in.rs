@@ -124,8 +124,8 @@ impl BuiltIn {
     ) -> Result<Option<Value>, Error> {
         match summed(kind, template, Some(items), now)? {
             None => Native.aggregate(kind, template, items, now),
-            Some(mut made) => {
-                let status = made.get_mut("status").map(Value::take);
+            Some(mut result) => {
+                let status = result.get_mut("status").map(Value::take);
                 Ok(Some(status.unwrap_or_else(|| json!({}))))
             }
         }
@@ -139,18 +139,18 @@ impl BuiltIn {
         items: Option<&[ClusterStatus<'_>]>,
         now: Timestamp,
     ) -> Result<Option<Value>, Error> {
-        if let Some(made) = summed(kind, template, items, now)? {
-            return Ok(Some(made));
+        if let Some(result) = summed(kind, template, items, now)? {
+            return Ok(Some(result));
         }
         let items = items.unwrap_or_default();
         let Some(status) = Native.aggregate(kind, template, items, now)? else {
             return Ok(None);
         };
-        let mut made = tree(template, "template")?;
-        if let Some(fields) = made.as_object_mut() {
+        let mut result = tree(template, "template")?;
+        if let Some(fields) = result.as_object_mut() {
             fields.insert("status".to_owned(), status);
         }
-        Ok(Some(made))
+        Ok(Some(result))
     }
 }
 
@@ -192,10 +192,10 @@ mod tests {
             status: Some(&status),
         }];
         let now = Timestamp::UNIX_EPOCH;
-        let made = BuiltIn.aggregate(&cron, &copy, &items, now).unwrap();
-        assert_eq!(made, Some(json!({"type": "Job", "odd": 1})));
-        let made = BuiltIn.aggregated(&cron, &copy, Some(&items), now).unwrap();
-        assert_eq!(made.unwrap()["spec"], json!({"replicas": 2}));
+        let result = BuiltIn.aggregate(&cron, &copy, &items, now).unwrap();
+        assert_eq!(result, Some(json!({"type": "Job", "odd": 1})));
+        let result = BuiltIn.aggregated(&cron, &copy, Some(&items), now).unwrap();
+        assert_eq!(result.unwrap()["spec"], json!({"replicas": 2}));
         let empty = BuiltIn.aggregated(&cron, &copy, Some(&[]), now).unwrap();
         assert_eq!(empty.unwrap()["status"]["type"], "");
         let none = BuiltIn.aggregated(&cron, &copy, None, now).unwrap();

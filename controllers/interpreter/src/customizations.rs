@@ -63,7 +63,7 @@ impl Rules for Table {
     /// When two customizations have a script for the same kind and operation, the first by name
     /// wins. Scripts with unchanged text are taken over from `before`, with their bytecode.
     fn told<'a>(all: impl IntoIterator<Item = &'a Object>, before: &Self) -> Self {
-        let mut made: HashMap<Hash, Arc<Script>> = before
+        let mut compiled: HashMap<Hash, Arc<Script>> = before
             .rules()
             .map(|(_, _, rule)| (*rule.script.hash(), Arc::clone(&rule.script)))
             .collect();
@@ -95,7 +95,7 @@ impl Rules for Table {
                 let of_operation = rules.entry(operation).or_default();
                 if of_operation.is_empty() || operation == Operation::InterpretDependency {
                     let script = Arc::new(Script::new(source));
-                    let script = made.entry(*script.hash()).or_insert(script);
+                    let script = compiled.entry(*script.hash()).or_insert(script);
                     of_operation.push(Rule {
                         customization: Arc::clone(&name),
                         script: Arc::clone(script),
@@ -197,8 +197,8 @@ mod tests {
         let before = Table::told(&first, &Table::default());
         let changed = |all: &[Object]| {
             let table = Table::told(all, &before);
-            let kept = table.rules().zip(before.rules());
-            for ((_, _, now), (_, _, then)) in kept {
+            let pairs = table.rules().zip(before.rules());
+            for ((_, _, now), (_, _, then)) in pairs {
                 if now.script.hash() == then.script.hash() {
                     assert!(
                         Arc::ptr_eq(&now.script, &then.script),

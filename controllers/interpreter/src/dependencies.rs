@@ -48,9 +48,9 @@ pub(crate) fn dependencies(
             };
             let tree = tree(template, WHAT)?;
             let claims = (&*kind.kind == "StatefulSet").then_some("/spec/volumeClaimTemplates");
-            let made = claims.map(|list| names_at(&tree, list, "/metadata/name"));
+            let own_claims = claims.map(|list| names_at(&tree, list, "/metadata/name"));
             let spec = tree.pointer(pod).unwrap_or(&Value::Null);
-            of_pod(spec, template.namespace(), &made.unwrap_or_default())
+            of_pod(spec, template.namespace(), &own_claims.unwrap_or_default())
         }
     };
     verify(&found)?;
@@ -93,9 +93,9 @@ fn core(kind: &str, namespace: &str, name: &str) -> Dependency {
     }
 }
 
-/// The dependencies of a pod spec. Claims named in `made` are left out: the StatefulSet creates
+/// The dependencies of a pod spec. Claims named in `own_claims` are left out: the StatefulSet creates
 /// them from its volumeClaimTemplates.
-pub(crate) fn of_pod(pod: &Value, namespace: &str, made: &BTreeSet<&str>) -> Vec<Dependency> {
+pub(crate) fn of_pod(pod: &Value, namespace: &str, own_claims: &BTreeSet<&str>) -> Vec<Dependency> {
     let volumes = || items(pod, "/volumes");
     let sources = || volumes().flat_map(|volume| items(volume, "/projected/sources"));
     let mut maps = BTreeSet::new();
@@ -115,12 +115,12 @@ pub(crate) fn of_pod(pod: &Value, namespace: &str, made: &BTreeSet<&str>) -> Vec
     maps.extend(volumes().filter_map(|volume| text(volume, "/configMap/name")));
     maps.extend(sources().filter_map(|source| text(source, "/configMap/name")));
     secrets.extend(sources().filter_map(|source| text(source, "/secret/name")));
-    for place in SECRET_VOLUMES {
-        secrets.extend(volumes().filter_map(|volume| text(volume, place)));
+    for pointer in SECRET_VOLUMES {
+        secrets.extend(volumes().filter_map(|volume| text(volume, pointer)));
     }
     let account = text(pod, "/serviceAccountName").filter(|name| *name != "default");
     let claims = names_at(pod, "/volumes", "/persistentVolumeClaim/claimName");
-    let claims = claims.into_iter().filter(|name| !made.contains(name));
+    let claims = claims.into_iter().filter(|name| !own_claims.contains(name));
     let of = |kind: &'static str| move |name| core(kind, namespace, name);
     let maps = maps.into_iter().map(of("ConfigMap"));
     let secrets = secrets.into_iter().map(of("Secret"));
@@ -156,15 +156,15 @@ fn items<'a>(tree: &'a Value, list: &str) -> impl Iterator<Item = &'a Value> {
 }
 
 /// The string at a JSON pointer, unless it is empty.
-fn text<'a>(tree: &'a Value, place: &str) -> Option<&'a str> {
-    let found = tree.pointer(place).and_then(Value::as_str);
+fn text<'a>(tree: &'a Value, pointer: &str) -> Option<&'a str> {
+    let found = tree.pointer(pointer).and_then(Value::as_str);
     found.filter(|text| !text.is_empty())
 }
 
 /// The strings at a JSON pointer in every element of a list.
-fn names_at<'a>(tree: &'a Value, list: &str, place: &str) -> BTreeSet<&'a str> {
+fn names_at<'a>(tree: &'a Value, list: &str, pointer: &str) -> BTreeSet<&'a str> {
     items(tree, list)
-        .filter_map(|item| text(item, place))
+        .filter_map(|item| text(item, pointer))
         .collect()
 }
 
@@ -247,16 +247,16 @@ mod tests {
         let plain = json!({"template": {"spec": {"serviceAccountName": "default", "volumes": [
             {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
             {"name": "other", "persistentVolumeClaim": {"claimName": "other"}}]}}});
-        let mut made = plain.clone();
-        made["volumeClaimTemplates"] = json!([{"metadata": {"name": "data"}}]);
+        let mut own_claims = plain.clone();
+        own_claims["volumeClaimTemplates"] = json!([{"metadata": {"name": "data"}}]);
         let claim = |name: &str| format!("PersistentVolumeClaim/{name}");
         for (kind, spec, expected) in [
             (
                 "Deployment",
-                made.clone(),
+                own_claims.clone(),
                 vec![claim("data"), claim("other")],
             ),
-            ("StatefulSet", made, vec![claim("other")]),
+            ("StatefulSet", own_claims, vec![claim("other")]),
             ("StatefulSet", plain, vec![claim("data"), claim("other")]),
             ("Deployment", json!({"template": {"spec": null}}), vec![]),
             ("Deployment", json!({}), vec![]),

@@ -135,7 +135,7 @@ impl Interpreter {
         }
         let about = || about(template, "replicas");
         match self.hook(operation, kind, about).await {
-            Some(said) => said?.replicas().map(Some),
+            Some(result) => result?.replicas().map(Some),
             None => self.built_in.replicas(kind, template),
         }
     }
@@ -153,7 +153,7 @@ impl Interpreter {
         }
         let about = || about(template, "components");
         match self.hook(operation, kind, about).await {
-            Some(said) => said?.components().map(Some),
+            Some(result) => result?.components().map(Some),
             None => self.built_in.components(kind, template),
         }
     }
@@ -171,7 +171,7 @@ impl Interpreter {
         }
         let about = || about(template, "dependencies");
         match self.hook(operation, kind, about).await {
-            Some(said) => Ok(Some(said?.dependencies())),
+            Some(result) => Ok(Some(result?.dependencies())),
             None => self.built_in.dependencies(kind, template),
         }
     }
@@ -197,7 +197,7 @@ impl Interpreter {
             })
         };
         match self.hook(operation, kind, about).await {
-            Some(said) => said?.object(),
+            Some(result) => result?.object(),
             None => self.built_in.revise(kind, copy, replicas),
         }
     }
@@ -221,7 +221,7 @@ impl Interpreter {
             })
         };
         match self.hook(Operation::Retain, kind, about).await {
-            Some(said) => said?.object(),
+            Some(result) => result?.object(),
             None => self.built_in.retain(kind, desired, observed),
         }
     }
@@ -235,7 +235,7 @@ impl Interpreter {
         }
         let about = || about(observed, "health");
         match self.hook(operation, kind, about).await {
-            Some(said) => Ok(said?.healthy()),
+            Some(result) => Ok(result?.healthy()),
             None => self.built_in.healthy(kind, observed),
         }
     }
@@ -249,7 +249,7 @@ impl Interpreter {
         }
         let about = || about(observed, "status");
         match self.hook(operation, kind, about).await {
-            Some(said) => Ok(said?.status()),
+            Some(result) => Ok(result?.status()),
             None => self.built_in.reflect(kind, observed),
         }
     }
@@ -309,8 +309,8 @@ impl Interpreter {
                 ..about(template, "status")?
             })
         };
-        let said = self.hook(operation, kind, about).await?;
-        Some(said.and_then(Said::object))
+        let result = self.hook(operation, kind, about).await?;
+        Some(result.and_then(Said::object))
     }
 }
 

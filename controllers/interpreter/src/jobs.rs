@@ -161,16 +161,16 @@ impl Rules for Job {
             (&["spec", "selector"] as &[&str], "matchLabels"),
             (&["spec", "template", "metadata"], "labels"),
         ] {
-            let kept = parents
+            let current = parents
                 .iter()
                 .try_fold(observed, |at, p| at.get(p))
                 .and_then(|at| at.get(leaf));
-            let Some(kept) = kept else { continue };
+            let Some(current) = current else { continue };
             let mut at = &mut *desired;
             for parent in parents {
                 at = object_at(at, parent);
             }
-            *object_at(at, leaf) = kept.clone();
+            *object_at(at, leaf) = current.clone();
         }
         Ok(())
     }

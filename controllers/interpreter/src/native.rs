@@ -39,8 +39,11 @@ pub enum Error {
     #[error("failed to get {0} from the observed object")]
     Missing(&'static str),
     /// A field that a rule requires is absent or has the wrong type.
-    #[error("{place}: {wanted} is needed")]
-    Field { place: String, wanted: &'static str },
+    #[error("{path}: {expected} is needed")]
+    Field {
+        path: String,
+        expected: &'static str,
+    },
     /// A quantity that cannot be parsed.
     #[error("{0}")]
     Quantity(String),
@@ -194,8 +197,8 @@ impl Native {
             Some(slot) if slot.is_i64() || slot.is_null() => *slot = replicas.into(),
             Some(_) => {
                 return Err(Error::Field {
-                    place: format!("spec.{field}"),
-                    wanted: "a whole number",
+                    path: format!("spec.{field}"),
+                    expected: "a whole number",
                 });
             }
             None => {}

@@ -152,17 +152,17 @@ fn only_an_existing_field_is_revised() {
 fn replicas_are_left_to_members_by_the_label_of_a_deployment() {
     let desired = |label: &str| json!({"metadata": {"labels": {RETAIN_REPLICAS: label}}, "spec": {"replicas": 2}});
     let observed = json!({"spec": {"replicas": 7}});
-    let kept = |kind: &str, label: &str| {
+    let result = |kind: &str, label: &str| {
         retained(kind, desired(label), observed.clone()).unwrap()["spec"]["replicas"].clone()
     };
-    assert_eq!(kept("Deployment", "true"), 7);
+    assert_eq!(result("Deployment", "true"), 7);
     for (kind, label) in [
         ("Deployment", "false"),
         ("Deployment", "True"),
         ("ReplicaSet", "true"),
         ("StatefulSet", "true"),
     ] {
-        assert_eq!(kept(kind, label), 2, "{kind} {label}");
+        assert_eq!(result(kind, label), 2, "{kind} {label}");
     }
     // Without observed replicas the retention fails: the desired replicas must not be applied instead.
     let refused = retained("Deployment", desired("true"), json!({"spec": {}}));
@@ -173,9 +173,9 @@ fn replicas_are_left_to_members_by_the_label_of_a_deployment() {
 #[test]
 fn only_the_fields_that_members_decide_are_retained() {
     let service = json!({"spec": {"clusterIP": "10.1.2.3", "healthCheckNodePort": 31000, "externalName": "x"}});
-    let kept = retained("Service", json!({"spec": {"clusterIP": ""}}), service).unwrap();
+    let result = retained("Service", json!({"spec": {"clusterIP": ""}}), service).unwrap();
     let expected = json!({"spec": {"clusterIP": "10.1.2.3", "healthCheckNodePort": 31000}});
-    assert_eq!(kept, expected);
+    assert_eq!(result, expected);
     let token = json!({"type": "kubernetes.io/service-account-token"});
     let observed = with(token.clone(), json!({"data": {"token": "t"}}));
     assert_eq!(retained("Secret", token, observed.clone()), Ok(observed));
@@ -191,8 +191,8 @@ fn only_the_fields_that_members_decide_are_retained() {
         "Secret",
         "ConfigMap",
     ]) {
-        let kept = retained(kind, desired.clone(), observed.clone());
-        assert_eq!(kept.as_ref(), Ok(&desired), "{kind}");
+        let result = retained(kind, desired.clone(), observed.clone());
+        assert_eq!(result.as_ref(), Ok(&desired), "{kind}");
     }
 }
 
@@ -317,25 +317,25 @@ fn chosen_fields_of_other_kinds_are_reflected() {
     let job = json!({"active": 1, "succeeded": 2, "failed": 3, "startTime": "2026-01-01T00:00:00Z", "completionTime": "2026-01-01T01:00:00Z",
         "conditions": [{"type": "Complete", "status": "True"}]});
     let more = json!({"ready": 1, "terminating": 1, "uncountedTerminatedPods": {}});
-    let seen = reflected("Job", json!({}), with(job.clone(), more));
-    assert_eq!(seen, Some(job));
+    let actual = reflected("Job", json!({}), with(job.clone(), more));
+    assert_eq!(actual, Some(job));
     let budget = json!({"disruptionsAllowed": 1, "expectedPods": 4, "desiredHealthy": 2, "currentHealthy": 3,
         "disruptedPods": {"p": "2026-01-01T00:00:00Z"}});
     let more = json!({"observedGeneration": 1, "conditions": []});
-    let seen = reflected("PodDisruptionBudget", json!({}), with(budget.clone(), more));
-    assert_eq!(seen, Some(budget));
+    let actual = reflected("PodDisruptionBudget", json!({}), with(budget.clone(), more));
+    assert_eq!(actual, Some(budget));
     let autoscaler = json!({"currentReplicas": 1, "desiredReplicas": 2, "lastScaleTime": "2026-01-01T00:00:00Z"});
-    let seen = reflected("HorizontalPodAutoscaler", json!({}), autoscaler).unwrap();
+    let actual = reflected("HorizontalPodAutoscaler", json!({}), autoscaler).unwrap();
     assert_eq!(
-        (&seen["currentReplicas"], &seen["desiredReplicas"]),
+        (&actual["currentReplicas"], &actual["desiredReplicas"]),
         (&json!(1), &json!(2))
     );
-    assert_eq!(seen.get("lastScaleTime"), None);
+    assert_eq!(actual.get("lastScaleTime"), None);
     let address = json!({"loadBalancer": {"ingress": [{"ip": "10.0.0.1"}]}});
     let status = with(address.clone(), json!({"conditions": []}));
     for (of, expected) in [("LoadBalancer", Some(address)), ("ClusterIP", None)] {
-        let seen = reflected("Service", json!({ "type": of }), status.clone());
-        assert_eq!(seen, expected, "{of}");
+        let actual = reflected("Service", json!({ "type": of }), status.clone());
+        assert_eq!(actual, expected, "{of}");
     }
 }
 
@@ -343,7 +343,7 @@ fn chosen_fields_of_other_kinds_are_reflected() {
 #[test]
 fn the_whole_status_of_the_rest_is_reflected_and_none_where_there_is_none() {
     let status = json!({"phase": "x", "conditions": [{"type": "t"}], "observedGeneration": 2});
-    let whole = [
+    let reflected_whole = [
         "CronJob",
         "Pod",
         "Ingress",
@@ -354,9 +354,9 @@ fn the_whole_status_of_the_rest_is_reflected_and_none_where_there_is_none() {
         "ServiceImport",
         "ConfigMap",
     ];
-    for kind in whole {
-        let seen = reflected(kind, json!({}), status.clone());
-        assert_eq!(seen, Some(status.clone()), "{kind}");
+    for kind in reflected_whole {
+        let actual = reflected(kind, json!({}), status.clone());
+        assert_eq!(actual, Some(status.clone()), "{kind}");
     }
     let chosen = [
         "Deployment",
@@ -368,7 +368,7 @@ fn the_whole_status_of_the_rest_is_reflected_and_none_where_there_is_none() {
         "PodDisruptionBudget",
         "HorizontalPodAutoscaler",
     ];
-    for kind in whole.into_iter().chain(chosen) {
+    for kind in reflected_whole.into_iter().chain(chosen) {
         let spec = json!({"type": "LoadBalancer"});
         assert_eq!(reflected(kind, spec, Value::Null), None, "{kind}");
     }

@@ -19,7 +19,7 @@ const RETAIN_REPLICAS_VALUE: &str = "true";
 enum Health {
     /// Healthy when all replicas are updated and all updated ones are available.
     Updated {
-        wanted: Wanted,
+        desired: Wanted,
         updated: &'static str,
         available: &'static str,
     },
@@ -58,7 +58,7 @@ pub(crate) static DEPLOYMENT: Workload = Workload {
     has_replicas: true,
     retains_replicas: true,
     health: Health::Updated {
-        wanted: Wanted::SpecReplicas,
+        desired: Wanted::SpecReplicas,
         updated: "updatedReplicas",
         available: "availableReplicas",
     },
@@ -86,7 +86,7 @@ pub(crate) static STATEFUL_SET: Workload = Workload {
     has_replicas: true,
     retains_replicas: false,
     health: Health::Updated {
-        wanted: Wanted::SpecReplicas,
+        desired: Wanted::SpecReplicas,
         updated: "updatedReplicas",
         available: "availableReplicas",
     },
@@ -111,7 +111,7 @@ pub(crate) static DAEMON_SET: Workload = Workload {
     has_replicas: false,
     retains_replicas: false,
     health: Health::Updated {
-        wanted: Wanted::Status("desiredNumberScheduled"),
+        desired: Wanted::Status("desiredNumberScheduled"),
         updated: "updatedNumberScheduled",
         available: "numberAvailable",
     },
@@ -191,16 +191,16 @@ impl Rules for Workload {
         }
         let healthy = match self.health {
             Health::Updated {
-                wanted,
+                desired,
                 updated,
                 available,
             } => {
-                let wanted = match wanted {
+                let desired = match desired {
                     Wanted::SpecReplicas => observed.spec.replicas.unwrap_or(0),
                     Wanted::Status(field) => counter(&status, field),
                 };
                 let updated = counter(&status, updated);
-                updated >= wanted && counter(&status, available) >= updated
+                updated >= desired && counter(&status, available) >= updated
             }
             Health::Available { available } => {
                 counter(&status, available) >= observed.spec.replicas.unwrap_or(0)

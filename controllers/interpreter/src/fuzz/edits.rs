@@ -186,8 +186,8 @@ pub(super) struct Edits(Vec<(Index, Edit)>);
 impl Edits {
     pub(super) fn apply(&self, tree: &Value) -> Value {
         let mut tree = tree.clone();
-        for (place, edit) in &self.0 {
-            edit.apply(&mut tree, place);
+        for (position, edit) in &self.0 {
+            edit.apply(&mut tree, position);
         }
         tree
     }
@@ -198,16 +198,16 @@ pub(super) fn edits() -> impl Strategy<Value = Edits> {
 }
 
 impl Edit {
-    fn apply(&self, tree: &mut Value, place: &Index) {
+    fn apply(&self, tree: &mut Value, position: &Index) {
         let size = size(tree);
         let copied = match self {
             Self::Copy(from) => nth(tree, &mut from.index(size)).cloned(),
             _ => None,
         };
         if matches!(self, Self::Remove) {
-            return remove(tree, &mut place.index(size));
+            return remove(tree, &mut position.index(size));
         }
-        let Some(at) = nth(tree, &mut place.index(size)) else {
+        let Some(at) = nth(tree, &mut position.index(size)) else {
             return;
         };
         match self {
@@ -276,11 +276,11 @@ fn nth<'a>(tree: &'a mut Value, left: &mut usize) -> Option<&'a mut Value> {
 fn remove(tree: &mut Value, left: &mut usize) {
     let mut gone = |child: &mut Value| {
         *left = left.wrapping_sub(1);
-        let here = *left == 0;
-        if !here && *left <= isize::MAX as usize {
+        let is_target = *left == 0;
+        if !is_target && *left <= isize::MAX as usize {
             remove(child, left);
         }
-        here
+        is_target
     };
     match tree {
         Value::Array(items) => items.retain_mut(|item| !gone(item)),

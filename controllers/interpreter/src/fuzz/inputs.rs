@@ -81,8 +81,8 @@ pub(crate) fn bytes() -> impl Strategy<Value = Vec<u8>> {
     );
     (trees(), vec(damage, 0..3)).prop_map(|(tree, damage)| {
         let mut bytes = tree.to_string().into_bytes();
-        for (place, byte) in damage {
-            let at = place.index(bytes.len());
+        for (position, byte) in damage {
+            let at = position.index(bytes.len());
             bytes[at] = byte;
         }
         bytes

@@ -48,9 +48,9 @@ fn ask(case: &Case, template: &Object, observed: &Object) -> TestCaseResult {
             "null is no status"
         );
     }
-    let made = BuiltIn.aggregate(kind, template, &items, now());
+    let first = BuiltIn.aggregate(kind, template, &items, now());
     let again = BuiltIn.aggregate(kind, template, &items, now());
-    prop_assert_eq!(made.ok(), again.ok());
+    prop_assert_eq!(first.ok(), again.ok());
     for items in [None, Some(&items[..]), Some(&[])] {
         drop(BuiltIn.aggregated(kind, template, items, now()));
     }
@@ -59,26 +59,26 @@ fn ask(case: &Case, template: &Object, observed: &Object) -> TestCaseResult {
 
 /// Repeated retention reaches a fixed point after a few rounds, so the controller does not update
 /// the member forever. One round is not enough where empty lists in other values share a path.
-fn comes_to_rest(case: &Case, mut kept: Value) -> TestCaseResult {
+fn comes_to_rest(case: &Case, mut retained: Value) -> TestCaseResult {
     for _ in 0..3 {
-        let Ok(again) = BuiltIn.retain(&case.kind, case.template.clone(), &kept) else {
+        let Ok(again) = BuiltIn.retain(&case.kind, case.template.clone(), &retained) else {
             // No member cluster has such an object.
             return Ok(());
         };
-        let before = std::mem::replace(&mut kept, again);
-        if kept == before {
+        let before = std::mem::replace(&mut retained, again);
+        if retained == before {
             return Ok(());
         }
     }
-    Err(TestCaseError::fail(format!("still changes: {kept}")))
+    Err(TestCaseError::fail(format!("still changes: {retained}")))
 }
 
 /// Runs every operation.
 fn ask_all(case: &Case) -> TestCaseResult {
     let kind = &case.kind;
     drop(BuiltIn.revise(kind, case.template.clone(), case.replicas));
-    if let Ok(kept) = BuiltIn.retain(kind, case.template.clone(), &case.observed) {
-        comes_to_rest(case, kept)?;
+    if let Ok(retained) = BuiltIn.retain(kind, case.template.clone(), &case.observed) {
+        comes_to_rest(case, retained)?;
     }
     let object = |tree: &Value| Object::from_value(tree);
     match (object(&case.template), object(&case.observed)) {

@@ -29,13 +29,13 @@ pub(super) const ROOM: Room = Room {
 };
 
 /// Encodes one result of a script; `None` for nil. The error says what cannot be encoded.
-pub(super) fn to_json(given: &Given, item: Item, room: Room) -> Result<Option<Value>, String> {
-    Budget { given, room }.json(item, 0)
+pub(super) fn to_json(tables: &Given, item: Item, room: Room) -> Result<Option<Value>, String> {
+    Budget { tables, room }.json(item, 0)
 }
 
 /// Encodes a result while its limits last.
 struct Budget<'a> {
-    given: &'a Given,
+    tables: &'a Given,
     /// What is left of the limits.
     room: Room,
 }
@@ -145,8 +145,8 @@ impl Budget<'_> {
             mlua::Error::RuntimeError(why) => why,
             other => other.to_string(),
         })?;
-        let given = self.given;
-        given.untouched(table, |name, tape, at| {
+        let tables = self.tables;
+        tables.untouched(table, |name, tape, at| {
             if !items.is_empty() {
                 return Err(MIXED.to_owned());
             }

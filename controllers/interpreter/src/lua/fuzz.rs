@@ -107,28 +107,28 @@ fn given_as(tree: Value) -> (Value, Tape) {
 #[test]
 fn json_survives_a_round_trip_however_it_is_accessed() {
     let lua = Lua::new();
-    let given = Given::install(&lua).unwrap();
+    let tables = Given::install(&lua).unwrap();
     let looks = LOOKS.map(|look| lua.load(look).eval::<Function>().unwrap());
-    let places: [Look; LOOKS.len()] = Default::default();
+    let cursors: [Look; LOOKS.len()] = Default::default();
     run("JSON to Lua and back", &trees(), Value::to_string, |tree| {
         let (tree, tape) = given_as(tree);
         let tape = Arc::new(tape);
         let mut fields = BTreeSet::new();
         names(&tree, &mut fields);
-        for (look, places) in looks.iter().zip(&places) {
-            let item = given.item(&lua, &tape, Some(places)).unwrap();
+        for (look, cursor) in looks.iter().zip(&cursors) {
+            let item = tables.item(&lua, &tape, Some(cursor)).unwrap();
             if item.is_table() {
                 let half: Vec<_> = fields.iter().step_by(2).take(24).cloned().collect();
                 look.call::<()>((&item, half)).unwrap();
             }
-            let back = to_json(&given, item, ROOM);
+            let back = to_json(&tables, item, ROOM);
             if depth(&tree) > DEPTH {
                 prop_assert!(back.is_err());
             } else {
                 prop_assert_eq!(back, Ok(seen(&tree)));
             }
         }
-        given.clear();
+        tables.clear();
         Ok(())
     });
 }
@@ -217,11 +217,11 @@ fn made() -> impl Strategy<Value = Made> {
 #[test]
 fn results_become_json_or_an_error() {
     let lua = Lua::new();
-    let given = Given::install(&lua).unwrap();
+    let tables = Given::install(&lua).unwrap();
     let show = |made: &Made| format!("{made:?}");
     run("Lua to JSON and back", &made(), show, |made| {
         let around = lua.create_table().unwrap();
-        let Ok(Some(tree)) = to_json(&given, made.item(&lua, &around), ROOM) else {
+        let Ok(Some(tree)) = to_json(&tables, made.item(&lua, &around), ROOM) else {
             return Ok(());
         };
         prop_assert_eq!(
@@ -229,9 +229,9 @@ fn results_become_json_or_an_error() {
             Some(tree.clone()),
             "JSON from Lua survives another round trip"
         );
-        let again = given.item(&lua, &Arc::new(Tape::of(&tree)), None).unwrap();
-        prop_assert_eq!(to_json(&given, again, ROOM), Ok(Some(tree)));
-        given.clear();
+        let again = tables.item(&lua, &Arc::new(Tape::of(&tree)), None).unwrap();
+        prop_assert_eq!(to_json(&tables, again, ROOM), Ok(Some(tree)));
+        tables.clear();
         Ok(())
     });
 }
@@ -239,8 +239,8 @@ fn results_become_json_or_an_error() {
 #[test]
 fn library_accepts_any_arguments() {
     let lua = Lua::new();
-    let given = Given::install(&lua).unwrap();
-    let library: Table = require(&lua, &given, &Rc::default())
+    let tables = Given::install(&lua).unwrap();
+    let library: Table = require(&lua, &tables, &Rc::default())
         .unwrap()
         .call("kube")
         .unwrap();
@@ -251,26 +251,26 @@ fn library_accepts_any_arguments() {
         "getPodDependencies",
     ];
     let templates = trees().prop_map(|tree| {
-        let place = tree.pointer("/spec/template");
-        place.cloned().unwrap_or(tree)
+        let template = tree.pointer("/spec/template");
+        template.cloned().unwrap_or(tree)
     });
     let argument = prop_oneof![templates, odd(), ".{0,9}".prop_map(Value::from)];
     let show = |args: &Vec<Value>| json!(args).to_string();
     run("library kube", &vec(argument, 0..4), show, |args| {
         let items = args
             .into_iter()
-            .map(|arg| given.item(&lua, &Arc::new(Tape::of(&arg)), None).unwrap());
+            .map(|arg| tables.item(&lua, &Arc::new(Tape::of(&arg)), None).unwrap());
         let items: Vec<_> = items.collect();
         for name in functions {
             let function: Function = library.raw_get(name).unwrap();
             for many in 0..=items.len() {
                 let some = MultiValue::from_vec(items[..many].to_vec());
                 if let Ok(found) = function.call::<Item>(some) {
-                    prop_assert!(to_json(&given, found, ROOM).is_ok(), "{}", name);
+                    prop_assert!(to_json(&tables, found, ROOM).is_ok(), "{}", name);
                 }
             }
         }
-        given.clear();
+        tables.clear();
         Ok(())
     });
 }

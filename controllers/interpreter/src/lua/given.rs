@@ -66,11 +66,11 @@ impl Look {
     /// The path of a field, if the script accessed it before.
     fn known(&self, name: &str) -> Option<Self> {
         let all = self.all.borrow();
-        let place = all.get(self.at)?;
-        let (at, whole) = (place.fields.get(name).copied(), place.whole);
+        let node = all.get(self.at)?;
+        let (at, iterated) = (node.fields.get(name).copied(), node.whole);
         drop(all);
         match at {
-            None if whole => self.learn(name),
+            None if iterated => self.learn(name),
             at => at.map(|at| self.place(at)),
         }
     }
@@ -78,21 +78,21 @@ impl Look {
     fn learn(&self, name: &str) -> Option<Self> {
         let mut all = self.all.borrow_mut();
         let new = all.len();
-        let place = all.get_mut(self.at)?;
-        if let Some(at) = place.fields.get(name) {
+        let node = all.get_mut(self.at)?;
+        if let Some(at) = node.fields.get(name) {
             return Some(self.place(*at));
         }
         if new == PLACES {
             return None;
         }
-        place.fields.insert(name.into(), new);
+        node.fields.insert(name.into(), new);
         all.push(Place::default());
         Some(self.place(new))
     }
 
     fn learn_all(&self) {
-        if let Some(place) = self.all.borrow_mut().get_mut(self.at) {
-            place.whole = true;
+        if let Some(node) = self.all.borrow_mut().get_mut(self.at) {
+            node.whole = true;
         }
     }
 
@@ -214,9 +214,9 @@ impl Given {
             return Ok(Item::Nil);
         };
         let look = look.and_then(|look| look.learn(&text));
-        let made = unlimited(lua, || self.made(lua, &tape, at, look.as_ref()))?;
-        table.raw_set(name, &made)?;
-        Ok(made)
+        let value = unlimited(lua, || self.made(lua, &tape, at, look.as_ref()))?;
+        table.raw_set(name, &value)?;
+        Ok(value)
     }
 
     fn fill(&self, lua: &Lua, table: &Table) -> mlua::Result<()> {
@@ -313,9 +313,9 @@ impl Given {
 /// of the arguments, and takes half the time without the limit.
 pub(super) fn unlimited<T>(lua: &Lua, work: impl FnOnce() -> mlua::Result<T>) -> mlua::Result<T> {
     let limit = lua.set_memory_limit(0)?;
-    let made = work();
+    let value = work();
     lua.set_memory_limit(limit)?;
-    made
+    value
 }
 
 #[cfg(test)]
@@ -327,31 +327,31 @@ mod tests {
     /// The result of a script on an object, and how many tables are only partly filled afterwards.
     fn run_script(body: &str) -> (Value, usize) {
         let lua = Lua::new();
-        let given = Given::install(&lua).unwrap();
+        let tables = Given::install(&lua).unwrap();
         let object = json!({"kind": "A", "spec": {"n": 1, "list": [{"m": {"x": "y"}}, null, 2], "m": {"k": "v"}}, "status": {}});
-        let item = given
+        let item = tables
             .item(&lua, &Arc::new(Tape::of(&object)), None)
             .unwrap();
         let found: Item = lua
             .load(format!("local t = ... {body}"))
             .call(item)
             .unwrap();
-        let found = to_json(&given, found, ROOM).unwrap().unwrap_or_default();
-        let partial = given.0.partial.borrow().len();
+        let found = to_json(&tables, found, ROOM).unwrap().unwrap_or_default();
+        let partial = tables.0.partial.borrow().len();
         (found, partial)
     }
 
     // proves: LUA-given
     #[test]
     fn tables_are_filled_on_access_without_visible_effect() {
-        let whole = json!({"kind": "A", "spec": {"n": 1, "list": [{"m": {"x": "y"}}, 2], "m": {"k": "v"}}, "status": []});
+        let full = json!({"kind": "A", "spec": {"n": 1, "list": [{"m": {"x": "y"}}, 2], "m": {"k": "v"}}, "status": []});
         let with = |pointer: &str, value: Value| {
-            let mut all = whole.clone();
+            let mut all = full.clone();
             *all.pointer_mut(pointer).unwrap() = value;
             all
         };
         for (body, expected, partial) in [
-            ("return t", whole.clone(), 1),
+            ("return t", full.clone(), 1),
             ("return {t.spec.n, t.spec.m.k}", json!([1, "v"]), 2),
             (
                 "return t.spec.list[1].m == t.spec.list[1].m",
@@ -361,7 +361,7 @@ mod tests {
             ("t.spec = nil return t.spec == nil", json!(true), 1),
             (
                 "t.spec.m = nil return {t.spec.m == nil, t.spec}",
-                json!([true, {"n": 1, "list": whole["spec"]["list"]}]),
+                json!([true, {"n": 1, "list": full["spec"]["list"]}]),
                 2,
             ),
             (
@@ -389,7 +389,7 @@ mod tests {
                 json!(3),
                 3,
             ),
-            ("return t.spec.list", whole["spec"]["list"].clone(), 3),
+            ("return t.spec.list", full["spec"]["list"].clone(), 3),
             ("return {#t.spec.list, t.spec.list[2]}", json!([2, 2]), 3),
         ] {
             assert_eq!(run_script(body), (expected, partial), "{body}");

@@ -31,12 +31,12 @@ type Entry = fn(&Lua, &Host, MultiValue) -> Result<Item>;
 /// The state of the VM that the functions need.
 #[derive(Clone)]
 struct Host {
-    given: Given,
+    tables: Given,
     watch: Rc<Watch>,
 }
 
 /// The function `require`, which can load only this library.
-pub(super) fn require(lua: &Lua, given: &Given, watch: &Rc<Watch>) -> Result<Function> {
+pub(super) fn require(lua: &Lua, tables: &Given, watch: &Rc<Watch>) -> Result<Function> {
     let library = lua.create_table()?;
     let functions: [(&str, Entry); 4] = [
         ("resourceAdd", add),
@@ -46,7 +46,7 @@ pub(super) fn require(lua: &Lua, given: &Given, watch: &Rc<Watch>) -> Result<Fun
     ];
     for (name, function) in functions {
         let host = Host {
-            given: given.clone(),
+            tables: tables.clone(),
             watch: Rc::clone(watch),
         };
         let entry = move |lua: &Lua, args| function(lua, &host, args);
@@ -88,7 +88,7 @@ fn pod_requirements(lua: &Lua, host: &Host, args: MultiValue) -> Result<Item> {
     let template = table(host, 1, one("accuratePodRequirements", args)?)?;
     let template = PodTemplate::deserialize(&template).map_err(Error::runtime)?;
     match requirements(&template.spec) {
-        Some(found) => host.given.item(lua, &Arc::new(Tape::of(&found)), None),
+        Some(found) => host.tables.item(lua, &Arc::new(Tape::of(&found)), None),
         None => Ok(Item::Nil),
     }
 }
@@ -108,7 +108,7 @@ fn pod_dependencies(lua: &Lua, host: &Host, args: MultiValue) -> Result<Item> {
     };
     let found = of_template(&template, &namespace);
     let found = serde_json::to_value(found).map_err(Error::runtime)?;
-    host.given.item(lua, &Arc::new(Tape::of(&found)), None)
+    host.tables.item(lua, &Arc::new(Tape::of(&found)), None)
 }
 
 fn one(function: &str, args: MultiValue) -> Result<Item> {
@@ -125,7 +125,7 @@ fn table(host: &Host, at: usize, item: Item) -> Result<Value> {
     if !item.is_table() {
         return Err(bad(at, "table", &item));
     }
-    let json = to_json(&host.given, item, host.watch.room());
+    let json = to_json(&host.tables, item, host.watch.room());
     if json.is_err() {
         // It may be too large only for the limits of an inline call.
         host.watch.lengthy()?;

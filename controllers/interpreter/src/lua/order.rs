@@ -21,7 +21,7 @@ const KEEP: &str = "__keep";
 /// after the last time. `order.last` is where `next` was last. Luau calls builtins fastest by their
 /// own names.
 const LIBRARY: &str = r##"
-local given, fill = ...
+local lazy, fill = ...
 local next, error, clone = next, error, table.clone
 
 local remembering = table.create(4)
@@ -108,7 +108,7 @@ local function order_of(t, name)
     error("invalid argument #1 to '" .. name .. "' (table expected, got " .. type(t) .. ")", 3)
   end
   local order = getmetatable(t)
-  if order == given then
+  if order == lazy then
     fill(t)
     return nil
   end
@@ -150,10 +150,10 @@ return keep, step, pairs
 "##;
 
 /// Installs the library in the globals that scripts see.
-pub(super) fn install(lua: &Lua, base: &Table, given: &Given) -> mlua::Result<()> {
+pub(super) fn install(lua: &Lua, base: &Table, tables: &Given) -> mlua::Result<()> {
     let library = lua.load(LIBRARY).set_name("=pairs");
     let (keep, next, pairs): (Function, Function, Function) =
-        library.call((given.kind(), given.filler(lua)?))?;
+        library.call((tables.kind(), tables.filler(lua)?))?;
     base.raw_set(KEEP, keep)?;
     base.raw_set("next", next)?;
     base.raw_set("pairs", pairs)
@@ -169,15 +169,15 @@ pub(super) fn keeping(source: &str) -> Cow<'_, str> {
     }
     let mut insertions = insertions(&tokens);
     insertions.sort_by_key(|(at, _)| *at);
-    let mut made = String::with_capacity(source.len() + 16 * insertions.len());
+    let mut rewritten = String::with_capacity(source.len() + 16 * insertions.len());
     let mut done = 0;
     for (at, text) in insertions {
-        made.push_str(&source[done..at]);
-        made.push_str(&text);
+        rewritten.push_str(&source[done..at]);
+        rewritten.push_str(&text);
         done = at;
     }
-    made.push_str(&source[done..]);
-    made.into()
+    rewritten.push_str(&source[done..]);
+    rewritten.into()
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -411,9 +411,9 @@ mod tests {
             steps in vec((prop::char::range('a', 'f'), 0..6_u8), 0..40),
         ) {
             let lua = Lua::new();
-            let given = Given::install(&lua).unwrap();
+            let tables = Given::install(&lua).unwrap();
             let base = lua.create_table().unwrap();
-            install(&lua, &base, &given).unwrap();
+            install(&lua, &base, &tables).unwrap();
             let library = [KEEP, "pairs", "next"].map(|name| base.raw_get::<Function>(name).unwrap());
             let driver: Function = lua.load(DRIVER).call(mlua::Variadic::from_iter(library)).unwrap();
             let all = steps.iter().map(|(field, what)| {

@@ -69,8 +69,8 @@ impl Script {
 
     /// The bytecode; the error says why the script does not compile.
     pub(crate) fn bytecode(&self) -> Result<&[u8], String> {
-        let made = self.bytecode.get_or_init(|| compile(&self.source));
-        made.as_deref().map_err(Clone::clone)
+        let compiled = self.bytecode.get_or_init(|| compile(&self.source));
+        compiled.as_deref().map_err(Clone::clone)
     }
 }
 

@@ -145,14 +145,14 @@ impl Arg {
         Self::Tree(Arc::new(Tape::of(tree)))
     }
 
-    fn item(&self, lua: &Lua, given: &Given, look: &Look) -> mlua::Result<Item> {
+    fn item(&self, lua: &Lua, tables: &Given, look: &Look) -> mlua::Result<Item> {
         match self {
             Self::Object(object, kind) => {
                 let tape = Tape::of_object(object.bytes(), kind);
                 let tape = tape.map_err(mlua::Error::runtime)?;
-                given.item(lua, &Arc::new(tape), Some(look))
+                tables.item(lua, &Arc::new(tape), Some(look))
             }
-            Self::Tree(tape) => given.item(lua, tape, Some(look)),
+            Self::Tree(tape) => tables.item(lua, tape, Some(look)),
             Self::Count(count) => Ok(Item::Number(*count as f64)),
         }
     }
@@ -177,7 +177,7 @@ struct Loaded {
 /// A VM and the scripts loaded into it.
 pub(super) struct Vm {
     lua: Lua,
-    given: Given,
+    tables: Given,
     /// The globals of every script.
     base: Table,
     /// `table.clone`.
@@ -204,8 +204,8 @@ impl Vm {
         }
         // Output of `print` is discarded.
         base.raw_set("print", lua.create_function(|_, _: Variadic<Item>| Ok(()))?)?;
-        let given = Given::install(&lua)?;
-        order::install(&lua, &base, &given)?;
+        let tables = Given::install(&lua)?;
+        order::install(&lua, &base, &tables)?;
         let copy = globals.raw_get::<Table>("table")?.raw_get("clone")?;
         let watch = Rc::new(Watch::default());
         let deadline = Rc::clone(&watch);
@@ -213,9 +213,9 @@ impl Vm {
         let guard = lua.load(GUARD).set_name(format!("={LIBRARY}"));
         guard.call::<()>(lengthy)?;
         let mut reseed = None;
-        for (name, kept) in LIBRARIES {
+        for (name, allowed) in LIBRARIES {
             let library: Table = globals.raw_get(name)?;
-            reduce(&library, kept)?;
+            reduce(&library, allowed)?;
             match name {
                 "math" => {
                     let modulo = lua.load("local a, b = ... return a % b").into_function()?;
@@ -234,13 +234,13 @@ impl Vm {
         }
         // Reserves the entry; each copy of the globals sets it to itself.
         base.raw_set("_G", false)?;
-        base.raw_set("require", kube::require(&lua, &given, &watch)?)?;
+        base.raw_set("require", kube::require(&lua, &tables, &watch)?)?;
         let ticking = Rc::clone(&watch);
         lua.set_interrupt(move |_| ticking.tick());
         Ok(Self {
             reseed: reseed.ok_or_else(|| mlua::Error::runtime("there is no math library"))?,
             lua,
-            given,
+            tables,
             base,
             copy,
             watch,
@@ -259,7 +259,7 @@ impl Vm {
         let Loaded { main, looks } = self.load(script)?;
         let mut arguments = MultiValue::with_capacity(args.len());
         for (arg, look) in args.iter().zip(&*looks) {
-            let item = arg.item(&self.lua, &self.given, look);
+            let item = arg.item(&self.lua, &self.tables, look);
             arguments.push_back(item.map_err(failure)?);
         }
         let weight: usize = args.iter().map(Arg::weight).sum();
@@ -270,13 +270,13 @@ impl Vm {
         let mut returned = returned.into_iter();
         let mut next = || {
             to_json(
-                &self.given,
+                &self.tables,
                 returned.next().unwrap_or(Item::Nil),
                 bounds.room,
             )
         };
         let results = [next()?, next()?];
-        self.given.clear();
+        self.tables.clear();
         Ok(results)
     }
 
@@ -377,11 +377,11 @@ fn unable(lua: &Lua, name: &'static str) -> mlua::Result<Function> {
 }
 
 /// Removes all other functions from a library.
-fn reduce(library: &Table, kept: &[&str]) -> mlua::Result<()> {
+fn reduce(library: &Table, allowed: &[&str]) -> mlua::Result<()> {
     let mut others = Vec::new();
     for entry in library.pairs::<String, Item>() {
         let (name, _) = entry?;
-        if !kept.contains(&name.as_str()) {
+        if !allowed.contains(&name.as_str()) {
             others.push(name);
         }
     }

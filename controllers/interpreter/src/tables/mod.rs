@@ -126,16 +126,16 @@ fn kind(text: &str) -> Gvk {
 
 /// The object of a case, with a name, a namespace and a generation added.
 fn object(given: &Value) -> Object {
-    let mut whole = json!({"metadata": {"name": "x", "namespace": "n", "generation": 1}});
+    let mut complete = json!({"metadata": {"name": "x", "namespace": "n", "generation": 1}});
     for (field, value) in given.as_object().into_iter().flatten() {
         if field == "metadata" {
-            let named = whole["metadata"].as_object_mut().unwrap();
+            let named = complete["metadata"].as_object_mut().unwrap();
             named.extend(value.as_object().unwrap().clone());
         } else {
-            whole[field] = value.clone();
+            complete[field] = value.clone();
         }
     }
-    Object::from_value(&whole).unwrap()
+    Object::from_value(&complete).unwrap()
 }
 
 fn items(reported: &[Value]) -> Vec<AggregatedItem> {
@@ -248,27 +248,27 @@ async fn sample_customizations_match_their_tables() {
 type Said = BTreeMap<(String, Operation), BTreeSet<String>>;
 
 fn said(tables: &[Table]) -> Said {
-    let mut said = Said::new();
+    let mut names = Said::new();
     for table in tables {
         for kind in &table.of {
-            let of = said.entry((kind.clone(), operation(table))).or_default();
+            let of = names.entry((kind.clone(), operation(table))).or_default();
             for case in &table.cases {
                 assert!(of.insert(case.says.clone()), "{kind}: {} twice", case.says);
             }
         }
     }
-    said
+    names
 }
 
 #[test]
 fn every_rule_has_cases() {
-    let said = said(&built_in());
+    let names = said(&built_in());
     let (mut missing, mut expected) = (Vec::new(), BTreeSet::new());
     for (kinds, least) in [(&NATIVE[..], 3), (&KINDS[..], 1)] {
         for (kind, letters) in kinds {
             for letter in letters.chars() {
                 let pair = ((*kind).to_owned(), by_letter(letter));
-                let cases = said.get(&pair).map_or(0, BTreeSet::len);
+                let cases = names.get(&pair).map_or(0, BTreeSet::len);
                 if cases < least {
                     missing.push(format!("{kind} {:?}: {cases} of {least}", pair.1));
                 }
@@ -278,7 +278,7 @@ fn every_rule_has_cases() {
     }
     for (kind, letters) in KINDS {
         let has = |letter: char, state: &str| {
-            let cases = said.get(&(kind.to_owned(), by_letter(letter)));
+            let cases = names.get(&(kind.to_owned(), by_letter(letter)));
             cases.is_some_and(|cases| cases.contains(state))
         };
         let mut required = Vec::new();
@@ -294,7 +294,7 @@ fn every_rule_has_cases() {
             }
         }
     }
-    for (kind, operation) in said.keys() {
+    for (kind, operation) in names.keys() {
         if !expected.contains(&(kind.clone(), *operation)) {
             missing.push(format!("{kind} {operation:?}: not in the lists"));
         }

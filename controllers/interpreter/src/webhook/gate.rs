@@ -49,8 +49,8 @@ impl Default for Gate {
 impl Gate {
     pub(super) async fn enter(&self) -> Result<Turn<'_>, String> {
         loop {
-            if let Ok(place) = self.free.try_acquire() {
-                return Ok(self.turn(place));
+            if let Ok(permit) = self.free.try_acquire() {
+                return Ok(self.turn(permit));
             }
             let oldest = self.asked.lock().values().next().copied();
             let until = oldest.unwrap_or_else(Instant::now) + PATIENCE;
@@ -60,19 +60,19 @@ impl Gate {
                 ));
             }
             // On a timeout, or when the semaphore closes, the loop checks again.
-            if let Ok(Ok(place)) = tokio::time::timeout_at(until, self.free.acquire()).await {
-                return Ok(self.turn(place));
+            if let Ok(Ok(permit)) = tokio::time::timeout_at(until, self.free.acquire()).await {
+                return Ok(self.turn(permit));
             }
         }
     }
 
-    fn turn<'a>(&'a self, place: SemaphorePermit<'a>) -> Turn<'a> {
+    fn turn<'a>(&'a self, permit: SemaphorePermit<'a>) -> Turn<'a> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         self.asked.lock().insert(number, Instant::now());
         Turn {
             gate: self,
             number,
-            _place: place,
+            _place: permit,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Interprets resources by the webhooks of ResourceInterpreterWebhookConfigurations.
 //!
-//! configurations ──► [`configurations`] ──► webhook ──► [`concurrency`] ──► [`context`] ──[`Caller`]──► server ──► [`context`] ──► decision
+//! configurations ──► [`configurations`] ──► webhook ──► [`concurrency`] ──► [`context`] ──[`WebhookClient`]──► server ──► [`context`] ──► decision
 //!
 //! Exactly one webhook is called per operation, and its error is returned. The call ends at the
 //! webhook's timeout. It runs in a blocking section, so that the worker goes on with other keys
@@ -108,8 +108,8 @@ impl Webhooks {
         kind: &Gvk,
         question: &Question<'_>,
     ) -> Result<Answer, String> {
-        let place = hook.place.as_ref();
-        let place = place.map_err(|why| format!("could not get REST client: {why}"))?;
+        let config = hook.place.as_ref();
+        let config = config.map_err(|why| format!("could not get REST client: {why}"))?;
         let no_context =
             |why| format!("could not create ResourceInterpreterContext objects: {why}");
         if !hook.understands {
@@ -122,7 +122,7 @@ impl Webhooks {
         let body = body.map_err(|e| no_context(e.to_string()))?;
         let call_failed = |why| format!("failed to call webhook: {why}");
         let turn = hook.gate.enter().await.map_err(call_failed)?;
-        let call = self.outside.caller.call(place, body, hook.timeout);
+        let call = self.outside.caller.call(config, body, hook.timeout);
         let ended = aside(tokio::time::timeout(hook.timeout, call)).await;
         turn.ended(ended.is_ok());
         let body = match ended {

@@ -166,12 +166,12 @@ async fn every_operation_can_use_a_webhook() {
     let dependencies = it.dependencies(&THING, &thing).await.unwrap().unwrap();
     assert_eq!(dependencies.len(), 1);
     assert_eq!(dependencies[0].name, "s");
-    let asked = world.lab.asked.lock();
-    let whole = |r: &Value| {
+    let requests = world.lab.asked.lock();
+    let has_type = |r: &Value| {
         r["object"]["apiVersion"] == "example.io/v1"
             && r["kind"] == json!({"group": "example.io", "version": "v1", "kind": "Thing"})
     };
-    assert!(asked.iter().all(whole), "{asked:?}");
+    assert!(requests.iter().all(has_type), "{requests:?}");
 }
 
 // proves: WEB-order, WEB-failure

@@ -85,19 +85,19 @@ fn task_managers(deployment: &Value) -> f64 {
     }
 }
 
-fn quantity(place: &str, value: &Value) -> Result<Quantity, Error> {
-    Quantity::from_value(value).map_err(|_| lacks(place, "a quantity"))
+fn quantity(pointer: &str, value: &Value) -> Result<Quantity, Error> {
+    Quantity::from_value(value).map_err(|_| lacks(pointer, "a quantity"))
 }
 
 /// The greater of two fields, or the only one that is set; the second when they are equal.
 fn greater<'a>(
     deployment: &'a Value,
-    places: [&str; 2],
+    pointers: [&str; 2],
     amount: impl Fn(&str, &Value) -> Result<Quantity, Error>,
 ) -> Result<Option<&'a Value>, Error> {
-    match places.map(|place| at(deployment, place)) {
+    match pointers.map(|pointer| at(deployment, pointer)) {
         [Some(one), Some(other)] => {
-            let greater = amount(places[0], one)? > amount(places[1], other)?;
+            let greater = amount(pointers[0], one)? > amount(pointers[1], other)?;
             Ok(Some(if greater { one } else { other }))
         }
         [one, other] => Ok(one.or(other)),
@@ -150,16 +150,16 @@ fn replicas(deployment: &Value) -> Result<Replicas, Error> {
         ["jobManager", "taskManager"].map(|who| format!("/spec/{who}/resource/{field}"))
     };
     let [job, task] = &resource("cpu");
-    let cpu = greater(deployment, [job, task], |place, value| {
+    let cpu = greater(deployment, [job, task], |pointer, value| {
         readable_number(Some(value))
             .and_then(|n| Quantity::from_value(&number(n)).ok())
-            .ok_or_else(|| lacks(place, "a number"))
+            .ok_or_else(|| lacks(pointer, "a number"))
     })?;
     let [job, task] = &resource("memory");
-    let memory = greater(deployment, [job, task], |place, value| {
-        let memory = quantity(place, value)?;
+    let memory = greater(deployment, [job, task], |pointer, value| {
+        let memory = quantity(pointer, value)?;
         let valid = (!memory.is_negative()).then_some(memory);
-        valid.ok_or_else(|| lacks(place, "a quantity that is not negative"))
+        valid.ok_or_else(|| lacks(pointer, "a quantity that is not negative"))
     })?;
     let mut all = requirements(deployment, request(cpu.cloned(), memory.cloned())?);
     let namespace = namespace(deployment);
@@ -174,13 +174,13 @@ fn replicas(deployment: &Value) -> Result<Replicas, Error> {
 }
 
 /// A memory quantity in bytes.
-fn bytes(deployment: &Value, place: &str) -> Result<Option<Value>, Error> {
-    let Some(memory) = at(deployment, place) else {
+fn bytes(deployment: &Value, pointer: &str) -> Result<Option<Value>, Error> {
+    let Some(memory) = at(deployment, pointer) else {
         return Ok(None);
     };
-    let memory = quantity(place, memory)?;
+    let memory = quantity(pointer, memory)?;
     if memory.is_negative() {
-        return Err(lacks(place, "a quantity that is not negative"));
+        return Err(lacks(pointer, "a quantity that is not negative"));
     }
     // A plain number, so that it is not encoded with a binary suffix.
     let bytes = if memory.is_whole() {

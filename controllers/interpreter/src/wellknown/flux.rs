@@ -239,18 +239,18 @@ fn accounts(object: &Value) -> Vec<Dependency> {
     account.into_iter().collect()
 }
 
-fn secrets_of(object: &Value, places: &[&str]) -> Result<Vec<Dependency>, Error> {
+fn secrets_of(object: &Value, pointers: &[&str]) -> Result<Vec<Dependency>, Error> {
     let mut found = Vec::new();
-    secrets(object, &mut found, places)?;
+    secrets(object, &mut found, pointers)?;
     Ok(found)
 }
 
-fn secrets(object: &Value, found: &mut Vec<Dependency>, places: &[&str]) -> Result<(), Error> {
-    for place in places {
-        let Some(reference) = at(object, place) else {
+fn secrets(object: &Value, found: &mut Vec<Dependency>, pointers: &[&str]) -> Result<(), Error> {
+    for pointer in pointers {
+        let Some(reference) = at(object, pointer) else {
             continue;
         };
-        let name = text(reference, "/name").ok_or_else(|| lacks(place, "a name"))?;
+        let name = text(reference, "/name").ok_or_else(|| lacks(pointer, "a name"))?;
         if !name.is_empty() {
             found.push(core(object, "Secret", name));
         }

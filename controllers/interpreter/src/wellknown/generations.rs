@@ -94,8 +94,8 @@ mod tests {
     // proves: CRD-generation
     #[test]
     fn observed_once_all_are_up_to_date() {
-        let report = |template: i64, own: i64, seen: i64| json!({"resourceTemplateGeneration": template, "generation": own, "observedGeneration": seen});
-        let check = |generation: i64, all: &[Value], silent: Silent, seen: bool| {
+        let report = |template: i64, own: i64, observed: i64| json!({"resourceTemplateGeneration": template, "generation": own, "observedGeneration": observed});
+        let check = |generation: i64, all: &[Value], silent: Silent, observed: bool| {
             let items: Vec<ClusterStatus<'_>> = all
                 .iter()
                 .map(|status| ClusterStatus {
@@ -105,7 +105,11 @@ mod tests {
                 .collect();
             let mut status = Fields::new();
             observe(&mut status, &generation.into(), &Items(&items), silent);
-            assert_eq!(status.contains_key("observedGeneration"), seen, "{all:?}");
+            assert_eq!(
+                status.contains_key("observedGeneration"),
+                observed,
+                "{all:?}"
+            );
         };
         let zero = Silent::CountsAsZero;
         check(2, &[report(2, 5, 5), report(2, 1, 1)], zero, true);

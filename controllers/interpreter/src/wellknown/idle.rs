@@ -7,16 +7,16 @@ pub(super) fn without(value: Value, idle: fn(&Value) -> bool) -> Option<Value> {
     match value {
         Value::Null => None,
         Value::Object(fields) => {
-            let kept = fields
+            let pruned = fields
                 .into_iter()
                 .filter_map(|(field, value)| Some((field, without(value, idle)?)));
-            let kept: Map<String, Value> = kept.collect();
-            (!kept.is_empty()).then_some(Value::Object(kept))
+            let pruned: Map<String, Value> = pruned.collect();
+            (!pruned.is_empty()).then_some(Value::Object(pruned))
         }
         Value::Array(items) => {
-            let kept = items.into_iter().filter_map(|item| without(item, idle));
-            let kept: Vec<Value> = kept.collect();
-            (!kept.is_empty()).then_some(Value::Array(kept))
+            let pruned = items.into_iter().filter_map(|item| without(item, idle));
+            let pruned: Vec<Value> = pruned.collect();
+            (!pruned.is_empty()).then_some(Value::Array(pruned))
         }
         value => (!idle(&value)).then_some(value),
     }

@@ -30,46 +30,46 @@ impl<'a> Items<'a> {
             .filter_map(|(cluster, status)| Some((cluster, status?)))
     }
 
-    pub(super) fn first(&self, place: &str) -> Option<&'a Value> {
+    pub(super) fn first(&self, pointer: &str) -> Option<&'a Value> {
         self.statuses()
             .flatten()
-            .find_map(|status| at(status, place))
+            .find_map(|status| at(status, pointer))
     }
 
-    pub(super) fn last(&self, place: &str) -> Option<&'a Value> {
+    pub(super) fn last(&self, pointer: &str) -> Option<&'a Value> {
         let mut latest_first = self.statuses().rev().flatten();
-        latest_first.find_map(|status| at(status, place))
+        latest_first.find_map(|status| at(status, pointer))
     }
 
     /// The last value that is neither absent nor an empty string.
-    pub(super) fn last_said(&self, place: &str) -> Option<&'a Value> {
+    pub(super) fn last_said(&self, pointer: &str) -> Option<&'a Value> {
         let mut latest_first = self.statuses().rev().flatten();
-        latest_first.find_map(|status| at(status, place).filter(|value| *value != ""))
+        latest_first.find_map(|status| at(status, pointer).filter(|value| *value != ""))
     }
 
-    pub(super) fn sum(&self, place: &str) -> Result<Value, Error> {
+    pub(super) fn sum(&self, pointer: &str) -> Result<Value, Error> {
         let each = self.statuses().flatten();
-        let sum: Result<f64, Error> = each.map(|status| number_or_zero(status, place)).sum();
+        let sum: Result<f64, Error> = each.map(|status| number_or_zero(status, pointer)).sum();
         Ok(number(sum?))
     }
 
     /// The elements of the lists of all clusters.
-    pub(super) fn joined(&self, place: &str) -> Vec<Value> {
+    pub(super) fn joined(&self, pointer: &str) -> Vec<Value> {
         let lists = self.told();
         lists
-            .flat_map(|(_, status)| list(status, place))
+            .flat_map(|(_, status)| list(status, pointer))
             .cloned()
             .collect()
     }
 
     /// Times in RFC 3339 and UTC: comparing the texts compares the times.
-    pub(super) fn times(&self, place: &str) -> impl Iterator<Item = &'a str> {
+    pub(super) fn times(&self, pointer: &str) -> impl Iterator<Item = &'a str> {
         let each = self.statuses().flatten();
-        each.filter_map(move |status| text(status, place))
+        each.filter_map(move |status| text(status, pointer))
     }
 
-    pub(super) fn latest(&self, place: &str) -> Option<Value> {
-        self.times(place).max().map(Value::from)
+    pub(super) fn latest(&self, pointer: &str) -> Option<Value> {
+        self.times(pointer).max().map(Value::from)
     }
 
     /// The status with the highest rank, the first among equals. A status without a rank is
@@ -112,14 +112,14 @@ pub(super) fn merged_conditions(items: &Items<'_>) -> Result<Value, Error> {
     for (cluster, status) in items.told() {
         for condition in list(status, "/conditions") {
             let message = text(condition, "/message").ok_or_else(|| Error::Field {
-                place: format!("status.conditions of cluster {cluster}"),
-                wanted: "a message in each of them",
+                path: format!("status.conditions of cluster {cluster}"),
+                expected: "a message in each of them",
             })?;
             let message = format!("{cluster}={message}");
             let agrees = |other: &&mut Value| {
                 ["/type", "/status", "/reason"]
                     .iter()
-                    .all(|place| at(other, place) == at(condition, place))
+                    .all(|pointer| at(other, pointer) == at(condition, pointer))
             };
             match merged.iter_mut().find(agrees) {
                 Some(same) => {

@@ -164,8 +164,11 @@ pub(super) fn last_texts(status: &mut Fields, items: &Items<'_>, fields: &[&str]
 
 fn up_to_date(observed: &Value) -> Result<bool, Error> {
     needed(observed, "/status", "an object")?;
-    let seen = at(observed, "/status/observedGeneration");
-    Ok(same(seen, at(observed, "/metadata/generation")))
+    let observed_generation = at(observed, "/status/observedGeneration");
+    Ok(same(
+        observed_generation,
+        at(observed, "/metadata/generation"),
+    ))
 }
 
 fn at_least(observed: &Value, these: &str, those: &str) -> Result<bool, Error> {

@@ -59,8 +59,11 @@ pub(super) static ADVANCED_CRON_JOB: Rules = Rules {
             "/spec/template/broadcastJobTemplate",
             "/spec/template/jobTemplate",
         ];
-        match templates.iter().find(|place| at(object, place).is_some()) {
-            Some(place) => refers_at(object, &format!("{place}/spec/template")),
+        match templates
+            .iter()
+            .find(|pointer| at(object, pointer).is_some())
+        {
+            Some(pointer) => refers_at(object, &format!("{pointer}/spec/template")),
             None => Ok(Vec::new()),
         }
     }),
@@ -158,28 +161,28 @@ fn retain_labels(desired: &mut Value, observed: &Value) -> Result<(), Error> {
 /// The dependencies of the sidecar containers.
 fn sidecars(object: &Value) -> Vec<Dependency> {
     let mut found = Vec::new();
-    let mut look = |source: &Value, place: &str, kind: &str, name: &str| {
-        if let Some(reference) = at(source, place) {
+    let mut add_dependency = |source: &Value, pointer: &str, kind: &str, name: &str| {
+        if let Some(reference) = at(source, pointer) {
             let name = said(reference, name).unwrap_or_default();
             found.push(core(object, kind, name));
         }
     };
     for container in list(object, "/spec/containers") {
         for variable in list(container, "/env") {
-            look(variable, "/valueFrom/configMapKeyRef", "ConfigMap", "/name");
-            look(variable, "/valueFrom/secretKeyRef", "Secret", "/name");
+            add_dependency(variable, "/valueFrom/configMapKeyRef", "ConfigMap", "/name");
+            add_dependency(variable, "/valueFrom/secretKeyRef", "Secret", "/name");
         }
         for source in list(container, "/envFrom") {
-            look(source, "/configMapRef", "ConfigMap", "/name");
-            look(source, "/secretRef", "Secret", "/name");
+            add_dependency(source, "/configMapRef", "ConfigMap", "/name");
+            add_dependency(source, "/secretRef", "Secret", "/name");
         }
     }
     for volume in list(object, "/spec/volumes") {
-        look(volume, "/configMap", "ConfigMap", "/name");
-        look(volume, "/secret", "Secret", "/secretName");
+        add_dependency(volume, "/configMap", "ConfigMap", "/name");
+        add_dependency(volume, "/secret", "Secret", "/secretName");
         for source in list(volume, "/projected/sources") {
-            look(source, "/configMap", "ConfigMap", "/name");
-            look(source, "/secret", "Secret", "/name");
+            add_dependency(source, "/configMap", "ConfigMap", "/name");
+            add_dependency(source, "/secret", "Secret", "/name");
         }
     }
     found

@@ -13,17 +13,17 @@ use super::{Aggregate, Rules, Told};
 
 /// The replica types of a kind, and the JSON pointer of their specs.
 struct Roles {
-    place: &'static str,
+    pointer: &'static str,
     names: &'static [&'static str],
 }
 
 const PYTORCH: Roles = Roles {
-    place: "/spec/pytorchReplicaSpecs",
+    pointer: "/spec/pytorchReplicaSpecs",
     names: &["Master", "Worker"],
 };
 
 const TF: Roles = Roles {
-    place: "/spec/tfReplicaSpecs",
+    pointer: "/spec/tfReplicaSpecs",
     names: &["PS", "Worker", "Chief", "Master", "Evaluator"],
 };
 
@@ -62,7 +62,7 @@ fn healthy(observed: &Value) -> bool {
 
 impl Roles {
     fn of<'a>(&self, job: &'a Value) -> impl Iterator<Item = (&'static str, &'a Value)> {
-        let specs = at(job, self.place);
+        let specs = at(job, self.pointer);
         let names = self.names.iter();
         names.filter_map(move |name| {
             let spec = specs?.get(*name).filter(|spec| !spec.is_null())?;

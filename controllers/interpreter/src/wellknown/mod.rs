@@ -232,10 +232,10 @@ impl WellKnown {
         let Some(rule) = rules(kind).and_then(|rules| rules.aggregate.as_ref()) else {
             return Ok(None);
         };
-        let mut made = template.clone();
-        rule.apply(&mut made, items.map(Items), now)?;
-        settle(&mut made, &[]);
-        Ok(Some(made))
+        let mut result = template.clone();
+        rule.apply(&mut result, items.map(Items), now)?;
+        settle(&mut result, &[]);
+        Ok(Some(result))
     }
 }
 

@@ -51,9 +51,10 @@ fn reflect(observed: &Value) -> Fields {
     let mut status = copied(observed, &[&["conditions"], &times]);
     let mut roles = Map::new();
     for (role, counts) in entries(observed, "/status/replicaStatuses") {
-        let kept = COUNTS.into_iter().chain(["selector"]);
-        let kept = kept.filter_map(|field| Some((field.to_owned(), counts.get(field)?.clone())));
-        roles.insert(role.clone(), Value::Object(kept.collect()));
+        let fields = COUNTS.into_iter().chain(["selector"]);
+        let fields =
+            fields.filter_map(|field| Some((field.to_owned(), counts.get(field)?.clone())));
+        roles.insert(role.clone(), Value::Object(fields.collect()));
     }
     status.insert("replicaStatuses".into(), roles.into());
     status
@@ -65,15 +66,15 @@ fn aggregate(status: &mut Fields, input: &Told<'_>) -> Result<(), Error> {
         return Ok(());
     }
     let times = |field: &'static str| items.times(field).filter(|time| !time.is_empty());
-    let made = json!({
+    let aggregated = json!({
         "replicaStatuses": counts(items)?,
         "startTime": times("/startTime").min(),
         "completionTime": times("/completionTime").max(),
         "lastReconcileTime": times("/lastReconcileTime").max(),
         "conditions": conditions(items),
     });
-    *status = match without(made, |_| false) {
-        Some(Value::Object(made)) => made,
+    *status = match without(aggregated, |_| false) {
+        Some(Value::Object(aggregated)) => aggregated,
         _ => Map::new(),
     };
     Ok(())

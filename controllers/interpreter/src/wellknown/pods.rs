@@ -14,8 +14,8 @@ use crate::native::Replicas;
 use crate::requirements::{PodTemplate, requirements};
 
 /// The requirements of the pod template at a JSON pointer; fails when there is none.
-pub(super) fn needs_at(object: &Value, place: &str) -> Result<Option<Value>, Error> {
-    needs(at(object, place).ok_or_else(|| lacks(place, "a pod template"))?)
+pub(super) fn needs_at(object: &Value, pointer: &str) -> Result<Option<Value>, Error> {
+    needs(at(object, pointer).ok_or_else(|| lacks(pointer, "a pod template"))?)
 }
 
 /// The requirements of one replica of a pod template.
@@ -32,22 +32,22 @@ pub(super) fn needs(template: &Value) -> Result<Option<Value>, Error> {
 /// The count at a JSON pointer, and the requirements of `spec.template`, which must be present.
 pub(super) fn replicas(
     object: &Value,
-    place: &str,
+    pointer: &str,
     absent: Option<f64>,
 ) -> Result<Replicas, Error> {
     Ok(Replicas {
-        count: count(object, place, absent)?,
+        count: count(object, pointer, absent)?,
         requirements: needs_at(object, "/spec/template")?,
     })
 }
 
-pub(super) fn count(object: &Value, place: &str, absent: Option<f64>) -> Result<i64, Error> {
-    let count = match at(object, place) {
+pub(super) fn count(object: &Value, pointer: &str, absent: Option<f64>) -> Result<i64, Error> {
+    let count = match at(object, pointer) {
         None => absent,
         Some(count) => count.as_f64(),
     };
     // Fractions are cut off, like a conversion to int in Go.
-    Ok(count.ok_or_else(|| lacks(place, "a number"))? as i64)
+    Ok(count.ok_or_else(|| lacks(pointer, "a number"))? as i64)
 }
 
 pub(super) fn component(
@@ -55,13 +55,13 @@ pub(super) fn component(
     replicas: f64,
     requirements: Option<Value>,
 ) -> Result<Component, Error> {
-    let whole = number(replicas).as_i64();
-    let replicas = whole.filter(|n| i32::try_from(*n).is_ok());
+    let integer = number(replicas).as_i64();
+    let replicas = integer.filter(|n| i32::try_from(*n).is_ok());
     Ok(Component {
         name: name.to_owned(),
         replicas: replicas.ok_or_else(|| Error::Field {
-            place: format!("replicas of component {name}"),
-            wanted: "a whole number of 32 bits",
+            path: format!("replicas of component {name}"),
+            expected: "a whole number of 32 bits",
         })?,
         replica_requirements: requirements,
     })
@@ -86,8 +86,8 @@ pub(super) fn refers(namespace: &str, template: &Value) -> Vec<Dependency> {
 }
 
 /// The dependencies of the pod template at a JSON pointer; fails when there is none.
-pub(super) fn refers_at(object: &Value, place: &str) -> Result<Vec<Dependency>, Error> {
-    let template = at(object, place).ok_or_else(|| lacks(place, "a pod template"))?;
+pub(super) fn refers_at(object: &Value, pointer: &str) -> Result<Vec<Dependency>, Error> {
+    let template = at(object, pointer).ok_or_else(|| lacks(pointer, "a pod template"))?;
     Ok(refers(own_namespace(object), template))
 }
 

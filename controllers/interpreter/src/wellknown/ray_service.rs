@@ -122,10 +122,11 @@ fn rank(application: &Value) -> u8 {
 
 fn aggregate(status: &mut Fields, input: &Told<'_>) -> Result<(), Error> {
     let items = &input.items;
-    let mut seen = 0.0_f64;
+    let mut observed_generation = 0.0_f64;
     let mut applications: Map<String, Value> = Map::new();
     for (_, reported) in items.told() {
-        seen = seen.max(number_or_zero(reported, "/observedGeneration")?);
+        observed_generation =
+            observed_generation.max(number_or_zero(reported, "/observedGeneration")?);
         for (name, application) in entries(reported, "/activeServiceStatus/applicationStatuses") {
             let known = applications.get(name).map(rank);
             if known.is_none_or(|known| rank(application) > known) {
@@ -140,7 +141,7 @@ fn aggregate(status: &mut Fields, input: &Told<'_>) -> Result<(), Error> {
     status.insert("conditions".into(), items.joined("/conditions").into());
     status.insert("numServeEndpoints".into(), items.sum("/numServeEndpoints")?);
     set(status, "lastUpdateTime", items.latest("/lastUpdateTime"));
-    status.insert("observedGeneration".into(), number(seen));
+    status.insert("observedGeneration".into(), number(observed_generation));
     status.insert("serviceStatus".into(), service.into());
     if let Some(active) = items.first("/activeServiceStatus") {
         let mut active = active.clone();

@@ -99,7 +99,7 @@ fn components(application: &Value) -> Result<Vec<Component>, Error> {
 
 /// The configured executors; with dynamic allocation at least the initial and minimum number.
 fn executors(application: &Value) -> f64 {
-    let count = |place: &str| readable_number(at(application, place)).unwrap_or(1.0);
+    let count = |pointer: &str| readable_number(at(application, pointer)).unwrap_or(1.0);
     let instances = count("/spec/executor/instances");
     let dynamic = at(application, "/spec/dynamicAllocation/enabled");
     if dynamic.is_none_or(|dynamic| *dynamic == false) {
@@ -110,9 +110,9 @@ fn executors(application: &Value) -> f64 {
         .max(count("/spec/dynamicAllocation/minExecutors"))
 }
 
-fn requirements(application: &Value, place: &str, factor: f64) -> Result<Value, Error> {
+fn requirements(application: &Value, pointer: &str, factor: f64) -> Result<Value, Error> {
     let absent = Value::Null;
-    let part = at(application, place).unwrap_or(&absent);
+    let part = at(application, pointer).unwrap_or(&absent);
     let mut request = Map::new();
     let cores = at(part, "/cores").cloned().unwrap_or_else(|| 1.into());
     let cores = Quantity::from_value(&cores).map_err(|_| lacks("cores", "a quantity"))?;
@@ -128,7 +128,7 @@ fn requirements(application: &Value, place: &str, factor: f64) -> Result<Value, 
     let mut all = Map::new();
     all.insert("resourceRequest".into(), request.into());
     let mut claim = Map::new();
-    for (field, place) in [
+    for (field, pointer) in [
         ("nodeSelector", "/nodeSelector"),
         ("tolerations", "/tolerations"),
         (
@@ -136,7 +136,7 @@ fn requirements(application: &Value, place: &str, factor: f64) -> Result<Value, 
             "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution",
         ),
     ] {
-        set(&mut claim, field, at(part, place).cloned());
+        set(&mut claim, field, at(part, pointer).cloned());
     }
     if !claim.is_empty() {
         all.insert("nodeClaim".into(), claim.into());
@@ -192,9 +192,9 @@ impl Memory {
 }
 
 fn memory(part: &Value, factor: f64) -> Result<Quantity, Error> {
-    let size = |place: &str, value: &Value| {
+    let size = |pointer: &str, value: &Value| {
         let memory = value.as_str().and_then(Memory::parse);
-        memory.ok_or_else(|| lacks(place, "a size such as 512m"))
+        memory.ok_or_else(|| lacks(pointer, "a size such as 512m"))
     };
     let own = match at(part, "/memory") {
         Some(memory) => size("memory", memory)?,

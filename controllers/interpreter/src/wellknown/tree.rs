@@ -1,6 +1,6 @@
 //! Reads and edits JSON values of unchecked shape.
 //!
-//! Null counts as absent everywhere. Numbers are doubles, as in TABLE.md. A `place` is a JSON pointer.
+//! Null counts as absent everywhere. Numbers are doubles, as in TABLE.md.
 
 use serde_json::{Map, Value};
 
@@ -9,60 +9,60 @@ pub(super) use crate::native::Error;
 pub(super) type Fields = Map<String, Value>;
 
 /// The error about a field, given as a JSON pointer.
-pub(super) fn lacks(place: &str, wanted: &'static str) -> Error {
+pub(super) fn lacks(pointer: &str, expected: &'static str) -> Error {
     Error::Field {
-        place: place.trim_start_matches('/').replace('/', "."),
-        wanted,
+        path: pointer.trim_start_matches('/').replace('/', "."),
+        expected,
     }
 }
 
 /// The value at a JSON pointer, unless it is null.
-pub(super) fn at<'a>(tree: &'a Value, place: &str) -> Option<&'a Value> {
-    tree.pointer(place).filter(|found| !found.is_null())
+pub(super) fn at<'a>(tree: &'a Value, pointer: &str) -> Option<&'a Value> {
+    tree.pointer(pointer).filter(|found| !found.is_null())
 }
 
-pub(super) fn text<'a>(tree: &'a Value, place: &str) -> Option<&'a str> {
-    tree.pointer(place).and_then(Value::as_str)
+pub(super) fn text<'a>(tree: &'a Value, pointer: &str) -> Option<&'a str> {
+    tree.pointer(pointer).and_then(Value::as_str)
 }
 
 /// The string at a JSON pointer, unless it is empty.
-pub(super) fn said<'a>(tree: &'a Value, place: &str) -> Option<&'a str> {
-    text(tree, place).filter(|text| !text.is_empty())
+pub(super) fn said<'a>(tree: &'a Value, pointer: &str) -> Option<&'a str> {
+    text(tree, pointer).filter(|text| !text.is_empty())
 }
 
-pub(super) fn list<'a>(tree: &'a Value, place: &str) -> &'a [Value] {
-    let found = tree.pointer(place).and_then(Value::as_array);
+pub(super) fn list<'a>(tree: &'a Value, pointer: &str) -> &'a [Value] {
+    let found = tree.pointer(pointer).and_then(Value::as_array);
     found.map(Vec::as_slice).unwrap_or_default()
 }
 
 /// The fields of the object at a JSON pointer, without nulls.
 pub(super) fn entries<'a>(
     tree: &'a Value,
-    place: &str,
+    pointer: &str,
 ) -> impl Iterator<Item = (&'a String, &'a Value)> {
-    let found = tree.pointer(place).and_then(Value::as_object);
+    let found = tree.pointer(pointer).and_then(Value::as_object);
     let present = |(_, value): &(&String, &Value)| !value.is_null();
     found.into_iter().flatten().filter(present)
 }
 
 pub(super) fn needed<'a>(
     tree: &'a Value,
-    place: &str,
-    wanted: &'static str,
+    pointer: &str,
+    expected: &'static str,
 ) -> Result<&'a Value, Error> {
-    at(tree, place).ok_or_else(|| lacks(place, wanted))
+    at(tree, pointer).ok_or_else(|| lacks(pointer, expected))
 }
 
-pub(super) fn needed_number(tree: &Value, place: &str) -> Result<f64, Error> {
-    let found = at(tree, place).and_then(Value::as_f64);
-    found.ok_or_else(|| lacks(place, "a number"))
+pub(super) fn needed_number(tree: &Value, pointer: &str) -> Result<f64, Error> {
+    let found = at(tree, pointer).and_then(Value::as_f64);
+    found.ok_or_else(|| lacks(pointer, "a number"))
 }
 
 /// Zero when absent; fails when it is not a number.
-pub(super) fn number_or_zero(tree: &Value, place: &str) -> Result<f64, Error> {
-    match at(tree, place) {
+pub(super) fn number_or_zero(tree: &Value, pointer: &str) -> Result<f64, Error> {
+    match at(tree, pointer) {
         None => Ok(0.0),
-        Some(_) => needed_number(tree, place),
+        Some(_) => needed_number(tree, pointer),
     }
 }
 
@@ -81,11 +81,11 @@ fn parsed(text: &str) -> Option<f64> {
         return text.parse().ok();
     }
     let hexadecimal = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
-    let whole = match hexadecimal {
+    let integer = match hexadecimal {
         Some(digits) => i64::from_str_radix(digits, 16),
         None => text.parse(),
     };
-    whole.ok().map(|n| n as f64)
+    integer.ok().map(|n| n as f64)
 }
 
 /// A JSON number; an integer when there is no fraction.

@@ -76,22 +76,22 @@ fn components(job: &Value) -> Result<Vec<Component>, Error> {
 
 fn aggregate(status: &mut Fields, input: &Told<'_>) -> Result<(), Error> {
     let items = &input.items;
-    let mut made = Map::new();
-    sums(&mut made, items, COUNTERS)?;
-    made.insert("version".into(), version(items)?);
-    made.insert("taskStatusCount".into(), tasks(items)?);
+    let mut aggregated = Map::new();
+    sums(&mut aggregated, items, COUNTERS)?;
+    aggregated.insert("version".into(), version(items)?);
+    aggregated.insert("taskStatusCount".into(), tasks(items)?);
     let mut controlled = Map::new();
     for (_, reported) in items.told() {
         for (key, value) in entries(reported, "/controlledResources") {
             controlled.insert(key.clone(), value.clone());
         }
     }
-    made.insert("controlledResources".into(), controlled.into());
-    made.insert("runningDuration".into(), longest(items)?);
-    made.insert("state".into(), state(input));
-    made.insert("conditions".into(), conditions(items)?.into());
-    *status = match without(made.into(), idle) {
-        Some(Value::Object(made)) => made,
+    aggregated.insert("controlledResources".into(), controlled.into());
+    aggregated.insert("runningDuration".into(), longest(items)?);
+    aggregated.insert("state".into(), state(input));
+    aggregated.insert("conditions".into(), conditions(items)?.into());
+    *status = match without(aggregated.into(), idle) {
+        Some(Value::Object(aggregated)) => aggregated,
         _ => Map::new(),
     };
     Ok(())
@@ -113,8 +113,8 @@ fn tasks(items: &Items<'_>) -> Result<Value, Error> {
             for (phase, count) in entries(counts, "/phase") {
                 let sum = &mut all[task]["phase"][phase];
                 let count = count.as_f64().ok_or_else(|| Error::Field {
-                    place: format!("status.taskStatusCount.{task}.phase.{phase}"),
-                    wanted: "a number",
+                    path: format!("status.taskStatusCount.{task}.phase.{phase}"),
+                    expected: "a number",
                 })?;
                 *sum = number(sum.as_f64().unwrap_or(0.0) + count);
             }
@@ -159,8 +159,8 @@ fn seconds(duration: &Value) -> Result<f64, Error> {
             let amount: Result<f64, _> = digits.parse();
             sum += unit
                 * amount.map_err(|_| Error::Field {
-                    place: "status.runningDuration".into(),
-                    wanted: "a duration",
+                    path: "status.runningDuration".into(),
+                    expected: "a duration",
                 })?;
         }
         digits.clear();
@@ -224,7 +224,7 @@ fn conditions(items: &Items<'_>) -> Result<Vec<Value>, Error> {
 
 fn transition(condition: &Value) -> Result<&str, Error> {
     text(condition, "/lastTransitionTime").ok_or_else(|| Error::Field {
-        place: "status.conditions".into(),
-        wanted: "lastTransitionTime in each of them",
+        path: "status.conditions".into(),
+        expected: "lastTransitionTime in each of them",
     })
 }

@@ -136,14 +136,14 @@ fn the_last_cluster_speaks_for_all() {
     );
     let template =
         json!({"metadata": {"name": "x"}, "status": {"lifecycleState": "STABLE", "mine": 1}});
-    let made = aggregated(FLINK, &template, &[report("A"), report("B"), Value::Null]).unwrap();
+    let result = aggregated(FLINK, &template, &[report("A"), report("B"), Value::Null]).unwrap();
     assert_eq!(
-        made["status"],
+        result["status"],
         json!({"jobStatus": {"state": "B"}, "error": "e", "mine": 1})
     );
-    let made = aggregated(FLINK, &template, &[Value::Null]).unwrap();
+    let result = aggregated(FLINK, &template, &[Value::Null]).unwrap();
     assert_eq!(
-        made["status"],
+        result["status"],
         json!({"error": "", "jobManagerDeploymentStatus": "", "lifecycleState": "", "observedGeneration": 0, "mine": 1})
     );
     assert_eq!(unlisted(FLINK, &template), template);

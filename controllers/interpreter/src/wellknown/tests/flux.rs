@@ -57,23 +57,23 @@ fn conditions_are_merged_and_generations_observed() {
             Value::Null,
             report(2, "y", json!({})),
         ];
-        let made = aggregated(kind, &template, &all).unwrap();
+        let result = aggregated(kind, &template, &all).unwrap();
         assert_eq!(
-            made["status"]["conditions"],
+            result["status"]["conditions"],
             json!([condition("Ready", "True", "Succeeded", "a=x, c=y")])
         );
         assert_eq!(
             (
-                &made["status"]["observedGeneration"],
-                &made["status"]["mine"]
+                &result["status"]["observedGeneration"],
+                &result["status"]["mine"]
             ),
             (&json!(1), &json!(1))
         );
-        let made = aggregated(kind, &template, &[all[0].clone(), all[2].clone()]).unwrap();
-        assert_eq!(made["status"]["observedGeneration"], 2, "{kind}");
-        let made = unlisted(kind, &template);
-        assert_eq!(made["status"]["observedGeneration"], 2, "{kind}");
-        assert_eq!(made["status"].get("conditions"), None);
+        let result = aggregated(kind, &template, &[all[0].clone(), all[2].clone()]).unwrap();
+        assert_eq!(result["status"]["observedGeneration"], 2, "{kind}");
+        let result = unlisted(kind, &template);
+        assert_eq!(result["status"]["observedGeneration"], 2, "{kind}");
+        assert_eq!(result["status"].get("conditions"), None);
         let mute = json!({"conditions": [{"type": "Ready"}]});
         assert!(aggregated(kind, &template, &[mute]).is_err());
     }
@@ -89,7 +89,7 @@ fn revisions_are_the_last_reported_ones() {
     };
     for kind in [RELEASE, KUSTOMIZATION] {
         let template = json!({"metadata": {}, "status": {"lastAppliedRevision": "1", "lastAttemptedRevision": "0"}});
-        let made = aggregated(
+        let result = aggregated(
             kind,
             &template,
             &[
@@ -98,7 +98,7 @@ fn revisions_are_the_last_reported_ones() {
                 revised("", json!({})),
             ],
         );
-        let status = &made.unwrap()["status"];
+        let status = &result.unwrap()["status"];
         assert_eq!(
             (
                 &status["lastAppliedRevision"],
@@ -106,8 +106,8 @@ fn revisions_are_the_last_reported_ones() {
             ),
             (&json!("3"), &json!("0"))
         );
-        let made = aggregated(kind, &template, &[revised("", json!({}))]).unwrap();
-        assert_eq!(made["status"]["lastAppliedRevision"], "1", "{kind}");
+        let result = aggregated(kind, &template, &[revised("", json!({}))]).unwrap();
+        assert_eq!(result["status"]["lastAppliedRevision"], "1", "{kind}");
         assert_eq!(
             unlisted(kind, &template)["status"]["lastAppliedRevision"],
             ""
@@ -131,8 +131,8 @@ fn failures_add_to_those_counted_before() {
         )
     };
     let template = json!({"metadata": {}, "status": {"failures": 1, "upgradeFailures": 2}});
-    let made = aggregated(RELEASE, &template, &[failed(2), failed(3)]).unwrap();
-    let status = &made["status"];
+    let result = aggregated(RELEASE, &template, &[failed(2), failed(3)]).unwrap();
+    let status = &result["status"];
     assert_eq!(
         (&status["failures"], &status["upgradeFailures"]),
         (&json!(6), &json!(2))
@@ -151,8 +151,8 @@ fn failures_add_to_those_counted_before() {
 fn sources_show_the_last_artifact() {
     for kind in SOURCES {
         let template = json!({"metadata": {}, "status": {"url": "old", "artifact": {"old": 1}, "observedIgnore": "i"}});
-        let made = |all: &[Value]| aggregated(kind, &template, all).unwrap()["status"].clone();
-        let status = made(&[
+        let result = |all: &[Value]| aggregated(kind, &template, all).unwrap()["status"].clone();
+        let status = result(&[
             report(1, "", json!({"artifact": {"n": 1}, "url": "one"})),
             report(
                 1,
@@ -169,7 +169,7 @@ fn sources_show_the_last_artifact() {
             if kind == GIT { "old" } else { "one" },
             "{kind}"
         );
-        let status = made(&[Value::Null]);
+        let status = result(&[Value::Null]);
         assert_eq!(status.get("artifact"), None);
         assert_eq!(
             status["url"],

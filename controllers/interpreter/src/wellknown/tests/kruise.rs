@@ -13,9 +13,15 @@ const ADVANCED: &str = "apps.kruise.io/v1alpha1 AdvancedCronJob";
 const SIDECAR: &str = "apps.kruise.io/v1alpha1 SidecarSet";
 const REPLICATED: [&str; 3] = [CLONE_SET, STATEFUL_SET, UNITED];
 
-fn observed(generation: i64, seen: i64, replicas: Value, updated: i64, available: i64) -> Value {
+fn observed(
+    generation: i64,
+    observed: i64,
+    replicas: Value,
+    updated: i64,
+    available: i64,
+) -> Value {
     json!({"metadata": {"generation": generation}, "spec": {"replicas": replicas},
-           "status": {"observedGeneration": seen, "updatedReplicas": updated, "availableReplicas": available}})
+           "status": {"observedGeneration": observed, "updatedReplicas": updated, "availableReplicas": available}})
 }
 
 // proves: CRD-kruise-health
@@ -98,10 +104,10 @@ fn counters_add_up() {
         ),
         (STATEFUL_SET, json!({"currentReplicas": 0})),
     ] {
-        let expected = |seen: i64, revision: &str| {
+        let expected = |observed: i64, revision: &str| {
             let mut all = common.as_object().unwrap().clone();
             all.extend(more.as_object().unwrap().clone());
-            all.insert("observedGeneration".into(), seen.into());
+            all.insert("observedGeneration".into(), observed.into());
             all.insert("updateRevision".into(), revision.into());
             Value::Object(all)
         };
@@ -125,9 +131,9 @@ fn status_without_items_is_reset() {
         (UNITED, "unavailableReplicas", None),
         (DAEMON_SET, "numberUnavailable", None),
     ] {
-        let made = unlisted(kind, &template);
-        assert_eq!(made["metadata"], json!({"generation": 0}));
-        let status = &made["status"];
+        let result = unlisted(kind, &template);
+        assert_eq!(result["metadata"], json!({"generation": 0}));
+        let status = &result["status"];
         assert_eq!(
             (&status["observedGeneration"], &status[counter]),
             (&json!(0), &json!(0))
@@ -141,8 +147,8 @@ fn status_without_items_is_reset() {
             assert_eq!(status.get(revision).cloned(), expected, "{kind}");
         }
         let generation = json!({"metadata": {"generation": 7}});
-        let made = aggregated(kind, &generation, &[]).unwrap();
-        assert_eq!(made["status"]["observedGeneration"], 7, "{kind}");
+        let result = aggregated(kind, &generation, &[]).unwrap();
+        assert_eq!(result["status"]["observedGeneration"], 7, "{kind}");
     }
 }
 
@@ -231,10 +237,13 @@ fn conditions_of_united_deployments() {
         ])
     );
     let template = json!({"metadata": {}, "status": {"conditions": [report("Old", "True")]}});
-    let made = aggregated(UNITED, &template, &[json!({"replicas": 2}), Value::Null]).unwrap();
+    let result = aggregated(UNITED, &template, &[json!({"replicas": 2}), Value::Null]).unwrap();
     // Even for generation 0 a cluster without a status is not up to date.
-    assert_eq!(made["status"]["conditions"], json!([report("Old", "True")]));
-    assert_eq!(made["status"]["observedGeneration"], 0);
+    assert_eq!(
+        result["status"]["conditions"],
+        json!([report("Old", "True")])
+    );
+    assert_eq!(result["status"]["observedGeneration"], 0);
 }
 
 // proves: CRD-broadcast
@@ -386,14 +395,14 @@ fn sidecar_sets() {
     );
     let template =
         json!({"metadata": {"name": "s"}, "spec": {"a": 1}, "status": {"latestRevision": "r"}});
-    let made = aggregated(
+    let result = aggregated(
         SIDECAR,
         &template,
         &[report(1, 1), Value::Null, report(2, 1)],
     )
     .unwrap();
     assert_eq!(
-        made,
+        result,
         json!({"metadata": {"name": "s"}, "status": {"matchedPods": 3, "updatedPods": 2, "readyPods": 0}})
     );
     assert_eq!(unlisted(SIDECAR, &template)["status"]["matchedPods"], 0);

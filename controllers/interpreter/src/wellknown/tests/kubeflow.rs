@@ -171,16 +171,16 @@ fn roles_are_components() {
 #[test]
 fn roles_refer() {
     let role = |template: Value| json!({ "template": template });
-    for (kind, place, one, other) in [
+    for (kind, field, one, other) in [
         (PYTORCH, "pytorchReplicaSpecs", "Master", "Worker"),
         (TF, "tfReplicaSpecs", "PS", "Evaluator"),
     ] {
         let job = in_n(
-            json!({place: {one: role(referring()), other: role(referring()), "Odd": role(pod("1"))}}),
+            json!({field: {one: role(referring()), other: role(referring()), "Odd": role(pod("1"))}}),
         );
         assert_eq!(dependencies(kind, &job), referred());
         let job = in_n(
-            json!({place: {other: {"replicas": 1}, one: role(json!({"spec": {"serviceAccountName": "robot"}}))}}),
+            json!({field: {other: {"replicas": 1}, one: role(json!({"spec": {"serviceAccountName": "robot"}}))}}),
         );
         assert_eq!(
             dependencies(kind, &job).unwrap(),
@@ -302,8 +302,8 @@ fn zero_values_are_pruned() {
             unlisted(kind, &json!({"metadata": {}}))["status"],
             json!({})
         );
-        let made = aggregated(kind, &template, &[Value::Null]).unwrap();
-        assert_eq!(made["status"], json!({"completionTime": "2", "mine": 1}));
+        let result = aggregated(kind, &template, &[Value::Null]).unwrap();
+        assert_eq!(result["status"], json!({"completionTime": "2", "mine": 1}));
     }
     assert_eq!(
         aggregated(PYTORCH, &template, &[]).unwrap()["status"],

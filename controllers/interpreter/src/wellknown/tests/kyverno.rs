@@ -38,14 +38,14 @@ fn rules_are_counted_over_clusters() {
     };
     for kind in POLICIES {
         let template = json!({"metadata": {"name": "p"}, "spec": {"a": 1}, "status": {"mine": 1}});
-        let made = aggregated(
+        let result = aggregated(
             kind,
             &template,
             &[report(true, 1, "x"), Value::Null, report(false, 2, "y")],
         )
         .unwrap();
         assert_eq!(
-            made["status"],
+            result["status"],
             json!({"ready": false, "autogen": {"rules": [{"name": "y"}]},
                    "rulecount": {"validate": 3, "generate": 0, "mutate": 2, "verifyimages": 0},
                    "conditions": [condition("Ready", "True", "Succeeded", "a=x, c=y")]})

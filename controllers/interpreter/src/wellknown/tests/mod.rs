@@ -57,8 +57,8 @@ fn aggregated(kind: &str, template: &Value, all: &[Value]) -> Result<Value, Erro
         })
         .collect();
     let now = NOW.parse().unwrap();
-    let made = WellKnown.aggregate(&gvk(kind), template, Some(&items), now)?;
-    Ok(made.unwrap())
+    let result = WellKnown.aggregate(&gvk(kind), template, Some(&items), now)?;
+    Ok(result.unwrap())
 }
 
 /// The aggregated status of a template without a status.
@@ -69,8 +69,8 @@ fn status_of(kind: &str, all: &[Value]) -> Value {
 
 fn unlisted(kind: &str, template: &Value) -> Value {
     let now = NOW.parse().unwrap();
-    let made = WellKnown.aggregate(&gvk(kind), template, None, now);
-    made.unwrap().unwrap()
+    let result = WellKnown.aggregate(&gvk(kind), template, None, now);
+    result.unwrap().unwrap()
 }
 
 /// Dependencies as `Kind namespace/name`; `None` when the rule fails.
@@ -280,16 +280,16 @@ fn status_of_a_single_cluster_is_copied() {
         "sparkoperator.k8s.io/v1beta2 SparkApplication",
     ] {
         let template = json!({"metadata": {"name": "x"}, "spec": {"a": 1}, "status": {"old": 1}});
-        let made =
+        let result =
             aggregated(kind, &template, &[json!({"any": {"thing": 0}, "none": []})]).unwrap();
-        assert_eq!(made["status"], json!({"any": {"thing": 0}}), "{kind}");
+        assert_eq!(result["status"], json!({"any": {"thing": 0}}), "{kind}");
         assert_eq!(
-            made.get("spec").is_none(),
+            result.get("spec").is_none(),
             kind.starts_with("ray"),
             "{kind}"
         );
-        let made = aggregated(kind, &template, &[Value::Null]).unwrap();
-        assert_eq!(made.get("status"), None, "{kind}");
+        let result = aggregated(kind, &template, &[Value::Null]).unwrap();
+        assert_eq!(result.get("status"), None, "{kind}");
         assert_eq!(unlisted(kind, &template), template, "{kind}");
     }
 }

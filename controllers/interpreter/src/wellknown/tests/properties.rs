@@ -93,12 +93,12 @@ proptest! {
             let _ = WellKnown.dependencies(&kind, &object);
             let reflected = WellKnown.reflect(&kind, &object);
             prop_assert!(reflected.is_none_or(|status| without_nulls(&status)));
-            for made in [WellKnown.revise(&kind, &object, i64::MIN), WellKnown.retain(&kind, &object, &other)] {
-                prop_assert!(made.ok().flatten().is_none_or(|made| made.is_null() || without_nulls(&made)));
+            for result in [WellKnown.revise(&kind, &object, i64::MIN), WellKnown.retain(&kind, &object, &other)] {
+                prop_assert!(result.ok().flatten().is_none_or(|result| result.is_null() || without_nulls(&result)));
             }
             for items in [None, Some(&items[..]), Some(&items[..1]), Some(&[])] {
-                let made = WellKnown.aggregate(&kind, &object, items, now).ok().flatten();
-                prop_assert!(made.is_none_or(|made| made.is_null() || without_nulls(&made)));
+                let result = WellKnown.aggregate(&kind, &object, items, now).ok().flatten();
+                prop_assert!(result.is_none_or(|result| result.is_null() || without_nulls(&result)));
             }
         }
     }

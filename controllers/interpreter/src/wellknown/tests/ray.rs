@@ -200,7 +200,7 @@ fn clusters_of_clusters_add_up() {
     };
     let template =
         json!({"metadata": {"name": "r"}, "spec": {"a": 1}, "status": {"state": "old", "mine": 1}});
-    let made = aggregated(
+    let result = aggregated(
         CLUSTER,
         &template,
         &[
@@ -216,16 +216,19 @@ fn clusters_of_clusters_add_up() {
         ],
     );
     assert_eq!(
-        made.unwrap(),
+        result.unwrap(),
         json!({"metadata": {"name": "r"}, "status": {
             "desiredCPU": "1500m", "desiredMemory": "6Gi", "desiredGPU": "2", "desiredTPU": "0", "lastUpdateTime": "3",
             "readyWorkerReplicas": 3, "availableWorkerReplicas": 0, "maxWorkerReplicas": 0, "minWorkerReplicas": 0, "desiredWorkerReplicas": 0,
             "conditions": [condition("HeadPodReady", "True", "", "2"), condition("HeadPodReady", "True", "", "1"), condition("HeadPodReady", "True", "", "3")],
             "head": {"podIP": "1"}, "endpoints": {"gcs": "1"}, "state": "ready", "stateTransitionTimes": {"ready": "1"}, "mine": 1}})
     );
-    let made = aggregated(CLUSTER, &template, &[]).unwrap();
+    let result = aggregated(CLUSTER, &template, &[]).unwrap();
     assert_eq!(
-        (&made["status"]["desiredCPU"], made["status"].get("state")),
+        (
+            &result["status"]["desiredCPU"],
+            result["status"].get("state")
+        ),
         (&json!("0"), None)
     );
     for odd in [
@@ -268,14 +271,14 @@ fn the_worst_job_is_shown() {
 // proves: CRD-ray-status
 #[test]
 fn applications_are_as_bad_as_the_worst_of_them() {
-    let report = |apps: Value, service: &str, seen: i64| {
-        json!({"activeServiceStatus": {"rayClusterName": format!("c{seen}"), "applicationStatuses": apps}, "serviceStatus": service,
-               "observedGeneration": seen, "numServeEndpoints": 2, "lastUpdateTime": format!("{seen}"), "conditions": [condition("Ready", "True", "", "")]})
+    let report = |apps: Value, service: &str, observed: i64| {
+        json!({"activeServiceStatus": {"rayClusterName": format!("c{observed}"), "applicationStatuses": apps}, "serviceStatus": service,
+               "observedGeneration": observed, "numServeEndpoints": 2, "lastUpdateTime": format!("{observed}"), "conditions": [condition("Ready", "True", "", "")]})
     };
     let app = |status: &str, of: i64| json!({"status": status, "of": of});
     let template =
         json!({"metadata": {}, "status": {"pendingServiceStatus": {"old": 1}, "mine": 1}});
-    let made = aggregated(
+    let result = aggregated(
         SERVICE,
         &template,
         &[
@@ -294,7 +297,7 @@ fn applications_are_as_bad_as_the_worst_of_them() {
     );
     let ready = condition("Ready", "True", "", "");
     assert_eq!(
-        made.unwrap()["status"],
+        result.unwrap()["status"],
         json!({"activeServiceStatus": {"rayClusterName": "c3", "applicationStatuses": {"x": app("UNHEALTHY", 2), "y": app("DEPLOYING", 1), "z": app("ODD", 2)}},
                "serviceStatus": "", "observedGeneration": 3, "numServeEndpoints": 4, "lastUpdateTime": "3", "conditions": [ready, ready],
                "pendingServiceStatus": {"old": 1}, "mine": 1})

@@ -141,7 +141,7 @@ fn the_worst_state_is_shown() {
                "lastSubmissionAttemptTime": time, "executorState": {"x": name, name: "y"}})
     };
     let template = json!({"metadata": {}, "status": {"driverInfo": {"podName": "p"}}});
-    let made = aggregated(
+    let result = aggregated(
         SPARK,
         &template,
         &[
@@ -152,7 +152,7 @@ fn the_worst_state_is_shown() {
         ],
     );
     assert_eq!(
-        made.unwrap()["status"],
+        result.unwrap()["status"],
         json!({"applicationState": {"state": "RUNNING", "of": 2}, "executionAttempts": 6, "submissionAttempts": 3, "lastSubmissionAttemptTime": "2",
                "terminationTime": "", "executorState": {"x": "RESUMING", "COMPLETED": "y", "RUNNING": "y", "RESUMING": "y"}, "driverInfo": {"podName": "p"}})
     );
