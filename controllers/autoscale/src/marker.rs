@@ -81,7 +81,7 @@ fn patch(object: &Object, marked: bool) -> Option<Value> {
     Some(json!({"metadata": {"labels": {RETAIN_REPLICAS: label}}}))
 }
 
-/// The controller.
+/// The controller hpaScaleTargetMarker.
 pub(crate) struct Marker {
     api: Arc<dyn Api>,
     autoscalers: Informer,

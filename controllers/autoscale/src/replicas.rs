@@ -71,7 +71,7 @@ fn is_retained(deployment: &Object) -> bool {
     deployment.head().label(RETAIN_REPLICAS) == Some("true")
 }
 
-/// The controller.
+/// The controller deploymentReplicasSyncer.
 pub(crate) struct Syncer {
     api: Arc<dyn Api>,
     deployments: Informer,

@@ -83,7 +83,7 @@ impl Worker {
         let started = thread.spawn(move || {
             let mut seat = Seat::default();
             while let Some(job) = waiting.blocking_recv() {
-                // The caller may have been cancelled.
+                // The caller may have been canceled.
                 if !job.reply.is_closed() {
                     let answer = answer(&mut seat, &job, limits);
                     drop(job.reply.send(answer));

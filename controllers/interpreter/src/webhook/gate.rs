@@ -59,7 +59,7 @@ impl Gate {
                     "the webhook does not respond and {PLACES} calls are in flight"
                 ));
             }
-            // On a timeout, or when the semaphore closes, the loop checks again.
+            // After the timeout the loop checks again whether the webhook hangs.
             if let Ok(Ok(permit)) = tokio::time::timeout_at(until, self.free.acquire()).await {
                 return Ok(self.turn(permit));
             }

@@ -130,7 +130,7 @@ fn training_is_healthy_unless_it_failed() {
 
 // proves: CRD-training-components
 #[test]
-fn roles_are_components() {
+fn replica_types_are_components() {
     let role = |replicas: Value, cpu: &str| json!({"replicas": replicas, "template": pod(cpu)});
     let torch = in_n(
         json!({"pytorchReplicaSpecs": {"Worker": role(json!(3), "2"), "Master": role(Value::Null, "1"), "Other": role(json!(1), "1")}}),
@@ -169,7 +169,7 @@ fn roles_are_components() {
 
 // proves: CRD-training-deps
 #[test]
-fn roles_refer() {
+fn dependencies_of_replica_types() {
     let role = |template: Value| json!({ "template": template });
     for (kind, field, one, other) in [
         (PYTORCH, "pytorchReplicaSpecs", "Master", "Worker"),

@@ -33,7 +33,7 @@ fn healthy(kind: &str, table: &[(Value, Option<bool>)]) {
     }
 }
 
-/// Like [`healthy`], for objects that have only a status.
+/// Like [`check_health`], for objects that have only a status.
 fn healthy_by_status(kind: &str, table: &[(Value, Option<bool>)]) {
     let object =
         |(status, expected): &(Value, Option<bool>)| (json!({ "status": status }), *expected);

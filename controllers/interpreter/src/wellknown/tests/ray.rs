@@ -16,7 +16,7 @@ fn group(name: &str, replicas: Value, cpu: &str) -> Value {
 
 // proves: CRD-ray
 #[test]
-fn a_cluster_is_up_or_not() {
+fn health_of_clusters_jobs_and_services() {
     let with = |all: &[(&str, &str)]| {
         let conditions: Vec<Value> = all
             .iter()
@@ -93,7 +93,7 @@ fn head_and_groups_are_components() {
 
 // proves: CRD-ray-deps
 #[test]
-fn pods_of_all_groups_refer() {
+fn dependencies_of_all_groups() {
     let spec = json!({"headGroupSpec": {"template": referring()}, "workerGroupSpecs": [{"template": referring()}, {}]});
     assert_eq!(
         dependencies(SERVICE, &in_n(json!({"rayClusterConfig": spec}))),
