@@ -21,11 +21,11 @@ struct Known {
 
 /// Prunes everything inside a result. The result itself stays even when it becomes empty.
 pub(crate) fn settle(result: &mut Value, references: &[&Value]) {
-    let mut known = Known::default();
+    let mut paths = Known::default();
     for reference in references {
-        known.learn(reference, &mut String::new());
+        paths.learn(reference, &mut String::new());
     }
-    known.settle(result, &mut String::new());
+    paths.settle(result, &mut String::new());
 }
 
 /// Calls `then` with the path extended by a field name.

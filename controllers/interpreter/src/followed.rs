@@ -89,15 +89,15 @@ impl<R: Rules> Followed<R> {
     }
 
     fn changed(&self, change: &Change<'_>) {
-        let mut known = self.known.lock();
+        let mut objects = self.known.lock();
         match change.new {
-            Some(new) => known.insert(change.key(), new.clone()),
-            None => known.remove(&change.key()),
+            Some(new) => objects.insert(change.key(), new.clone()),
+            None => objects.remove(&change.key()),
         };
         let before = self.rules.load_full();
-        let now = Arc::new(R::told(known.values(), &before));
+        let now = Arc::new(R::told(objects.values(), &before));
         self.rules.store(Arc::clone(&now));
-        drop(known);
+        drop(objects);
         let operations = now.touched(&before);
         if operations.is_empty() {
             return;

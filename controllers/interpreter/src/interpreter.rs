@@ -121,9 +121,12 @@ impl Interpreter {
         &self,
         operation: Operation,
         kind: &Gvk,
-        question: impl FnOnce() -> Result<Question<'a>, Error>,
+        attributes: impl FnOnce() -> Result<Question<'a>, Error>,
     ) -> Option<Result<Said, Error>> {
-        self.webhooks.as_ref()?.ask(operation, kind, question).await
+        self.webhooks
+            .as_ref()?
+            .ask(operation, kind, attributes)
+            .await
     }
 
     /// The replicas that a template asks for.
@@ -133,8 +136,8 @@ impl Interpreter {
         if let Some(returned) = self.script(operation, kind, args).await {
             return returned?.replicas().map(Some);
         }
-        let about = || about(template, "replicas");
-        match self.hook(operation, kind, about).await {
+        let attributes = || about(template, "replicas");
+        match self.hook(operation, kind, attributes).await {
             Some(result) => result?.replicas().map(Some),
             None => self.built_in.replicas(kind, template),
         }
@@ -151,8 +154,8 @@ impl Interpreter {
         if let Some(returned) = self.script(operation, kind, args).await {
             return returned?.components().map(Some);
         }
-        let about = || about(template, "components");
-        match self.hook(operation, kind, about).await {
+        let attributes = || about(template, "components");
+        match self.hook(operation, kind, attributes).await {
             Some(result) => result?.components().map(Some),
             None => self.built_in.components(kind, template),
         }
@@ -169,8 +172,8 @@ impl Interpreter {
         if let Some(returned) = self.scripts(operation, kind, args).await {
             return union(returned?).map(Some);
         }
-        let about = || about(template, "dependencies");
-        match self.hook(operation, kind, about).await {
+        let attributes = || about(template, "dependencies");
+        match self.hook(operation, kind, attributes).await {
             Some(result) => Ok(Some(result?.dependencies())),
             None => self.built_in.dependencies(kind, template),
         }
@@ -189,14 +192,14 @@ impl Interpreter {
         if let Some(returned) = self.script(operation, kind, args).await {
             return returned?.object();
         }
-        let about = || {
+        let attributes = || {
             Ok(Question {
                 object: copy.take(),
                 replicas,
                 ..Question::default()
             })
         };
-        match self.hook(operation, kind, about).await {
+        match self.hook(operation, kind, attributes).await {
             Some(result) => result?.object(),
             None => self.built_in.revise(kind, copy, replicas),
         }
@@ -213,14 +216,14 @@ impl Interpreter {
         if let Some(returned) = self.script(Operation::Retain, kind, args).await {
             return returned?.object();
         }
-        let about = || {
+        let attributes = || {
             Ok(Question {
                 object: desired.take(),
                 observed: Some(observed),
                 ..Question::default()
             })
         };
-        match self.hook(Operation::Retain, kind, about).await {
+        match self.hook(Operation::Retain, kind, attributes).await {
             Some(result) => result?.object(),
             None => self.built_in.retain(kind, desired, observed),
         }
@@ -233,8 +236,8 @@ impl Interpreter {
         if let Some(returned) = self.script(operation, kind, args).await {
             return returned?.verdict().map(Some);
         }
-        let about = || about(observed, "health");
-        match self.hook(operation, kind, about).await {
+        let attributes = || about(observed, "health");
+        match self.hook(operation, kind, attributes).await {
             Some(result) => Ok(result?.healthy()),
             None => self.built_in.healthy(kind, observed),
         }
@@ -247,8 +250,8 @@ impl Interpreter {
         if let Some(returned) = self.script(operation, kind, args).await {
             return returned?.status().map(Some);
         }
-        let about = || about(observed, "status");
-        match self.hook(operation, kind, about).await {
+        let attributes = || about(observed, "status");
+        match self.hook(operation, kind, attributes).await {
             Some(result) => Ok(result?.status()),
             None => self.built_in.reflect(kind, observed),
         }
@@ -303,13 +306,13 @@ impl Interpreter {
         if let Some(returned) = self.script(operation, kind, args).await {
             return Some(returned.and_then(Returned::object));
         }
-        let about = || {
+        let attributes = || {
             Ok(Question {
                 items: items.unwrap_or_default(),
                 ..about(template, "status")?
             })
         };
-        let result = self.hook(operation, kind, about).await?;
+        let result = self.hook(operation, kind, attributes).await?;
         Some(result.and_then(Said::object))
     }
 }

@@ -29,23 +29,23 @@ pub(super) const ROOM: Room = Room {
 };
 
 /// Encodes one result of a script; `None` for nil. The error says what cannot be encoded.
-pub(super) fn to_json(tables: &Given, item: Item, room: Room) -> Result<Option<Value>, String> {
-    Budget { tables, room }.json(item, 0)
+pub(super) fn to_json(tables: &Given, item: Item, limits: Room) -> Result<Option<Value>, String> {
+    Budget { tables, limits }.json(item, 0)
 }
 
 /// Encodes a result while its limits last.
 struct Budget<'a> {
     tables: &'a Given,
     /// What is left of the limits.
-    room: Room,
+    limits: Room,
 }
 
 impl Budget<'_> {
     fn spend(&mut self, text: usize) -> Result<(), String> {
-        let Room { values, text: left } = self.room;
+        let Room { values, text: left } = self.limits;
         match (values.checked_sub(1), left.checked_sub(text)) {
             (Some(values), Some(text)) => {
-                self.room = Room { values, text };
+                self.limits = Room { values, text };
                 Ok(())
             }
             _ => Err("the result is too large".into()),
@@ -76,9 +76,9 @@ impl Budget<'_> {
     }
 
     /// Encodes a part of an argument that the script returns without having accessed it.
-    fn again(&mut self, tape: &Tape, at: At, depth: usize) -> Result<Option<Value>, String> {
+    fn again(&mut self, json: &Tape, at: At, depth: usize) -> Result<Option<Value>, String> {
         self.spend(0)?;
-        Ok(Some(match tape.node(at) {
+        Ok(Some(match json.node(at) {
             Node::Null => return Ok(None),
             Node::Bool(value) => value.into(),
             Node::Number(value) => number(value)?,
@@ -88,16 +88,16 @@ impl Budget<'_> {
             }
             Node::List => {
                 self.enter(depth)?;
-                let each = tape
+                let each = json
                     .items(at)
-                    .filter_map(|item| self.again(tape, item, depth + 1).transpose());
+                    .filter_map(|item| self.again(json, item, depth + 1).transpose());
                 Value::Array(each.collect::<Result<_, _>>()?)
             }
             Node::Object => {
                 self.enter(depth)?;
                 let mut fields = Map::new();
-                for (name, value) in tape.fields(at) {
-                    if let Some(value) = self.again(tape, value, depth + 1)? {
+                for (name, value) in json.fields(at) {
+                    if let Some(value) = self.again(json, value, depth + 1)? {
                         self.spend(name.len())?;
                         fields.insert(name.to_owned(), value);
                     }
@@ -146,11 +146,11 @@ impl Budget<'_> {
             other => other.to_string(),
         })?;
         let tables = self.tables;
-        tables.untouched(table, |name, tape, at| {
+        tables.untouched(table, |name, json, at| {
             if !items.is_empty() {
                 return Err(MIXED.to_owned());
             }
-            if let Some(value) = self.again(tape, at, depth + 1)? {
+            if let Some(value) = self.again(json, at, depth + 1)? {
                 self.spend(name.len())?;
                 fields.insert(name.to_owned(), value);
             }

@@ -100,26 +100,26 @@ fn given_as(tree: Value) -> (Value, Tape) {
         fields.insert("kind".into(), (&*kind.kind).into());
         return (fields.into(), Tape::of_object(&text, &kind).unwrap());
     }
-    let tape = Tape::of(&tree);
-    (tree, tape)
+    let json = Tape::of(&tree);
+    (tree, json)
 }
 
 #[test]
 fn json_survives_a_round_trip_however_it_is_accessed() {
     let lua = Lua::new();
     let tables = Given::install(&lua).unwrap();
-    let looks = LOOKS.map(|look| lua.load(look).eval::<Function>().unwrap());
+    let accesses = LOOKS.map(|access| lua.load(access).eval::<Function>().unwrap());
     let cursors: [Look; LOOKS.len()] = Default::default();
     run("JSON to Lua and back", &trees(), Value::to_string, |tree| {
-        let (tree, tape) = given_as(tree);
-        let tape = Arc::new(tape);
+        let (tree, json) = given_as(tree);
+        let json = Arc::new(json);
         let mut fields = BTreeSet::new();
         names(&tree, &mut fields);
-        for (look, cursor) in looks.iter().zip(&cursors) {
-            let item = tables.item(&lua, &tape, Some(cursor)).unwrap();
+        for (access, cursor) in accesses.iter().zip(&cursors) {
+            let item = tables.item(&lua, &json, Some(cursor)).unwrap();
             if item.is_table() {
                 let half: Vec<_> = fields.iter().step_by(2).take(24).cloned().collect();
-                look.call::<()>((&item, half)).unwrap();
+                access.call::<()>((&item, half)).unwrap();
             }
             let back = to_json(&tables, item, ROOM);
             if depth(&tree) > DEPTH {

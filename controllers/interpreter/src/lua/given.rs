@@ -106,9 +106,9 @@ impl Look {
 struct Partial {
     /// Keeps the table alive, so that its address is not reused.
     _table: Table,
-    tape: Arc<Tape>,
-    waiting: Vec<At>,
-    look: Option<Look>,
+    json: Arc<Tape>,
+    unfilled: Vec<At>,
+    cursor: Option<Look>,
 }
 
 /// The tables of one VM that are only partly filled.
@@ -132,11 +132,11 @@ impl Given {
         let it = Self::default();
         let kind = lua.create_table()?;
         let this = it.clone();
-        let look = move |lua: &Lua, (table, field): (Table, Item)| match field {
+        let load = move |lua: &Lua, (table, field): (Table, Item)| match field {
             Item::String(name) => this.look(lua, &table, &name),
             _ => Ok(Item::Nil),
         };
-        kind.raw_set("__index", lua.create_function(look)?)?;
+        kind.raw_set("__index", lua.create_function(load)?)?;
         let this = it.clone();
         let note = move |_: &Lua, (table, field): (Table, Item)| {
             if let Item::String(name) = field {
@@ -162,14 +162,14 @@ impl Given {
         lua.create_function(move |lua, table: Table| this.fill(lua, &table))
     }
 
-    /// Converts an argument; `look` has the paths that the script accessed in earlier calls.
+    /// Converts an argument; `cursor` has the paths that the script accessed in earlier calls.
     pub(super) fn item(
         &self,
         lua: &Lua,
-        tape: &Arc<Tape>,
-        look: Option<&Look>,
+        json: &Arc<Tape>,
+        cursor: Option<&Look>,
     ) -> mlua::Result<Item> {
-        self.made(lua, tape, ROOT, look)
+        self.made(lua, json, ROOT, cursor)
     }
 
     /// Forgets all partly filled tables, after a call.
@@ -184,37 +184,37 @@ impl Given {
         mut each: impl FnMut(&str, &Tape, At) -> Result<(), E>,
     ) -> Result<(), E> {
         let all = self.0.partial.borrow();
-        let Some(Partial { tape, waiting, .. }) = all.get(&address(table)) else {
+        let Some(Partial { json, unfilled, .. }) = all.get(&address(table)) else {
             return Ok(());
         };
-        waiting
+        unfilled
             .iter()
-            .try_for_each(|at| each(tape.name(*at), tape, *at))
+            .try_for_each(|at| each(json.name(*at), json, *at))
     }
 
     /// Removes a field from the unfilled ones, because it is set now.
     fn take(&self, table: &Table, name: &str) -> Option<(Arc<Tape>, At, Option<Look>)> {
         let mut all = self.0.partial.borrow_mut();
         let Partial {
-            tape,
-            waiting,
-            look,
+            json,
+            unfilled,
+            cursor,
             ..
         } = all.get_mut(&address(table))?;
-        let found = waiting.iter().position(|at| tape.name(*at) == name)?;
-        let at = waiting.swap_remove(found);
-        Some((Arc::clone(tape), at, look.clone()))
+        let found = unfilled.iter().position(|at| json.name(*at) == name)?;
+        let at = unfilled.swap_remove(found);
+        Some((Arc::clone(json), at, cursor.clone()))
     }
 
     fn look(&self, lua: &Lua, table: &Table, name: &mlua::LuaString) -> mlua::Result<Item> {
         let Ok(text) = name.to_str() else {
             return Ok(Item::Nil);
         };
-        let Some((tape, at, look)) = self.take(table, &text) else {
+        let Some((json, at, cursor)) = self.take(table, &text) else {
             return Ok(Item::Nil);
         };
-        let look = look.and_then(|look| look.learn(&text));
-        let value = unlimited(lua, || self.made(lua, &tape, at, look.as_ref()))?;
+        let cursor = cursor.and_then(|cursor| cursor.learn(&text));
+        let value = unlimited(lua, || self.made(lua, &json, at, cursor.as_ref()))?;
         table.raw_set(name, &value)?;
         Ok(value)
     }
@@ -222,40 +222,46 @@ impl Given {
     fn fill(&self, lua: &Lua, table: &Table) -> mlua::Result<()> {
         let partial = self.0.partial.borrow_mut().remove(&address(table));
         let Some(Partial {
-            tape,
-            waiting,
-            look,
+            json,
+            unfilled,
+            cursor,
             ..
         }) = partial
         else {
             return Ok(());
         };
-        if let Some(look) = &look {
-            look.learn_all();
+        if let Some(cursor) = &cursor {
+            cursor.learn_all();
         }
         table.set_metatable(None)?;
         unlimited(lua, || {
-            for at in waiting {
-                let name = tape.name(at);
-                let look = look.as_ref().and_then(|look| look.known(name));
-                table.raw_set(name, self.made(lua, &tape, at, look.as_ref())?)?;
+            for at in unfilled {
+                let name = json.name(at);
+                let cursor = cursor.as_ref().and_then(|cursor| cursor.known(name));
+                table.raw_set(name, self.made(lua, &json, at, cursor.as_ref())?)?;
             }
             Ok(())
         })
     }
 
-    fn made(&self, lua: &Lua, tape: &Arc<Tape>, at: At, look: Option<&Look>) -> mlua::Result<Item> {
-        Ok(match tape.node(at) {
+    fn made(
+        &self,
+        lua: &Lua,
+        json: &Arc<Tape>,
+        at: At,
+        cursor: Option<&Look>,
+    ) -> mlua::Result<Item> {
+        Ok(match json.node(at) {
             Node::Null => Item::Nil,
             Node::Bool(value) => Item::Boolean(value),
             Node::Number(value) => Item::Number(value),
             Node::Text(text) => Item::String(lua.create_string(text)?),
             Node::List => {
-                let items = tape.items(at);
+                let items = json.items(at);
                 let list = lua.create_table_with_capacity(items.len(), 0)?;
                 let mut to = 1;
                 for item in items {
-                    let item = self.made(lua, tape, item, look)?;
+                    let item = self.made(lua, json, item, cursor)?;
                     if !item.is_nil() {
                         list.raw_seti(to, item)?;
                         to += 1;
@@ -263,30 +269,30 @@ impl Given {
                 }
                 Item::Table(list)
             }
-            Node::Object => Item::Table(self.object(lua, tape, at, look)?),
+            Node::Object => Item::Table(self.object(lua, json, at, cursor)?),
         })
     }
 
     fn object(
         &self,
         lua: &Lua,
-        tape: &Arc<Tape>,
+        json: &Arc<Tape>,
         at: At,
-        look: Option<&Look>,
+        cursor: Option<&Look>,
     ) -> mlua::Result<Table> {
-        let all = tape.fields(at);
+        let all = json.fields(at);
         let mut fields = Vec::with_capacity(all.len());
-        let mut waiting = Vec::new();
+        let mut unfilled = Vec::new();
         for (name, value) in all {
-            let field = match tape.node(value) {
+            let field = match json.node(value) {
                 Node::Null => continue,
                 Node::Text(text) => Either::Left(text),
                 Node::Bool(value) => Either::Right(Item::Boolean(value)),
                 Node::Number(value) => Either::Right(Item::Number(value)),
-                Node::List | Node::Object => match look.and_then(|look| look.known(name)) {
-                    Some(look) => Either::Right(self.made(lua, tape, value, Some(&look))?),
+                Node::List | Node::Object => match cursor.and_then(|cursor| cursor.known(name)) {
+                    Some(cursor) => Either::Right(self.made(lua, json, value, Some(&cursor))?),
                     None => {
-                        waiting.push(value);
+                        unfilled.push(value);
                         continue;
                     }
                 },
@@ -294,13 +300,13 @@ impl Given {
             fields.push((name, field));
         }
         let table = lua.create_table_from(fields)?;
-        if !waiting.is_empty() {
+        if !unfilled.is_empty() {
             table.set_metatable(self.kind())?;
             let partial = Partial {
                 _table: table.clone(),
-                tape: Arc::clone(tape),
-                waiting,
-                look: look.cloned(),
+                json: Arc::clone(json),
+                unfilled,
+                cursor: cursor.cloned(),
             };
             let mut all = self.0.partial.borrow_mut();
             all.insert(address(&table), partial);

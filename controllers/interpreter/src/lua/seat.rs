@@ -47,7 +47,8 @@ pub(super) fn here(
         return None;
     }
     let bounds = Bounds::brief(limits);
-    let outcome = SEAT.with_borrow_mut(|seat| seat.answer(script, operation, args, bounds));
+    let outcome =
+        SEAT.with_borrow_mut(|thread_vm| thread_vm.answer(script, operation, args, bounds));
     script.was_quick(outcome.is_ok());
     outcome.ok()
 }
@@ -99,7 +100,7 @@ fn first_mended(value: Value, operation: Operation, args: &[Arg]) -> Value {
     match operation {
         Operation::Retain | Operation::ReviseReplica => {
             let trees = args.iter().filter_map(|arg| match arg {
-                Arg::Tree(tape) => Some(tape.value(ROOT)),
+                Arg::Tree(json) => Some(json.value(ROOT)),
                 _ => None,
             });
             let trees: Vec<_> = trees.collect();

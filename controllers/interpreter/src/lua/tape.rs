@@ -69,26 +69,26 @@ impl Tape {
     /// Parses an object and sets its apiVersion and kind, which objects from a list lack.
     pub(super) fn of_object(bytes: &[u8], kind: &Gvk) -> Result<Self, Unreadable> {
         let text = str::from_utf8(bytes)?;
-        let mut tape = Self::with_room(text.len() / 12);
-        tape.text.push_str(text);
+        let mut json = Self::with_room(text.len() / 12);
+        json.text.push_str(text);
         let mut from = serde_json::Deserializer::from_str(text);
         let start = text.as_ptr() as usize;
         let within = start..start + text.len();
         let seed = Seed {
-            tape: &mut tape,
+            json: &mut json,
             within: &within,
             kind: Some(kind),
         };
         seed.deserialize(&mut from)?;
         from.end()?;
-        Ok(tape)
+        Ok(json)
     }
 
     pub(crate) fn of(tree: &Value) -> Self {
-        let mut tape = Self::with_room(512);
-        tape.text.reserve(4096);
-        tape.add(tree);
-        tape
+        let mut json = Self::with_room(512);
+        json.text.reserve(4096);
+        json.add(tree);
+        json
     }
 
     fn add(&mut self, tree: &Value) {
@@ -167,7 +167,7 @@ impl Tape {
             _ => 0,
         };
         Inside {
-            tape: self,
+            json: self,
             at: at + 1,
             left,
         }
@@ -218,7 +218,7 @@ fn count(length: usize) -> u32 {
 
 /// Indices of consecutive values.
 struct Inside<'a> {
-    tape: &'a Tape,
+    json: &'a Tape,
     at: At,
     left: u32,
 }
@@ -229,7 +229,7 @@ impl Iterator for Inside<'_> {
     fn next(&mut self) -> Option<At> {
         self.left = self.left.checked_sub(1)?;
         let at = self.at;
-        self.at = self.tape.after(at);
+        self.at = self.json.after(at);
         Some(at)
     }
 
@@ -248,7 +248,7 @@ impl Iterator for Names<'_> {
 
     fn next(&mut self) -> Option<At> {
         let name = self.0.next()?;
-        self.0.at = self.0.tape.after(self.0.at);
+        self.0.at = self.0.json.after(self.0.at);
         Some(name)
     }
 
@@ -261,7 +261,7 @@ impl ExactSizeIterator for Names<'_> {}
 
 /// Deserializes a value and appends its nodes.
 struct Seed<'a> {
-    tape: &'a mut Tape,
+    json: &'a mut Tape,
     /// The address range of the original text.
     within: &'a Range<usize>,
     /// The kind to set on the outermost object.
@@ -271,7 +271,7 @@ struct Seed<'a> {
 impl Seed<'_> {
     fn inner(&mut self) -> Seed<'_> {
         Seed {
-            tape: self.tape,
+            json: self.json,
             within: self.within,
             kind: None,
         }
@@ -294,12 +294,12 @@ impl<'de> Visitor<'de> for Seed<'_> {
     }
 
     fn visit_unit<E: de::Error>(self) -> Result<(), E> {
-        self.tape.slots.push(Slot::Null);
+        self.json.slots.push(Slot::Null);
         Ok(())
     }
 
     fn visit_bool<E: de::Error>(self, value: bool) -> Result<(), E> {
-        self.tape.slots.push(Slot::Bool(value));
+        self.json.slots.push(Slot::Bool(value));
         Ok(())
     }
 
@@ -312,12 +312,12 @@ impl<'de> Visitor<'de> for Seed<'_> {
     }
 
     fn visit_f64<E: de::Error>(self, value: f64) -> Result<(), E> {
-        self.tape.slots.push(Slot::Number(value));
+        self.json.slots.push(Slot::Number(value));
         Ok(())
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<(), E> {
-        self.tape.add_text(text);
+        self.json.add_text(text);
         Ok(())
     }
 
@@ -327,30 +327,30 @@ impl<'de> Visitor<'de> for Seed<'_> {
             return self.visit_str(text);
         }
         let at = count(address - self.within.start);
-        self.tape.slots.push(Slot::Text(at, count(text.len())));
+        self.json.slots.push(Slot::Text(at, count(text.len())));
         Ok(())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<(), A::Error> {
-        let at = self.tape.open();
+        let at = self.json.open();
         let mut length = 0;
         while items.next_element_seed(self.inner())?.is_some() {
             length += 1;
         }
-        self.tape.slots[at] = Slot::List(length, self.tape.end());
+        self.json.slots[at] = Slot::List(length, self.json.end());
         Ok(())
     }
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut fields: A) -> Result<(), A::Error> {
-        let at = self.tape.open();
+        let at = self.json.open();
         let mut length = 0;
         loop {
-            let name = self.tape.slots.len();
+            let name = self.json.slots.len();
             if fields.next_key_seed(self.inner())?.is_none() {
                 break;
             }
-            if self.kind.is_some() && matches!(self.tape.text(count(name)), "apiVersion" | "kind") {
-                self.tape.slots.truncate(name);
+            if self.kind.is_some() && matches!(self.json.text(count(name)), "apiVersion" | "kind") {
+                self.json.slots.truncate(name);
                 fields.next_value::<de::IgnoredAny>()?;
                 continue;
             }
@@ -359,12 +359,12 @@ impl<'de> Visitor<'de> for Seed<'_> {
         }
         if let Some(kind) = self.kind {
             for (name, value) in [("apiVersion", &*kind.api_version()), ("kind", &kind.kind)] {
-                self.tape.add_text(name);
-                self.tape.add_text(value);
+                self.json.add_text(name);
+                self.json.add_text(value);
                 length += 1;
             }
         }
-        self.tape.slots[at] = Slot::Object(length, self.tape.end());
+        self.json.slots[at] = Slot::Object(length, self.json.end());
         Ok(())
     }
 }
@@ -383,9 +383,9 @@ mod tests {
         let text =
             br#" {"kind":"Other","a\u0062":"x\ny","n":[1,-2.5e3,18446744073709551615,null,true],
             "o":{"kind":"inner","e":{},"l":[[]]},"apiVersion":7,"t":"\u00fc"} "#;
-        let tape = Tape::of_object(text, &THING).unwrap();
+        let json = Tape::of_object(text, &THING).unwrap();
         assert_eq!(
-            tape.value(ROOT),
+            json.value(ROOT),
             json!({"apiVersion": "example.io/v1", "kind": "Thing", "ab": "x\ny", "t": "ü",
                 "n": [1.0, -2500.0, 18_446_744_073_709_551_615.0, null, true],
                 "o": {"kind": "inner", "e": {}, "l": [[]]}})
@@ -410,8 +410,8 @@ mod tests {
                 fields.insert("apiVersion".into(), THING.api_version().into());
                 fields.insert("kind".into(), (&*THING.kind).into());
             }
-            if let Ok(tape) = Tape::of_object(&text, &THING) {
-                prop_assert_eq!(tape.value(ROOT), Tape::of(&tree).value(ROOT));
+            if let Ok(json) = Tape::of_object(&text, &THING) {
+                prop_assert_eq!(json.value(ROOT), Tape::of(&tree).value(ROOT));
             }
         }
     }

@@ -145,14 +145,14 @@ impl Arg {
         Self::Tree(Arc::new(Tape::of(tree)))
     }
 
-    fn item(&self, lua: &Lua, tables: &Given, look: &Look) -> mlua::Result<Item> {
+    fn item(&self, lua: &Lua, tables: &Given, cursor: &Look) -> mlua::Result<Item> {
         match self {
             Self::Object(object, kind) => {
-                let tape = Tape::of_object(object.bytes(), kind);
-                let tape = tape.map_err(mlua::Error::runtime)?;
-                tables.item(lua, &Arc::new(tape), Some(look))
+                let json = Tape::of_object(object.bytes(), kind);
+                let json = json.map_err(mlua::Error::runtime)?;
+                tables.item(lua, &Arc::new(json), Some(cursor))
             }
-            Self::Tree(tape) => tables.item(lua, tape, Some(look)),
+            Self::Tree(json) => tables.item(lua, json, Some(cursor)),
             Self::Count(count) => Ok(Item::Number(*count as f64)),
         }
     }
@@ -160,7 +160,7 @@ impl Arg {
     pub(super) fn weight(&self) -> usize {
         match self {
             Self::Object(object, _) => object.bytes().len(),
-            Self::Tree(tape) => tape.weight(),
+            Self::Tree(json) => json.weight(),
             Self::Count(_) => 0,
         }
     }
@@ -171,7 +171,7 @@ impl Arg {
 struct Loaded {
     main: Function,
     /// The paths that it accessed in each argument.
-    looks: Rc<[Look; ARGUMENTS]>,
+    accesses: Rc<[Look; ARGUMENTS]>,
 }
 
 /// A VM and the scripts loaded into it.
@@ -256,10 +256,10 @@ impl Vm {
         args: &[Arg],
         bounds: Bounds,
     ) -> Result<[Option<Value>; 2], Failure> {
-        let Loaded { main, looks } = self.load(script)?;
+        let Loaded { main, accesses } = self.load(script)?;
         let mut arguments = MultiValue::with_capacity(args.len());
-        for (arg, look) in args.iter().zip(&*looks) {
-            let item = arg.item(&self.lua, &self.tables, look);
+        for (arg, cursor) in args.iter().zip(&*accesses) {
+            let item = arg.item(&self.lua, &self.tables, cursor);
             arguments.push_back(item.map_err(failure)?);
         }
         let weight: usize = args.iter().map(Arg::weight).sum();
@@ -302,7 +302,7 @@ impl Vm {
         let chunk = chunk.set_name("=script").set_mode(ChunkMode::Binary);
         let loaded = Loaded {
             main: chunk.into_function().map_err(failure)?,
-            looks: Rc::default(),
+            accesses: Rc::default(),
         };
         self.scripts.insert(*script.hash(), loaded.clone());
         Ok(loaded)

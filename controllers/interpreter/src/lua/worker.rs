@@ -81,11 +81,11 @@ impl Worker {
         let pending = Arc::new(AtomicUsize::new(0));
         let thread = Builder::new().name(format!("lua-{at}")).stack_size(STACK);
         let started = thread.spawn(move || {
-            let mut seat = Seat::default();
+            let mut thread_vm = Seat::default();
             while let Some(job) = waiting.blocking_recv() {
                 // The caller may have been canceled.
                 if !job.reply.is_closed() {
-                    let answer = answer(&mut seat, &job, limits);
+                    let answer = answer(&mut thread_vm, &job, limits);
                     drop(job.reply.send(answer));
                 }
             }
@@ -100,7 +100,7 @@ impl Worker {
     }
 }
 
-fn answer(seat: &mut Seat, job: &Job, limits: Limits) -> Answer {
+fn answer(thread_vm: &mut Seat, job: &Job, limits: Limits) -> Answer {
     let began = Instant::now();
     let Job {
         script,
@@ -112,7 +112,7 @@ fn answer(seat: &mut Seat, job: &Job, limits: Limits) -> Answer {
     if !probe && script.breaker().is_open() {
         return Err(CallError::refused(limits.deadline));
     }
-    let outcome = seat.answer(script, *operation, args, Bounds::whole(limits));
+    let outcome = thread_vm.answer(script, *operation, args, Bounds::whole(limits));
     script.was_quick(outcome.is_ok() && began.elapsed() < QUICK);
     let overran = matches!(outcome, Err(Failure::Deadline));
     let breaker = script.breaker();

@@ -149,59 +149,61 @@ pub(super) fn read(uid: &str, operation: Operation, body: &[u8]) -> Result<Answe
             "expected webhook response of {API_VERSION}, Kind={KIND}, got {version}, Kind={kind}"
         )));
     }
-    let answer = judge(uid, operation, replied.response);
-    let answer = answer.map_err(|why| format!("reveived invalid webhook response: {why}"))?;
-    match &answer.status {
-        Some(Refusal { message, code }) if !answer.successful => Err(format!(
+    let response = judge(uid, operation, replied.response);
+    let response = response.map_err(|why| format!("reveived invalid webhook response: {why}"))?;
+    match &response.status {
+        Some(Refusal { message, code }) if !response.successful => Err(format!(
             "webhook call failed, get status code: {code}, msg: {message}"
         )),
-        _ => Ok(answer),
+        _ => Ok(response),
     }
 }
 
 fn judge(uid: &str, operation: Operation, response: Option<Answer>) -> Result<Answer, String> {
-    let answer = response.ok_or("webhook response was absent")?;
-    if answer.uid != uid {
+    let response = response.ok_or("webhook response was absent")?;
+    if response.uid != uid {
         return Err(format!(
             "expected response.uid {uid:?}, got {:?}",
-            answer.uid
+            response.uid
         ));
     }
-    if !answer.successful {
-        return match answer.status {
+    if !response.successful {
+        return match response.status {
             None => Err("webhook require response.status when response.successful is false".into()),
-            Some(_) => Ok(answer),
+            Some(_) => Ok(response),
         };
     }
     match operation {
-        Operation::InterpretReplica if answer.replicas.is_none() => {
+        Operation::InterpretReplica if response.replicas.is_none() => {
             Err("webhook returned nil response.replicas".into())
         }
-        Operation::InterpretStatus if answer.raw_status.is_none() => {
+        Operation::InterpretStatus if response.raw_status.is_none() => {
             Err("webhook returned nill response.rawStatus".into())
         }
-        Operation::InterpretStatus if !answer.raw_status.as_ref().is_some_and(Value::is_object) => {
+        Operation::InterpretStatus
+            if !response.raw_status.as_ref().is_some_and(Value::is_object) =>
+        {
             Err("webhook returned response.rawStatus that is not an object".into())
         }
-        Operation::InterpretHealth if answer.healthy.is_none() => {
+        Operation::InterpretHealth if response.healthy.is_none() => {
             Err("webhook returned nil response.healthy".into())
         }
         Operation::InterpretDependency => {
-            let all = answer.dependencies.as_deref().unwrap_or_default();
+            let all = response.dependencies.as_deref().unwrap_or_default();
             verify(all).map_err(|e| e.to_string())?;
-            Ok(answer)
+            Ok(response)
         }
         Operation::ReviseReplica | Operation::Retain | Operation::AggregateStatus => {
-            patch_type(&answer)?;
-            Ok(answer)
+            patch_type(&response)?;
+            Ok(response)
         }
-        _ => Ok(answer),
+        _ => Ok(response),
     }
 }
 
-fn patch_type(answer: &Answer) -> Result<(), String> {
-    let has_patch = answer.patch.as_ref().is_some_and(|p| !p.is_empty());
-    match (has_patch, answer.patch_type.as_deref()) {
+fn patch_type(response: &Answer) -> Result<(), String> {
+    let has_patch = response.patch.as_ref().is_some_and(|p| !p.is_empty());
+    match (has_patch, response.patch_type.as_deref()) {
         (false, None) | (true, Some(JSON_PATCH)) => Ok(()),
         (true, None) => Err("webhook returned nil response.patchType".into()),
         (false, Some(_)) => Err("webhook returned empty response.patch".into()),
@@ -281,8 +283,8 @@ mod tests {
     #[test]
     fn request_has_the_fields_of_the_operation() {
         let object = json!({"apiVersion": "example.io/v1", "kind": "Thing", "metadata": {"name": "t", "namespace": "n"}});
-        let sent = |question: Question<'_>, operation| -> Value {
-            let body = question.body("u", &THING, operation).unwrap();
+        let sent = |attributes: Question<'_>, operation| -> Value {
+            let body = attributes.body("u", &THING, operation).unwrap();
             serde_json::from_slice(&body).unwrap()
         };
         let expected = |operation: &str, more: Value| {
@@ -477,11 +479,11 @@ mod tests {
             Ok(object)
         };
         let check = |patch: &[u8], expected: Result<Value, &str>| {
-            let answer = Answer {
+            let response = Answer {
                 patch: Some(STANDARD.encode(patch)),
                 ..Answer::default()
             };
-            let found = answer.patched(json!({"kind": "Thing", "a": 1}), apply);
+            let found = response.patched(json!({"kind": "Thing", "a": 1}), apply);
             match expected {
                 Ok(object) => assert_eq!(found, Ok(object)),
                 Err(why) => assert!(found.as_ref().is_err_and(|f| f.contains(why)), "{found:?}"),
@@ -512,13 +514,13 @@ mod tests {
         let body = reply(json!({"successful": true, "replicas": 2,
             "replicaRequirements": {"resourceRequest": {"cpu": "1000m"}},
             "components": [{"name": "b", "replicas": 1, "replicaRequirements": {"resourceRequest": {"memory": 1024}}}, {"name": "a", "replicas": 2}]}));
-        let answer = || read("u", Operation::InterpretReplica, &body).unwrap();
+        let response = || read("u", Operation::InterpretReplica, &body).unwrap();
         let expected = Replicas {
             count: 2,
             requirements: Some(json!({"resourceRequest": {"cpu": "1"}})),
         };
-        assert_eq!(answer().replicas(), Ok(expected));
-        let components = json!(answer().components().unwrap());
+        assert_eq!(response().replicas(), Ok(expected));
+        let components = json!(response().components().unwrap());
         let expected = json!([{"name": "b", "replicas": 1, "replicaRequirements": {"resourceRequest": {"memory": "1024"}}}, {"name": "a", "replicas": 2}]);
         assert_eq!(components, expected);
         let bad = reply(

@@ -96,31 +96,31 @@ mod tests {
     // proves: WEB-bounded
     #[tokio::test(start_paused = true)]
     async fn no_call_waits_for_a_webhook_that_hangs() {
-        let gate = Gate::default();
-        let mut turns = Vec::new();
+        let limit = Gate::default();
+        let mut calls = Vec::new();
         for _ in 0..PLACES {
-            turns.push(gate.enter().await.unwrap());
+            calls.push(limit.enter().await.unwrap());
         }
         // The webhook may only be busy: a waiting call gets the next permit.
         let free_soon = async {
             tokio::time::sleep(PATIENCE / 2).await;
-            turns.remove(0).ended(true);
+            calls.remove(0).ended(true);
         };
-        let (turn, ()) = tokio::join!(gate.enter(), free_soon);
+        let (call, ()) = tokio::join!(limit.enter(), free_soon);
         let began = Instant::now();
-        assert!(gate.enter().await.is_err());
+        assert!(limit.enter().await.is_err());
         assert!(began.elapsed() <= PATIENCE / 2, "{:?}", began.elapsed());
         // After a timeout no call waits until the webhook responds again.
-        drop(turns);
-        turn.unwrap().ended(false);
-        let mut turns = Vec::new();
+        drop(calls);
+        call.unwrap().ended(false);
+        let mut calls = Vec::new();
         for _ in 0..PLACES {
-            turns.push(gate.enter().await.unwrap());
+            calls.push(limit.enter().await.unwrap());
         }
         let began = Instant::now();
-        assert!(gate.enter().await.is_err());
+        assert!(limit.enter().await.is_err());
         assert_eq!(began.elapsed(), Duration::ZERO);
-        turns.remove(0).ended(true);
-        assert!(gate.enter().await.is_ok());
+        calls.remove(0).ended(true);
+        assert!(limit.enter().await.is_ok());
     }
 }

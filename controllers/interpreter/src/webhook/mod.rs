@@ -57,7 +57,7 @@ impl fmt::Debug for Webhooks {
 /// The response of a webhook, with what is needed to apply it.
 pub(crate) struct Said {
     hook: Arc<Hook>,
-    answer: Answer,
+    response: Answer,
     /// The object of the request.
     object: Value,
     apply: Apply,
@@ -81,20 +81,20 @@ impl Webhooks {
         &self,
         operation: Operation,
         kind: &Gvk,
-        question: impl FnOnce() -> Result<Question<'a>, Error>,
+        attributes: impl FnOnce() -> Result<Question<'a>, Error>,
     ) -> Option<Result<Said, Error>> {
         let hook = self.followed.rules().find(kind, operation).cloned()?;
-        let mut question = match question() {
-            Ok(question) => question,
+        let mut attributes = match attributes() {
+            Ok(attributes) => attributes,
             Err(error) => return Some(Err(error)),
         };
-        name(&mut question.object, kind);
-        let answer = self.call(&hook, operation, kind, &question).await;
-        Some(match answer {
-            Ok(answer) => Ok(Said {
+        name(&mut attributes.object, kind);
+        let response = self.call(&hook, operation, kind, &attributes).await;
+        Some(match response {
+            Ok(response) => Ok(Said {
                 hook,
-                answer,
-                object: question.object,
+                response,
+                object: attributes.object,
                 apply: self.outside.apply,
             }),
             Err(why) => Err(failed(&hook, why)),
@@ -106,7 +106,7 @@ impl Webhooks {
         hook: &Hook,
         operation: Operation,
         kind: &Gvk,
-        question: &Question<'_>,
+        attributes: &Question<'_>,
     ) -> Result<Answer, String> {
         let config = hook.place.as_ref();
         let config = config.map_err(|why| format!("could not get REST client: {why}"))?;
@@ -118,13 +118,13 @@ impl Webhooks {
             return Err(no_context(why.to_owned()));
         }
         let uid = uuid::Uuid::new_v4().to_string();
-        let body = question.body(&uid, kind, operation);
+        let body = attributes.body(&uid, kind, operation);
         let body = body.map_err(|e| no_context(e.to_string()))?;
         let call_failed = |why| format!("failed to call webhook: {why}");
-        let turn = hook.gate.enter().await.map_err(call_failed)?;
+        let in_flight = hook.gate.enter().await.map_err(call_failed)?;
         let call = self.outside.caller.call(config, body, hook.timeout);
         let ended = aside(tokio::time::timeout(hook.timeout, call)).await;
-        turn.ended(ended.is_ok());
+        in_flight.ended(ended.is_ok());
         let body = match ended {
             Ok(answered) => answered.map_err(call_failed)?,
             Err(_) => {
@@ -157,27 +157,27 @@ impl Said {
         self,
         what: impl FnOnce(Answer, Value, Apply) -> Result<T, String>,
     ) -> Result<T, Error> {
-        what(self.answer, self.object, self.apply).map_err(|why| failed(&self.hook, why))
+        what(self.response, self.object, self.apply).map_err(|why| failed(&self.hook, why))
     }
 
     pub(crate) fn replicas(self) -> Result<Replicas, Error> {
-        self.told(|answer, _, _| answer.replicas())
+        self.told(|response, _, _| response.replicas())
     }
 
     pub(crate) fn components(self) -> Result<Vec<Component>, Error> {
-        self.told(|answer, _, _| answer.components())
+        self.told(|response, _, _| response.components())
     }
 
     pub(crate) fn dependencies(self) -> Vec<Dependency> {
-        self.answer.dependencies()
+        self.response.dependencies()
     }
 
     pub(crate) fn status(self) -> Option<Value> {
-        self.answer.status()
+        self.response.status()
     }
 
     pub(crate) fn healthy(self) -> Option<bool> {
-        self.answer.healthy()
+        self.response.healthy()
     }
 
     /// The object with the patch of the response applied.
