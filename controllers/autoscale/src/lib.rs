@@ -1,12 +1,12 @@
-//! Workloads whose number of replicas somebody else decides.
+//! Controllers for workloads whose replicas an autoscaler in the members decides.
 //!
-//! HorizontalPodAutoscaler ──[`marker`]──► label `retain-replicas` on its target
-//! Deployment with that label + binding's status ──[`replicas`]──► `spec.replicas` of the Deployment
+//! HorizontalPodAutoscaler ──[`hpa_scale_target_marker`]──► label `resourcetemplate.karmada.io/retain-replicas` on its target
+//! Deployment with that label + status of its binding ──[`deployment_replicas_syncer`]──► `spec.replicas` of the Deployment
 //!
-//! Invariants: decisions are pure; a write happens only where something differs.
-//! Neither controller runs unless it is asked for, as in Karmada.
+//! Decisions are pure functions, and a controller writes only differences. As in Karmada, neither
+//! controller runs unless it is enabled.
 //!
-//! Entry points: [`start`], [`Deps`], [`Options`].
+//! Entry points: [`start`], [`AutoscaleDeps`], [`Options`].
 
 mod marker;
 mod replicas;
@@ -22,25 +22,25 @@ use runtime::{Informers, Tasks};
 static AUTOSCALERS: Gvr = Gvr::constant("autoscaling", "v2", "horizontalpodautoscalers");
 static DEPLOYMENTS: Gvr = Gvr::constant("apps", "v1", "deployments");
 
-/// What the controllers work with.
+/// The dependencies of the controllers.
 pub struct Deps {
-    /// Templates and bindings.
+    /// The API server with templates and bindings.
     pub control: Arc<dyn Api>,
-    /// Those of `control`.
+    /// The informers on `control`.
     pub informers: Informers,
     pub options: Options,
 }
 
-/// Which controllers run; by default none.
+/// Which controllers run; none by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// `hpaScaleTargetMarker`
+    /// Enables `hpaScaleTargetMarker`.
     pub scale_target_marker: bool,
-    /// `deploymentReplicasSyncer`
+    /// Enables `deploymentReplicasSyncer`.
     pub replicas_syncer: bool,
 }
 
-/// Starts the controllers that are asked for; they end with `tasks`.
+/// Starts the enabled controllers; they stop with `tasks`.
 pub async fn start(deps: &Deps, tasks: &Tasks) {
     if deps.options.scale_target_marker {
         marker::Marker::start(deps, tasks).await;

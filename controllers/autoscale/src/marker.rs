@@ -1,9 +1,8 @@
-//! Targets of autoscalers that are propagated keep the replicas that members give them.
+//! Labels the scale targets of propagated HorizontalPodAutoscalers, so that members keep the replicas
+//! that their autoscalers set.
 //!
-//! Enters: HorizontalPodAutoscalers. Leaves: a label on their targets, on or off.
-//! Source: Karmada's `pkg/controllers/hpascaletargetmarker`. A target keeps its label
-//! as long as any propagated autoscaler has it; Karmada takes it off with the first
-//! that goes.
+//! Source: Karmada's `pkg/controllers/hpascaletargetmarker`. A target keeps its label as long as any
+//! propagated autoscaler targets it; Karmada removes it with the first autoscaler that is deleted.
 
 use std::sync::Arc;
 
@@ -17,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::{AUTOSCALERS, Deps};
 
-/// The label's value, and that of Karmada.
+/// The value of the label, as in Karmada.
 const ON: &str = "true";
 const WORKERS: usize = 1;
 
@@ -41,7 +40,7 @@ struct Reference {
     name: String,
 }
 
-/// What is scaled: a namespace, and what is meant there.
+/// A scale target: the namespace, and the reference of the autoscaler.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Target {
     namespace: String,
@@ -49,8 +48,8 @@ struct Target {
 }
 
 fn target(autoscaler: &Object) -> Option<Target> {
-    let seen = autoscaler.view::<Autoscaler>().ok()?;
-    let reference = seen.spec.scale_target_ref.clone();
+    let autoscaler_view = autoscaler.view::<Autoscaler>().ok()?;
+    let reference = autoscaler_view.spec.scale_target_ref.clone();
     let namespace = autoscaler.namespace().to_owned();
     (!reference.name.is_empty()).then_some(Target {
         namespace,
@@ -63,18 +62,18 @@ fn is_propagated(autoscaler: &Object) -> bool {
     has(POLICY_ID) || has(CLUSTER_POLICY_ID)
 }
 
-/// The targets that a change concerns: one that is left, and that of a propagated
+/// The targets to reconcile after a change: one that is no longer targeted, and that of a propagated
 /// autoscaler.
 fn concerned(old: Option<&Object>, new: Option<&Object>) -> Vec<Target> {
     let (before, after) = (old.and_then(target), new.and_then(target));
-    let left = before.filter(|before| Some(before) != after.as_ref());
-    let kept = after.filter(|_| new.is_some_and(is_propagated));
-    left.into_iter().chain(kept).collect()
+    let former = before.filter(|before| Some(before) != after.as_ref());
+    let current = after.filter(|_| new.is_some_and(is_propagated));
+    former.into_iter().chain(current).collect()
 }
 
-/// The change of labels that a target needs.
-fn patch(there: &Object, marked: bool) -> Option<Value> {
-    let label = match (marked, there.head().label(RETAIN_REPLICAS)) {
+/// The merge patch that sets or removes the label; `None` when nothing has to change.
+fn patch(object: &Object, marked: bool) -> Option<Value> {
+    let label = match (marked, object.head().label(RETAIN_REPLICAS)) {
         (true, Some(ON)) | (false, None) => return None,
         (true, _) => ON.into(),
         (false, Some(_)) => Value::Null,
@@ -82,6 +81,7 @@ fn patch(there: &Object, marked: bool) -> Option<Value> {
     Some(json!({"metadata": {"labels": {RETAIN_REPLICAS: label}}}))
 }
 
+/// The controller hpaScaleTargetMarker.
 pub(crate) struct Marker {
     api: Arc<dyn Api>,
     autoscalers: Informer,
@@ -115,24 +115,24 @@ impl Marker {
         );
     }
 
-    async fn reconcile(&self, wanted: &Target) -> Result<Action> {
-        let Some(resource) = self.resource(&wanted.reference).await? else {
+    async fn reconcile(&self, scaled: &Target) -> Result<Action> {
+        let Some(resource) = self.resource(&scaled.reference).await? else {
             let Reference {
                 api_version, kind, ..
-            } = &wanted.reference;
+            } = &scaled.reference;
             return Err(Error::Protocol(format!(
                 "unable to recognize scale ref resource, {}: no kind {kind} in {api_version}",
-                wanted.namespace
+                scaled.namespace
             )));
         };
-        let at = At::one(&resource, &wanted.namespace, &wanted.reference.name);
-        let there = match self.api.get(at).await {
+        let at = At::one(&resource, &scaled.namespace, &scaled.reference.name);
+        let object = match self.api.get(at).await {
             Err(e) if e.is_not_found() => return Ok(Action::Done),
             other => other?,
         };
-        let mine = |a: &Object| is_propagated(a) && target(a).as_ref() == Some(wanted);
-        let marked = !self.autoscalers.list_where(mine).is_empty();
-        if let Some(patch) = patch(&there, marked) {
+        let targets_it = |a: &Object| is_propagated(a) && target(a).as_ref() == Some(scaled);
+        let marked = !self.autoscalers.list_where(targets_it).is_empty();
+        if let Some(patch) = patch(&object, marked) {
             let options = WriteOptions::default();
             match self.api.patch(at, Patch::Merge(patch), &options).await {
                 Err(e) if e.is_not_found() => {}
@@ -144,8 +144,8 @@ impl Marker {
 
     async fn resource(&self, reference: &Reference) -> Result<Option<Gvr>> {
         let (group, version) = split_api_version(&reference.api_version);
-        let there = self.api.resources_of(&|g: &str| g == group).await?;
-        let found = there
+        let discovered = self.api.resources_of(&|g: &str| g == group).await?;
+        let found = discovered
             .resources
             .into_iter()
             .find(|r| r.kind == reference.kind && *r.resource.version == *version && r.namespaced);
@@ -168,7 +168,7 @@ mod tests {
 
     // proves: AUT-propagated
     #[test]
-    fn changes_concern_targets_that_are_left_or_scaled() {
+    fn changes_affect_former_and_current_targets() {
         let (ours, other, moved) = (
             autoscaler(true, "a"),
             autoscaler(false, "a"),
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_is_written_where_it_is_wrong() {
+    fn label_is_patched_only_when_wrong() {
         for (label, marked, expected) in [
             (None, true, Some(json!("true"))),
             (Some("false"), true, Some(json!("true"))),
@@ -208,8 +208,8 @@ mod tests {
             if let Some(label) = label {
                 value["metadata"]["labels"] = json!({RETAIN_REPLICAS: label});
             }
-            let there = Object::from_value(&value).unwrap();
-            let written = patch(&there, marked);
+            let object = Object::from_value(&value).unwrap();
+            let written = patch(&object, marked);
             let written = written.map(|p| p["metadata"]["labels"][RETAIN_REPLICAS].clone());
             assert_eq!(written, expected, "{label:?} {marked}");
         }

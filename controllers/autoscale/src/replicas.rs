@@ -1,9 +1,8 @@
-//! A Deployment that members scale says how many replicas there are.
+//! Copies the replicas of a Deployment that autoscalers in the members scale from its status to
+//! `spec.replicas`.
 //!
-//! Enters: Deployments whose replicas are retained, their bindings. Leaves:
-//! `spec.replicas` of the Deployment. Source: Karmada's
-//! `pkg/controllers/deploymentreplicassyncer`. Where Karmada asks again each second,
-//! the change that is waited for brings the Deployment back.
+//! Source: Karmada's `pkg/controllers/deploymentreplicassyncer`. Karmada requeues every second until
+//! the status is complete; here the change of the binding or of the Deployment enqueues it.
 
 use std::sync::Arc;
 
@@ -40,16 +39,16 @@ struct Status {
     replicas: i64,
 }
 
-/// How many replicas the Deployment shall ask for: those that there are, once what it
-/// asks for has gone all the way and back. `None`: it is so, or not that far.
+/// The replicas to set on a Deployment: those of its status, once the current spec is scheduled and
+/// every cluster has reported. `None` when they are set already, or when that is not the case yet.
 fn wanted(deployment: &Deployment, binding: &Binding, generation: i64) -> Option<i64> {
-    let asked = deployment.spec.replicas?;
-    let there = deployment.status.replicas;
+    let desired = deployment.spec.replicas?;
+    let current = deployment.status.replicas;
     let placement = binding.spec.placement.as_ref()?;
     let scheduling = placement.replica_scheduling.as_ref()?;
-    let scheduled = binding.spec.replicas == asked
+    let scheduled = binding.spec.replicas == desired
         && binding.status.scheduler_observed_generation == generation;
-    if scheduling.replica_scheduling_type != "Divided" || asked == there || !scheduled {
+    if scheduling.replica_scheduling_type != "Divided" || desired == current || !scheduled {
         return None;
     }
     let reported = &binding.status.aggregated_status;
@@ -59,19 +58,20 @@ fn wanted(deployment: &Deployment, binding: &Binding, generation: i64) -> Option
     let mut sum = 0;
     for cluster in reported {
         let status = Status::deserialize(cluster.status.as_ref()?).ok()?;
-        // An autoscaler leaves at least one; none is a status that is still to come.
+        // An autoscaler keeps at least one replica; zero means that the status is still missing.
         if status.replicas <= 0 {
             return None;
         }
         sum += status.replicas;
     }
-    (sum == there).then_some(there)
+    (sum == current).then_some(current)
 }
 
 fn is_retained(deployment: &Object) -> bool {
     deployment.head().label(RETAIN_REPLICAS) == Some("true")
 }
 
+/// The controller deploymentReplicasSyncer.
 pub(crate) struct Syncer {
     api: Arc<dyn Api>,
     deployments: Informer,
@@ -95,10 +95,9 @@ impl Syncer {
                 changed.add_lane(new.head().key(), change.initial);
             }
         });
-        let (changed, followed) = (queue.clone(), Arc::downgrade(&it));
+        let (changed, weak) = (queue.clone(), Arc::downgrade(&it));
         it.bindings.on_change(move |change| {
-            if let (Some(it), Some(binding), false) =
-                (followed.upgrade(), change.new, change.initial)
+            if let (Some(it), Some(binding), false) = (weak.upgrade(), change.new, change.initial)
                 && let Some(key) = it.retained_by(binding)
             {
                 changed.add(key);
@@ -116,10 +115,10 @@ impl Syncer {
         );
     }
 
-    /// The Deployment of a binding, where its replicas are retained.
+    /// The key of the Deployment of a binding, if its replicas are retained.
     fn retained_by(&self, binding: &Object) -> Option<String> {
-        let seen = binding.view::<Binding>().ok()?;
-        let resource = &seen.spec.resource;
+        let binding_view = binding.view::<Binding>().ok()?;
+        let resource = &binding_view.spec.resource;
         if resource.kind != KIND || resource.api_version != "apps/v1" {
             return None;
         }
@@ -159,16 +158,16 @@ mod tests {
 
     // proves: AUT-follows, AUT-waits
     #[test]
-    fn replicas_follow_once_all_is_told() {
+    fn replicas_follow_once_every_cluster_has_reported() {
         let deployment = json!({"spec": {"replicas": 2}, "status": {"replicas": 5}});
-        let told = |replicas: &[i64]| -> Value {
+        let statuses = |replicas: &[i64]| -> Value {
             let all = replicas.iter().enumerate();
             all.map(|(i, n)| json!({"clusterName": format!("m{i}"), "status": {"replicas": n}}))
                 .collect()
         };
         let binding = json!({"spec": {"replicas": 2, "clusters": [{"name": "m0"}, {"name": "m1"}],
                 "placement": {"replicaScheduling": {"replicaSchedulingType": "Divided"}}},
-            "status": {"schedulerObservedGeneration": 3, "aggregatedStatus": told(&[4, 1])}});
+            "status": {"schedulerObservedGeneration": 3, "aggregatedStatus": statuses(&[4, 1])}});
         let table = [
             ("", Value::Null, Some(5)),
             ("/deployment/spec/replicas", json!(5), None),
@@ -190,8 +189,8 @@ mod tests {
                 json!(2),
                 None,
             ),
-            ("/binding/status/aggregatedStatus", told(&[5]), None),
-            ("/binding/status/aggregatedStatus", told(&[5, 0]), None),
+            ("/binding/status/aggregatedStatus", statuses(&[5]), None),
+            ("/binding/status/aggregatedStatus", statuses(&[5, 0]), None),
             (
                 "/binding/status/aggregatedStatus/0/status",
                 Value::Null,

@@ -1,4 +1,4 @@
-//! Both controllers over a server in memory.
+//! Tests of both controllers against a fake API.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::{AUTOSCALERS, DEPLOYMENTS, Deps, Options, start};
 
-/// What is followed ends with the informers.
+/// Starts both controllers. The watches end with the informers.
 async fn plane() -> (Arc<FakeApi>, Informers, Tasks) {
     let api = FakeApi::new();
     api.serve(ApiResource {
@@ -61,7 +61,7 @@ async fn until(what: &str, done: impl Fn() -> bool) {
 
 // proves: AUT-marked, AUT-unmarked
 #[tokio::test]
-async fn targets_are_marked_as_long_as_something_scales_them() {
+async fn targets_are_labeled_while_an_autoscaler_targets_them() {
     let (api, _informers, tasks) = plane().await;
     let marked = |name: &str| {
         let deployment = api.object(&DEPLOYMENTS, "n", name).unwrap();
@@ -72,7 +72,7 @@ async fn targets_are_marked_as_long_as_something_scales_them() {
     until("marked", || marked("a")).await;
     api.seed(&AUTOSCALERS, autoscaler("h", "b"));
     until("the other marked", || marked("b")).await;
-    assert!(marked("a"), "one is left that scales it");
+    assert!(marked("a"), "another autoscaler still targets it");
     api.remove(&AUTOSCALERS, "n", "i");
     until("unmarked", || !marked("a")).await;
     api.remove(&AUTOSCALERS, "n", "h");
@@ -82,7 +82,7 @@ async fn targets_are_marked_as_long_as_something_scales_them() {
 
 // proves: AUT-follows
 #[tokio::test]
-async fn a_deployment_asks_for_what_its_members_have() {
+async fn deployment_replicas_follow_the_members() {
     let (api, _informers, tasks) = plane().await;
     let replicas = || api.object(&DEPLOYMENTS, "n", "a").unwrap()["spec"]["replicas"].clone();
     let binding = |reported: i64| {
@@ -105,7 +105,7 @@ async fn a_deployment_asks_for_what_its_members_have() {
     scaled["status"]["replicas"] = json!(4);
     api.seed(&DEPLOYMENTS, scaled);
     assert_eq!(replicas(), 2);
-    // The binding is the last to tell; nobody asks for it.
+    // The status of the binding comes last; its change enqueues the Deployment.
     api.seed(&BINDINGS, binding(4));
     until("followed", || replicas() == 4).await;
     tasks.stop().await;

@@ -1,4 +1,4 @@
-//! ServiceAccount and Secret: members add tokens of their own.
+//! Native rules of ServiceAccount and Secret: the tokens that members create are retained.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ pub(crate) struct Secret;
 const TOKEN_TYPE: &str = "kubernetes.io/service-account-token";
 
 impl Rules for ServiceAccount {
-    /// The template's secrets, and then those that the member has added.
+    /// The secrets of the template, followed by those that the member added.
     fn retain(&self, desired: &mut Value, observed: &Value) -> Result<(), Error> {
         for field in ["secrets", "imagePullSecrets"] {
             let mut merged: Vec<Value> = Vec::new();
@@ -33,7 +33,7 @@ impl Rules for ServiceAccount {
 }
 
 impl Rules for Secret {
-    /// A token is the member's own.
+    /// The data of a service account token belongs to the member.
     fn retain(&self, desired: &mut Value, observed: &Value) -> Result<(), Error> {
         if desired["type"] == TOKEN_TYPE
             && let Some(data) = observed.get("data").filter(|d| d.is_object())
@@ -73,17 +73,22 @@ mod tests {
 
     // proves: NAT-token
     #[test]
-    fn tokens_stay_and_other_data_does_not() {
+    fn token_data_is_retained_and_other_data_is_not() {
         let token = |data: Value| json!({"type": TOKEN_TYPE, "data": data});
-        let theirs = json!({"token": "x"});
+        let member_data = json!({"token": "x"});
         check(
             &Secret,
             token(Value::Null),
-            token(theirs.clone()),
-            token(theirs.clone()),
+            token(member_data.clone()),
+            token(member_data.clone()),
         );
         check(&Secret, token(Value::Null), json!({}), token(Value::Null));
         let opaque = json!({"type": "Opaque", "data": {"k": "v"}});
-        check(&Secret, opaque.clone(), json!({"data": theirs}), opaque);
+        check(
+            &Secret,
+            opaque.clone(),
+            json!({"data": member_data}),
+            opaque,
+        );
     }
 }

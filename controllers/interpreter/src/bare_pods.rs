@@ -1,4 +1,4 @@
-//! Pod without a controller: one replica that a member completes as it runs.
+//! Native rules of Pod without a controller: one replica, whose spec the member completes.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::requirements::{PodTemplate, requirements};
 
 pub(crate) struct Pod;
 
-/// In this order one phase stands for all: the first that any cluster reports.
+/// The aggregated phase is the first of these that any cluster reports.
 const PHASES: [&str; 4] = ["Failed", "Pending", "Running", "Succeeded"];
 
 #[derive(Default, Deserialize)]
@@ -48,15 +48,15 @@ struct Container {
 }
 
 impl Container {
-    /// What is left of a container when several clusters run it; the other fields
-    /// are those that its Go type always writes.
+    /// The container status as it is aggregated: only `ready` and `state`. The other fields are
+    /// those that the Go type always encodes.
     fn shown(self) -> Value {
         json!({"name": "", "state": self.state, "lastState": {}, "ready": self.ready,
                "restartCount": 0, "image": "", "imageID": ""})
     }
 }
 
-/// The items of a list in an object's spec.
+/// The elements of a list in the spec.
 fn listed<'a>(object: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> {
     let list = object["spec"][field].as_array();
     list.into_iter().flatten()
@@ -71,19 +71,19 @@ impl Rules for Pod {
         }))
     }
 
-    /// What the member's scheduler and its admission have decided. Karmada keeps only
-    /// the fields named here, and cannot change a pod that its member has given more.
+    /// Retains what the member's scheduler and admission plugins set. Karmada retains only the
+    /// fields named here, and so fails to update a pod to which the member added others.
     fn retain(&self, desired: &mut Value, observed: &Value) -> Result<(), Error> {
         for field in ["nodeName", "serviceAccountName", "volumes"] {
             keep_in_spec(desired, field, observed["spec"].get(field));
         }
         for list in ["containers", "initContainers"] {
-            for seen in listed(observed, list) {
-                let wanted = desired.get_mut("spec").and_then(|spec| spec.get_mut(list));
-                let wanted = wanted.and_then(Value::as_array_mut);
-                let mut wanted = wanted.into_iter().flatten();
-                if let Some(container) = wanted.find(|c| c["name"] == seen["name"]) {
-                    keep(container, "volumeMounts", seen.get("volumeMounts"));
+            for current in listed(observed, list) {
+                let containers = desired.get_mut("spec").and_then(|spec| spec.get_mut(list));
+                let containers = containers.and_then(Value::as_array_mut);
+                let mut containers = containers.into_iter().flatten();
+                if let Some(container) = containers.find(|c| c["name"] == current["name"]) {
+                    keep(container, "volumeMounts", current.get("volumeMounts"));
                 }
             }
         }
@@ -114,7 +114,7 @@ impl Rules for Pod {
         let (mut containers, mut inits) = (Vec::new(), Vec::new());
         for item in items {
             let Some(reported) = item.status else {
-                // Nothing was collected yet.
+                // No status was collected yet.
                 phases.insert("Pending".to_owned());
                 continue;
             };
@@ -187,7 +187,7 @@ mod tests {
 
     // proves: NAT-pod-retain
     #[test]
-    fn what_the_member_added_stays() {
+    fn fields_that_the_member_added_are_retained() {
         let mount = json!([{"name": "token", "mountPath": "/t"}]);
         let observed = json!({"spec": {"nodeName": "n1", "serviceAccountName": "default",
             "volumes": [{"name": "token"}], "tolerations": [{"key": "k"}], "restartPolicy": "Always",
@@ -203,7 +203,7 @@ mod tests {
                 "tolerations": [{"key": "k"}], "restartPolicy": "Never", "containers": [{"name": "c", "image": "new", "volumeMounts": mount}, {"name": "sidecar", "volumeMounts": [1]}],
                 "initContainers": [{"name": "i", "volumeMounts": mount}]}})
         );
-        // What the member does not have is not brought either.
+        // Fields that the member does not have are removed.
         let mut desired = json!({"spec": {"nodeName": "n2", "volumes": [1], "containers": []}});
         Pod.retain(&mut desired, &json!({"spec": {}})).unwrap();
         assert_eq!(desired, json!({"spec": {"containers": []}}));
@@ -211,7 +211,7 @@ mod tests {
 
     // proves: NAT-pod-phase
     #[test]
-    fn one_phase_stands_for_all() {
+    fn aggregated_phase_follows_the_precedence() {
         let pod = json!({"metadata": {"name": "p"}});
         let phases = |all: &[&str]| {
             let items: Vec<Value> = all

@@ -1,6 +1,4 @@
-//! The rules that need no customization: those of well-known kinds, then native ones.
-//!
-//! Enters: a kind, objects. Leaves: decisions, as those of [`Native`].
+//! The built-in rules: those of third-party kinds, then the native ones.
 
 use jiff::Timestamp;
 use machinery::{Gvk, Object};
@@ -15,7 +13,7 @@ use crate::wellknown::WellKnown;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct BuiltIn;
 
-/// Asks about an object as a tree, if its kind is well known.
+/// Applies a rule to the JSON of an object, if its kind is a third-party kind with rules.
 fn ask<T>(
     kind: &Gvk,
     object: &Object,
@@ -40,7 +38,7 @@ impl BuiltIn {
         }
     }
 
-    /// No native kind has any.
+    /// No native kind has components.
     pub(crate) fn components(
         &self,
         kind: &Gvk,
@@ -97,7 +95,7 @@ impl BuiltIn {
         Ok(desired)
     }
 
-    /// Whether any rule tells how healthy objects of a kind are.
+    /// Whether a kind has a health rule.
     pub(crate) fn tells_health(&self, kind: &Gvk) -> bool {
         WellKnown.tells_health(kind) || Native.tells_health(kind)
     }
@@ -116,7 +114,7 @@ impl BuiltIn {
         }
     }
 
-    /// The status of a template.
+    /// The aggregated status of a template.
     pub(crate) fn aggregate(
         &self,
         kind: &Gvk,
@@ -126,14 +124,14 @@ impl BuiltIn {
     ) -> Result<Option<Value>, Error> {
         match summed(kind, template, Some(items), now)? {
             None => Native.aggregate(kind, template, items, now),
-            Some(mut made) => {
-                let status = made.get_mut("status").map(Value::take);
+            Some(mut result) => {
+                let status = result.get_mut("status").map(Value::take);
                 Ok(Some(status.unwrap_or_else(|| json!({}))))
             }
         }
     }
 
-    /// The template with its status.
+    /// The template with its aggregated status.
     pub(crate) fn aggregated(
         &self,
         kind: &Gvk,
@@ -141,18 +139,18 @@ impl BuiltIn {
         items: Option<&[ClusterStatus<'_>]>,
         now: Timestamp,
     ) -> Result<Option<Value>, Error> {
-        if let Some(made) = summed(kind, template, items, now)? {
-            return Ok(Some(made));
+        if let Some(result) = summed(kind, template, items, now)? {
+            return Ok(Some(result));
         }
         let items = items.unwrap_or_default();
         let Some(status) = Native.aggregate(kind, template, items, now)? else {
             return Ok(None);
         };
-        let mut made = tree(template, "template")?;
-        if let Some(fields) = made.as_object_mut() {
+        let mut result = tree(template, "template")?;
+        if let Some(fields) = result.as_object_mut() {
             fields.insert("status".to_owned(), status);
         }
-        Ok(Some(made))
+        Ok(Some(result))
     }
 }
 
@@ -174,7 +172,7 @@ mod tests {
 
     // proves: CRD-before-native
     #[test]
-    fn what_a_well_known_kind_has_no_rule_for_is_native() {
+    fn third_party_kind_without_a_rule_falls_back_to_native() {
         let (cron, deployment) = (
             Gvk::constant("apps.kruise.io", "v1alpha1", "AdvancedCronJob"),
             Gvk::constant("apps", "v1", "Deployment"),
@@ -194,10 +192,10 @@ mod tests {
             status: Some(&status),
         }];
         let now = Timestamp::UNIX_EPOCH;
-        let made = BuiltIn.aggregate(&cron, &copy, &items, now).unwrap();
-        assert_eq!(made, Some(json!({"type": "Job", "odd": 1})));
-        let made = BuiltIn.aggregated(&cron, &copy, Some(&items), now).unwrap();
-        assert_eq!(made.unwrap()["spec"], json!({"replicas": 2}));
+        let result = BuiltIn.aggregate(&cron, &copy, &items, now).unwrap();
+        assert_eq!(result, Some(json!({"type": "Job", "odd": 1})));
+        let result = BuiltIn.aggregated(&cron, &copy, Some(&items), now).unwrap();
+        assert_eq!(result.unwrap()["spec"], json!({"replicas": 2}));
         let empty = BuiltIn.aggregated(&cron, &copy, Some(&[]), now).unwrap();
         assert_eq!(empty.unwrap()["status"]["type"], "");
         let none = BuiltIn.aggregated(&cron, &copy, None, now).unwrap();
@@ -206,7 +204,7 @@ mod tests {
 
     // proves: CRD-before-native
     #[test]
-    fn a_well_known_kind_is_interpreted_by_its_own_rules() {
+    fn third_party_kind_uses_its_own_rules() {
         let set = Gvk::constant("apps.kruise.io", "v1alpha1", "CloneSet");
         let revised = BuiltIn.revise(&set, json!({"spec": {}}), 3).unwrap();
         assert_eq!(revised, json!({"spec": {"replicas": 3}}));
@@ -218,8 +216,8 @@ mod tests {
             json!({"spec": {"a": 1, "suspend": true}})
         );
         let broken = object(json!({"metadata": {"name": "x"}, "spec": {}}));
-        let said = BuiltIn.replicas(&set, &broken).unwrap_err().to_string();
-        assert_eq!(said, "spec.replicas: a number is needed");
+        let error = BuiltIn.replicas(&set, &broken).unwrap_err().to_string();
+        assert_eq!(error, "spec.replicas: a number is needed");
         let job = Gvk::constant("ray.io", "v1", "RayJob");
         assert_eq!(BuiltIn.components(&job, &broken).unwrap(), Some(Vec::new()));
     }

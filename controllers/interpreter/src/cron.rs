@@ -1,4 +1,4 @@
-//! CronJob: its status lists the jobs that run, in every cluster.
+//! Native rules of CronJob: the template's status lists the active jobs of all clusters.
 
 use jiff::Timestamp;
 use machinery::Object;
@@ -13,13 +13,13 @@ pub(crate) struct CronJob;
 #[serde(rename_all = "camelCase", default)]
 struct Status {
     active: Vec<Value>,
-    // RFC 3339 in UTC, so that text order is time order.
+    // RFC 3339 in UTC: comparing the texts compares the times.
     last_schedule_time: Option<String>,
     last_successful_time: Option<String>,
 }
 
 impl Rules for CronJob {
-    /// All jobs that run, and the latest times.
+    /// The active jobs of all clusters, and the latest times.
     fn aggregate(
         &self,
         _template: &Object,

@@ -1,7 +1,6 @@
-//! The rules of ResourceInterpreterCustomizations.
+//! Indexes the scripts of ResourceInterpreterCustomizations by kind and operation.
 //!
-//! Enters: the customizations there are. Leaves: which scripts answer for a kind, and
-//! for which kinds and operations that has changed. Pure. Source: Karmada's
+//! It also computes for which kinds and operations the scripts have changed. Pure. Source: Karmada's
 //! `configmanager/{manager,accessor}.go`.
 
 use std::collections::{BTreeMap, HashMap};
@@ -14,25 +13,26 @@ use crate::followed::Rules;
 use crate::lua::{Hash, Script};
 use crate::operation::Operation;
 
-/// Customizations that cannot be read at present, by their uid.
+/// Customizations that currently fail to parse, by UID.
 static FAILURES: FailureLog = FailureLog::new();
 
-/// A script, and whose it is.
+/// A script, and the name of its customization.
 #[derive(Clone, Debug)]
 pub(crate) struct Rule {
     pub(crate) customization: Arc<str>,
     pub(crate) script: Arc<Script>,
 }
 
-/// The scripts of a kind, by operation: one each, but of dependencies all.
+/// The scripts of a kind by operation. Only dependency interpretation may have several.
 type Scripts = BTreeMap<Operation, Vec<Rule>>;
 
+/// All scripts, by kind.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     kinds: HashMap<Gvk, Scripts>,
 }
 
-/// The part of a customization that is read.
+/// The fields of a ResourceInterpreterCustomization that are read.
 #[derive(Deserialize)]
 struct Customization {
     spec: Spec,
@@ -60,10 +60,10 @@ struct Customized {
 }
 
 impl Rules for Table {
-    /// Where two have a script for the same, the first by name counts. Scripts that
-    /// `before` has too stay what was made of them.
+    /// When two customizations have a script for the same kind and operation, the first by name
+    /// wins. Scripts with unchanged text are taken over from `before`, with their bytecode.
     fn told<'a>(all: impl IntoIterator<Item = &'a Object>, before: &Self) -> Self {
-        let mut made: HashMap<Hash, Arc<Script>> = before
+        let mut compiled: HashMap<Hash, Arc<Script>> = before
             .rules()
             .map(|(_, _, rule)| (*rule.script.hash(), Arc::clone(&rule.script)))
             .collect();
@@ -79,7 +79,7 @@ impl Rules for Table {
                 }
                 Err(error) => {
                     if FAILURES.record_failure(object.uid(), &error.to_string()) {
-                        tracing::warn!(customization = &*name, %error, "a customization cannot be read");
+                        tracing::warn!(customization = &*name, %error, "failed to parse a ResourceInterpreterCustomization");
                     }
                     continue;
                 }
@@ -95,7 +95,7 @@ impl Rules for Table {
                 let of_operation = rules.entry(operation).or_default();
                 if of_operation.is_empty() || operation == Operation::InterpretDependency {
                     let script = Arc::new(Script::new(source));
-                    let script = made.entry(*script.hash()).or_insert(script);
+                    let script = compiled.entry(*script.hash()).or_insert(script);
                     of_operation.push(Rule {
                         customization: Arc::clone(&name),
                         script: Arc::clone(script),
@@ -131,7 +131,7 @@ impl Table {
         })
     }
 
-    /// The scripts that answer; none where this level has no rule.
+    /// The scripts for an operation on a kind; empty when no customization has one.
     pub(crate) fn find(&self, kind: &Gvk, operation: Operation) -> &[Rule] {
         let rules = self.kinds.get(kind).and_then(|rules| rules.get(&operation));
         rules.map_or(&[], Vec::as_slice)
@@ -162,7 +162,7 @@ mod tests {
 
     // proves: INT-first-by-name, INT-dependencies-of-all
     #[test]
-    fn the_first_by_name_answers_and_dependencies_are_everybodys() {
+    fn first_customization_by_name_wins_and_dependencies_use_all() {
         let all = [
             customization(
                 "c",
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_other_scripts_answer_is_told_of() {
+    fn only_changed_scripts_are_reported() {
         let first = [customization(
             "a",
             "Thing",
@@ -197,27 +197,31 @@ mod tests {
         let before = Table::told(&first, &Table::default());
         let changed = |all: &[Object]| {
             let table = Table::told(all, &before);
-            let kept = table.rules().zip(before.rules());
-            for ((_, _, now), (_, _, then)) in kept {
+            let pairs = table.rules().zip(before.rules());
+            for ((_, _, now), (_, _, then)) in pairs {
                 if now.script.hash() == then.script.hash() {
-                    assert!(Arc::ptr_eq(&now.script, &then.script), "made once");
+                    assert!(
+                        Arc::ptr_eq(&now.script, &then.script),
+                        "an unchanged script is not compiled again"
+                    );
                 }
             }
             let touched = table.touched(&before);
             let kinds = ["Thing", "Other"].into_iter();
-            let told = kinds.map(|kind| {
+            let changed = kinds.map(|kind| {
                 let differs =
                     |o: &Operation| table.differs(&before, &Gvk::new("example.io", "v1", kind), *o);
                 let operations: Vec<_> = Operation::ALL.into_iter().filter(differs).collect();
                 assert!(operations.iter().all(|o| touched.contains(o)));
                 (kind.to_owned(), operations)
             });
-            told.filter(|(_, operations)| !operations.is_empty())
+            changed
+                .filter(|(_, operations)| !operations.is_empty())
                 .collect::<Vec<_>>()
         };
         let thing = |operations: &[Operation]| vec![("Thing".to_owned(), operations.to_vec())];
         let with = |scripts: &[(&str, &str)]| vec![customization("b", "Thing", scripts)];
-        // By another name, the same.
+        // The same scripts in a customization with another name.
         assert_eq!(
             changed(&with(&[("retention", "x"), ("healthInterpretation", "h")])),
             vec![]

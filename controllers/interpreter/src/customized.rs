@@ -1,4 +1,4 @@
-//! The level of customizations: rules that are scripts, as they come and go.
+//! Interprets resources by the Lua scripts of ResourceInterpreterCustomizations.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(crate) struct Customized {
 }
 
 impl Customized {
-    /// Those that are given, for good.
+    /// Uses a fixed set of customizations.
     pub(crate) fn fixed(customizations: &[Object], limits: Limits) -> Self {
         Self {
             engine: Engine::new(limits),
@@ -29,7 +29,7 @@ impl Customized {
         }
     }
 
-    /// Those of a control plane.
+    /// Watches the customizations of a control plane.
     pub(crate) fn follow(informers: &Informers, api: &Arc<dyn Api>, limits: Limits) -> Self {
         Self {
             engine: Engine::new(limits),
@@ -41,7 +41,7 @@ impl Customized {
         !self.followed.rules().find(kind, operation).is_empty()
     }
 
-    /// What the scripts for an operation return, each; `None` where there is none.
+    /// Runs the scripts for an operation one after the other; `None` when there is none.
     pub(crate) async fn ask(
         &self,
         operation: Operation,
@@ -58,7 +58,7 @@ impl Customized {
                 Err(error) => return Some(Err(error)),
             }
         }
-        // Mostly the only one: nothing is copied for it.
+        // Usually the only one: it takes the arguments without a copy.
         let returned = self.call(last, operation, args).await;
         Some(returned.map(|returned| {
             all.push(returned);

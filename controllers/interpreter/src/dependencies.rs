@@ -1,9 +1,9 @@
-//! What a template refers to and cannot run without.
+//! Native dependency rules: the objects that a template needs in every cluster to which it goes.
 //!
-//! Enters: a template. Leaves: references to ConfigMaps, Secrets, ServiceAccounts,
-//! PersistentVolumeClaims and what stands behind an import of a Service, sorted by
-//! kind and name. Source: Karmada's `pkg/resourceinterpreter/default/native/dependencies.go`
-//! and Kubernetes' `pkg/api/v1/pod/util.go`, which says where a pod names Secrets.
+//! These are ConfigMaps, Secrets, ServiceAccounts, PersistentVolumeClaims, and the Service and
+//! EndpointSlices behind a ServiceImport; those of a pod sorted by kind and name. Source: Karmada's
+//! `pkg/resourceinterpreter/default/native/dependencies.go`, and Kubernetes' `pkg/api/v1/pod/util.go`
+//! for the fields of a pod that name Secrets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use crate::pods::{place, tree};
 
 const WHAT: &str = "dependencies";
 
-/// Where a volume names a Secret.
+/// The JSON pointers of the fields of a volume that name a Secret.
 const SECRET_VOLUMES: [&str; 10] = [
     "/azureFile/secretName",
     "/cephfs/secretRef/name",
@@ -31,8 +31,8 @@ const SECRET_VOLUMES: [&str; 10] = [
     "/storageos/secretRef/name",
 ];
 
-/// `None`: the kind refers to nothing, as far as is known here. In whichever version
-/// of its group a kind is served.
+/// The dependencies of a template; `None` when its kind has no dependency rule. The version is
+/// ignored.
 pub(crate) fn dependencies(
     kind: &Gvk,
     template: &Object,
@@ -48,22 +48,22 @@ pub(crate) fn dependencies(
             };
             let tree = tree(template, WHAT)?;
             let claims = (&*kind.kind == "StatefulSet").then_some("/spec/volumeClaimTemplates");
-            let made = claims.map(|list| names_at(&tree, list, "/metadata/name"));
+            let own_claims = claims.map(|list| names_at(&tree, list, "/metadata/name"));
             let spec = tree.pointer(pod).unwrap_or(&Value::Null);
-            of_pod(spec, template.namespace(), &made.unwrap_or_default())
+            of_pod(spec, template.namespace(), &own_claims.unwrap_or_default())
         }
     };
     verify(&found)?;
     Ok(Some(found))
 }
 
-/// Of a pod template anywhere.
+/// The dependencies of a pod template.
 pub(crate) fn of_template(template: &Value, namespace: &str) -> Vec<Dependency> {
     let pod = template.get("spec").unwrap_or(&Value::Null);
     of_pod(pod, namespace, &BTreeSet::new())
 }
 
-/// Each one says what it means.
+/// Fails when a dependency lacks its apiVersion, its kind, or both name and label selector.
 pub(crate) fn verify(found: &[Dependency]) -> Result<(), Error> {
     for (at, one) in found.iter().enumerate() {
         for (field, text) in [("apiVersion", &one.api_version), ("kind", &one.kind)] {
@@ -93,8 +93,9 @@ fn core(kind: &str, namespace: &str, name: &str) -> Dependency {
     }
 }
 
-/// `made`: the names of volumes whose claims the object makes itself.
-pub(crate) fn of_pod(pod: &Value, namespace: &str, made: &BTreeSet<&str>) -> Vec<Dependency> {
+/// The dependencies of a pod spec. Claims named in `own_claims` are left out: the StatefulSet creates
+/// them from its volumeClaimTemplates.
+pub(crate) fn of_pod(pod: &Value, namespace: &str, own_claims: &BTreeSet<&str>) -> Vec<Dependency> {
     let volumes = || items(pod, "/volumes");
     let sources = || volumes().flat_map(|volume| items(volume, "/projected/sources"));
     let mut maps = BTreeSet::new();
@@ -114,12 +115,12 @@ pub(crate) fn of_pod(pod: &Value, namespace: &str, made: &BTreeSet<&str>) -> Vec
     maps.extend(volumes().filter_map(|volume| text(volume, "/configMap/name")));
     maps.extend(sources().filter_map(|source| text(source, "/configMap/name")));
     secrets.extend(sources().filter_map(|source| text(source, "/secret/name")));
-    for place in SECRET_VOLUMES {
-        secrets.extend(volumes().filter_map(|volume| text(volume, place)));
+    for pointer in SECRET_VOLUMES {
+        secrets.extend(volumes().filter_map(|volume| text(volume, pointer)));
     }
     let account = text(pod, "/serviceAccountName").filter(|name| *name != "default");
     let claims = names_at(pod, "/volumes", "/persistentVolumeClaim/claimName");
-    let claims = claims.into_iter().filter(|name| !made.contains(name));
+    let claims = claims.into_iter().filter(|name| !own_claims.contains(name));
     let of = |kind: &'static str| move |name| core(kind, namespace, name);
     let maps = maps.into_iter().map(of("ConfigMap"));
     let secrets = secrets.into_iter().map(of("Secret"));
@@ -154,16 +155,16 @@ fn items<'a>(tree: &'a Value, list: &str) -> impl Iterator<Item = &'a Value> {
     found.into_iter().flatten()
 }
 
-/// A text that is not empty.
-fn text<'a>(tree: &'a Value, place: &str) -> Option<&'a str> {
-    let found = tree.pointer(place).and_then(Value::as_str);
+/// The string at a JSON pointer, unless it is empty.
+fn text<'a>(tree: &'a Value, pointer: &str) -> Option<&'a str> {
+    let found = tree.pointer(pointer).and_then(Value::as_str);
     found.filter(|text| !text.is_empty())
 }
 
-/// The names at a place in every item of a list.
-fn names_at<'a>(tree: &'a Value, list: &str, place: &str) -> BTreeSet<&'a str> {
+/// The strings at a JSON pointer in every element of a list.
+fn names_at<'a>(tree: &'a Value, list: &str, pointer: &str) -> BTreeSet<&'a str> {
     items(tree, list)
-        .filter_map(|item| text(item, place))
+        .filter_map(|item| text(item, pointer))
         .collect()
 }
 
@@ -212,7 +213,7 @@ mod tests {
 
     // proves: NAT-deps-pod
     #[test]
-    fn everything_a_pod_names_is_found_once_and_in_order() {
+    fn dependencies_of_a_pod_are_sorted_without_duplicates() {
         let maps = ["env", "files", "init", "mixed"].map(|n| format!("ConfigMap/{n}"));
         let secrets = [
             "azure", "ceph", "cinder", "csi", "debug", "flex", "init", "iscsi", "mixed", "os",
@@ -242,20 +243,20 @@ mod tests {
 
     // proves: NAT-deps-default
     #[test]
-    fn what_is_there_without_being_sent_is_no_dependency() {
+    fn default_service_account_and_own_claims_are_no_dependencies() {
         let plain = json!({"template": {"spec": {"serviceAccountName": "default", "volumes": [
             {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
             {"name": "other", "persistentVolumeClaim": {"claimName": "other"}}]}}});
-        let mut made = plain.clone();
-        made["volumeClaimTemplates"] = json!([{"metadata": {"name": "data"}}]);
+        let mut own_claims = plain.clone();
+        own_claims["volumeClaimTemplates"] = json!([{"metadata": {"name": "data"}}]);
         let claim = |name: &str| format!("PersistentVolumeClaim/{name}");
         for (kind, spec, expected) in [
             (
                 "Deployment",
-                made.clone(),
+                own_claims.clone(),
                 vec![claim("data"), claim("other")],
             ),
-            ("StatefulSet", made, vec![claim("other")]),
+            ("StatefulSet", own_claims, vec![claim("other")]),
             ("StatefulSet", plain, vec![claim("data"), claim("other")]),
             ("Deployment", json!({"template": {"spec": null}}), vec![]),
             ("Deployment", json!({}), vec![]),
@@ -272,7 +273,7 @@ mod tests {
 
     // proves: NAT-deps-others, NAT-deps-verified
     #[test]
-    fn certificates_and_imports() {
+    fn dependencies_of_ingresses_and_service_imports() {
         let tls = json!({"tls": [{"secretName": "b"}, {"secretName": "a"}]});
         assert_eq!(
             found("networking.k8s.io", "v1", "Ingress", tls),
@@ -282,8 +283,8 @@ mod tests {
             json!({"metadata": {"name": "x", "namespace": "n"}, "spec": {"tls": [{"hosts": ["h"]}]}}),
         );
         let ingress = Gvk::constant("networking.k8s.io", "v1", "Ingress");
-        let said = dependencies(&ingress, &nameless).unwrap_err().to_string();
-        assert!(said.contains("dependencies[0]"), "{said}");
+        let error = dependencies(&ingress, &nameless).unwrap_err().to_string();
+        assert!(error.contains("dependencies[0]"), "{error}");
         let import = object(json!({"metadata": {"name": "web", "namespace": "n"}}));
         let kind = Gvk::constant("multicluster.x-k8s.io", "v1alpha1", "ServiceImport");
         assert_eq!(

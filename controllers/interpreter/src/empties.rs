@@ -1,34 +1,34 @@
-//! Empty objects and lists in what scripts and rules make: neither Karmada's scripts nor
-//! ours can tell them apart.
+//! Prunes empty objects and lists from the results of scripts and rules.
 //!
-//! Enters: a result, and the objects it was made from. Leaves: the result without nulls,
-//! with `{}` where one of these has `{}`, `[]` where they have `[]`, and without what is
-//! empty in none of them. Places in lists all count as one. Source: Karmada's
-//! `luavm/lua_convert.go`.
+//! Lua cannot distinguish an empty object from an empty list, so Karmada looks both up in the objects
+//! from which the result was made (the references). Nulls are removed. An empty value stays only where
+//! a reference has one at the same path: `{}` where a reference has `{}`, else `[]`. Indices of lists
+//! are not part of the path. Source: Karmada's `luavm/lua_convert.go`.
 
 use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
-/// Between the names of a path; in no name of a Kubernetes object.
+/// Separates the field names of a path; no field of a Kubernetes object contains it.
 const SEPARATOR: char = '\u{1f}';
 
+/// The paths at which the references have empty values.
 #[derive(Default)]
 struct Known {
     lists: HashSet<String>,
     objects: HashSet<String>,
 }
 
-/// Settles what is inside a result; the whole stays what it is.
+/// Prunes everything inside a result. The result itself stays even when it becomes empty.
 pub(crate) fn settle(result: &mut Value, references: &[&Value]) {
-    let mut known = Known::default();
+    let mut paths = Known::default();
     for reference in references {
-        known.learn(reference, &mut String::new());
+        paths.learn(reference, &mut String::new());
     }
-    known.settle(result, &mut String::new());
+    paths.settle(result, &mut String::new());
 }
 
-/// Runs `then` with the path extended by a name.
+/// Calls `then` with the path extended by a field name.
 fn within<T>(path: &mut String, name: &str, then: impl FnOnce(&mut String) -> T) -> T {
     let before = path.len();
     path.push(SEPARATOR);
@@ -73,7 +73,7 @@ impl Known {
         }
     }
 
-    /// Whether a value stays; where it does, it is made what it should be.
+    /// Prunes a value; returns whether it stays. An empty value that stays becomes `{}` or `[]`.
     fn stays(&self, value: &mut Value, path: &mut String) -> bool {
         let empty = match value {
             Value::Null => return false,
@@ -101,15 +101,15 @@ mod tests {
     use serde_json::json;
 
     fn check(mut result: Value, references: &[Value], settled: Value) {
-        let said = result.to_string();
+        let before = result.to_string();
         let references: Vec<&Value> = references.iter().collect();
         settle(&mut result, &references);
-        assert_eq!(result, settled, "{said}");
+        assert_eq!(result, settled, "{before}");
     }
 
     // proves: CRD-empty
     #[test]
-    fn what_is_empty_goes_unless_a_reference_has_it_empty() {
+    fn empty_values_are_pruned_unless_a_reference_has_them() {
         let made = json!({"a": {}, "b": [], "c": null, "d": {"e": {"f": null}}, "g": 0, "h": ""});
         check(made.clone(), &[], json!({"d": {}, "g": 0, "h": ""}));
         check(
@@ -121,7 +121,7 @@ mod tests {
 
     // proves: CRD-empty
     #[test]
-    fn indices_do_not_count() {
+    fn indices_are_not_part_of_the_path() {
         let volumes =
             |empty: Value| json!({"v": [{"name": "a"}, {"name": "b", "emptyDir": empty}]});
         check(
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_may_be_empty() {
+    fn the_result_itself_may_be_empty() {
         check(json!({"a": null}), &[], json!({}));
         check(json!([{}]), &[], json!([]));
     }

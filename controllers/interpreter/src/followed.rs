@@ -1,4 +1,5 @@
-//! Rules that objects of a control plane tell, as these come and go.
+//! Keeps the rules of customizations or webhooks current with an informer, and notifies listeners of
+//! changes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,28 +14,31 @@ use runtime::{Change, Informer, Informers, Select};
 use crate::changed::Changed;
 use crate::operation::Operation;
 
-/// Called on the task that hears of changes: it has to be quick.
+/// Called on the task of the informer; it must not block.
 pub(crate) type Listener = Arc<dyn Fn(&Changed<'_>) + Send + Sync>;
 
-/// What objects of a kind tell together.
+/// The rules that all objects of a kind (customizations or webhook configurations) define
+/// together.
 pub(crate) trait Rules: Default + fmt::Debug + Send + Sync + 'static {
-    /// Of objects in any order. What did not change since `before` is kept.
+    /// Builds the rules from the objects, in any order. Rules that are unchanged since `before` are
+    /// reused.
     fn told<'a>(all: impl IntoIterator<Item = &'a Object>, before: &Self) -> Self;
 
-    /// Whether an operation on a kind is answered otherwise than before.
+    /// Whether the rule for an operation on a kind differs from the one `before`.
     fn differs(&self, before: &Self, kind: &Gvk, operation: Operation) -> bool;
 
-    /// The operations that are answered otherwise than before for some kind.
+    /// The operations whose rules differ from those `before` for at least one kind.
     fn touched(&self, before: &Self) -> Vec<Operation>;
 }
 
+/// The current rules, and where they come from.
 #[derive(Default)]
 pub(crate) struct Followed<R> {
     rules: ArcSwap<R>,
-    /// By name; held while the rules are made anew.
+    /// By name. Locked while the rules are rebuilt.
     known: Mutex<BTreeMap<String, Object>>,
     listeners: Mutex<Vec<Listener>>,
-    /// Where the objects are followed.
+    /// Absent for a fixed set of objects.
     informer: Option<Informer>,
 }
 
@@ -45,7 +49,7 @@ impl<R: fmt::Debug> fmt::Debug for Followed<R> {
 }
 
 impl<R: Rules> Followed<R> {
-    /// Those that are given, for good.
+    /// The rules of a fixed set of objects.
     pub(crate) fn fixed(objects: &[Object]) -> Arc<Self> {
         Arc::new(Self {
             rules: ArcSwap::from_pointee(R::told(objects, &R::default())),
@@ -53,7 +57,7 @@ impl<R: Rules> Followed<R> {
         })
     }
 
-    /// Those of a control plane.
+    /// Watches all objects of a resource in a control plane.
     pub(crate) fn follow(informers: &Informers, api: &Arc<dyn Api>, gvr: &Gvr) -> Arc<Self> {
         let informer = informers.get(api, &Select::all(gvr));
         let it = Arc::new(Self {
@@ -79,21 +83,21 @@ impl<R: Rules> Followed<R> {
         self.listeners.lock().push(listener);
     }
 
-    /// As they are now.
+    /// The current rules.
     pub(crate) fn rules(&self) -> Guard<Arc<R>> {
         self.rules.load()
     }
 
     fn changed(&self, change: &Change<'_>) {
-        let mut known = self.known.lock();
+        let mut objects = self.known.lock();
         match change.new {
-            Some(new) => known.insert(change.key(), new.clone()),
-            None => known.remove(&change.key()),
+            Some(new) => objects.insert(change.key(), new.clone()),
+            None => objects.remove(&change.key()),
         };
         let before = self.rules.load_full();
-        let now = Arc::new(R::told(known.values(), &before));
+        let now = Arc::new(R::told(objects.values(), &before));
         self.rules.store(Arc::clone(&now));
-        drop(known);
+        drop(objects);
         let operations = now.touched(&before);
         if operations.is_empty() {
             return;

@@ -1,9 +1,9 @@
-//! The one interface through which a resource is interpreted.
+//! [`Interpreter`], through which all controllers interpret resources.
 //!
-//! Enters: a kind, objects. Leaves: decisions. A method that answers `None` says that
-//! no level has a rule for the kind: the hook is not enabled. Levels are asked in the
-//! order of Karmada's `pkg/resourceinterpreter/interpreter.go`; the first that has a
-//! rule for the operation answers, and its failure is the answer too.
+//! A method returns `None` when no level has a rule for the kind, that is when the hook is not
+//! enabled. The levels are customization, webhook, third-party rule, native rule, in the order of
+//! Karmada's `pkg/resourceinterpreter/interpreter.go`. The first level that has a rule for the
+//! operation decides; its error is returned and no further level is tried.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use crate::pods::tree;
 use crate::returned::{Returned, union};
 use crate::webhook::{Outside, Question, Said, Webhooks};
 
-/// Answers what a resource means. Cheap to clone; the default has the built-in rules alone.
+/// Interprets resources. Cheap to clone. The default has only the built-in rules.
 #[derive(Clone, Debug, Default)]
 pub struct Interpreter {
     customized: Option<Arc<Customized>>,
@@ -35,7 +35,7 @@ pub struct Interpreter {
 }
 
 impl Interpreter {
-    /// Under the customizations and webhooks of a control plane, as they come and go.
+    /// Watches the customizations and webhooks of a control plane and applies every change to them.
     pub fn follow(
         informers: &Informers,
         api: &Arc<dyn Api>,
@@ -49,7 +49,7 @@ impl Interpreter {
         }
     }
 
-    /// Under the customizations that are given.
+    /// Uses a fixed set of customizations and no webhooks.
     pub fn under(customizations: &[Object], limits: Limits) -> Self {
         Self {
             customized: Some(Arc::new(Customized::fixed(customizations, limits))),
@@ -57,8 +57,8 @@ impl Interpreter {
         }
     }
 
-    /// Waits until all customizations and webhooks are known: before that it would be
-    /// answered as if there were none.
+    /// Waits until all customizations and webhooks are listed. Until then objects are
+    /// interpreted as if there were none.
     pub async fn wait_synced(&self) {
         if let Some(customized) = &self.customized {
             customized.followed.wait_synced().await;
@@ -68,8 +68,8 @@ impl Interpreter {
         }
     }
 
-    /// Tells when other rules answer now than before. Called on the task that hears of
-    /// customizations and webhooks: it has to be quick.
+    /// Calls `listener` after each change of customizations or webhooks that changes a rule. It
+    /// runs on the informer's task and must not block.
     pub fn on_change(&self, listener: impl Fn(&Changed<'_>) + Send + Sync + 'static) {
         let listener: Listener = Arc::new(listener);
         if let Some(customized) = &self.customized {
@@ -80,13 +80,13 @@ impl Interpreter {
         }
     }
 
-    /// Whether a customization answers.
+    /// Whether a customization has a script for an operation on a kind.
     pub fn customizes(&self, kind: &Gvk, operation: Operation) -> bool {
         let customized = self.customized.as_ref();
         customized.is_some_and(|level| level.answers(kind, operation))
     }
 
-    /// Whether any level tells how healthy objects of a kind are.
+    /// Whether any level has a health rule for a kind.
     pub fn tells_health(&self, kind: &Gvk) -> bool {
         let operation = Operation::InterpretHealth;
         let hooks = self.webhooks.as_ref();
@@ -95,7 +95,7 @@ impl Interpreter {
             || self.built_in.tells_health(kind)
     }
 
-    /// What scripts return; `None` where no customization has any for the operation.
+    /// Runs all scripts of an operation; `None` when no customization has one.
     async fn scripts(
         &self,
         operation: Operation,
@@ -105,7 +105,7 @@ impl Interpreter {
         self.customized.as_ref()?.ask(operation, kind, args).await
     }
 
-    /// Of an operation that one script answers.
+    /// Runs the script of an operation that has at most one per kind.
     async fn script(
         &self,
         operation: Operation,
@@ -116,31 +116,34 @@ impl Interpreter {
         all.map(|all| all.into_iter().next()).transpose()
     }
 
-    /// What a webhook says; `None` where none is asked for the operation.
+    /// Calls the webhook of an operation; `None` when no webhook covers it.
     async fn hook<'a>(
         &self,
         operation: Operation,
         kind: &Gvk,
-        question: impl FnOnce() -> Result<Question<'a>, Error>,
+        attributes: impl FnOnce() -> Result<Question<'a>, Error>,
     ) -> Option<Result<Said, Error>> {
-        self.webhooks.as_ref()?.ask(operation, kind, question).await
+        self.webhooks
+            .as_ref()?
+            .ask(operation, kind, attributes)
+            .await
     }
 
-    /// The replicas a template asks for.
+    /// The replicas that a template asks for.
     pub async fn replicas(&self, kind: &Gvk, template: &Object) -> Result<Option<Replicas>, Error> {
         let args = || vec![Arg::Object(template.clone(), kind.clone())];
         let operation = Operation::InterpretReplica;
         if let Some(returned) = self.script(operation, kind, args).await {
             return returned?.replicas().map(Some);
         }
-        let about = || about(template, "replicas");
-        match self.hook(operation, kind, about).await {
-            Some(said) => said?.replicas().map(Some),
+        let attributes = || about(template, "replicas");
+        match self.hook(operation, kind, attributes).await {
+            Some(result) => result?.replicas().map(Some),
             None => self.built_in.replicas(kind, template),
         }
     }
 
-    /// The parts of a template that have a pod template each.
+    /// The components of a template: the parts that have a pod template each.
     pub async fn components(
         &self,
         kind: &Gvk,
@@ -151,14 +154,14 @@ impl Interpreter {
         if let Some(returned) = self.script(operation, kind, args).await {
             return returned?.components().map(Some);
         }
-        let about = || about(template, "components");
-        match self.hook(operation, kind, about).await {
-            Some(said) => said?.components().map(Some),
+        let attributes = || about(template, "components");
+        match self.hook(operation, kind, attributes).await {
+            Some(result) => result?.components().map(Some),
             None => self.built_in.components(kind, template),
         }
     }
 
-    /// What a template refers to.
+    /// The objects that a template depends on.
     pub async fn dependencies(
         &self,
         kind: &Gvk,
@@ -169,40 +172,40 @@ impl Interpreter {
         if let Some(returned) = self.scripts(operation, kind, args).await {
             return union(returned?).map(Some);
         }
-        let about = || about(template, "dependencies");
-        match self.hook(operation, kind, about).await {
-            Some(said) => Ok(Some(said?.dependencies())),
+        let attributes = || about(template, "dependencies");
+        match self.hook(operation, kind, attributes).await {
+            Some(result) => Ok(Some(result?.dependencies())),
             None => self.built_in.dependencies(kind, template),
         }
     }
 
-    /// The PriorityClass that the pods of a template ask for.
+    /// The name of the PriorityClass in the pod template.
     pub fn priority_class(&self, kind: &Gvk, template: &Object) -> Result<Option<String>, Error> {
         self.built_in.priority_class(kind, template)
     }
 
-    /// The copy with the replicas of one cluster written into it; as it was where no
-    /// rule says how.
+    /// Writes the replicas of one cluster into the manifest for it. The manifest is returned
+    /// unchanged when no rule covers its kind.
     pub async fn revise(&self, kind: &Gvk, mut copy: Value, replicas: i64) -> Result<Value, Error> {
         let args = || vec![Arg::tree(&copy), Arg::Count(replicas)];
         let operation = Operation::ReviseReplica;
         if let Some(returned) = self.script(operation, kind, args).await {
             return returned?.object();
         }
-        let about = || {
+        let attributes = || {
             Ok(Question {
                 object: copy.take(),
                 replicas,
                 ..Question::default()
             })
         };
-        match self.hook(operation, kind, about).await {
-            Some(said) => said?.object(),
+        match self.hook(operation, kind, attributes).await {
+            Some(result) => result?.object(),
             None => self.built_in.revise(kind, copy, replicas),
         }
     }
 
-    /// What is desired, with what the member decides by itself.
+    /// The desired manifest, with the fields that the member decides copied from the observed object.
     pub async fn retain(
         &self,
         kind: &Gvk,
@@ -213,49 +216,49 @@ impl Interpreter {
         if let Some(returned) = self.script(Operation::Retain, kind, args).await {
             return returned?.object();
         }
-        let about = || {
+        let attributes = || {
             Ok(Question {
                 object: desired.take(),
                 observed: Some(observed),
                 ..Question::default()
             })
         };
-        match self.hook(Operation::Retain, kind, about).await {
-            Some(said) => said?.object(),
+        match self.hook(Operation::Retain, kind, attributes).await {
+            Some(result) => result?.object(),
             None => self.built_in.retain(kind, desired, observed),
         }
     }
 
-    /// Whether the copy in a member is healthy.
+    /// Whether an object in a member cluster is healthy.
     pub async fn healthy(&self, kind: &Gvk, observed: &Object) -> Result<Option<bool>, Error> {
         let args = || vec![Arg::Object(observed.clone(), kind.clone())];
         let operation = Operation::InterpretHealth;
         if let Some(returned) = self.script(operation, kind, args).await {
             return returned?.verdict().map(Some);
         }
-        let about = || about(observed, "health");
-        match self.hook(operation, kind, about).await {
-            Some(said) => Ok(said?.healthy()),
+        let attributes = || about(observed, "health");
+        match self.hook(operation, kind, attributes).await {
+            Some(result) => Ok(result?.healthy()),
             None => self.built_in.healthy(kind, observed),
         }
     }
 
-    /// The part of a copy's status that is collected; `None` when there is none.
+    /// The part of a member object's status that is collected; `None` when there is none.
     pub async fn reflect(&self, kind: &Gvk, observed: &Object) -> Result<Option<Value>, Error> {
         let args = || vec![Arg::Object(observed.clone(), kind.clone())];
         let operation = Operation::InterpretStatus;
         if let Some(returned) = self.script(operation, kind, args).await {
             return returned?.status().map(Some);
         }
-        let about = || about(observed, "status");
-        match self.hook(operation, kind, about).await {
-            Some(said) => Ok(said?.status()),
+        let attributes = || about(observed, "status");
+        match self.hook(operation, kind, attributes).await {
+            Some(result) => Ok(result?.status()),
             None => self.built_in.reflect(kind, observed),
         }
     }
 
-    /// The status of the template from those of its copies; `None` also when nothing
-    /// may change any more.
+    /// Aggregates the statuses of all clusters into the template's status. Also `None` when the
+    /// status is final (a finished Job).
     pub async fn aggregate(
         &self,
         kind: &Gvk,
@@ -271,8 +274,8 @@ impl Interpreter {
         self.built_in.aggregate(kind, template, &items, now)
     }
 
-    /// The template with the status of [`Self::aggregate`]. Scripts and rules may tell an
-    /// empty list of items from none.
+    /// The template with the status of [`Self::aggregate_status`]. Scripts and rules may
+    /// distinguish an empty list of items from none.
     pub async fn aggregated(
         &self,
         kind: &Gvk,
@@ -288,7 +291,7 @@ impl Interpreter {
         built_in.aggregated(kind, template, items.as_deref(), now)
     }
 
-    /// What the script or the webhook that adds statuses up makes.
+    /// The template as the aggregation script or webhook returns it.
     async fn summed(
         &self,
         kind: &Gvk,
@@ -303,18 +306,18 @@ impl Interpreter {
         if let Some(returned) = self.script(operation, kind, args).await {
             return Some(returned.and_then(Returned::object));
         }
-        let about = || {
+        let attributes = || {
             Ok(Question {
                 items: items.unwrap_or_default(),
                 ..about(template, "status")?
             })
         };
-        let said = self.hook(operation, kind, about).await?;
-        Some(said.and_then(Said::object))
+        let result = self.hook(operation, kind, attributes).await?;
+        Some(result.and_then(Said::object))
     }
 }
 
-/// The question of operations on one object.
+/// The attributes of a request about one object.
 fn about(object: &Object, what: &'static str) -> Result<Question<'static>, Error> {
     Ok(Question {
         object: tree(object, what)?,

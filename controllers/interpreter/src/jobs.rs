@@ -1,4 +1,4 @@
-//! Job: pods that end. Its status is final once it is finished.
+//! Native rules of Job. The status of a finished Job is final.
 
 use jiff::Timestamp;
 use machinery::Object;
@@ -37,7 +37,7 @@ struct Status {
     failed: i64,
     #[serde(default)]
     conditions: Vec<Condition>,
-    // RFC 3339 in UTC, so that text order is time order.
+    // RFC 3339 in UTC: comparing the texts compares the times.
     start_time: Option<String>,
     completion_time: Option<String>,
 }
@@ -57,7 +57,7 @@ impl Status {
     }
 }
 
-/// What the clusters' statuses add up to.
+/// The sums over the statuses of all clusters.
 #[derive(Default)]
 struct Total {
     active: i64,
@@ -161,30 +161,30 @@ impl Rules for Job {
             (&["spec", "selector"] as &[&str], "matchLabels"),
             (&["spec", "template", "metadata"], "labels"),
         ] {
-            let kept = parents
+            let current = parents
                 .iter()
                 .try_fold(observed, |at, p| at.get(p))
                 .and_then(|at| at.get(leaf));
-            let Some(kept) = kept else { continue };
+            let Some(current) = current else { continue };
             let mut at = &mut *desired;
             for parent in parents {
                 at = object_at(at, parent);
             }
-            *object_at(at, leaf) = kept.clone();
+            *object_at(at, leaf) = current.clone();
         }
         Ok(())
     }
 
     fn reflect(&self, observed: &Object) -> Result<Option<Value>, Error> {
         #[derive(Deserialize)]
-        struct Observed {
+        struct ObservedJob {
             status: Option<Map<String, Value>>,
         }
-        let observed: Observed = parse(observed, "status")?;
+        let observed: ObservedJob = parse(observed, "status")?;
         let Some(mut status) = observed.status else {
             return Ok(None);
         };
-        let kept = [
+        let reflected = [
             "active",
             "succeeded",
             "failed",
@@ -193,7 +193,7 @@ impl Rules for Job {
             "completionTime",
         ];
         status.retain(|field, value| {
-            kept.contains(&&**field) && *value != json!(0) && *value != json!([])
+            reflected.contains(&&**field) && *value != json!(0) && *value != json!([])
         });
         Ok(Some(Value::Object(status)))
     }
@@ -220,7 +220,7 @@ impl Rules for Job {
     }
 }
 
-/// The member of an object, made when absent.
+/// A field of a JSON object; the object and the field are created when absent.
 fn object_at<'a>(at: &'a mut Value, field: &str) -> &'a mut Value {
     if !at.is_object() {
         *at = Value::Object(Map::new());
@@ -273,7 +273,7 @@ mod tests {
 
     // proves: NAT-job-complete, NAT-job-failed
     #[test]
-    fn complete_only_when_every_cluster_is() {
+    fn job_is_complete_when_every_cluster_is() {
         let job = json!({"metadata": {"name": "j"}});
         let one = aggregate(
             job.clone(),
@@ -305,14 +305,14 @@ mod tests {
 
     // proves: NAT-job-finished
     #[test]
-    fn a_finished_job_never_changes() {
+    fn finished_job_never_changes() {
         let finished = json!({"metadata": {"name": "j"}, "status": {"conditions": [{"type": "Complete", "status": "True"}]}});
         assert_eq!(aggregate(finished, &[json!({"active": 3})]), None);
     }
 
     // proves: NAT-job-retain
     #[test]
-    fn the_members_selector_is_kept() {
+    fn selector_of_the_member_is_retained() {
         let observed = json!({"spec": {"selector": {"matchLabels": {"uid": "1"}}, "template": {"metadata": {"labels": {"uid": "1"}}}}});
         let mut desired = json!({"spec": {"template": {"spec": {}}}});
         Job.retain(&mut desired, &observed).unwrap();

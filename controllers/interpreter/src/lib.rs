@@ -1,14 +1,15 @@
-//! What a resource means: how many replicas it wants and what one needs, whether
-//! it is healthy, what it refers to, which part of its status travels home, and what
-//! its owner in the control plane shows for all clusters together.
+//! The resource interpreter: tells the controllers how many replicas a template asks for and what one
+//! needs, whether an object is healthy, what it depends on, which part of its status is collected, and
+//! how the statuses of all clusters are aggregated.
 //!
-//! object ──► [`Interpreter`] ──► script of a customization ([`lua`]), else [`webhook`], else built-in rule ──► decision
+//! object ──► [`Interpreter`] ──► Lua script of a ResourceInterpreterCustomization ([`lua`]), else [`webhook`], else built-in rule ──► decision
 //!
-//! Invariants: rules are pure and synchronous, no I/O, no clock (time is an argument);
-//! only the interface is asynchronous, since a level may decide elsewhere. The network is
-//! handed in ([`Outside`]). Kinds are told apart only in [`native`], [`pods`], [`dependencies`] and [`wellknown`].
+//! Rules are pure and synchronous: they do no I/O and read no clock (time is an argument). Only the
+//! interface is asynchronous, because scripts and webhooks run elsewhere. The caller passes in the
+//! HTTP client for webhooks ([`WebhookDeps`]). Only [`native`], [`pod_template`], [`dependencies`]
+//! and [`thirdparty`] branch on the kind of an object.
 //!
-//! Entry points: [`Interpreter`].
+//! Entry point: [`Interpreter`].
 
 mod accounts;
 mod bare_pods;

@@ -1,8 +1,7 @@
-//! The native rules and their dispatch by kind.
+//! The native rules: the trait that a kind implements, the table of kinds, and shared helpers.
 //!
-//! Enters: objects as bytes (observed or template), trees where something is
-//! edited. Leaves: decisions. Source of the rules:
-//! `pkg/resourceinterpreter/default/native` of Karmada.
+//! Rules read objects as bytes and edit JSON trees. Source: Karmada's
+//! `pkg/resourceinterpreter/default/native`.
 
 use jiff::Timestamp;
 use machinery::{Gvk, Object};
@@ -33,72 +32,75 @@ pub enum Error {
         cluster: String,
         source: serde_json::Error,
     },
-    /// The annotation that tells the template's generation is not a number.
+    /// The annotation with the generation of the template is not a number.
     #[error("annotation {0} is not a generation")]
     Generation(String),
-    /// A field that must be kept from the member is not there.
+    /// The observed object lacks a field that has to be retained.
     #[error("failed to get {0} from the observed object")]
     Missing(&'static str),
-    /// A field that a rule cannot do without is absent or of another type.
-    #[error("{place}: {wanted} is needed")]
-    Field { place: String, wanted: &'static str },
-    /// A quantity that cannot be read.
+    /// A field that a rule requires is absent or has the wrong type.
+    #[error("{path}: {expected} is needed")]
+    Field {
+        path: String,
+        expected: &'static str,
+    },
+    /// A quantity that cannot be parsed.
     #[error("{0}")]
     Quantity(String),
-    /// A reference that does not say to what.
+    /// A dependency without apiVersion, kind, or both name and selector.
     #[error("{0}")]
     Dependency(String),
-    /// A script of a customization fails, or returns what has no meaning.
+    /// A script of a customization failed or returned an invalid result.
     #[error("ResourceInterpreterCustomization {customization}: {function}: {why}")]
     Script {
         customization: String,
         function: &'static str,
         why: String,
     },
-    /// A script of a customization is not called for a while, since it does not end.
+    /// A script of a customization is not called for now, because its circuit breaker is open.
     #[error("ResourceInterpreterCustomization {customization}: {function}: {why}")]
     ScriptRefused {
         customization: String,
         function: &'static str,
         why: String,
     },
-    /// A webhook could not be asked, or says what has no meaning.
+    /// A webhook could not be called or returned an invalid response.
     #[error("Internal error occurred: failed calling webhook {hook:?}: {why}")]
     Webhook { hook: String, why: String },
 }
 
 impl Error {
-    /// Whether the same question may be answered the next time.
+    /// Whether the same call may succeed later.
     pub fn may_pass(&self) -> bool {
         matches!(self, Self::Webhook { .. } | Self::ScriptRefused { .. })
     }
 }
 
-/// How many replicas a template asks for, and what each of them needs.
+/// How many replicas a template asks for, and what each of them requires.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Replicas {
     pub count: i64,
-    /// `ReplicaRequirements` of `work.karmada.io/v1alpha2`; absent when a replica
-    /// asks for nothing.
+    /// `ReplicaRequirements` of `work.karmada.io/v1alpha2`; absent when a replica has no
+    /// requirements.
     pub requirements: Option<Value>,
 }
 
-/// What one cluster reported about its copy.
+/// The status that one cluster reported.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClusterStatus<'a> {
     pub(crate) cluster: &'a str,
-    /// Absent until something was collected.
+    /// Absent until a status was collected.
     pub(crate) status: Option<&'a Value>,
 }
 
-/// The rules of one kind. A method that a kind does not define answers `None`:
-/// the hook is not enabled.
+/// The rules of one kind. A method that a kind does not implement returns `None`: the hook is not
+/// enabled.
 pub(crate) trait Rules: Sync {
     fn replicas(&self, _object: &Object) -> Result<Option<Replicas>, Error> {
         Ok(None)
     }
 
-    /// The path of the field that carries the replicas.
+    /// The field of the spec that holds the number of replicas.
     fn replica_field(&self) -> Option<&'static str> {
         None
     }
@@ -125,13 +127,13 @@ pub(crate) trait Rules: Sync {
     }
 }
 
-/// Kinds without rules of their own: their whole status is collected.
+/// The rules of all other kinds: their whole status is collected.
 struct Unknown;
 
 impl Rules for Unknown {}
 
-/// In whichever version of its group a kind is served: the fields that are read are
-/// the same in all.
+/// The rules of a kind. The version is ignored, because the fields that are read are the same in
+/// all versions.
 pub(crate) fn rules(kind: &Gvk) -> &'static dyn Rules {
     match (&*kind.group, &*kind.kind) {
         ("apps", "Deployment") => &DEPLOYMENT,
@@ -153,12 +155,12 @@ pub(crate) fn rules(kind: &Gvk) -> &'static dyn Rules {
     }
 }
 
-/// The level below all others.
+/// The last level: rules for the kinds of Kubernetes itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Native;
 
 impl Native {
-    /// The replicas a template asks for; `None` when its kind has none.
+    /// The replicas that a template asks for; `None` when its kind has none.
     pub(crate) fn replicas(
         &self,
         kind: &Gvk,
@@ -167,7 +169,7 @@ impl Native {
         rules(kind).replicas(template)
     }
 
-    /// What a template refers to; `None` when its kind refers to nothing.
+    /// The objects that a template depends on; `None` when its kind has no rule.
     pub(crate) fn dependencies(
         &self,
         kind: &Gvk,
@@ -176,7 +178,7 @@ impl Native {
         crate::dependencies::dependencies(kind, template)
     }
 
-    /// The PriorityClass that the pods of a template ask for.
+    /// The name of the PriorityClass in the pod template.
     pub(crate) fn priority_class(
         &self,
         kind: &Gvk,
@@ -185,8 +187,8 @@ impl Native {
         crate::pods::priority_class(kind, template)
     }
 
-    /// Writes the replicas of one cluster into its copy, where the field exists; the error
-    /// says that it is no number.
+    /// Writes the replicas of one cluster into the manifest, if the field exists. Fails when the
+    /// field is not an integer.
     pub(crate) fn revise(&self, kind: &Gvk, copy: &mut Value, replicas: i64) -> Result<(), Error> {
         let Some(field) = rules(kind).replica_field() else {
             return Ok(());
@@ -195,8 +197,8 @@ impl Native {
             Some(slot) if slot.is_i64() || slot.is_null() => *slot = replicas.into(),
             Some(_) => {
                 return Err(Error::Field {
-                    place: format!("spec.{field}"),
-                    wanted: "a whole number",
+                    path: format!("spec.{field}"),
+                    expected: "a whole number",
                 });
             }
             None => {}
@@ -204,7 +206,7 @@ impl Native {
         Ok(())
     }
 
-    /// Keeps in `desired` what the member decides by itself.
+    /// Copies the fields that the member decides from `observed` into `desired`.
     pub(crate) fn retain(
         &self,
         kind: &Gvk,
@@ -214,25 +216,25 @@ impl Native {
         rules(kind).retain(desired, observed)
     }
 
-    /// Whether a kind has a rule for health: one that does answers or fails, whatever it
-    /// is asked about.
+    /// Whether a kind has a health rule. It is tried on an empty object: a rule returns a result
+    /// or fails, whatever the object.
     pub(crate) fn tells_health(&self, kind: &Gvk) -> bool {
         let nothing = Object::from_value(&Value::Object(Map::new()));
         nothing.is_ok_and(|nothing| !matches!(rules(kind).healthy(&nothing), Ok(None)))
     }
 
-    /// Whether the copy in a member is healthy; `None` when its kind cannot tell.
+    /// Whether an object in a member cluster is healthy; `None` when its kind has no health rule.
     pub(crate) fn healthy(&self, kind: &Gvk, observed: &Object) -> Result<Option<bool>, Error> {
         rules(kind).healthy(observed)
     }
 
-    /// The part of a copy's status that is collected; `None` when there is none.
+    /// The part of a member object's status that is collected; `None` when there is none.
     pub(crate) fn reflect(&self, kind: &Gvk, observed: &Object) -> Result<Option<Value>, Error> {
         rules(kind).reflect(observed)
     }
 
-    /// The status of the template from those of its copies; `None` when the kind
-    /// has no rule or nothing may change any more.
+    /// Aggregates the statuses of all clusters into the template's status; `None` when the kind
+    /// has no rule or the status is final (a finished Job).
     pub(crate) fn aggregate(
         &self,
         kind: &Gvk,
@@ -249,12 +251,13 @@ struct Whole {
     status: Option<Value>,
 }
 
+/// The whole status of an object (Karmada's `reflectWholeStatus`).
 pub(crate) fn whole(observed: &Object) -> Result<Option<Value>, Error> {
     let found: Whole = parse(observed, "status")?;
     Ok(found.status.filter(|s| !s.is_null()))
 }
 
-/// Reads the few fields a rule needs straight from the bytes.
+/// Deserializes the fields that a rule needs from the bytes of an object.
 pub(crate) fn parse<T: serde::de::DeserializeOwned>(
     object: &Object,
     what: &'static str,
@@ -265,7 +268,7 @@ pub(crate) fn parse<T: serde::de::DeserializeOwned>(
     })
 }
 
-/// Reads what one cluster reported.
+/// Deserializes the status that one cluster reported.
 pub(crate) fn member<T: serde::de::DeserializeOwned>(
     item: &ClusterStatus<'_>,
     status: &Value,
@@ -276,7 +279,8 @@ pub(crate) fn member<T: serde::de::DeserializeOwned>(
     })
 }
 
-/// A counter of what one cluster reported; what is absent counts as zero.
+/// A counter in the status that one cluster reported; zero when absent. Fails when it is not an
+/// integer.
 pub(crate) fn count(
     item: &ClusterStatus<'_>,
     status: &Map<String, Value>,
@@ -286,7 +290,7 @@ pub(crate) fn count(
     found.map_or(Ok(0), |value| member(item, value))
 }
 
-/// Makes a field what the member has it to be: this, or absent.
+/// Sets a field to the value that the member has; removes it when the member has none.
 pub(crate) fn keep(at: &mut Value, field: &str, value: Option<&Value>) {
     match value {
         Some(value) => {
@@ -303,7 +307,7 @@ pub(crate) fn keep(at: &mut Value, field: &str, value: Option<&Value>) {
     }
 }
 
-/// As [`keep`], of a field of the object's spec.
+/// Like [`retain_field`], for a field of the spec.
 pub(crate) fn keep_in_spec(desired: &mut Value, field: &str, value: Option<&Value>) {
     let Some(fields) = desired.as_object_mut() else {
         return;
@@ -313,8 +317,8 @@ pub(crate) fn keep_in_spec(desired: &mut Value, field: &str, value: Option<&Valu
     }
 }
 
-/// Keeps the fields of an object's spec that the member has added: of a spec that is
-/// for good they could not be taken away.
+/// Retains the spec fields that only the member has. An update could not remove them where the
+/// spec is immutable.
 pub(crate) fn keep_added(desired: &mut Value, observed: &Value) {
     let Some(spec) = desired.get_mut("spec").and_then(Value::as_object_mut) else {
         return;
@@ -324,7 +328,7 @@ pub(crate) fn keep_added(desired: &mut Value, observed: &Value) {
     }
 }
 
-/// A counter of a status; what is absent counts as zero.
+/// A counter of a status; zero when absent.
 pub(crate) fn counter(status: &Map<String, Value>, field: &str) -> i64 {
     status.get(field).and_then(Value::as_i64).unwrap_or(0)
 }
@@ -338,8 +342,7 @@ pub(crate) mod tests {
         Object::from_value(&value).unwrap()
     }
 
-    /// What the statuses of the clusters a, b, c make of a template's (null: nothing
-    /// was collected).
+    /// Aggregates the statuses of clusters a, b, c; null stands for a status not collected.
     pub(crate) fn aggregated(rules: &dyn Rules, template: &Value, all: &[Value]) -> Option<Value> {
         let items: Vec<ClusterStatus<'_>> = ["a", "b", "c"]
             .into_iter()
@@ -357,7 +360,7 @@ pub(crate) mod tests {
 
     #[test]
     fn rules_by_kind() {
-        // Kind, and whether there are rules on: replicas, revision, health, template status.
+        // Kind, and whether it has rules for replicas, revision, health, aggregation.
         let table = [
             ("apps", "Deployment", [true, true, true, true]),
             ("apps", "ReplicaSet", [true, true, true, true]),
@@ -401,9 +404,9 @@ pub(crate) mod tests {
         }
     }
 
-    /// Manifests of works are whatever somebody wrote.
+    /// Users may put any JSON into the manifests of a Work.
     #[test]
-    fn a_shape_that_nobody_expects_breaks_nothing() {
+    fn malformed_objects_do_not_panic() {
         let huge = i64::MAX;
         let observed = json!({"spec": {"nodeName": "n", "volumeName": "v", "claimRef": {}, "containers": [{"name": "c"}]}});
         for (group, name) in [
@@ -430,7 +433,7 @@ pub(crate) mod tests {
             Native
                 .retain(&kind, &mut none, &json!({"spec": {}}))
                 .unwrap();
-            assert_eq!(none, json!({"kind": name}), "nothing is made up");
+            assert_eq!(none, json!({"kind": name}), "nothing is added");
         }
         for (kind, fields) in [
             (
@@ -457,7 +460,7 @@ pub(crate) mod tests {
 
     // proves: NAT-any-kind
     #[test]
-    fn an_unknown_kind_reflects_its_whole_status_and_decides_nothing() {
+    fn unknown_kind_reflects_its_whole_status_and_has_no_other_rule() {
         let kind = Gvk::constant("example.io", "v1", "Thing");
         let it = Native;
         let thing = object(json!({"metadata": {"name": "a"}, "status": {"phase": "Ready"}}));

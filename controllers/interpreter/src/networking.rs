@@ -1,4 +1,4 @@
-//! Service and Ingress: their status is the addresses that clusters gave out.
+//! Native rules of Service and Ingress, whose status lists the addresses that the clusters assigned.
 
 use std::collections::BTreeMap;
 
@@ -51,10 +51,10 @@ fn reachable(status: &Status) -> bool {
         .any(|p| !text(p, "hostname").is_empty() || !text(p, "ip").is_empty())
 }
 
-/// Joins the addresses of all clusters: one per host name and IP, ports united,
-/// host names first.
+/// Merges the addresses of all clusters: one per host name and IP with the ports of all, host
+/// names first.
 fn join(items: &[ClusterStatus<'_>]) -> Result<Value, Error> {
-    // Without a host name a point sorts behind those that have one.
+    // Addresses without a host name sort after those with one.
     let mut points: BTreeMap<(bool, String, String), Map<String, Value>> = BTreeMap::new();
     for item in items {
         let Some(reported) = item.status else {
@@ -103,11 +103,11 @@ fn join(items: &[ClusterStatus<'_>]) -> Result<Value, Error> {
 impl Rules for Service {
     fn retain(&self, desired: &mut Value, observed: &Value) -> Result<(), Error> {
         for field in ["clusterIP", "healthCheckNodePort"] {
-            let kept = &observed["spec"][field];
-            let set = kept.as_str().is_some_and(|s| !s.is_empty())
-                || kept.as_i64().is_some_and(|n| n > 0);
+            let current = &observed["spec"][field];
+            let set = current.as_str().is_some_and(|s| !s.is_empty())
+                || current.as_i64().is_some_and(|n| n > 0);
             if set && let Some(spec) = desired.get_mut("spec").and_then(Value::as_object_mut) {
-                spec.insert(field.into(), kept.clone());
+                spec.insert(field.into(), current.clone());
             }
         }
         Ok(())
@@ -122,12 +122,12 @@ impl Rules for Service {
 
     fn reflect(&self, observed: &Object) -> Result<Option<Value>, Error> {
         #[derive(Deserialize)]
-        struct Raw {
+        struct ObservedService {
             #[serde(default)]
             spec: Spec,
             status: Option<Map<String, Value>>,
         }
-        let service: Raw = parse(observed, "status")?;
+        let service: ObservedService = parse(observed, "status")?;
         if service.spec.kind != "LoadBalancer" {
             return Ok(None);
         }
@@ -177,7 +177,7 @@ mod tests {
 
     // proves: NAT-service
     #[test]
-    fn only_load_balancers_have_a_status_worth_collecting() {
+    fn only_load_balancers_have_their_status_collected() {
         let plain = object(
             json!({"metadata": {"name": "s"}, "spec": {"type": "ClusterIP"}, "status": {"loadBalancer": {}}}),
         );
@@ -201,7 +201,7 @@ mod tests {
 
     // proves: NAT-addresses
     #[test]
-    fn addresses_are_joined_once_each_and_sorted() {
+    fn addresses_are_merged_and_sorted() {
         let a = json!({"loadBalancer": {"ingress": [{"ip": "10.0.0.2"}, {"hostname": "x"}]}});
         let b = json!({"loadBalancer": {"ingress": [{"ip": "10.0.0.1"}, {"ip": "10.0.0.2", "ports": [{"port": 80, "protocol": "TCP"}]}]}});
         let items = [
@@ -231,7 +231,7 @@ mod tests {
 
     // proves: NAT-service-retain
     #[test]
-    fn addresses_that_the_member_gave_are_kept() {
+    fn addresses_that_the_member_assigned_are_retained() {
         let mut desired = json!({"spec": {"type": "ClusterIP"}});
         Service
             .retain(

@@ -1,6 +1,6 @@
-//! What an interpreter can be asked, and what that is called where it is asked.
+//! The operations of the interpreter, and their names in the API and in scripts.
 
-/// An operation of the interpreter.
+/// An operation of the interpreter: `InterpreterOperation` of `config.karmada.io/v1alpha1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operation {
     InterpretReplica,
@@ -39,7 +39,7 @@ impl Operation {
         }
     }
 
-    /// Its name in a script.
+    /// The name of the Lua function that implements it.
     pub fn function(self) -> &'static str {
         match self {
             Self::InterpretReplica => "GetReplicas",
@@ -67,7 +67,7 @@ impl Operation {
         }
     }
 
-    /// That of a field.
+    /// The operation of a field in `spec.customizations`.
     pub fn of_field(field: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|o| o.field() == field)
     }

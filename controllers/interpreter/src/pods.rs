@@ -1,11 +1,11 @@
-//! Where the kinds that run pods say what these are like.
+//! Where each native kind has its pod template, and what is read from it.
 
 use machinery::{Gvk, Object};
 use serde_json::Value;
 
 use crate::native::Error;
 
-/// The place of the pod's spec, in whichever version of its group a kind is served.
+/// The JSON pointer of the pod spec; `None` for kinds without pods. The version is ignored.
 pub(crate) fn place(kind: &Gvk) -> Option<&'static str> {
     Some(match (&*kind.group, &*kind.kind) {
         ("", "Pod") => "/spec",
@@ -17,14 +17,14 @@ pub(crate) fn place(kind: &Gvk) -> Option<&'static str> {
     })
 }
 
-/// A template's tree, to look for `what` in it.
+/// The JSON of an object; the error names `what` was to be interpreted.
 pub(crate) fn tree(template: &Object, what: &'static str) -> Result<Value, Error> {
     template
         .value()
         .map_err(|source| Error::Malformed { what, source })
 }
 
-/// The PriorityClass that the pods of a template ask for.
+/// The name of the PriorityClass in the pod template.
 pub(crate) fn priority_class(kind: &Gvk, template: &Object) -> Result<Option<String>, Error> {
     let Some(pod) = place(kind) else {
         return Ok(None);
@@ -44,7 +44,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_class_is_that_of_the_pods() {
+    fn priority_class_comes_from_the_pod_template() {
         let pod = json!({"priorityClassName": "high"});
         let template = json!({"template": {"spec": pod}});
         for (kind, spec, class) in [

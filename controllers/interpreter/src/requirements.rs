@@ -1,5 +1,5 @@
-//! What one replica of a pod template needs: where it may run and what it asks
-//! for (`GenerateReplicaRequirements` of Karmada's `pkg/util/helper/binding.go`).
+//! The requirements of one replica of a pod template: resource requests and node claim
+//! (`GenerateReplicaRequirements` in Karmada's `pkg/util/helper/binding.go`).
 
 use openapi::{ContainerResources, ResourceList, ResourceRequirements, pod_requests};
 use serde::Deserialize;
@@ -56,7 +56,7 @@ fn node_claim(pod: &PodSpec) -> Option<Value> {
     (!claim.is_empty()).then_some(Value::Object(claim))
 }
 
-/// `ReplicaRequirements`, or nothing when a replica asks for nothing.
+/// The `ReplicaRequirements` as JSON; `None` when a replica has no requirements.
 pub(crate) fn requirements(pod: &PodSpec) -> Option<Value> {
     let mut out = Map::new();
     if let Some(claim) = node_claim(pod) {
@@ -124,7 +124,7 @@ mod tests {
 
     // proves: NAT-node-claim
     #[test]
-    fn where_it_may_run_is_claimed() {
+    fn node_claim_has_selector_affinity_and_tolerations() {
         let terms = json!({"nodeSelectorTerms": []});
         check(
             json!({"nodeSelector": {"a": "b"}, "tolerations": [{"key": "k"}],

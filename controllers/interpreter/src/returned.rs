@@ -1,8 +1,7 @@
-//! What scripts have returned, as decisions.
+//! Converts the results of scripts into decisions.
 //!
-//! Enters: the results of a script as JSON. Leaves: what they mean, or what is wrong
-//! with them, named after the script. Pure. Source: Karmada's `luavm/lua.go` and
-//! `pkg/util/interpreter/validation`.
+//! The error of an invalid result names the customization and the function. Pure. Source: Karmada's
+//! `luavm/lua.go` and `pkg/util/interpreter/validation`.
 
 use std::sync::Arc;
 
@@ -71,7 +70,7 @@ impl Returned {
         ))
     }
 
-    /// A table, whatever is in it.
+    /// The first result, which must be a table.
     fn table(&mut self) -> Result<Value, Error> {
         match self.values[0].take() {
             Some(table @ (Value::Object(_) | Value::Array(_))) => Ok(table),
@@ -84,7 +83,7 @@ impl Returned {
         let Some(Value::Number(number)) = count else {
             return Err(self.unlike("number", count.as_ref()));
         };
-        // A part of a replica is none.
+        // A fraction is cut off.
         let count = number.as_i64().or(number.as_f64().map(|n| n as i64));
         let requirements = match requirements {
             None => None,
@@ -97,36 +96,36 @@ impl Returned {
         })
     }
 
-    /// Sorted by name; nil is none.
+    /// The components, sorted by name; nil stands for none.
     pub(crate) fn components(mut self) -> Result<Vec<Component>, Error> {
         if self.values[0].is_none() {
             return Ok(Vec::new());
         }
         let table = self.table()?;
         let components = Vec::<Component>::deserialize(table).map_err(|e| self.error(e))?;
-        let settle = |mut component: Component| {
+        let canonicalize = |mut component: Component| {
             component.replica_requirements = match component.replica_requirements {
                 Some(Value::Object(fields)) => Some(settled(fields)?),
                 None => None,
-                Some(_) => return Err("replicaRequirements is no table with names".to_owned()),
+                Some(_) => return Err("replicaRequirements is not an object".to_owned()),
             };
             Ok(component)
         };
-        let settled: Result<Vec<_>, String> = components.into_iter().map(settle).collect();
-        let mut components = settled.map_err(|why| self.error(why))?;
+        let canonical: Result<Vec<_>, String> = components.into_iter().map(canonicalize).collect();
+        let mut components = canonical.map_err(|why| self.error(why))?;
         components.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(components)
     }
 
-    /// A whole object.
+    /// The first result, which must be an object.
     pub(crate) fn object(mut self) -> Result<Value, Error> {
         match self.table()? {
             object @ Value::Object(_) => Ok(object),
-            _ => Err(self.error("the returned table is no object but a list")),
+            _ => Err(self.error("expect the returned table is an object but got a list")),
         }
     }
 
-    /// Whatever a status may be.
+    /// The first result as a status: any table.
     pub(crate) fn status(mut self) -> Result<Value, Error> {
         self.table()
     }
@@ -146,7 +145,7 @@ impl Returned {
     }
 }
 
-/// Of all scripts together: each once, in order.
+/// The dependencies of all scripts together, sorted, without duplicates.
 pub(crate) fn union(all: Vec<Returned>) -> Result<Vec<Dependency>, Error> {
     let mut union: Vec<Dependency> = Vec::new();
     for returned in all {
@@ -164,18 +163,18 @@ pub(crate) fn union(all: Vec<Returned>) -> Result<Vec<Dependency>, Error> {
     Ok(union)
 }
 
-/// Requirements with their amounts as Kubernetes writes them.
+/// Replica requirements with every quantity in its canonical form.
 pub(crate) fn settled(mut fields: Map<String, Value>) -> Result<Value, String> {
     match fields.get_mut("resourceRequest") {
         None => {}
         Some(Value::Object(amounts)) => {
             for (name, amount) in amounts {
-                let read = Quantity::from_value(amount);
-                let read = read.map_err(|e| format!("resourceRequest: {name}: {e}"))?;
-                *amount = read.to_string().into();
+                let quantity = Quantity::from_value(amount);
+                let quantity = quantity.map_err(|e| format!("resourceRequest: {name}: {e}"))?;
+                *amount = quantity.to_string().into();
             }
         }
-        Some(_) => return Err("resourceRequest is no table with names".into()),
+        Some(_) => return Err("resourceRequest is not an object".into()),
     }
     Ok(Value::Object(fields))
 }

@@ -1,5 +1,4 @@
-//! What the native rules say of each kind, row by row: counting and revising,
-//! health, what is reflected, what statuses add up to.
+//! Tests of the native rules, kind by kind: replicas and revision, health, reflection, aggregation.
 
 use jiff::Timestamp;
 use machinery::Gvk;
@@ -24,7 +23,7 @@ fn gvk(kind: &str) -> Gvk {
     Gvk::new(group, version, kind)
 }
 
-/// How many replicas a spec asks for.
+/// The number of replicas that a spec asks for.
 fn count(kind: &str, spec: Value) -> Option<i64> {
     let template = object(json!({"metadata": {"name": "x"}, "spec": spec}));
     let found = Native.replicas(&gvk(kind), &template).unwrap();
@@ -46,7 +45,8 @@ fn healthy(kind: &str, generation: i64, spec: Value, status: Value) -> Option<bo
     Native.healthy(&gvk(kind), &object(copy)).unwrap()
 }
 
-/// What is collected of a copy of generation 7, made of the template's generation 3.
+/// The collected status of a member object of generation 7, applied from generation 3 of the
+/// template.
 fn reflected(kind: &str, spec: Value, status: Value) -> Option<Value> {
     let metadata = json!({"name": "x", "generation": 7, "annotations": {TEMPLATE_GENERATION: "3"}});
     let mut copy = json!({"metadata": metadata, "spec": spec});
@@ -56,7 +56,7 @@ fn reflected(kind: &str, spec: Value, status: Value) -> Option<Value> {
     Native.reflect(&gvk(kind), &object(copy)).unwrap()
 }
 
-/// Of a template of generation 3, of the statuses of clusters (null: not collected).
+/// The aggregated status of a template of generation 3; null stands for a status not collected.
 fn aggregated(kind: &str, status: &Value, clusters: &[Value]) -> Option<Value> {
     let template = json!({"metadata": {"name": "x", "generation": 3}, "spec": {"type": "LoadBalancer"}, "status": status});
     let names = ["a", "b", "c"];
@@ -125,7 +125,7 @@ fn replicas_are_those_of_the_spec() {
 
 // proves: NAT-job, NAT-revise-existing
 #[test]
-fn only_a_field_that_is_there_is_revised() {
+fn only_an_existing_field_is_revised() {
     for (spec, expected) in [
         (json!({"parallelism": 3, "completions": 2}), 2),
         (json!({"parallelism": 2, "completions": 5}), 2),
@@ -152,33 +152,33 @@ fn only_a_field_that_is_there_is_revised() {
 fn replicas_are_left_to_members_by_the_label_of_a_deployment() {
     let desired = |label: &str| json!({"metadata": {"labels": {RETAIN_REPLICAS: label}}, "spec": {"replicas": 2}});
     let observed = json!({"spec": {"replicas": 7}});
-    let kept = |kind: &str, label: &str| {
+    let result = |kind: &str, label: &str| {
         retained(kind, desired(label), observed.clone()).unwrap()["spec"]["replicas"].clone()
     };
-    assert_eq!(kept("Deployment", "true"), 7);
+    assert_eq!(result("Deployment", "true"), 7);
     for (kind, label) in [
         ("Deployment", "false"),
         ("Deployment", "True"),
         ("ReplicaSet", "true"),
         ("StatefulSet", "true"),
     ] {
-        assert_eq!(kept(kind, label), 2, "{kind} {label}");
+        assert_eq!(result(kind, label), 2, "{kind} {label}");
     }
-    // There is nothing to keep: what is asked for must not go instead.
+    // Without observed replicas the retention fails: the desired replicas must not be applied instead.
     let refused = retained("Deployment", desired("true"), json!({"spec": {}}));
     assert!(refused.unwrap_err().contains("spec.replicas"));
 }
 
 // proves: NAT-service-retain, NAT-token, NAT-retain-none
 #[test]
-fn what_members_decide_is_theirs_and_nothing_else_is() {
+fn only_the_fields_that_members_decide_are_retained() {
     let service = json!({"spec": {"clusterIP": "10.1.2.3", "healthCheckNodePort": 31000, "externalName": "x"}});
-    let kept = retained("Service", json!({"spec": {"clusterIP": ""}}), service).unwrap();
+    let result = retained("Service", json!({"spec": {"clusterIP": ""}}), service).unwrap();
     let expected = json!({"spec": {"clusterIP": "10.1.2.3", "healthCheckNodePort": 31000}});
-    assert_eq!(kept, expected);
+    assert_eq!(result, expected);
     let token = json!({"type": "kubernetes.io/service-account-token"});
-    let theirs = with(token.clone(), json!({"data": {"token": "t"}}));
-    assert_eq!(retained("Secret", token, theirs.clone()), Ok(theirs));
+    let observed = with(token.clone(), json!({"data": {"token": "t"}}));
+    assert_eq!(retained("Secret", token, observed.clone()), Ok(observed));
     let desired = json!({"spec": {"a": 1}});
     let observed = json!({"spec": {"a": 2, "b": 2, "replicas": 3}, "data": {"k": "v"}});
     for kind in WORKLOADS.into_iter().chain([
@@ -191,8 +191,8 @@ fn what_members_decide_is_theirs_and_nothing_else_is() {
         "Secret",
         "ConfigMap",
     ]) {
-        let kept = retained(kind, desired.clone(), observed.clone());
-        assert_eq!(kept.as_ref(), Ok(&desired), "{kind}");
+        let result = retained(kind, desired.clone(), observed.clone());
+        assert_eq!(result.as_ref(), Ok(&desired), "{kind}");
     }
 }
 
@@ -317,25 +317,25 @@ fn chosen_fields_of_other_kinds_are_reflected() {
     let job = json!({"active": 1, "succeeded": 2, "failed": 3, "startTime": "2026-01-01T00:00:00Z", "completionTime": "2026-01-01T01:00:00Z",
         "conditions": [{"type": "Complete", "status": "True"}]});
     let more = json!({"ready": 1, "terminating": 1, "uncountedTerminatedPods": {}});
-    let seen = reflected("Job", json!({}), with(job.clone(), more));
-    assert_eq!(seen, Some(job));
+    let actual = reflected("Job", json!({}), with(job.clone(), more));
+    assert_eq!(actual, Some(job));
     let budget = json!({"disruptionsAllowed": 1, "expectedPods": 4, "desiredHealthy": 2, "currentHealthy": 3,
         "disruptedPods": {"p": "2026-01-01T00:00:00Z"}});
     let more = json!({"observedGeneration": 1, "conditions": []});
-    let seen = reflected("PodDisruptionBudget", json!({}), with(budget.clone(), more));
-    assert_eq!(seen, Some(budget));
+    let actual = reflected("PodDisruptionBudget", json!({}), with(budget.clone(), more));
+    assert_eq!(actual, Some(budget));
     let autoscaler = json!({"currentReplicas": 1, "desiredReplicas": 2, "lastScaleTime": "2026-01-01T00:00:00Z"});
-    let seen = reflected("HorizontalPodAutoscaler", json!({}), autoscaler).unwrap();
+    let actual = reflected("HorizontalPodAutoscaler", json!({}), autoscaler).unwrap();
     assert_eq!(
-        (&seen["currentReplicas"], &seen["desiredReplicas"]),
+        (&actual["currentReplicas"], &actual["desiredReplicas"]),
         (&json!(1), &json!(2))
     );
-    assert_eq!(seen.get("lastScaleTime"), None);
+    assert_eq!(actual.get("lastScaleTime"), None);
     let address = json!({"loadBalancer": {"ingress": [{"ip": "10.0.0.1"}]}});
     let status = with(address.clone(), json!({"conditions": []}));
     for (of, expected) in [("LoadBalancer", Some(address)), ("ClusterIP", None)] {
-        let seen = reflected("Service", json!({ "type": of }), status.clone());
-        assert_eq!(seen, expected, "{of}");
+        let actual = reflected("Service", json!({ "type": of }), status.clone());
+        assert_eq!(actual, expected, "{of}");
     }
 }
 
@@ -343,7 +343,7 @@ fn chosen_fields_of_other_kinds_are_reflected() {
 #[test]
 fn the_whole_status_of_the_rest_is_reflected_and_none_where_there_is_none() {
     let status = json!({"phase": "x", "conditions": [{"type": "t"}], "observedGeneration": 2});
-    let whole = [
+    let reflected_whole = [
         "CronJob",
         "Pod",
         "Ingress",
@@ -354,9 +354,9 @@ fn the_whole_status_of_the_rest_is_reflected_and_none_where_there_is_none() {
         "ServiceImport",
         "ConfigMap",
     ];
-    for kind in whole {
-        let seen = reflected(kind, json!({}), status.clone());
-        assert_eq!(seen, Some(status.clone()), "{kind}");
+    for kind in reflected_whole {
+        let actual = reflected(kind, json!({}), status.clone());
+        assert_eq!(actual, Some(status.clone()), "{kind}");
     }
     let chosen = [
         "Deployment",
@@ -368,14 +368,14 @@ fn the_whole_status_of_the_rest_is_reflected_and_none_where_there_is_none() {
         "PodDisruptionBudget",
         "HorizontalPodAutoscaler",
     ];
-    for kind in whole.into_iter().chain(chosen) {
+    for kind in reflected_whole.into_iter().chain(chosen) {
         let spec = json!({"type": "LoadBalancer"});
         assert_eq!(reflected(kind, spec, Value::Null), None, "{kind}");
     }
 }
 
-/// What a cluster reports: its generation, what it has observed of that, and of which
-/// generation of the template it is.
+/// The generations in the status that a cluster reports: of the member object, observed by its
+/// controller, and of the template from which it was applied.
 fn generations(own: i64, observed: i64, template: i64) -> Value {
     json!({"generation": own, "observedGeneration": observed, "resourceTemplateGeneration": template})
 }
@@ -384,7 +384,7 @@ fn generations(own: i64, observed: i64, template: i64) -> Value {
 #[test]
 fn counters_add_up_and_the_generation_follows_when_all_are_there() {
     let table = [
-        // Of each cluster; and whether the template's generation is observed.
+        // The statuses of the clusters, and whether observedGeneration follows the template.
         (vec![generations(7, 7, 3), generations(2, 2, 3)], true),
         (vec![generations(7, 8, 4), generations(2, 2, 3)], true),
         (vec![generations(7, 6, 3), generations(2, 2, 3)], false),
@@ -413,16 +413,16 @@ fn counters_add_up_and_the_generation_follows_when_all_are_there() {
                 })
                 .collect();
             let total = aggregated(kind, &before, &clusters).unwrap();
-            let told = if *follows { 3 } else { 2 };
-            assert_eq!(total["observedGeneration"], told, "{kind} {clusters:?}");
+            let expected = if *follows { 3 } else { 2 };
+            assert_eq!(total["observedGeneration"], expected, "{kind} {clusters:?}");
             assert_eq!(total.get(counter).and_then(Value::as_i64).unwrap_or(0), sum);
-            // What is no counter stays.
+            // Other fields are unchanged.
             assert_eq!(total["conditions"], before["conditions"], "{kind}");
         }
     }
 }
 
-/// Without it `kubectl rollout status` would wait without end.
+/// Without it `kubectl rollout status` would never return.
 // proves: NAT-statefulset-generation
 #[test]
 fn an_edit_of_a_stateful_set_is_observed_when_all_members_have_observed_theirs() {
@@ -435,7 +435,10 @@ fn an_edit_of_a_stateful_set_is_observed_when_all_members_have_observed_theirs()
     assert_eq!(total["observedGeneration"], 3);
     assert_eq!(total["readyReplicas"], 4);
     let total = aggregated("StatefulSet", &before, &[copy(7), copy(6)]).unwrap();
-    assert_eq!(total["observedGeneration"], 2, "one is behind");
+    assert_eq!(
+        total["observedGeneration"], 2,
+        "one cluster has not observed its generation"
+    );
 }
 
 // proves: NAT-addresses
@@ -469,15 +472,15 @@ fn a_job_ends_when_it_has_ended_everywhere_or_failed_anywhere() {
         }
         status
     };
-    let said = |clusters: &[Value]| -> Value {
+    let summary = |clusters: &[Value]| -> Value {
         let total = aggregated("Job", &json!({}), clusters).unwrap();
         let conditions = total["conditions"].as_array().cloned().unwrap_or_default();
-        let told = conditions
+        let short = conditions
             .iter()
             .map(|c| json!([c["type"], c["reason"], c["message"]]));
         let hour = |field: &str| total[field].as_str().map_or("", |t| &t[11..13]).to_owned();
         json!([
-            told.collect::<Vec<_>>(),
+            short.collect::<Vec<_>>(),
             hour("startTime"),
             hour("completionTime")
         ])
@@ -512,7 +515,7 @@ fn a_job_ends_when_it_has_ended_everywhere_or_failed_anywhere() {
             vec![one(&met, "02", "05"), one(&["Complete"], "01", "04")],
             json!([[complete], "01", "05"]),
         ),
-        // One is not through, or has not even begun.
+        // One cluster has not finished, or has not even started.
         (
             vec![one(&["Complete"], "02", "05"), one(&[], "03", "")],
             json!([[], "02", ""]),
@@ -538,7 +541,7 @@ fn a_job_ends_when_it_has_ended_everywhere_or_failed_anywhere() {
             json!([[failed("a,c")], "02", ""]),
         ),
     ] {
-        assert_eq!(said(&clusters), expected, "{clusters:?}");
+        assert_eq!(summary(&clusters), expected, "{clusters:?}");
     }
     let two = aggregated(
         "Job",

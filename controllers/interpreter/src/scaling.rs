@@ -1,5 +1,5 @@
-//! PodDisruptionBudget and HorizontalPodAutoscaler: counters that add up over
-//! clusters, and nothing else.
+//! Native rules of PodDisruptionBudget and HorizontalPodAutoscaler, whose status consists of counters
+//! that are summed over clusters.
 
 use jiff::Timestamp;
 use machinery::Object;
@@ -28,10 +28,10 @@ fn sum<'a>(all: impl Iterator<Item = &'a Map<String, Value>>, field: &str) -> i6
         .fold(0, i64::saturating_add)
 }
 
-/// What clusters reported, each with its name.
+/// The statuses that clusters reported, with the names of the clusters.
 type Reported<'a> = Vec<(&'a str, Map<String, Value>)>;
 
-/// The error says which cluster counts with what is no number.
+/// Fails when a counter is not an integer; the error names the cluster.
 fn reported<'a>(items: &[ClusterStatus<'a>], counters: &[&str]) -> Result<Reported<'a>, Error> {
     let mut all = Vec::with_capacity(items.len());
     for item in items {
@@ -46,7 +46,7 @@ fn reported<'a>(items: &[ClusterStatus<'a>], counters: &[&str]) -> Result<Report
     Ok(all)
 }
 
-/// The counters of a budget, which are written even when they are zero.
+/// The summed counters of a budget. The Go type encodes them even when they are zero.
 fn budget<'a>(all: impl Iterator<Item = &'a Map<String, Value>> + Clone) -> Map<String, Value> {
     let summed = |field: &str| (field.to_owned(), sum(all.clone(), field).into());
     BUDGET.into_iter().map(summed).collect()
@@ -89,8 +89,9 @@ impl Rules for Budget {
         let mut out = budget(all.iter().map(|(_, status)| status));
         let mut pods = Map::new();
         for (cluster, status) in &all {
-            // Pods of several clusters may have the same name.
-            let named = disrupted(status).map(|(pod, at)| (format!("{cluster}/{pod}"), at.clone()));
+            // Pods in different clusters may have the same name.
+            let named =
+                disrupted(status).map(|(pod, time)| (format!("{cluster}/{pod}"), time.clone()));
             pods.extend(named);
         }
         if !pods.is_empty() {
@@ -100,7 +101,7 @@ impl Rules for Budget {
     }
 }
 
-/// As the Go type is written: metrics are there though they are not collected.
+/// Encoded like the Go type: `currentMetrics` is present (null) although it is not collected.
 fn autoscaler<'a>(all: impl Iterator<Item = &'a Map<String, Value>> + Clone) -> Value {
     let mut out = Map::new();
     let current = sum(all.clone(), "currentReplicas");

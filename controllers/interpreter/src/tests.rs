@@ -1,4 +1,4 @@
-//! The levels together: what customizations answer, and what is left to native rules.
+//! Tests of the levels together: scripts of customizations before the native rules.
 
 use jiff::Timestamp;
 use machinery::{Gvk, Object};
@@ -45,7 +45,7 @@ fn item(cluster: &str, status: Value) -> AggregatedItem {
 
 // proves: INT-lua-first, INT-per-operation
 #[tokio::test]
-async fn a_script_answers_before_the_native_rule_of_the_same_operation_alone() {
+async fn script_precedes_the_native_rule_of_its_operation_only() {
     let scripts = [(
         "replicaResource",
         "function GetReplicas(obj) return obj.spec.replicas * 2 end",
@@ -60,24 +60,24 @@ async fn a_script_answers_before_the_native_rule_of_the_same_operation_alone() {
     assert_eq!(it.healthy(&kind, &deployment).await.unwrap(), Some(true));
     let revised = it.revise(&kind, json!({"spec": {"replicas": 2}}), 5).await;
     assert_eq!(revised.unwrap(), json!({"spec": {"replicas": 5}}));
-    // Another version of the kind is another kind to a customization.
+    // A customization applies to one version of a kind only.
     let beta = Gvk::constant("apps", "v1beta1", "Deployment");
     let replicas = it.replicas(&beta, &deployment).await.unwrap().unwrap();
     assert_eq!(replicas.count, 2);
-    // A failing script is the answer: nobody else is asked.
+    // The error of a script is returned; no other level is tried.
     let broken = [(
         "replicaResource",
         "function GetReplicas(obj) return obj.no.where end",
     )];
     let it = under(&[customized("broken", "apps/v1", "Deployment", &broken)]);
-    let told = it
+    let error = it
         .replicas(&kind, &deployment)
         .await
         .unwrap_err()
         .to_string();
     assert!(
-        told.starts_with("ResourceInterpreterCustomization broken: GetReplicas: script:1:"),
-        "{told}"
+        error.starts_with("ResourceInterpreterCustomization broken: GetReplicas: script:1:"),
+        "{error}"
     );
     assert!(it.components(&kind, &deployment).await.unwrap().is_none());
 }
@@ -114,8 +114,8 @@ async fn replicas_and_what_they_require() {
     ] {
         let script = format!("function GetReplicas(obj) {body} end");
         let it = one(&[("replicaResource", &script)]);
-        let told = it.replicas(&thing(), &bare).await.unwrap_err().to_string();
-        assert!(told.contains(why), "{body}: {told}");
+        let error = it.replicas(&thing(), &bare).await.unwrap_err().to_string();
+        assert!(error.contains(why), "{body}: {error}");
     }
 }
 
@@ -188,14 +188,14 @@ async fn objects_are_revised_and_retain_with_their_empty_fields() {
     for body in ["return nil", "return 'x'", "return {1}", ""] {
         let script = format!("function Retain(desired, observed) {body} end");
         let it = one(&[("retention", &script)]);
-        let told = it.retain(&thing(), json!({"a": 1}), &json!({})).await;
-        assert!(told.is_err(), "{body}");
+        let error = it.retain(&thing(), json!({"a": 1}), &json!({})).await;
+        assert!(error.is_err(), "{body}");
     }
 }
 
 // proves: LUA-status, LUA-health, LUA-aggregate
 #[tokio::test]
-async fn status_and_health_of_a_kind_of_users() {
+async fn status_and_health_of_a_custom_kind() {
     let it = one(&[
         (
             "statusReflection",
@@ -244,7 +244,7 @@ async fn status_and_health_of_a_kind_of_users() {
     assert_eq!(
         it.aggregate(&thing(), &full, &[], now).await.unwrap(),
         Some(json!({"ready": 0})),
-        "an empty list that nobody knows is left out"
+        "an empty list in no reference is pruned"
     );
 }
 
@@ -287,12 +287,12 @@ async fn dependencies_of_all_customizations_are_joined_sorted_and_verified() {
     ] {
         let script = format!("function GetDependencies(obj) {body} end");
         let it = one(&[("dependencyInterpretation", &script)]);
-        let told = it
+        let error = it
             .dependencies(&thing(), &bare)
             .await
             .unwrap_err()
             .to_string();
-        assert!(told.contains(why), "{body}: {told}");
+        assert!(error.contains(why), "{body}: {error}");
     }
     let selected = "function GetDependencies(obj)
         return {{apiVersion = 'v1', kind = 'Secret', namespace = 'n', labelSelector = {matchLabels = {app = 'a'}}}} end";

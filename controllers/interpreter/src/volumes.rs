@@ -1,4 +1,4 @@
-//! PersistentVolume and PersistentVolumeClaim: bound to each other by each cluster.
+//! Native rules of PersistentVolume and PersistentVolumeClaim, which each cluster binds by itself.
 
 use jiff::Timestamp;
 use machinery::Object;
@@ -10,7 +10,7 @@ use crate::native::{ClusterStatus, Error, Rules, keep_added, keep_in_spec, membe
 pub(crate) struct Volume;
 pub(crate) struct Claim;
 
-/// In this order one phase stands for all: the first that any cluster reports.
+/// The aggregated phase is the first of these that any cluster reports.
 const PHASES: [&str; 5] = ["Failed", "Pending", "Available", "Bound", "Released"];
 
 #[derive(Default, Deserialize)]
@@ -25,7 +25,7 @@ struct Status {
     phase: String,
 }
 
-/// A status of nothing but its phase.
+/// A status that has only a phase.
 fn phase(phase: &str) -> Value {
     if phase.is_empty() {
         json!({})
@@ -51,7 +51,7 @@ impl Rules for Volume {
         let mut phases = Vec::with_capacity(items.len());
         for item in items {
             phases.push(match item.status {
-                // Nothing was collected yet.
+                // No status was collected yet.
                 None => "Pending".to_owned(),
                 Some(reported) => member::<Status>(item, reported)?.phase,
             });
@@ -62,8 +62,8 @@ impl Rules for Volume {
 }
 
 impl Rules for Claim {
-    /// Which volume it is bound to is the member's, and cannot change, nor what else
-    /// the member has added: Karmada cannot change a claim that was given a class.
+    /// Retains the bound volume and every field that the member added, because the spec is
+    /// immutable. Karmada fails to update a claim to which the member added a storage class.
     fn retain(&self, desired: &mut Value, observed: &Value) -> Result<(), Error> {
         let volume = &observed["spec"]["volumeName"];
         if volume.as_str().is_some_and(|v| !v.is_empty()) {
@@ -78,7 +78,7 @@ impl Rules for Claim {
         Ok(Some(claim.status.phase == "Bound"))
     }
 
-    /// Lost if it is lost anywhere, else the last phase that is not Bound.
+    /// Lost if the claim is lost in any cluster, else the last phase other than Bound.
     fn aggregate(
         &self,
         _template: &Object,
@@ -156,7 +156,7 @@ mod tests {
 
     // proves: NAT-bound
     #[test]
-    fn what_is_bound_stays_bound() {
+    fn bound_volumes_and_claims_are_retained() {
         let mut desired = json!({"spec": {"a": 1}});
         Claim
             .retain(

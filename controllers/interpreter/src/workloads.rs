@@ -1,5 +1,5 @@
-//! Deployment, ReplicaSet, StatefulSet and DaemonSet: kinds whose status is a set
-//! of counters that add up over clusters.
+//! Native rules of Deployment, ReplicaSet, StatefulSet and DaemonSet, whose status consists of
+//! counters that are summed over clusters.
 
 use std::collections::BTreeMap;
 
@@ -14,33 +14,34 @@ use crate::requirements::{PodTemplate, requirements};
 
 const RETAIN_REPLICAS_VALUE: &str = "true";
 
-/// How the health of a workload is read from its counters.
+/// How the counters of a workload decide its health.
 #[derive(Clone, Copy)]
 enum Health {
-    /// Every replica updated, every updated one available.
+    /// Healthy when all replicas are updated and all updated ones are available.
     Updated {
-        wanted: Wanted,
+        desired: Wanted,
         updated: &'static str,
         available: &'static str,
     },
-    /// Every replica available.
+    /// Healthy when all replicas are available.
     Available { available: &'static str },
 }
 
+/// Where the desired number of replicas is found.
 #[derive(Clone, Copy)]
 enum Wanted {
     SpecReplicas,
     Status(&'static str),
 }
 
-/// A kind of workload, told by its counters.
+/// The rules of one kind of workload, as its counters define them.
 pub(crate) struct Workload {
-    /// Added up over clusters and reflected.
+    /// Counters that are reflected and summed over clusters.
     sums: &'static [&'static str],
-    /// Counters that the kind's Go type writes even when they are zero.
+    /// Counters that the kind's Go type encodes even when they are zero (no `omitempty`).
     always: &'static [&'static str],
     has_replicas: bool,
-    /// Only Deployments honour the label that leaves replicas to the member.
+    /// Only Deployments honor the label `resourcetemplate.karmada.io/retain-replicas`.
     retains_replicas: bool,
     health: Health,
 }
@@ -57,7 +58,7 @@ pub(crate) static DEPLOYMENT: Workload = Workload {
     has_replicas: true,
     retains_replicas: true,
     health: Health::Updated {
-        wanted: Wanted::SpecReplicas,
+        desired: Wanted::SpecReplicas,
         updated: "updatedReplicas",
         available: "availableReplicas",
     },
@@ -85,7 +86,7 @@ pub(crate) static STATEFUL_SET: Workload = Workload {
     has_replicas: true,
     retains_replicas: false,
     health: Health::Updated {
-        wanted: Wanted::SpecReplicas,
+        desired: Wanted::SpecReplicas,
         updated: "updatedReplicas",
         available: "availableReplicas",
     },
@@ -110,7 +111,7 @@ pub(crate) static DAEMON_SET: Workload = Workload {
     has_replicas: false,
     retains_replicas: false,
     health: Health::Updated {
-        wanted: Wanted::Status("desiredNumberScheduled"),
+        desired: Wanted::Status("desiredNumberScheduled"),
         updated: "updatedNumberScheduled",
         available: "numberAvailable",
     },
@@ -173,11 +174,11 @@ impl Rules for Workload {
         {
             return Ok(());
         }
-        let kept = observed["spec"]["replicas"]
+        let replicas = observed["spec"]["replicas"]
             .as_i64()
             .ok_or(Error::Missing("spec.replicas"))?;
         if let Some(spec) = desired.get_mut("spec").and_then(Value::as_object_mut) {
-            spec.insert("replicas".into(), kept.into());
+            spec.insert("replicas".into(), replicas.into());
         }
         Ok(())
     }
@@ -190,16 +191,16 @@ impl Rules for Workload {
         }
         let healthy = match self.health {
             Health::Updated {
-                wanted,
+                desired,
                 updated,
                 available,
             } => {
-                let wanted = match wanted {
+                let desired = match desired {
                     Wanted::SpecReplicas => observed.spec.replicas.unwrap_or(0),
                     Wanted::Status(field) => counter(&status, field),
                 };
                 let updated = counter(&status, updated);
-                updated >= wanted && counter(&status, available) >= updated
+                updated >= desired && counter(&status, available) >= updated
             }
             Health::Available { available } => {
                 counter(&status, available) >= observed.spec.replicas.unwrap_or(0)
@@ -248,15 +249,15 @@ impl Rules for Workload {
                 continue;
             };
             let reported: Map<String, Value> = member(item, reported)?;
-            let told = |field| count(item, &reported, field);
-            let own = told("generation")?;
-            if told("observedGeneration")? >= own
-                && told("resourceTemplateGeneration")? >= generation
+            let counter_of = |field| count(item, &reported, field);
+            let own = counter_of("generation")?;
+            if counter_of("observedGeneration")? >= own
+                && counter_of("resourceTemplateGeneration")? >= generation
             {
                 current += 1;
             }
             for (sum, field) in sums.iter_mut().zip(self.sums) {
-                *sum = sum.saturating_add(told(field)?);
+                *sum = sum.saturating_add(counter_of(field)?);
             }
         }
         if current == items.len() {
@@ -270,7 +271,7 @@ impl Rules for Workload {
 }
 
 impl Workload {
-    /// Writes a counter as the kind's Go type would encode it.
+    /// Writes a counter as the kind's Go type encodes it: a zero is omitted unless always written.
     fn put(&self, into: &mut Map<String, Value>, field: &str, value: i64) {
         if value == 0 && !self.always.contains(&field) {
             into.remove(field);
@@ -318,7 +319,7 @@ mod tests {
 
     // proves: NAT-requirements
     #[test]
-    fn replicas_and_what_they_need() {
+    fn replicas_and_their_requirements() {
         let template = object(
             json!({"metadata": {"name": "d"}, "spec": {"replicas": 3, "template": {"spec": {
             "containers": [{"name": "c", "resources": {"requests": {"cpu": "100m"}}}]}}}}),
@@ -334,7 +335,7 @@ mod tests {
 
     // proves: NAT-retain-replicas
     #[test]
-    fn the_member_keeps_its_replicas_where_the_label_says_so() {
+    fn replicas_are_retained_when_the_label_is_set() {
         let observed = json!({"spec": {"replicas": 7}});
         let mut desired =
             json!({"metadata": {"labels": {RETAIN_REPLICAS: "true"}}, "spec": {"replicas": 2}});
@@ -347,7 +348,7 @@ mod tests {
 
     // proves: NAT-status-workloads
     #[test]
-    fn statuses_are_reflected_and_added_up() {
+    fn statuses_are_reflected_and_summed() {
         let copy = |ready: i64| {
             object(
                 json!({"metadata": {"name": "d", "generation": 4, "annotations": {TEMPLATE_GENERATION: "2"}},
@@ -382,7 +383,7 @@ mod tests {
             json!({"observedGeneration": 2, "replicas": 4, "readyReplicas": 3})
         );
 
-        // One copy behind the template: the generation stays as it was.
+        // One cluster has not applied the latest template: observedGeneration does not move.
         let ahead = object(
             json!({"metadata": {"name": "d", "generation": 3}, "status": {"observedGeneration": 2}}),
         );
@@ -394,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_generation_that_is_no_number_is_told() {
+    fn invalid_template_generation_is_an_error() {
         let copy = object(
             json!({"metadata": {"name": "d", "annotations": {TEMPLATE_GENERATION: "x"}}, "status": {}}),
         );

@@ -1,11 +1,11 @@
-//! Trees with something changed at a place chosen at random.
+//! Random edits of JSON values.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use serde_json::{Map, Value, json};
 
-/// Texts that are read as something by one rule or another, and some that nearly are.
+/// Strings that some rule parses or compares, and some that are nearly valid.
 const TEXTS: [&str; 72] = [
     "",
     " ",
@@ -81,7 +81,7 @@ const TEXTS: [&str; 72] = [
     "60 24 32 13 8",
 ];
 
-/// Names that rules look for besides those of the seeds.
+/// Field names that rules read, besides those of the seeds.
 const NAMES: [&str; 20] = [
     "",
     "spec",
@@ -105,22 +105,23 @@ const NAMES: [&str; 20] = [
     "\u{1f}",
 ];
 
+/// An edit of one value inside a JSON value.
 #[derive(Clone, Debug)]
 enum Edit {
-    /// Something else is there.
+    /// Replaces it.
     Put(Value),
     Remove,
-    /// It is inside so many lists or objects.
+    /// Nests it in this many lists (`true`) or objects (`false`).
     Wrap(u8, bool),
-    /// A list or an object has this more.
+    /// Adds an element to a list or a field to an object.
     Add(&'static str, Value),
-    /// It is there so many times, in a list.
+    /// Repeats it this many times, in a list.
     Repeat(u8),
-    /// What is at another place is here too.
+    /// Replaces it by a copy of another value.
     Copy(Index),
 }
 
-/// A value that nobody expects.
+/// An unexpected value.
 pub(crate) fn odd() -> impl Strategy<Value = Value> {
     let numbers = [
         json!(0),
@@ -178,15 +179,15 @@ fn edit() -> impl Strategy<Value = Edit> {
     ]
 }
 
-/// Changes to a tree in a few places, or in none.
+/// A few edits, or none, and where they apply.
 #[derive(Clone, Debug)]
 pub(super) struct Edits(Vec<(Index, Edit)>);
 
 impl Edits {
     pub(super) fn apply(&self, tree: &Value) -> Value {
         let mut tree = tree.clone();
-        for (place, edit) in &self.0 {
-            edit.apply(&mut tree, place);
+        for (position, edit) in &self.0 {
+            edit.apply(&mut tree, position);
         }
         tree
     }
@@ -197,16 +198,16 @@ pub(super) fn edits() -> impl Strategy<Value = Edits> {
 }
 
 impl Edit {
-    fn apply(&self, tree: &mut Value, place: &Index) {
+    fn apply(&self, tree: &mut Value, position: &Index) {
         let size = size(tree);
         let copied = match self {
             Self::Copy(from) => nth(tree, &mut from.index(size)).cloned(),
             _ => None,
         };
         if matches!(self, Self::Remove) {
-            return remove(tree, &mut place.index(size));
+            return remove(tree, &mut position.index(size));
         }
-        let Some(at) = nth(tree, &mut place.index(size)) else {
+        let Some(at) = nth(tree, &mut position.index(size)) else {
             return;
         };
         match self {
@@ -253,7 +254,7 @@ fn children(tree: &mut Value) -> impl Iterator<Item = &mut Value> {
     items.into_iter().flatten().chain(fields)
 }
 
-/// How many places a tree has.
+/// The number of values in a JSON value, itself included.
 fn size(tree: &Value) -> usize {
     match tree {
         Value::Array(items) => 1 + items.iter().map(size).sum::<usize>(),
@@ -262,7 +263,7 @@ fn size(tree: &Value) -> usize {
     }
 }
 
-/// The place with a number, counted from the root down.
+/// The value with a number, counted depth-first from the root.
 fn nth<'a>(tree: &'a mut Value, left: &mut usize) -> Option<&'a mut Value> {
     if *left == 0 {
         return Some(tree);
@@ -271,15 +272,15 @@ fn nth<'a>(tree: &'a mut Value, left: &mut usize) -> Option<&'a mut Value> {
     children(tree).find_map(|child| nth(child, left))
 }
 
-/// Takes the place with a number out of the tree; the root has to stay.
+/// Removes the value with a number; the root stays.
 fn remove(tree: &mut Value, left: &mut usize) {
     let mut gone = |child: &mut Value| {
         *left = left.wrapping_sub(1);
-        let here = *left == 0;
-        if !here && *left <= isize::MAX as usize {
+        let is_target = *left == 0;
+        if !is_target && *left <= isize::MAX as usize {
             remove(child, left);
         }
-        here
+        is_target
     };
     match tree {
         Value::Array(items) => items.retain_mut(|item| !gone(item)),

@@ -1,4 +1,4 @@
-//! What targets are given.
+//! The inputs of the fuzz targets.
 
 use machinery::Gvk;
 use proptest::collection::vec;
@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 use super::edits::{edits, odd};
 use super::seeds::{Seed, native, well_known};
 
-/// A kind; a template of it, what a member has of it, and what clusters report.
+/// A kind with a template, an object in a member, and the statuses that clusters report.
 #[derive(Clone, Debug)]
 pub(super) struct Case {
     pub(super) kind: Gvk,
     pub(super) template: Value,
     pub(super) observed: Value,
-    /// Null where nothing was collected.
+    /// Null for a status not collected.
     pub(super) statuses: Vec<Value>,
     pub(super) replicas: i64,
 }
@@ -42,7 +42,7 @@ fn gvk(kind: &str) -> Gvk {
     Gvk::new(group.to_owned(), version.to_owned(), name.to_owned())
 }
 
-/// Objects of one of these kinds each, now and then of another than is said.
+/// Cases from these seeds; one in ten has the objects of one kind under the name of another.
 pub(super) fn cases(seeds: Vec<Seed>) -> impl Strategy<Value = Case> {
     let other = prop_oneof![9 => Just(None), 1 => any::<Index>().prop_map(Some)];
     let replicas = prop_oneof![0..9_i64, select(vec![-1, i64::MAX, i64::MIN, 1 << 53])];
@@ -64,7 +64,7 @@ pub(super) fn cases(seeds: Vec<Seed>) -> impl Strategy<Value = Case> {
     )
 }
 
-/// Any JSON, mostly of the shape of objects.
+/// Any JSON, mostly shaped like Kubernetes objects.
 pub(crate) fn trees() -> impl Strategy<Value = Value> {
     let all = native().into_iter().chain(well_known());
     let all: Vec<Value> = all.map(|seed| seed.object).collect();
@@ -73,7 +73,7 @@ pub(crate) fn trees() -> impl Strategy<Value = Value> {
     (start, edits()).prop_map(|(tree, edits)| edits.apply(&tree))
 }
 
-/// The bytes of a tree, with some of them replaced.
+/// The bytes of a JSON value, some of them replaced.
 pub(crate) fn bytes() -> impl Strategy<Value = Vec<u8>> {
     let damage = (
         any::<Index>(),
@@ -81,8 +81,8 @@ pub(crate) fn bytes() -> impl Strategy<Value = Vec<u8>> {
     );
     (trees(), vec(damage, 0..3)).prop_map(|(tree, damage)| {
         let mut bytes = tree.to_string().into_bytes();
-        for (place, byte) in damage {
-            let at = place.index(bytes.len());
+        for (position, byte) in damage {
+            let at = position.index(bytes.len());
             bytes[at] = byte;
         }
         bytes

@@ -1,11 +1,10 @@
-//! What must hold whatever is thrown at this room: nothing breaks, and what is
-//! converted comes back.
+//! Fuzz tests of the interpreter: no input panics, and a conversion there and back changes nothing.
 //!
-//! objects as they really are ──► edited at random ──► one target after the other ──► the smallest input that fails
+//! realistic objects ──► random edits ──► one target after the other ──► the smallest failing input
 //!
-//! Each target is a test. It tries a few hundred inputs, always the same ones;
-//! FLOTILLA_FUZZ_SECONDS=600 makes it go on for that long, with others each time. What
-//! fails names its seed, which FLOTILLA_FUZZ_SEED takes.
+//! Each target is a test. By default it tries a few hundred inputs, always the same ones.
+//! FLOTILLA_FUZZ_SECONDS=600 makes it run for that long with new inputs each time. A failure names its
+//! seed; FLOTILLA_FUZZ_SEED repeats it.
 
 pub(crate) mod edits;
 pub(crate) mod inputs;
@@ -18,7 +17,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseResult, TestError, TestRng, TestRunner};
 
-/// Inputs between two looks at the clock.
+/// Inputs per round; the clock is read after each round.
 const ROUND: u32 = 400;
 
 fn number(variable: &str) -> Option<u64> {
@@ -26,7 +25,7 @@ fn number(variable: &str) -> Option<u64> {
     Some(text.parse().expect("a whole number"))
 }
 
-/// Runs a target on inputs until the time is up; `show` tells an input that failed.
+/// Runs a target on inputs until the time is up; `show` prints a failing input.
 pub(crate) fn run<S: Strategy>(
     target: &str,
     inputs: &S,

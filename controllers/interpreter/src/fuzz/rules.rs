@@ -1,4 +1,4 @@
-//! Built-in rules, of any object.
+//! Fuzz targets of the built-in rules.
 
 use jiff::Timestamp;
 use machinery::Object;
@@ -18,7 +18,7 @@ fn now() -> Timestamp {
     "2026-01-02T03:04:05Z".parse().unwrap()
 }
 
-/// Every question there is, of bytes.
+/// Runs every operation that takes an encoded object.
 fn ask(case: &Case, template: &Object, observed: &Object) -> TestCaseResult {
     let kind = &case.kind;
     let items: Vec<ClusterStatus<'_>> = NAMES
@@ -48,42 +48,42 @@ fn ask(case: &Case, template: &Object, observed: &Object) -> TestCaseResult {
             "null is no status"
         );
     }
-    let made = BuiltIn.aggregate(kind, template, &items, now());
+    let first = BuiltIn.aggregate(kind, template, &items, now());
     let again = BuiltIn.aggregate(kind, template, &items, now());
-    prop_assert_eq!(made.ok(), again.ok());
+    prop_assert_eq!(first.ok(), again.ok());
     for items in [None, Some(&items[..]), Some(&[])] {
         drop(BuiltIn.aggregated(kind, template, items, now()));
     }
     Ok(())
 }
 
-/// What is written to a member is soon what is there: nobody writes for ever. Not at
-/// once, where empty lists in others have places in common.
-fn comes_to_rest(case: &Case, mut kept: Value) -> TestCaseResult {
+/// Repeated retention reaches a fixed point after a few rounds, so the controller does not update
+/// the member forever. One round is not enough where empty lists in other values share a path.
+fn comes_to_rest(case: &Case, mut retained: Value) -> TestCaseResult {
     for _ in 0..3 {
-        let Ok(again) = BuiltIn.retain(&case.kind, case.template.clone(), &kept) else {
-            // No member has an object like that.
+        let Ok(again) = BuiltIn.retain(&case.kind, case.template.clone(), &retained) else {
+            // No member cluster has such an object.
             return Ok(());
         };
-        let before = std::mem::replace(&mut kept, again);
-        if kept == before {
+        let before = std::mem::replace(&mut retained, again);
+        if retained == before {
             return Ok(());
         }
     }
-    Err(TestCaseError::fail(format!("still changes: {kept}")))
+    Err(TestCaseError::fail(format!("still changes: {retained}")))
 }
 
-/// Every question there is.
+/// Runs every operation.
 fn ask_all(case: &Case) -> TestCaseResult {
     let kind = &case.kind;
     drop(BuiltIn.revise(kind, case.template.clone(), case.replicas));
-    if let Ok(kept) = BuiltIn.retain(kind, case.template.clone(), &case.observed) {
-        comes_to_rest(case, kept)?;
+    if let Ok(retained) = BuiltIn.retain(kind, case.template.clone(), &case.observed) {
+        comes_to_rest(case, retained)?;
     }
     let object = |tree: &Value| Object::from_value(tree);
     match (object(&case.template), object(&case.observed)) {
         (Ok(template), Ok(observed)) => ask(case, &template, &observed),
-        // No server takes it for an object.
+        // No API server accepts it as an object.
         _ => Ok(()),
     }
 }
@@ -105,7 +105,7 @@ fn well_known_kinds_rules_answer_any_object() {
     );
 }
 
-/// Half an object, or two in one.
+/// Inputs that are truncated or otherwise damaged objects.
 #[test]
 fn rules_answer_any_bytes() {
     let seeds = native().into_iter().chain(well_known()).collect();

@@ -1,11 +1,11 @@
-//! Objects as they really are, one or two of each kind that has rules.
+//! Realistic objects, one or two of each kind that has rules.
 
 use serde_json::{Value, json};
 
-/// Objects of one kind, whole: as templates and as copies in members.
+/// A complete object, used as template and as object in a member.
 #[derive(Clone, Debug)]
 pub(super) struct Seed {
-    /// `group/version Kind`; of the core group `/version Kind`.
+    /// `group/version Kind`; `/version Kind` for the core group.
     pub(super) kind: &'static str,
     pub(super) object: Value,
 }
@@ -72,7 +72,7 @@ fn conditions(kinds: &[&str]) -> Value {
     each.collect()
 }
 
-/// Kubernetes' own.
+/// Kinds of Kubernetes.
 pub(super) fn native() -> Vec<Seed> {
     let ingress = json!({"loadBalancer": {"ingress": [
         {"ip": "10.0.0.1", "ports": [{"port": 80, "protocol": "TCP", "error": "e"}]}, {"hostname": "h"}]}});
@@ -334,7 +334,7 @@ fn clusters() -> Vec<Seed> {
     ]
 }
 
-/// Those of other projects.
+/// Kinds of other projects.
 pub(super) fn well_known() -> Vec<Seed> {
     [kruise(), flux(), training(), clusters()].concat()
 }

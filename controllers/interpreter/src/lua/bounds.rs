@@ -1,6 +1,4 @@
-//! How long a script may run, and what may take long meanwhile.
-//!
-//! Enters: the limits of a call. Leaves: whether the script goes on.
+//! The limits of one call, and the deadline check that interrupts a running script.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -10,22 +8,22 @@ use mlua::VmState;
 use super::Limits;
 use super::convert::{ROOM, Room};
 
-/// How many instructions at which a script may be stopped pass between two looks at
-/// the clock.
+/// The clock is read once per this many interrupt points of the VM.
 const STRIDE: u32 = 4;
 
-/// What a brief call has, on a thread that has other things to do.
+/// The deadline of an inline call, which runs on a thread of the async runtime.
 const BRIEF: Duration = Duration::from_millis(2);
 const BRIEF_ROOM: Room = Room {
     values: 10_000,
     text: 1 << 20,
 };
 
+/// What one call may use.
 #[derive(Clone, Copy)]
 pub(super) struct Bounds {
     pub(super) limits: Limits,
     pub(super) room: Room,
-    /// It is made again elsewhere if it fails.
+    /// Whether this is an inline call; when it fails, a Lua thread repeats it.
     brief: bool,
 }
 
@@ -51,10 +49,10 @@ impl Bounds {
 }
 
 fn time_is_up() -> mlua::Error {
-    mlua::Error::runtime("the time is up")
+    mlua::Error::runtime("deadline exceeded")
 }
 
-/// Of the call that is under way.
+/// The deadline of the call that is running.
 #[derive(Default)]
 pub(super) struct Watch {
     bounds: Cell<Option<Bounds>>,
@@ -72,15 +70,15 @@ impl Watch {
         self.expired.set(false);
     }
 
-    /// Tells whether the time was up before.
+    /// Ends the call; returns whether its deadline was exceeded.
     pub(super) fn end(&self) -> bool {
         self.until.set(None);
         self.bounds.set(None);
         self.expired.get()
     }
 
-    /// Once the time is up every further step fails, so that no script goes on by
-    /// catching the error.
+    /// Called by the VM at its interrupt points. After the deadline every further interrupt fails,
+    /// so that a script cannot go on by catching the error.
     pub(super) fn tick(&self) -> mlua::Result<VmState> {
         let ticks = self.ticks.get().wrapping_add(1);
         self.ticks.set(ticks);
@@ -88,11 +86,11 @@ impl Watch {
             if !ticks.is_multiple_of(STRIDE) {
                 return Ok(VmState::Continue);
             }
-            let up = self
+            let expired = self
                 .until
                 .get()
                 .is_some_and(|until| Instant::now() >= until);
-            self.expired.set(up);
+            self.expired.set(expired);
         }
         if self.expired.get() {
             return Err(time_is_up());
@@ -100,7 +98,7 @@ impl Watch {
         Ok(VmState::Continue)
     }
 
-    /// The script is about to do what takes long.
+    /// Called before an operation that takes long and cannot be interrupted; aborts an inline call.
     pub(super) fn lengthy(&self) -> mlua::Result<()> {
         if self.bounds.get().is_some_and(|bounds| bounds.brief) {
             self.expired.set(true);

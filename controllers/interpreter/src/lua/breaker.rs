@@ -1,41 +1,41 @@
-//! A circuit breaker: a script that does not end is not called for every object.
+//! A circuit breaker per script, so that a script that does not terminate is not called for every object.
 //!
-//! closed ──several calls in a row overrun the deadline──► open ──after a pause──► one call
-//! tries ──it ends──► closed
+//! closed ──several consecutive calls exceed the deadline──► open ──after a pause──► one probe call
+//! ──it terminates──► closed
 
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// So many calls in a row that overrun their deadline open the circuit. Fewer may be the
-/// fault of one object.
+/// This many consecutive calls that exceed their deadline open the breaker. Fewer may be caused by
+/// a single object.
 const OVERRUNS: u32 = 4;
 
-/// Whether a script is called.
+/// Whether a script may be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
     Call,
-    /// It is called to find out whether it ends now.
+    /// It is called to find out whether it terminates again.
     Probe,
     Refused,
 }
 
-/// That of one script.
+/// The circuit breaker of one script.
 #[derive(Debug, Default)]
 pub(super) struct CircuitBreaker(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// In a row.
+    /// Consecutive calls that exceeded the deadline.
     overruns: u32,
-    /// The last call ended before its deadline.
+    /// Whether the last call terminated before its deadline.
     ends: bool,
-    /// When it is open: until then.
+    /// Set while the breaker is open: when the next probe is allowed.
     open_until: Option<Instant>,
 }
 
 impl CircuitBreaker {
-    /// While it is open, one call in each `pause` tries.
+    /// Decides about a call. While the breaker is open, it allows one probe per `pause`.
     pub(super) fn admit(&self, now: Instant, pause: Duration) -> Admission {
         let mut state = self.0.lock();
         match state.open_until {
@@ -48,17 +48,17 @@ impl CircuitBreaker {
         }
     }
 
-    /// Whether calls that were admitted before, and wait for a thread, are refused now.
+    /// Whether the breaker is open. Calls that wait for a thread are then refused.
     pub(super) fn is_open(&self) -> bool {
         self.0.lock().open_until.is_some()
     }
 
-    /// Whether the script is known to end.
+    /// Whether the last call of the script terminated.
     pub(super) fn ends(&self) -> bool {
         self.0.lock().ends
     }
 
-    /// A call of the script has come to its end, or to its deadline.
+    /// Records that a call terminated or exceeded its deadline.
     pub(super) fn called(&self, overran: bool, now: Instant, pause: Duration) {
         let mut state = self.0.lock();
         state.ends = !overran;
@@ -78,14 +78,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_never_ends_is_tried_now_and_then_and_what_ends_again_is_called_again() {
+    fn open_breaker_probes_and_closes_after_a_success() {
         let (breaker, pause) = (CircuitBreaker::default(), Duration::from_secs(1));
         let began = Instant::now();
         for _ in 1..OVERRUNS {
             breaker.called(true, began, pause);
             assert_eq!(breaker.admit(began, pause), Admission::Call);
         }
-        // One that ends between them: it was the fault of single objects.
+        // A call in between that terminates resets the counter.
         breaker.called(false, began, pause);
         assert!(breaker.ends());
         for _ in 0..OVERRUNS {

@@ -1,8 +1,8 @@
-//! What scripts return, as JSON.
+//! Converts the results of scripts to JSON.
 //!
-//! Enters: results of scripts. Leaves: JSON in which every empty table is an empty list,
-//! for Lua cannot tell ([`super::empties`] mends it). Follows gopher-json, on which Karmada
-//! stands: whole numbers come back as such.
+//! Lua cannot distinguish an empty list from an empty object, so every empty table becomes `[]`;
+//! [`super::empty_tables`] corrects that. Follows gopher-json, which Karmada uses: integral numbers
+//! become integers.
 
 use mlua::{Table, Value as Item};
 use serde_json::{Map, Number, Value};
@@ -11,14 +11,15 @@ use super::given::Given;
 use super::tape::{At, Node, Tape};
 
 const MIXED: &str = "cannot encode mixed or invalid key types";
-/// How deep a result may be nested, as deep as JSON may be elsewhere.
+/// Maximum nesting of a result, about the limit of serde_json.
 const DEPTH: usize = 120;
 
-/// How much a result may have in it: one table may be there many times.
+/// Limits the size of a result, in which one table may occur many times.
 #[derive(Clone, Copy)]
 pub(super) struct Room {
+    /// Number of JSON values.
     pub(super) values: usize,
-    /// How long its texts may be together.
+    /// Total bytes of all strings.
     pub(super) text: usize,
 }
 
@@ -27,22 +28,24 @@ pub(super) const ROOM: Room = Room {
     text: 32 << 20,
 };
 
-/// What a script has returned; `None` is nil. The error says what JSON cannot hold.
-pub(super) fn to_json(given: &Given, item: Item, room: Room) -> Result<Option<Value>, String> {
-    Budget { given, room }.json(item, 0)
+/// Encodes one result of a script; `None` for nil. The error says what cannot be encoded.
+pub(super) fn to_json(tables: &Given, item: Item, limits: Room) -> Result<Option<Value>, String> {
+    Budget { tables, limits }.json(item, 0)
 }
 
+/// Encodes a result while its limits last.
 struct Budget<'a> {
-    given: &'a Given,
-    room: Room,
+    tables: &'a Given,
+    /// What is left of the limits.
+    limits: Room,
 }
 
 impl Budget<'_> {
     fn spend(&mut self, text: usize) -> Result<(), String> {
-        let Room { values, text: left } = self.room;
+        let Room { values, text: left } = self.limits;
         match (values.checked_sub(1), left.checked_sub(text)) {
             (Some(values), Some(text)) => {
-                self.room = Room { values, text };
+                self.limits = Room { values, text };
                 Ok(())
             }
             _ => Err("the result is too large".into()),
@@ -72,10 +75,10 @@ impl Budget<'_> {
         Ok(())
     }
 
-    /// What the script was given and gives back without having looked at it.
-    fn again(&mut self, tape: &Tape, at: At, depth: usize) -> Result<Option<Value>, String> {
+    /// Encodes a part of an argument that the script returns without having accessed it.
+    fn again(&mut self, json: &Tape, at: At, depth: usize) -> Result<Option<Value>, String> {
         self.spend(0)?;
-        Ok(Some(match tape.node(at) {
+        Ok(Some(match json.node(at) {
             Node::Null => return Ok(None),
             Node::Bool(value) => value.into(),
             Node::Number(value) => number(value)?,
@@ -85,16 +88,16 @@ impl Budget<'_> {
             }
             Node::List => {
                 self.enter(depth)?;
-                let each = tape
+                let each = json
                     .items(at)
-                    .filter_map(|item| self.again(tape, item, depth + 1).transpose());
+                    .filter_map(|item| self.again(json, item, depth + 1).transpose());
                 Value::Array(each.collect::<Result<_, _>>()?)
             }
             Node::Object => {
                 self.enter(depth)?;
                 let mut fields = Map::new();
-                for (name, value) in tape.fields(at) {
-                    if let Some(value) = self.again(tape, value, depth + 1)? {
+                for (name, value) in json.fields(at) {
+                    if let Some(value) = self.again(json, value, depth + 1)? {
                         self.spend(name.len())?;
                         fields.insert(name.to_owned(), value);
                     }
@@ -134,20 +137,20 @@ impl Budget<'_> {
         self.enter(depth)?;
         let mut fields = Map::new();
         let mut items: Vec<(i64, Value)> = Vec::new();
-        let told = table.for_each(|key: Item, value: Item| {
+        let visited = table.for_each(|key: Item, value: Item| {
             self.entry(key, value, depth + 1, &mut fields, &mut items)
                 .map_err(mlua::Error::RuntimeError)
         });
-        told.map_err(|error| match error {
+        visited.map_err(|error| match error {
             mlua::Error::RuntimeError(why) => why,
             other => other.to_string(),
         })?;
-        let given = self.given;
-        given.untouched(table, |name, tape, at| {
+        let tables = self.tables;
+        tables.untouched(table, |name, json, at| {
             if !items.is_empty() {
                 return Err(MIXED.to_owned());
             }
-            if let Some(value) = self.again(tape, at, depth + 1)? {
+            if let Some(value) = self.again(json, at, depth + 1)? {
                 self.spend(name.len())?;
                 fields.insert(name.to_owned(), value);
             }
@@ -165,12 +168,12 @@ impl Budget<'_> {
 }
 
 fn number(value: f64) -> Result<Value, String> {
-    /// The first whole number that no integer holds.
+    /// 2^63, the first integral number above `i64`.
     const END: f64 = 9_223_372_036_854_775_808.0;
     if value.fract() == 0.0 && (-END..END).contains(&value) {
         return Ok((value as i64).into());
     }
     let number = Number::from_f64(value);
-    let number = number.ok_or_else(|| format!("{value} is no number of JSON"))?;
+    let number = number.ok_or_else(|| format!("{value} is not a valid JSON number"))?;
     Ok(number.into())
 }

@@ -1,13 +1,10 @@
-//! Results of scripts, in which every empty table is a list.
-//!
-//! Enters: such a result, and the objects it was made from. Leaves: the result with its
-//! empty tables settled, an object where it has to be one.
+//! Corrects the empty tables in the results of scripts, which arrive as empty lists.
 
 use serde_json::{Map, Value};
 
 use crate::empties::settle;
 
-/// Whether there is something to settle.
+/// Whether a result contains an empty list or object.
 pub(super) fn has_empty(result: &Value) -> bool {
     match result {
         Value::Array(items) => items.is_empty() || items.iter().any(has_empty),
@@ -16,7 +13,7 @@ pub(super) fn has_empty(result: &Value) -> bool {
     }
 }
 
-/// A result that is an object whatever is in it.
+/// Prunes a result that is an object even when it is empty.
 pub(super) fn mended(result: Value, references: &[&Value]) -> Value {
     match mended_list(result, references) {
         Value::Array(items) if items.is_empty() => Value::Object(Map::new()),
@@ -24,7 +21,7 @@ pub(super) fn mended(result: Value, references: &[&Value]) -> Value {
     }
 }
 
-/// A result that may be a list.
+/// Prunes a result that may be a list.
 pub(super) fn mended_list(mut result: Value, references: &[&Value]) -> Value {
     settle(&mut result, references);
     result
@@ -37,27 +34,27 @@ mod tests {
 
     // proves: LUA-empty-tables
     #[test]
-    fn empty_tables_are_what_they_were() {
-        let was = json!({"spec": {"a": {}, "b": [], "both": [{"x": {}}, {"x": []}], "rules": [{"r": []}], "m": {"n": {}}}});
+    fn empty_tables_become_what_the_references_have() {
+        let reference = json!({"spec": {"a": {}, "b": [], "both": [{"x": {}}, {"x": []}], "rules": [{"r": []}], "m": {"n": {}}}});
         for (result, references, expected) in [
             (
                 json!({"spec": {"a": [], "b": [], "new": [], "rules": [{"r": []}, {"r": [], "s": []}], "m": {"n": []}}}),
-                vec![&was],
+                vec![&reference],
                 json!({"spec": {"a": {}, "b": [], "rules": [{"r": []}, {"r": []}], "m": {"n": {}}}}),
             ),
-            // An object somewhere makes it an object.
+            // `{}` in any element of the reference wins over `[]`.
             (
                 json!({"spec": {"both": [{"x": []}]}}),
-                vec![&was],
+                vec![&reference],
                 json!({"spec": {"both": [{"x": {}}]}}),
             ),
-            // What loses its last field stays.
+            // An object that loses its last field stays.
             (
                 json!({"status": {"list": [[], 1], "deep": {"gone": []}}}),
                 vec![],
                 json!({"status": {"list": [1], "deep": {}}}),
             ),
-            (json!([]), vec![&was], json!({})),
+            (json!([]), vec![&reference], json!({})),
         ] {
             assert_eq!(mended(result.clone(), &references), expected, "{result}");
         }

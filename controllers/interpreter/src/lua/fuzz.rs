@@ -19,9 +19,9 @@ use crate::fuzz::edits::odd;
 use crate::fuzz::inputs::trees;
 use crate::fuzz::run;
 
-/// The first whole number that no integer holds.
+/// 2^63, the first integral number above `i64`.
 const END: f64 = 9_223_372_036_854_775_808.0;
-/// How deep a result may be nested.
+/// Maximum nesting of a result.
 const DEPTH: usize = 120;
 
 fn depth(tree: &Value) -> usize {
@@ -32,7 +32,7 @@ fn depth(tree: &Value) -> usize {
     }
 }
 
-/// What becomes of a tree in Lua: numbers are doubles, null is absent, and an empty
+/// What JSON is after a round trip through Lua: numbers are doubles, null is absent, and an empty
 /// table is a list.
 fn seen(tree: &Value) -> Option<Value> {
     Some(match tree {
@@ -61,7 +61,7 @@ fn seen(tree: &Value) -> Option<Value> {
     })
 }
 
-/// How a script may look at what it was given: not at all, at everything, at some fields.
+/// How a script may access its arguments: not at all, everything, or some fields.
 const LOOKS: [&str; 3] = [
     "return function() end",
     "local function all(t)
@@ -90,7 +90,8 @@ fn names(tree: &Value, found: &mut BTreeSet<String>) {
     }
 }
 
-/// Objects as they are read, with their kind; the rest, and what is too deep, as trees.
+/// Flattens an object from its bytes, with its kind; other values, and those nested too deeply for
+/// that, from the parsed value.
 fn given_as(tree: Value) -> (Value, Tape) {
     let text = serde_json::to_vec(&tree).unwrap();
     let kind = Gvk::constant("example.io", "v1", "Thing");
@@ -99,40 +100,40 @@ fn given_as(tree: Value) -> (Value, Tape) {
         fields.insert("kind".into(), (&*kind.kind).into());
         return (fields.into(), Tape::of_object(&text, &kind).unwrap());
     }
-    let tape = Tape::of(&tree);
-    (tree, tape)
+    let json = Tape::of(&tree);
+    (tree, json)
 }
 
 #[test]
-fn what_json_becomes_comes_back_however_it_is_looked_at() {
+fn json_survives_a_round_trip_however_it_is_accessed() {
     let lua = Lua::new();
-    let given = Given::install(&lua).unwrap();
-    let looks = LOOKS.map(|look| lua.load(look).eval::<Function>().unwrap());
-    let places: [Look; LOOKS.len()] = Default::default();
+    let tables = Given::install(&lua).unwrap();
+    let accesses = LOOKS.map(|access| lua.load(access).eval::<Function>().unwrap());
+    let cursors: [Look; LOOKS.len()] = Default::default();
     run("JSON to Lua and back", &trees(), Value::to_string, |tree| {
-        let (tree, tape) = given_as(tree);
-        let tape = Arc::new(tape);
+        let (tree, json) = given_as(tree);
+        let json = Arc::new(json);
         let mut fields = BTreeSet::new();
         names(&tree, &mut fields);
-        for (look, places) in looks.iter().zip(&places) {
-            let item = given.item(&lua, &tape, Some(places)).unwrap();
+        for (access, cursor) in accesses.iter().zip(&cursors) {
+            let item = tables.item(&lua, &json, Some(cursor)).unwrap();
             if item.is_table() {
                 let half: Vec<_> = fields.iter().step_by(2).take(24).cloned().collect();
-                look.call::<()>((&item, half)).unwrap();
+                access.call::<()>((&item, half)).unwrap();
             }
-            let back = to_json(&given, item, ROOM);
+            let back = to_json(&tables, item, ROOM);
             if depth(&tree) > DEPTH {
                 prop_assert!(back.is_err());
             } else {
                 prop_assert_eq!(back, Ok(seen(&tree)));
             }
         }
-        given.clear();
+        tables.clear();
         Ok(())
     });
 }
 
-/// A value that a script might return.
+/// A Lua value that a script could return.
 #[derive(Clone, Debug)]
 enum Made {
     Nil,
@@ -140,7 +141,7 @@ enum Made {
     Number(f64),
     Text(Vec<u8>),
     Function,
-    /// The table that it is in.
+    /// The table that contains it.
     Itself,
     Table(Vec<(Made, Made)>),
     List(Vec<Made>),
@@ -159,7 +160,7 @@ impl Made {
                 let table = lua.create_table().unwrap();
                 for (key, value) in entries {
                     let (key, value) = (key.item(lua, &table), value.item(lua, &table));
-                    // What cannot be a key is refused by the table.
+                    // The table rejects invalid keys.
                     drop(table.raw_set(key, value));
                 }
                 Item::Table(table)
@@ -214,32 +215,32 @@ fn made() -> impl Strategy<Value = Made> {
 }
 
 #[test]
-fn what_a_script_returns_is_json_or_an_error() {
+fn results_become_json_or_an_error() {
     let lua = Lua::new();
-    let given = Given::install(&lua).unwrap();
+    let tables = Given::install(&lua).unwrap();
     let show = |made: &Made| format!("{made:?}");
     run("Lua to JSON and back", &made(), show, |made| {
         let around = lua.create_table().unwrap();
-        let Ok(Some(tree)) = to_json(&given, made.item(&lua, &around), ROOM) else {
+        let Ok(Some(tree)) = to_json(&tables, made.item(&lua, &around), ROOM) else {
             return Ok(());
         };
         prop_assert_eq!(
             seen(&tree),
             Some(tree.clone()),
-            "nothing is lost on the way back"
+            "JSON from Lua survives another round trip"
         );
-        let again = given.item(&lua, &Arc::new(Tape::of(&tree)), None).unwrap();
-        prop_assert_eq!(to_json(&given, again, ROOM), Ok(Some(tree)));
-        given.clear();
+        let again = tables.item(&lua, &Arc::new(Tape::of(&tree)), None).unwrap();
+        prop_assert_eq!(to_json(&tables, again, ROOM), Ok(Some(tree)));
+        tables.clear();
         Ok(())
     });
 }
 
 #[test]
-fn the_library_takes_anything() {
+fn library_accepts_any_arguments() {
     let lua = Lua::new();
-    let given = Given::install(&lua).unwrap();
-    let library: Table = require(&lua, &given, &Rc::default())
+    let tables = Given::install(&lua).unwrap();
+    let library: Table = require(&lua, &tables, &Rc::default())
         .unwrap()
         .call("kube")
         .unwrap();
@@ -250,26 +251,26 @@ fn the_library_takes_anything() {
         "getPodDependencies",
     ];
     let templates = trees().prop_map(|tree| {
-        let place = tree.pointer("/spec/template");
-        place.cloned().unwrap_or(tree)
+        let template = tree.pointer("/spec/template");
+        template.cloned().unwrap_or(tree)
     });
     let argument = prop_oneof![templates, odd(), ".{0,9}".prop_map(Value::from)];
     let show = |args: &Vec<Value>| json!(args).to_string();
     run("library kube", &vec(argument, 0..4), show, |args| {
         let items = args
             .into_iter()
-            .map(|arg| given.item(&lua, &Arc::new(Tape::of(&arg)), None).unwrap());
+            .map(|arg| tables.item(&lua, &Arc::new(Tape::of(&arg)), None).unwrap());
         let items: Vec<_> = items.collect();
         for name in functions {
             let function: Function = library.raw_get(name).unwrap();
             for many in 0..=items.len() {
                 let some = MultiValue::from_vec(items[..many].to_vec());
                 if let Ok(found) = function.call::<Item>(some) {
-                    prop_assert!(to_json(&given, found, ROOM).is_ok(), "{}", name);
+                    prop_assert!(to_json(&tables, found, ROOM).is_ok(), "{}", name);
                 }
             }
         }
-        given.clear();
+        tables.clear();
         Ok(())
     });
 }

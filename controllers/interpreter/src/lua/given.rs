@@ -1,12 +1,11 @@
-//! What scripts are given: tables that are filled when they are looked at.
+//! Converts the arguments of scripts to Lua tables, field by field when the script accesses them.
 //!
-//! [`Tape`] ──► [`Given`] ──► tables ──[`Given::untouched`]──► what scripts return
+//! [`FlatJson`] ──► [`LazyTables`] ──► tables ──[`LazyTables::for_each_unfilled`]──► results of scripts
 //!
-//! A script looks at little of an object, so a field that holds an object or a list
-//! becomes a table when it is read first, or at once where the script looked at it in an
-//! earlier call ([`Look`]). Scripts cannot tell: they have no metatables,
-//! and what goes through the fields of a table fills it before ([`super::order`]). Null is
-//! absent, in lists too.
+//! A script accesses a small part of an object. So a field that holds an object or a list becomes a
+//! table when it is first read, or at once if an earlier call of the script read it
+//! ([`AccessCursor`]). Scripts cannot observe the difference: metatables are not available to them,
+//! and iteration fills a table first ([`super::ordered_tables`]). Null is absent, in lists too.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -17,7 +16,7 @@ use mlua::{Either, Function, Lua, Table, Value as Item};
 
 use super::tape::{At, Node, ROOT, Tape};
 
-/// Errors are those of plain tables.
+/// Lua source of the metamethods. Their errors are those of plain tables.
 const LIBRARY: &str = "
 local kind, note, fill = ...
 local next, rawset, error = next, rawset, error
@@ -32,27 +31,29 @@ kind.__iter = function(t)
   return next, t, nil
 end";
 
-/// How many places of what it is given are known for one script.
+/// Maximum number of accessed paths remembered per script and argument.
 const PLACES: usize = 512;
 
-/// A place at which a script looked in an earlier call: what is there is made at once.
-/// The items of a list are one place.
+/// A path that a script accessed in an earlier call; its value is converted at once. All elements
+/// of a list share one path.
 #[derive(Clone)]
 pub(super) struct Look {
-    /// Of all places of this script and argument.
+    /// All accessed paths of this script and argument, as a tree; the root is first.
     all: Rc<RefCell<Vec<Place>>>,
     at: usize,
 }
 
+/// One accessed path.
 #[derive(Default)]
 struct Place {
-    /// Whether it went through all the fields.
+    /// Whether the script iterated over all fields.
     whole: bool,
+    /// Accessed fields, by name, as indices into [`AccessCursor::nodes`].
     fields: BTreeMap<Box<str>, usize>,
 }
 
 impl Default for Look {
-    /// The whole of an argument.
+    /// The root of an argument.
     fn default() -> Self {
         Self {
             all: Rc::new(RefCell::new(vec![Place::default()])),
@@ -62,14 +63,14 @@ impl Default for Look {
 }
 
 impl Look {
-    /// The place of a field at which it looked.
+    /// The path of a field, if the script accessed it before.
     fn known(&self, name: &str) -> Option<Self> {
         let all = self.all.borrow();
-        let place = all.get(self.at)?;
-        let (at, whole) = (place.fields.get(name).copied(), place.whole);
+        let node = all.get(self.at)?;
+        let (at, iterated) = (node.fields.get(name).copied(), node.whole);
         drop(all);
         match at {
-            None if whole => self.learn(name),
+            None if iterated => self.learn(name),
             at => at.map(|at| self.place(at)),
         }
     }
@@ -77,21 +78,21 @@ impl Look {
     fn learn(&self, name: &str) -> Option<Self> {
         let mut all = self.all.borrow_mut();
         let new = all.len();
-        let place = all.get_mut(self.at)?;
-        if let Some(at) = place.fields.get(name) {
+        let node = all.get_mut(self.at)?;
+        if let Some(at) = node.fields.get(name) {
             return Some(self.place(*at));
         }
         if new == PLACES {
             return None;
         }
-        place.fields.insert(name.into(), new);
+        node.fields.insert(name.into(), new);
         all.push(Place::default());
         Some(self.place(new))
     }
 
     fn learn_all(&self) {
-        if let Some(place) = self.all.borrow_mut().get_mut(self.at) {
-            place.whole = true;
+        if let Some(node) = self.all.borrow_mut().get_mut(self.at) {
+            node.whole = true;
         }
     }
 
@@ -101,22 +102,22 @@ impl Look {
     }
 }
 
-/// A table of which some fields are not there yet.
+/// A table of which some fields are not converted yet.
 struct Partial {
-    /// Kept, so that its address stays its own.
+    /// Keeps the table alive, so that its address is not reused.
     _table: Table,
-    tape: Arc<Tape>,
-    waiting: Vec<At>,
-    look: Option<Look>,
+    json: Arc<Tape>,
+    unfilled: Vec<At>,
+    cursor: Option<Look>,
 }
 
-/// The tables of one machine that are not filled.
+/// The tables of one VM that are only partly filled.
 #[derive(Clone, Default)]
 pub(super) struct Given(Rc<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    /// By the addresses of the tables.
+    /// By the address of the table.
     partial: RefCell<HashMap<usize, Partial>>,
     kind: RefCell<Option<Table>>,
 }
@@ -126,16 +127,16 @@ fn address(table: &Table) -> usize {
 }
 
 impl Given {
-    /// In a machine that still has all of its base library.
+    /// Creates the metatable. The VM must still have its full base library.
     pub(super) fn install(lua: &Lua) -> mlua::Result<Self> {
         let it = Self::default();
         let kind = lua.create_table()?;
         let this = it.clone();
-        let look = move |lua: &Lua, (table, field): (Table, Item)| match field {
+        let load = move |lua: &Lua, (table, field): (Table, Item)| match field {
             Item::String(name) => this.look(lua, &table, &name),
             _ => Ok(Item::Nil),
         };
-        kind.raw_set("__index", lua.create_function(look)?)?;
+        kind.raw_set("__index", lua.create_function(load)?)?;
         let this = it.clone();
         let note = move |_: &Lua, (table, field): (Table, Item)| {
             if let Item::String(name) = field {
@@ -150,111 +151,117 @@ impl Given {
         Ok(it)
     }
 
-    /// The metatable of tables that are not filled.
+    /// The metatable of partly filled tables.
     pub(super) fn kind(&self) -> Option<Table> {
         self.0.kind.borrow().clone()
     }
 
-    /// What fills a table.
+    /// A Lua function that fills a table.
     pub(super) fn filler(&self, lua: &Lua) -> mlua::Result<Function> {
         let this = self.clone();
         lua.create_function(move |lua, table: Table| this.fill(lua, &table))
     }
 
-    /// A value for a script, which looked at others like it before.
+    /// Converts an argument; `cursor` has the paths that the script accessed in earlier calls.
     pub(super) fn item(
         &self,
         lua: &Lua,
-        tape: &Arc<Tape>,
-        look: Option<&Look>,
+        json: &Arc<Tape>,
+        cursor: Option<&Look>,
     ) -> mlua::Result<Item> {
-        self.made(lua, tape, ROOT, look)
+        self.made(lua, json, ROOT, cursor)
     }
 
-    /// Nothing is looked at any more.
+    /// Forgets all partly filled tables, after a call.
     pub(super) fn clear(&self) {
         self.0.partial.borrow_mut().clear();
     }
 
-    /// Goes through the fields of a table that nobody has looked at.
+    /// Calls `each` for the fields of a table that the script did not access.
     pub(super) fn untouched<E>(
         &self,
         table: &Table,
         mut each: impl FnMut(&str, &Tape, At) -> Result<(), E>,
     ) -> Result<(), E> {
         let all = self.0.partial.borrow();
-        let Some(Partial { tape, waiting, .. }) = all.get(&address(table)) else {
+        let Some(Partial { json, unfilled, .. }) = all.get(&address(table)) else {
             return Ok(());
         };
-        waiting
+        unfilled
             .iter()
-            .try_for_each(|at| each(tape.name(*at), tape, *at))
+            .try_for_each(|at| each(json.name(*at), json, *at))
     }
 
-    /// Takes note that a field is there now.
+    /// Removes a field from the unfilled ones, because it is set now.
     fn take(&self, table: &Table, name: &str) -> Option<(Arc<Tape>, At, Option<Look>)> {
         let mut all = self.0.partial.borrow_mut();
         let Partial {
-            tape,
-            waiting,
-            look,
+            json,
+            unfilled,
+            cursor,
             ..
         } = all.get_mut(&address(table))?;
-        let found = waiting.iter().position(|at| tape.name(*at) == name)?;
-        let at = waiting.swap_remove(found);
-        Some((Arc::clone(tape), at, look.clone()))
+        let found = unfilled.iter().position(|at| json.name(*at) == name)?;
+        let at = unfilled.swap_remove(found);
+        Some((Arc::clone(json), at, cursor.clone()))
     }
 
     fn look(&self, lua: &Lua, table: &Table, name: &mlua::LuaString) -> mlua::Result<Item> {
         let Ok(text) = name.to_str() else {
             return Ok(Item::Nil);
         };
-        let Some((tape, at, look)) = self.take(table, &text) else {
+        let Some((json, at, cursor)) = self.take(table, &text) else {
             return Ok(Item::Nil);
         };
-        let look = look.and_then(|look| look.learn(&text));
-        let made = unlimited(lua, || self.made(lua, &tape, at, look.as_ref()))?;
-        table.raw_set(name, &made)?;
-        Ok(made)
+        let cursor = cursor.and_then(|cursor| cursor.learn(&text));
+        let value = unlimited(lua, || self.made(lua, &json, at, cursor.as_ref()))?;
+        table.raw_set(name, &value)?;
+        Ok(value)
     }
 
     fn fill(&self, lua: &Lua, table: &Table) -> mlua::Result<()> {
         let partial = self.0.partial.borrow_mut().remove(&address(table));
         let Some(Partial {
-            tape,
-            waiting,
-            look,
+            json,
+            unfilled,
+            cursor,
             ..
         }) = partial
         else {
             return Ok(());
         };
-        if let Some(look) = &look {
-            look.learn_all();
+        if let Some(cursor) = &cursor {
+            cursor.learn_all();
         }
         table.set_metatable(None)?;
         unlimited(lua, || {
-            for at in waiting {
-                let name = tape.name(at);
-                let look = look.as_ref().and_then(|look| look.known(name));
-                table.raw_set(name, self.made(lua, &tape, at, look.as_ref())?)?;
+            for at in unfilled {
+                let name = json.name(at);
+                let cursor = cursor.as_ref().and_then(|cursor| cursor.known(name));
+                table.raw_set(name, self.made(lua, &json, at, cursor.as_ref())?)?;
             }
             Ok(())
         })
     }
 
-    fn made(&self, lua: &Lua, tape: &Arc<Tape>, at: At, look: Option<&Look>) -> mlua::Result<Item> {
-        Ok(match tape.node(at) {
+    fn made(
+        &self,
+        lua: &Lua,
+        json: &Arc<Tape>,
+        at: At,
+        cursor: Option<&Look>,
+    ) -> mlua::Result<Item> {
+        Ok(match json.node(at) {
             Node::Null => Item::Nil,
             Node::Bool(value) => Item::Boolean(value),
             Node::Number(value) => Item::Number(value),
             Node::Text(text) => Item::String(lua.create_string(text)?),
             Node::List => {
-                let items = tape.items(at);
+                let items = json.items(at);
                 let list = lua.create_table_with_capacity(items.len(), 0)?;
                 let mut to = 1;
                 for item in items {
-                    let item = self.made(lua, tape, item, look)?;
+                    let item = self.made(lua, json, item, cursor)?;
                     if !item.is_nil() {
                         list.raw_seti(to, item)?;
                         to += 1;
@@ -262,30 +269,30 @@ impl Given {
                 }
                 Item::Table(list)
             }
-            Node::Object => Item::Table(self.object(lua, tape, at, look)?),
+            Node::Object => Item::Table(self.object(lua, json, at, cursor)?),
         })
     }
 
     fn object(
         &self,
         lua: &Lua,
-        tape: &Arc<Tape>,
+        json: &Arc<Tape>,
         at: At,
-        look: Option<&Look>,
+        cursor: Option<&Look>,
     ) -> mlua::Result<Table> {
-        let all = tape.fields(at);
+        let all = json.fields(at);
         let mut fields = Vec::with_capacity(all.len());
-        let mut waiting = Vec::new();
+        let mut unfilled = Vec::new();
         for (name, value) in all {
-            let field = match tape.node(value) {
+            let field = match json.node(value) {
                 Node::Null => continue,
                 Node::Text(text) => Either::Left(text),
                 Node::Bool(value) => Either::Right(Item::Boolean(value)),
                 Node::Number(value) => Either::Right(Item::Number(value)),
-                Node::List | Node::Object => match look.and_then(|look| look.known(name)) {
-                    Some(look) => Either::Right(self.made(lua, tape, value, Some(&look))?),
+                Node::List | Node::Object => match cursor.and_then(|cursor| cursor.known(name)) {
+                    Some(cursor) => Either::Right(self.made(lua, json, value, Some(&cursor))?),
                     None => {
-                        waiting.push(value);
+                        unfilled.push(value);
                         continue;
                     }
                 },
@@ -293,13 +300,13 @@ impl Given {
             fields.push((name, field));
         }
         let table = lua.create_table_from(fields)?;
-        if !waiting.is_empty() {
+        if !unfilled.is_empty() {
             table.set_metatable(self.kind())?;
             let partial = Partial {
                 _table: table.clone(),
-                tape: Arc::clone(tape),
-                waiting,
-                look: look.cloned(),
+                json: Arc::clone(json),
+                unfilled,
+                cursor: cursor.cloned(),
             };
             let mut all = self.0.partial.borrow_mut();
             all.insert(address(&table), partial);
@@ -308,13 +315,13 @@ impl Given {
     }
 }
 
-/// What is given is limited by what the machine was given; without a limit it is made in
-/// half the time.
+/// Runs `work` without the memory limit of the script. Converting arguments is bounded by the size
+/// of the arguments, and takes half the time without the limit.
 pub(super) fn unlimited<T>(lua: &Lua, work: impl FnOnce() -> mlua::Result<T>) -> mlua::Result<T> {
     let limit = lua.set_memory_limit(0)?;
-    let made = work();
+    let value = work();
     lua.set_memory_limit(limit)?;
-    made
+    value
 }
 
 #[cfg(test)]
@@ -323,34 +330,34 @@ mod tests {
     use crate::lua::convert::{ROOM, to_json};
     use serde_json::{Value, json};
 
-    /// What a script makes of an object, and how many of its tables are not filled then.
-    fn told(body: &str) -> (Value, usize) {
+    /// The result of a script on an object, and how many tables are only partly filled afterwards.
+    fn run_script(body: &str) -> (Value, usize) {
         let lua = Lua::new();
-        let given = Given::install(&lua).unwrap();
+        let tables = Given::install(&lua).unwrap();
         let object = json!({"kind": "A", "spec": {"n": 1, "list": [{"m": {"x": "y"}}, null, 2], "m": {"k": "v"}}, "status": {}});
-        let item = given
+        let item = tables
             .item(&lua, &Arc::new(Tape::of(&object)), None)
             .unwrap();
         let found: Item = lua
             .load(format!("local t = ... {body}"))
             .call(item)
             .unwrap();
-        let found = to_json(&given, found, ROOM).unwrap().unwrap_or_default();
-        let partial = given.0.partial.borrow().len();
+        let found = to_json(&tables, found, ROOM).unwrap().unwrap_or_default();
+        let partial = tables.0.partial.borrow().len();
         (found, partial)
     }
 
     // proves: LUA-given
     #[test]
-    fn tables_are_filled_when_they_are_looked_at_and_nobody_can_tell() {
-        let whole = json!({"kind": "A", "spec": {"n": 1, "list": [{"m": {"x": "y"}}, 2], "m": {"k": "v"}}, "status": []});
+    fn tables_are_filled_on_access_without_visible_effect() {
+        let full = json!({"kind": "A", "spec": {"n": 1, "list": [{"m": {"x": "y"}}, 2], "m": {"k": "v"}}, "status": []});
         let with = |pointer: &str, value: Value| {
-            let mut all = whole.clone();
+            let mut all = full.clone();
             *all.pointer_mut(pointer).unwrap() = value;
             all
         };
         for (body, expected, partial) in [
-            ("return t", whole.clone(), 1),
+            ("return t", full.clone(), 1),
             ("return {t.spec.n, t.spec.m.k}", json!([1, "v"]), 2),
             (
                 "return t.spec.list[1].m == t.spec.list[1].m",
@@ -360,7 +367,7 @@ mod tests {
             ("t.spec = nil return t.spec == nil", json!(true), 1),
             (
                 "t.spec.m = nil return {t.spec.m == nil, t.spec}",
-                json!([true, {"n": 1, "list": whole["spec"]["list"]}]),
+                json!([true, {"n": 1, "list": full["spec"]["list"]}]),
                 2,
             ),
             (
@@ -388,10 +395,10 @@ mod tests {
                 json!(3),
                 3,
             ),
-            ("return t.spec.list", whole["spec"]["list"].clone(), 3),
+            ("return t.spec.list", full["spec"]["list"].clone(), 3),
             ("return {#t.spec.list, t.spec.list[2]}", json!([2, 2]), 3),
         ] {
-            assert_eq!(told(body), (expected, partial), "{body}");
+            assert_eq!(run_script(body), (expected, partial), "{body}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The library `kube`, by which scripts reach what native rules know of pods.
+//! The Lua library `kube`: quantities, and what the native rules know about pod templates.
 //!
 //! Source: Karmada's `luavm/kube.go`.
 
@@ -25,18 +25,18 @@ return function(name)
   error('module ' .. tostring(name) .. ' not found', 2)
 end";
 
-/// How a function of the library is called.
+/// A function of the library.
 type Entry = fn(&Lua, &Host, MultiValue) -> Result<Item>;
 
-/// What the functions know of the call that they are part of.
+/// The state of the VM that the functions need.
 #[derive(Clone)]
 struct Host {
-    given: Given,
+    tables: Given,
     watch: Rc<Watch>,
 }
 
-/// `require`, which knows this library alone.
-pub(super) fn require(lua: &Lua, given: &Given, watch: &Rc<Watch>) -> Result<Function> {
+/// The function `require`, which can load only this library.
+pub(super) fn require(lua: &Lua, tables: &Given, watch: &Rc<Watch>) -> Result<Function> {
     let library = lua.create_table()?;
     let functions: [(&str, Entry); 4] = [
         ("resourceAdd", add),
@@ -46,7 +46,7 @@ pub(super) fn require(lua: &Lua, given: &Given, watch: &Rc<Watch>) -> Result<Fun
     ];
     for (name, function) in functions {
         let host = Host {
-            given: given.clone(),
+            tables: tables.clone(),
             watch: Rc::clone(watch),
         };
         let entry = move |lua: &Lua, args| function(lua, &host, args);
@@ -56,7 +56,7 @@ pub(super) fn require(lua: &Lua, given: &Given, watch: &Rc<Watch>) -> Result<Fun
     lua.load(REQUIRE).set_name("=library").call(library)
 }
 
-/// A sum of quantities, as text; nil counts as zero.
+/// `resourceAdd`: the sum of quantities as a string; nil counts as zero.
 fn add(lua: &Lua, _: &Host, args: MultiValue) -> Result<Item> {
     let mut sum: Option<Quantity> = None;
     for (at, arg) in (1..).zip(args) {
@@ -69,7 +69,7 @@ fn add(lua: &Lua, _: &Host, args: MultiValue) -> Result<Item> {
     unlimited(lua, || lua.create_string(text)).map(Item::String)
 }
 
-/// A quantity as a number.
+/// `getResourceQuantity`: a quantity as a number.
 fn quantity_of(_: &Lua, _: &Host, args: MultiValue) -> Result<Item> {
     let arg = one("getResourceQuantity", args)?;
     let amount = quantity(1, "getResourceQuantity", arg)?;
@@ -82,17 +82,18 @@ fn quantity_of(_: &Lua, _: &Host, args: MultiValue) -> Result<Item> {
     Ok(Item::Number(amount.milli() as f64 / 1000.0))
 }
 
-/// What a replica of a pod template needs; nil when that is nothing.
+/// `accuratePodRequirements`: the requirements of one replica of a pod template; nil when it has
+/// none.
 fn pod_requirements(lua: &Lua, host: &Host, args: MultiValue) -> Result<Item> {
     let template = table(host, 1, one("accuratePodRequirements", args)?)?;
     let template = PodTemplate::deserialize(&template).map_err(Error::runtime)?;
     match requirements(&template.spec) {
-        Some(found) => host.given.item(lua, &Arc::new(Tape::of(&found)), None),
+        Some(found) => host.tables.item(lua, &Arc::new(Tape::of(&found)), None),
         None => Ok(Item::Nil),
     }
 }
 
-/// What a pod template refers to, in a namespace.
+/// `getPodDependencies`: the dependencies of a pod template in a namespace.
 fn pod_dependencies(lua: &Lua, host: &Host, args: MultiValue) -> Result<Item> {
     let args = Variadic::from_iter(args);
     let [template, namespace] = <[Item; 2]>::try_from(Vec::from(args))
@@ -107,7 +108,7 @@ fn pod_dependencies(lua: &Lua, host: &Host, args: MultiValue) -> Result<Item> {
     };
     let found = of_template(&template, &namespace);
     let found = serde_json::to_value(found).map_err(Error::runtime)?;
-    host.given.item(lua, &Arc::new(Tape::of(&found)), None)
+    host.tables.item(lua, &Arc::new(Tape::of(&found)), None)
 }
 
 fn one(function: &str, args: MultiValue) -> Result<Item> {
@@ -124,9 +125,9 @@ fn table(host: &Host, at: usize, item: Item) -> Result<Value> {
     if !item.is_table() {
         return Err(bad(at, "table", &item));
     }
-    let json = to_json(&host.given, item, host.watch.room());
+    let json = to_json(&host.tables, item, host.watch.room());
     if json.is_err() {
-        // It may be too large for a brief call alone.
+        // It may be too large only for the limits of an inline call.
         host.watch.lengthy()?;
     }
     let json = json.map_err(Error::runtime)?;

@@ -1,12 +1,12 @@
-//! Scripts of customizations, run apart from everything else.
+//! Runs the Lua scripts of customizations, isolated from each other and from the rest of the process.
 //!
-//! call ──[`Engine`]──► thread with a virtual machine of its own ──► result as JSON
+//! call ──[`LuaEngine`]──► thread with its own VM ──► result as JSON
 //!
-//! Scripts are other people's programs: one may run for a second, or want all memory.
-//! So they run on threads that do nothing else, within limits, and none of them sees
-//! what another did. One that was quick a few times runs where it is called, for two
-//! milliseconds at most; if that is not enough it runs again on one of those threads.
-//! Who waits for a thread lets other keys of its queue go on ([`runtime::aside`]).
+//! Scripts come from users: one may loop, or allocate without end. So they run with limits on dedicated
+//! threads, and no script sees what another did. A script that was quick several times in a row runs
+//! inline, on the calling thread, for at most two milliseconds; if it needs longer, a Lua thread
+//! repeats the call. A caller that waits for a thread is in a blocking section, so that its worker goes
+//! on with other keys of the queue.
 
 mod bounds;
 mod breaker;
@@ -42,24 +42,24 @@ use worker::{Job, Pending, Worker};
 
 use crate::operation::Operation;
 
-/// Of each thread: the compiler of scripts recurses as deep as they are nested.
+/// Stack size of each thread. The Lua compiler recurses as deep as a script is nested.
 const STACK: usize = 16 << 20;
-/// At least two, so that a script that does not end leaves one to others.
+/// At least two, so that a script that does not terminate leaves one thread to the others.
 const MIN_THREADS: usize = 2;
 const MAX_THREADS: usize = 4;
-/// Calls that wait for a thread while their workers do other things; fewer than the
-/// workers that [`runtime::aside`] may add.
+/// Maximum number of calls that wait for a thread in a blocking section. Less than the number of
+/// workers that blocking sections may add.
 const MAX_WAITING: usize = 1024;
-/// After a call that took longer others on its thread have their turn.
+/// After an inline call that took longer than this, the task yields.
 const LONG: Duration = Duration::from_micros(50);
 
-/// What a call of a script may cost.
+/// The limits of a call of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     pub deadline: Duration,
-    /// Bytes, whatever the arguments.
+    /// Bytes of memory, independent of the arguments.
     pub memory: usize,
-    /// Bytes for each byte of the arguments, as JSON.
+    /// Additional bytes of memory per byte of the arguments as JSON.
     pub per_byte: usize,
 }
 
@@ -88,8 +88,8 @@ impl Engine {
         }
     }
 
-    /// Calls the function of an operation: its first two results, `None` for nil, with
-    /// empty tables as they have to be. The error says what the script did wrong.
+    /// Calls the function of an operation. Returns its first two results, `None` for nil, with empty
+    /// tables corrected. The error says how the script failed, or that it was not called.
     pub(crate) async fn call(
         &self,
         script: &Arc<Script>,
@@ -113,7 +113,7 @@ impl Engine {
         }
         let workers = self.workers();
         let pending = |worker: &&Worker| worker.pending.load(Ordering::Relaxed);
-        let no_thread = || CallError::Failed("no thread can be started for scripts".into());
+        let no_thread = || CallError::Failed("failed to start a thread for scripts".into());
         let idlest = workers.iter().min_by_key(pending).ok_or_else(no_thread)?;
         let waiting: usize = workers.iter().map(|worker| pending(&worker)).sum();
         let (reply, answer) = oneshot::channel();
@@ -126,14 +126,14 @@ impl Engine {
             _pending: Pending::new(&idlest.pending),
         };
         let call = async {
-            let gone = || CallError::Failed("the thread of the script has ended".into());
-            idlest.jobs.send(job).await.map_err(|_| gone())?;
-            answer.await.map_err(|_| gone())?
+            let exited = || CallError::Failed("the thread of the script has exited".into());
+            idlest.jobs.send(job).await.map_err(|_| exited())?;
+            answer.await.map_err(|_| exited())?
         };
         if waiting < MAX_WAITING {
             return aside(call).await;
         }
-        // Many calls of a script that ends are worth waiting for.
+        // Too many calls wait. A script that terminates is worth waiting for without a blocking section.
         match script.breaker().ends() {
             true => call.await,
             false => Err(CallError::refused(deadline)),
@@ -151,8 +151,8 @@ impl Engine {
     }
 }
 
-/// Whether a script compiles and has the function of an operation; the error says why
-/// not. Blocks for at most the deadline.
+/// Checks that a script compiles and defines the function of an operation; the error says why it
+/// does not. Blocks for at most the deadline.
 pub fn check(operation: Operation, source: &str, limits: Limits) -> Result<(), String> {
     worker::check(operation, source, limits)
 }

@@ -1,12 +1,11 @@
-//! Fields of a table in the order in which they were set.
+//! Makes `pairs` and `next` go through the fields of a table in the order in which they were set.
 //!
-//! source ──[`keeping`]──► source whose tables remember ──► `pairs` and `next` of [`install`]
+//! source ──[`rewrite_tables`]──► source whose tables record the order ──► `pairs` and `next` of [`install`]
 //!
-//! In gopher-lua, on which Karmada stands, `pairs` goes through the fields of a table in
-//! the order in which a script set them, and so lists that scripts make of them have an
-//! order; Luau's tables have none to ask for. What is given to a script has no order in
-//! Karmada either. Only scripts that ask `pairs` are rewritten: each `{ … }` of theirs
-//! becomes a call of [`KEEP`].
+//! In gopher-lua, which Karmada uses, `pairs` goes through the fields in the order in which a script
+//! set them, so the lists that scripts build from them have a stable order; Luau's tables record no
+//! order. Arguments have no order in Karmada either. Only scripts that mention `pairs` are rewritten:
+//! each `{ … }` in them becomes a call of [`ORDERED_TABLE_FUNCTION`].
 
 use std::borrow::Cow;
 
@@ -14,14 +13,15 @@ use mlua::{Function, Lua, Table};
 
 use super::given::Given;
 
-/// The name under which scripts find what makes a table remember.
+/// The global function that makes a table record the order of its fields.
 const KEEP: &str = "__keep";
 
-/// The metatable of each table that remembers has its fields, in order; some more than
-/// once if they went and came again, unless it is as long as when it was last `clean`.
-/// Where `next` was last is kept too. Luau calls what is built in fastest by its own name.
+/// The metatable of an ordered table lists the fields in order. A field that was removed and set
+/// again is listed more than once until `clean` removes the repetitions; `order.clean` is the length
+/// after the last time. `order.last` is where `next` was last. Luau calls builtins fastest by their
+/// own names.
 const LIBRARY: &str = r##"
-local given, fill = ...
+local lazy, fill = ...
 local next, error, clone = next, error, table.clone
 
 local remembering = table.create(4)
@@ -108,7 +108,7 @@ local function order_of(t, name)
     error("invalid argument #1 to '" .. name .. "' (table expected, got " .. type(t) .. ")", 3)
   end
   local order = getmetatable(t)
-  if order == given then
+  if order == lazy then
     fill(t)
     return nil
   end
@@ -149,17 +149,17 @@ end
 return keep, step, pairs
 "##;
 
-/// Puts what knows the order where scripts find it.
-pub(super) fn install(lua: &Lua, base: &Table, given: &Given) -> mlua::Result<()> {
+/// Installs the library in the globals that scripts see.
+pub(super) fn install(lua: &Lua, base: &Table, tables: &Given) -> mlua::Result<()> {
     let library = lua.load(LIBRARY).set_name("=pairs");
     let (keep, next, pairs): (Function, Function, Function) =
-        library.call((given.kind(), given.filler(lua)?))?;
+        library.call((tables.kind(), tables.filler(lua)?))?;
     base.raw_set(KEEP, keep)?;
     base.raw_set("next", next)?;
     base.raw_set("pairs", pairs)
 }
 
-/// A source whose tables remember, if it asks for their order. Lines stay where they are.
+/// Rewrites the tables of a script that mentions `pairs`. Line numbers do not change.
 pub(super) fn keeping(source: &str) -> Cow<'_, str> {
     let Some(tokens) = tokens(source) else {
         return source.into();
@@ -169,15 +169,15 @@ pub(super) fn keeping(source: &str) -> Cow<'_, str> {
     }
     let mut insertions = insertions(&tokens);
     insertions.sort_by_key(|(at, _)| *at);
-    let mut made = String::with_capacity(source.len() + 16 * insertions.len());
+    let mut rewritten = String::with_capacity(source.len() + 16 * insertions.len());
     let mut done = 0;
     for (at, text) in insertions {
-        made.push_str(&source[done..at]);
-        made.push_str(&text);
+        rewritten.push_str(&source[done..at]);
+        rewritten.push_str(&text);
         done = at;
     }
-    made.push_str(&source[done..]);
-    made.into()
+    rewritten.push_str(&source[done..]);
+    rewritten.into()
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -199,7 +199,7 @@ impl Token<'_> {
         self.at + self.text.len()
     }
 
-    /// Whether a table that follows is what a function is called with.
+    /// Whether a table constructor that follows is the argument of a call.
     fn calls(&self) -> bool {
         match self.kind {
             Kind::Name => !KEYWORDS.contains(&self.text),
@@ -214,14 +214,14 @@ const KEYWORDS: [&str; 21] = [
     "nil", "not", "or", "repeat", "return", "then", "true", "until", "while",
 ];
 
-/// A bracket that is open, and of a table the fields that it names.
+/// An open bracket; for a table, with the fields that its constructor names.
 struct Open<'a> {
     sign: &'a str,
     call: bool,
     fields: Vec<Cow<'a, str>>,
 }
 
-/// What has to be written where.
+/// The texts to insert, and their byte offsets.
 fn insertions(tokens: &[Token<'_>]) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut open: Vec<Open<'_>> = Vec::new();
@@ -258,7 +258,7 @@ fn insertions(tokens: &[Token<'_>]) -> Vec<(usize, String)> {
                     continue;
                 };
                 let mut text = String::new();
-                // A single one needs no order.
+                // A single field needs no order.
                 if closed.fields.len() > 1 {
                     for field in &closed.fields {
                         text.push_str(", ");
@@ -274,7 +274,7 @@ fn insertions(tokens: &[Token<'_>]) -> Vec<(usize, String)> {
     found
 }
 
-/// The field that is named where one may begin, as an expression.
+/// The name of the field that begins here, as a Lua expression.
 fn field<'a>(tokens: &[Token<'a>]) -> Option<Cow<'a, str>> {
     match tokens {
         [name, equals, ..] if name.kind == Kind::Name && equals.text == "=" => {
@@ -289,7 +289,7 @@ fn field<'a>(tokens: &[Token<'a>]) -> Option<Cow<'a, str>> {
     }
 }
 
-/// `None` for what is no Lua.
+/// The tokens of a script; `None` if it is not Lua.
 fn tokens(source: &str) -> Option<Vec<Token<'_>>> {
     let bytes = source.as_bytes();
     let mut found = Vec::new();
@@ -312,7 +312,7 @@ fn tokens(source: &str) -> Option<Vec<Token<'_>>> {
                 None => (Kind::Sign, 1),
             },
             b if b.is_ascii_alphabetic() || b == b'_' => (Kind::Name, word(rest)),
-            // As long as a word, so that what is in it is no name.
+            // As long as a word, so that the letters in a number are not taken for a name.
             b if b.is_ascii_digit() => (Kind::Sign, word(rest)),
             b'=' | b'~' | b'<' | b'>' if bytes.get(at + 1) == Some(&b'=') => (Kind::Sign, 2),
             b if b.is_ascii() => (Kind::Sign, 1),
@@ -330,7 +330,7 @@ fn word(text: &str) -> usize {
     text.find(ends).unwrap_or(text.len())
 }
 
-/// How long a text in quotes is.
+/// The length of a quoted string.
 fn quoted(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let mut at = 1;
@@ -340,7 +340,7 @@ fn quoted(text: &str) -> Option<usize> {
     Some(at + 1)
 }
 
-/// How long a text in long brackets is, if one begins here.
+/// The length of a string in long brackets, if one begins here.
 fn long(text: &str) -> Option<usize> {
     let inner = text.strip_prefix('[')?;
     let level = inner.len() - inner.trim_start_matches('=').len();
@@ -356,42 +356,42 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    /// Sets, takes away and reads fields, and tells the fields at each reading.
+    /// Sets, removes and iterates fields; returns the fields that each iteration visited.
     const DRIVER: &str = "
         local keep, pairs, next = ...
         return function(steps)
-            local t, told = keep({}), {}
+            local t, visited = keep({}), {}
             for _, step in ipairs(steps) do
                 local field, what = step[1], step[2]
                 if what == 0 then
                     t[field] = nil
                 elseif what == 1 then
-                    for k in pairs(t) do table.insert(told, k) end
-                    table.insert(told, '|')
+                    for k in pairs(t) do table.insert(visited, k) end
+                    table.insert(visited, '|')
                 elseif what == 2 then
                     local k = next(t)
                     while k ~= nil do
-                        table.insert(told, k)
+                        table.insert(visited, k)
                         k = next(t, k)
                     end
-                    table.insert(told, '|')
+                    table.insert(visited, '|')
                 else
                     t[field] = what
                 end
             end
-            return table.concat(told)
+            return table.concat(visited)
         end";
 
-    /// As gopher-lua: a field keeps the place at which it was set first.
+    /// The model is gopher-lua: a field keeps the position at which it was first set.
     fn model(steps: &[(char, u8)]) -> String {
         let (mut order, mut live) = (Vec::<char>::new(), Vec::<char>::new());
-        let mut told = String::new();
+        let mut visited = String::new();
         for (field, what) in steps {
             match what {
                 0 => live.retain(|known| known != field),
                 1 | 2 => {
-                    told.extend(order.iter().filter(|field| live.contains(field)));
-                    told.push('|');
+                    visited.extend(order.iter().filter(|field| live.contains(field)));
+                    visited.push('|');
                 }
                 _ => {
                     for all in [&mut order, &mut live] {
@@ -402,7 +402,7 @@ mod tests {
                 }
             }
         }
-        told
+        visited
     }
 
     proptest! {
@@ -411,9 +411,9 @@ mod tests {
             steps in vec((prop::char::range('a', 'f'), 0..6_u8), 0..40),
         ) {
             let lua = Lua::new();
-            let given = Given::install(&lua).unwrap();
+            let tables = Given::install(&lua).unwrap();
             let base = lua.create_table().unwrap();
-            install(&lua, &base, &given).unwrap();
+            install(&lua, &base, &tables).unwrap();
             let library = [KEEP, "pairs", "next"].map(|name| base.raw_get::<Function>(name).unwrap());
             let driver: Function = lua.load(DRIVER).call(mlua::Variadic::from_iter(library)).unwrap();
             let all = steps.iter().map(|(field, what)| {
@@ -422,13 +422,13 @@ mod tests {
                 step.raw_set(2, *what).unwrap();
                 step
             });
-            let told: String = driver.call(all.collect::<Vec<_>>()).unwrap();
-            prop_assert_eq!(told, model(&steps));
+            let visited: String = driver.call(all.collect::<Vec<_>>()).unwrap();
+            prop_assert_eq!(visited, model(&steps));
         }
     }
 
     #[test]
-    fn tables_of_scripts_that_ask_for_the_order_are_made_to_remember_it() {
+    fn table_constructors_are_rewritten_where_pairs_is_used() {
         for (source, expected) in [
             ("return {a = 1}", "return {a = 1}"),
             ("pairs({})", "pairs(__keep({}))"),

@@ -1,4 +1,4 @@
-//! A script and what is made of it once.
+//! A script, its bytecode, and what its calls have shown so far.
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -11,20 +11,19 @@ use sha2::{Digest, Sha256};
 use super::breaker::CircuitBreaker;
 use super::order::keeping;
 
-/// By which a script is known: equal text, equal script.
+/// Identifies a script by its text.
 pub(crate) type Hash = [u8; 32];
 
-/// After so many quick runs in a row a script is trusted to be quick.
+/// After this many consecutive quick runs a script is trusted to be quick.
 const TRUSTED: u32 = 8;
 
-/// The text of a script; its bytecode is made when it is first run, by the thread that
-/// runs it.
+/// The text of a script. The thread that first runs it compiles it.
 #[derive(Debug)]
 pub(crate) struct Script {
     source: Box<str>,
     hash: Hash,
     draws: bool,
-    /// In a row.
+    /// Consecutive quick runs.
     quick_runs: AtomicU32,
     bytecode: OnceLock<Result<Vec<u8>, String>>,
     breaker: CircuitBreaker,
@@ -50,12 +49,12 @@ impl Script {
         &self.hash
     }
 
-    /// Whether it may ask for random numbers: it cannot name what has them otherwise.
+    /// Whether the script may use random numbers: it can reach them only by these names.
     pub(super) fn may_draw(&self) -> bool {
         self.draws
     }
 
-    /// Whether it was quick of late.
+    /// Whether its last runs were quick, so that it may run inline.
     pub(super) fn is_trusted(&self) -> bool {
         self.quick_runs.load(Ordering::Relaxed) >= TRUSTED
     }
@@ -68,21 +67,21 @@ impl Script {
         }
     }
 
-    /// The error says why it does not compile.
+    /// The bytecode; the error says why the script does not compile.
     pub(crate) fn bytecode(&self) -> Result<&[u8], String> {
-        let made = self.bytecode.get_or_init(|| compile(&self.source));
-        made.as_deref().map_err(Clone::clone)
+        let compiled = self.bytecode.get_or_init(|| compile(&self.source));
+        compiled.as_deref().map_err(Clone::clone)
     }
 }
 
-/// Recurses as deep as the text is nested, up to a limit of the compiler's own: the
-/// thread needs the stack of [`super::STACK`].
+/// Compiles a script. The compiler recurses as deep as the text is nested, up to a limit of its own,
+/// and needs the stack of [`super::THREAD_STACK_BYTES`].
 fn compile(source: &str) -> Result<Vec<u8>, String> {
-    // Lines are named in errors; nothing is left out that a debugger would want.
+    // Debug level 1 keeps line numbers for errors.
     let compiler = Compiler::new().set_optimization_level(1).set_debug_level(1);
-    let kept = keeping(source);
-    if matches!(kept, Cow::Owned(_))
-        && let Ok(bytecode) = compiler.compile(&*kept)
+    let rewritten = keeping(source);
+    if matches!(rewritten, Cow::Owned(_))
+        && let Ok(bytecode) = compiler.compile(&*rewritten)
     {
         return Ok(bytecode);
     }
@@ -99,7 +98,7 @@ fn compile(source: &str) -> Result<Vec<u8>, String> {
     })
 }
 
-/// Whether a line begins with a goto, which other dialects of Lua know.
+/// Whether the text mentions goto, which other dialects of Lua have.
 fn jumps(source: &str) -> bool {
     let mut words = source.split(|c: char| !c.is_alphanumeric() && c != '_');
     words.any(|word| word == "goto")

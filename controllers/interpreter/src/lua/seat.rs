@@ -1,7 +1,6 @@
-//! A thread's virtual machine, where scripts run one after the other.
+//! The VM of a thread, in which scripts run one after the other.
 //!
-//! Enters: a script, an operation, arguments. Leaves: results with empty tables as they
-//! have to be. A machine in which a script failed is not used again.
+//! A VM in which a script failed is discarded.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,14 +15,15 @@ use super::tape::ROOT;
 use super::vm::{Arg, Failure, Vm};
 use crate::operation::Operation;
 
-/// How often a machine is used, so that what it keeps of old scripts goes.
+/// A VM is discarded after this many calls, which frees the functions of old scripts.
 const CALLS: u32 = 10_000;
-/// How heavy arguments may be that are looked at where they are asked about.
+/// Maximum size of the arguments of an inline call, in bytes of JSON.
 const HERE: usize = 32 << 10;
 
-/// What a function returns, `None` for nil.
+/// The first two results of a function, `None` for nil.
 pub(super) type Results = [Option<Value>; 2];
 
+/// The VM of a thread, created at the first call.
 #[derive(Default)]
 pub(super) struct Seat {
     vm: Option<Vm>,
@@ -34,9 +34,9 @@ thread_local! {
     static SEAT: RefCell<Seat> = RefCell::default();
 }
 
-/// Runs a script that is known to be quick on the thread that asks, which has other
-/// things to do: the way to another thread and back costs as much as most scripts.
-/// `None` when it did not work out; then it is not trusted any more.
+/// Runs a trusted script on the calling thread, because handing it to another thread and back costs
+/// as much as most scripts do. `None` when the script is not trusted or the call failed; after a
+/// failure the script is not trusted any more.
 pub(super) fn here(
     script: &Script,
     operation: Operation,
@@ -47,7 +47,8 @@ pub(super) fn here(
         return None;
     }
     let bounds = Bounds::brief(limits);
-    let outcome = SEAT.with_borrow_mut(|seat| seat.answer(script, operation, args, bounds));
+    let outcome =
+        SEAT.with_borrow_mut(|thread_vm| thread_vm.answer(script, operation, args, bounds));
     script.was_quick(outcome.is_ok());
     outcome.ok()
 }
@@ -67,7 +68,7 @@ impl Seat {
         let ran = catch_unwind(AssertUnwindSafe(|| {
             self.vm()?.run(script, operation.function(), args, bounds)
         }));
-        let outcome = ran.unwrap_or_else(|_| Err(Failure::Script("the script broke".into())));
+        let outcome = ran.unwrap_or_else(|_| Err(Failure::Script("the VM panicked".into())));
         if outcome.is_err() {
             self.vm = None;
         }
@@ -90,8 +91,8 @@ impl Seat {
     }
 }
 
-/// Which of its empty tables are lists is told by the objects a result was made from,
-/// where Karmada asks these.
+/// Corrects the empty tables of the first result, for the operations and with the references with
+/// which Karmada does.
 fn first_mended(value: Value, operation: Operation, args: &[Arg]) -> Value {
     if !has_empty(&value) {
         return value;
@@ -99,7 +100,7 @@ fn first_mended(value: Value, operation: Operation, args: &[Arg]) -> Value {
     match operation {
         Operation::Retain | Operation::ReviseReplica => {
             let trees = args.iter().filter_map(|arg| match arg {
-                Arg::Tree(tape) => Some(tape.value(ROOT)),
+                Arg::Tree(json) => Some(json.value(ROOT)),
                 _ => None,
             });
             let trees: Vec<_> = trees.collect();

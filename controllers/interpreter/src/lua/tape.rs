@@ -1,10 +1,9 @@
-//! JSON as one flat list of nodes: what scripts are given.
+//! JSON as one flat list of nodes, from which the arguments of scripts are converted.
 //!
-//! JSON or a tree ──► [`Tape`] ──[`super::given`]──► tables
+//! JSON bytes or a parsed value ──► [`FlatJson`] ──[`super::lazy_table`]──► Lua tables
 //!
-//! A node is followed by what is in it, so nothing is allocated for a node of its own, and
-//! text stays where it was read wherever it stands there as it is meant. Numbers are doubles,
-//! as in gopher-lua.
+//! The children of a node follow it in the list, so a node needs no allocation of its own. Strings
+//! without escapes are ranges of the original text. Numbers are doubles, as in gopher-lua.
 
 use std::fmt;
 use std::ops::Range;
@@ -14,27 +13,29 @@ use machinery::Gvk;
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
+/// A node as it is stored.
 #[derive(Clone, Copy, Debug)]
 enum Slot {
     Null,
     Bool(bool),
     Number(f64),
-    /// Where in the text, and how long.
+    /// Offset in the text, and length in bytes.
     Text(u32, u32),
-    /// So many items, up to the slot with this number.
+    /// Number of elements, and the index after the last of them.
     List(u32, u32),
-    /// So many fields, a name and a value each, up to the slot with this number.
+    /// Number of fields (a name node and a value node each), and the index after the last of them.
     Object(u32, u32),
 }
 
+/// A JSON value.
 #[derive(Debug)]
 pub(crate) struct Tape {
     slots: Vec<Slot>,
-    /// What was read, and after it what does not stand there as it is meant.
+    /// The original text, followed by the strings that are escaped in it.
     text: String,
 }
 
-/// A value, and what is in it.
+/// A node as it is read.
 #[derive(Clone, Copy)]
 pub(super) enum Node<'a> {
     Null,
@@ -53,7 +54,7 @@ pub(super) enum Unreadable {
     Json(#[from] serde_json::Error),
 }
 
-/// Where in a tape a value is.
+/// The index of a node.
 pub(super) type At = u32;
 pub(super) const ROOT: At = 0;
 
@@ -65,29 +66,29 @@ impl Tape {
         }
     }
 
-    /// An object that may not say of which kind it is.
+    /// Parses an object and sets its apiVersion and kind, which objects from a list lack.
     pub(super) fn of_object(bytes: &[u8], kind: &Gvk) -> Result<Self, Unreadable> {
         let text = str::from_utf8(bytes)?;
-        let mut tape = Self::with_room(text.len() / 12);
-        tape.text.push_str(text);
+        let mut json = Self::with_room(text.len() / 12);
+        json.text.push_str(text);
         let mut from = serde_json::Deserializer::from_str(text);
         let start = text.as_ptr() as usize;
         let within = start..start + text.len();
         let seed = Seed {
-            tape: &mut tape,
+            json: &mut json,
             within: &within,
             kind: Some(kind),
         };
         seed.deserialize(&mut from)?;
         from.end()?;
-        Ok(tape)
+        Ok(json)
     }
 
     pub(crate) fn of(tree: &Value) -> Self {
-        let mut tape = Self::with_room(512);
-        tape.text.reserve(4096);
-        tape.add(tree);
-        tape
+        let mut json = Self::with_room(512);
+        json.text.reserve(4096);
+        json.add(tree);
+        json
     }
 
     fn add(&mut self, tree: &Value) {
@@ -121,7 +122,7 @@ impl Tape {
         self.slots.push(Slot::Text(at, count(text.len())));
     }
 
-    /// Room for a list or an object; it is written when all of it is there.
+    /// Reserves the node of a list or an object; it is written after its children.
     fn open(&mut self) -> usize {
         self.slots.push(Slot::Null);
         self.slots.len() - 1
@@ -131,7 +132,7 @@ impl Tape {
         count(self.slots.len())
     }
 
-    /// About how many bytes of JSON it is.
+    /// Approximate size as JSON, in bytes.
     pub(super) fn weight(&self) -> usize {
         self.text.len() + 4 * self.slots.len()
     }
@@ -151,7 +152,7 @@ impl Tape {
         }
     }
 
-    /// Where what follows a value is.
+    /// The index after a node and its children.
     fn after(&self, at: At) -> At {
         match self.slots[at as usize] {
             Slot::List(_, end) | Slot::Object(_, end) => end,
@@ -159,14 +160,14 @@ impl Tape {
         }
     }
 
-    /// The values in a list, or those with names in an object.
+    /// The children of a list or an object, for an object the names among them.
     fn inside(&self, at: At) -> Inside<'_> {
         let left = match self.slots[at as usize] {
             Slot::List(length, _) | Slot::Object(length, _) => length,
             _ => 0,
         };
         Inside {
-            tape: self,
+            json: self,
             at: at + 1,
             left,
         }
@@ -176,12 +177,12 @@ impl Tape {
         self.inside(list)
     }
 
-    /// The name of each field, and where its value is.
+    /// The fields of an object: name, and index of the value.
     pub(super) fn fields(&self, object: At) -> impl ExactSizeIterator<Item = (&str, At)> {
         Names(self.inside(object)).map(|name| (self.text(name), name + 1))
     }
 
-    /// What a field's value is called.
+    /// The name of the field with this value.
     pub(super) fn name(&self, value: At) -> &str {
         self.text(value - 1)
     }
@@ -193,7 +194,7 @@ impl Tape {
         }
     }
 
-    /// As a tree.
+    /// The value as `serde_json::Value`.
     pub(super) fn value(&self, at: At) -> Value {
         match self.node(at) {
             Node::Null => Value::Null,
@@ -210,14 +211,14 @@ impl Tape {
     }
 }
 
-/// No body is as long as that.
+/// Saturates; no body is that long.
 fn count(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }
 
-/// Places of values that stand one after the other.
+/// Indices of consecutive values.
 struct Inside<'a> {
-    tape: &'a Tape,
+    json: &'a Tape,
     at: At,
     left: u32,
 }
@@ -228,7 +229,7 @@ impl Iterator for Inside<'_> {
     fn next(&mut self) -> Option<At> {
         self.left = self.left.checked_sub(1)?;
         let at = self.at;
-        self.at = self.tape.after(at);
+        self.at = self.json.after(at);
         Some(at)
     }
 
@@ -239,7 +240,7 @@ impl Iterator for Inside<'_> {
 
 impl ExactSizeIterator for Inside<'_> {}
 
-/// Places of names, each of which is followed by a value.
+/// Indices of field names, each followed by its value.
 struct Names<'a>(Inside<'a>);
 
 impl Iterator for Names<'_> {
@@ -247,7 +248,7 @@ impl Iterator for Names<'_> {
 
     fn next(&mut self) -> Option<At> {
         let name = self.0.next()?;
-        self.0.at = self.0.tape.after(self.0.at);
+        self.0.at = self.0.json.after(self.0.at);
         Some(name)
     }
 
@@ -258,19 +259,19 @@ impl Iterator for Names<'_> {
 
 impl ExactSizeIterator for Names<'_> {}
 
-/// Reads a value to the end of a tape.
+/// Deserializes a value and appends its nodes.
 struct Seed<'a> {
-    tape: &'a mut Tape,
-    /// The addresses of the text.
+    json: &'a mut Tape,
+    /// The address range of the original text.
     within: &'a Range<usize>,
-    /// What the outermost object has to say of itself.
+    /// The kind to set on the outermost object.
     kind: Option<&'a Gvk>,
 }
 
 impl Seed<'_> {
     fn inner(&mut self) -> Seed<'_> {
         Seed {
-            tape: self.tape,
+            json: self.json,
             within: self.within,
             kind: None,
         }
@@ -289,16 +290,16 @@ impl<'de> Visitor<'de> for Seed<'_> {
     type Value = ();
 
     fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str("a value of JSON")
+        to.write_str("a JSON value")
     }
 
     fn visit_unit<E: de::Error>(self) -> Result<(), E> {
-        self.tape.slots.push(Slot::Null);
+        self.json.slots.push(Slot::Null);
         Ok(())
     }
 
     fn visit_bool<E: de::Error>(self, value: bool) -> Result<(), E> {
-        self.tape.slots.push(Slot::Bool(value));
+        self.json.slots.push(Slot::Bool(value));
         Ok(())
     }
 
@@ -311,12 +312,12 @@ impl<'de> Visitor<'de> for Seed<'_> {
     }
 
     fn visit_f64<E: de::Error>(self, value: f64) -> Result<(), E> {
-        self.tape.slots.push(Slot::Number(value));
+        self.json.slots.push(Slot::Number(value));
         Ok(())
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<(), E> {
-        self.tape.add_text(text);
+        self.json.add_text(text);
         Ok(())
     }
 
@@ -326,30 +327,30 @@ impl<'de> Visitor<'de> for Seed<'_> {
             return self.visit_str(text);
         }
         let at = count(address - self.within.start);
-        self.tape.slots.push(Slot::Text(at, count(text.len())));
+        self.json.slots.push(Slot::Text(at, count(text.len())));
         Ok(())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<(), A::Error> {
-        let at = self.tape.open();
+        let at = self.json.open();
         let mut length = 0;
         while items.next_element_seed(self.inner())?.is_some() {
             length += 1;
         }
-        self.tape.slots[at] = Slot::List(length, self.tape.end());
+        self.json.slots[at] = Slot::List(length, self.json.end());
         Ok(())
     }
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut fields: A) -> Result<(), A::Error> {
-        let at = self.tape.open();
+        let at = self.json.open();
         let mut length = 0;
         loop {
-            let name = self.tape.slots.len();
+            let name = self.json.slots.len();
             if fields.next_key_seed(self.inner())?.is_none() {
                 break;
             }
-            if self.kind.is_some() && matches!(self.tape.text(count(name)), "apiVersion" | "kind") {
-                self.tape.slots.truncate(name);
+            if self.kind.is_some() && matches!(self.json.text(count(name)), "apiVersion" | "kind") {
+                self.json.slots.truncate(name);
                 fields.next_value::<de::IgnoredAny>()?;
                 continue;
             }
@@ -358,12 +359,12 @@ impl<'de> Visitor<'de> for Seed<'_> {
         }
         if let Some(kind) = self.kind {
             for (name, value) in [("apiVersion", &*kind.api_version()), ("kind", &kind.kind)] {
-                self.tape.add_text(name);
-                self.tape.add_text(value);
+                self.json.add_text(name);
+                self.json.add_text(value);
                 length += 1;
             }
         }
-        self.tape.slots[at] = Slot::Object(length, self.tape.end());
+        self.json.slots[at] = Slot::Object(length, self.json.end());
         Ok(())
     }
 }
@@ -378,13 +379,13 @@ mod tests {
     static THING: Gvk = Gvk::constant("example.io", "v1", "Thing");
 
     #[test]
-    fn an_object_is_read_as_it_is_meant() {
+    fn object_is_parsed_with_escapes_and_kind() {
         let text =
             br#" {"kind":"Other","a\u0062":"x\ny","n":[1,-2.5e3,18446744073709551615,null,true],
             "o":{"kind":"inner","e":{},"l":[[]]},"apiVersion":7,"t":"\u00fc"} "#;
-        let tape = Tape::of_object(text, &THING).unwrap();
+        let json = Tape::of_object(text, &THING).unwrap();
         assert_eq!(
-            tape.value(ROOT),
+            json.value(ROOT),
             json!({"apiVersion": "example.io/v1", "kind": "Thing", "ab": "x\ny", "t": "ü",
                 "n": [1.0, -2500.0, 18_446_744_073_709_551_615.0, null, true],
                 "o": {"kind": "inner", "e": {}, "l": [[]]}})
@@ -402,15 +403,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn read_or_made_of_a_tree_it_is_the_same(tree in trees()) {
+        fn parsed_and_converted_values_are_equal(tree in trees()) {
             let text = serde_json::to_vec(&tree).unwrap();
             let mut tree: Value = serde_json::from_slice(&text).unwrap_or_default();
             if let Some(fields) = tree.as_object_mut() {
                 fields.insert("apiVersion".into(), THING.api_version().into());
                 fields.insert("kind".into(), (&*THING.kind).into());
             }
-            if let Ok(tape) = Tape::of_object(&text, &THING) {
-                prop_assert_eq!(tape.value(ROOT), Tape::of(&tree).value(ROOT));
+            if let Ok(json) = Tape::of_object(&text, &THING) {
+                prop_assert_eq!(json.value(ROOT), Tape::of(&tree).value(ROOT));
             }
         }
     }

@@ -1,8 +1,7 @@
-//! One virtual machine: what scripts find in it, and how one is run.
+//! One Lua VM: the globals that scripts see, and how a function of a script is called.
 //!
-//! Enters: a script, the name of its function, arguments. Leaves: what it returned.
-//! A script runs as a whole each time, in globals of its own, and sees the libraries as
-//! Karmada's `luavm/lua.go` opens them; so that nothing stays behind for the next.
+//! The whole script runs for each call, in globals of its own, with the libraries that Karmada's
+//! `luavm/lua.go` opens. So nothing that a script sets remains for the next call.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -20,12 +19,12 @@ use super::script::{Hash, Script};
 use super::tape::Tape;
 use super::{Limits, kube, order};
 
-/// What remains of the base library.
+/// The functions of the base library that scripts may use.
 const BASE: [&str; 13] = [
     "assert", "error", "ipairs", "next", "pairs", "pcall", "select", "tonumber", "tostring",
     "type", "unpack", "xpcall", "_VERSION",
 ];
-/// What is there to say that it may not be called.
+/// Functions that are defined, but fail with the error that Karmada gives.
 const FORBIDDEN: [&str; 14] = [
     "collectgarbage",
     "dofile",
@@ -42,6 +41,7 @@ const FORBIDDEN: [&str; 14] = [
     "module",
     "newproxy",
 ];
+/// The other libraries, with the functions that scripts may use.
 const LIBRARIES: [(&str, &[&str]); 4] = [
     (
         "table",
@@ -92,13 +92,13 @@ const LIBRARIES: [(&str, &[&str]); 4] = [
     ("os", &["date", "time"]),
 ];
 
-/// So many a function has at most.
+/// Maximum number of arguments of a function.
 const ARGUMENTS: usize = 2;
 
-/// By this name the texts below are known in traces.
+/// The chunk name of the sources below in tracebacks.
 const LIBRARY: &str = "library";
-/// One step of a pattern may go through all of the text, and for each letter through all
-/// of the pattern: nobody stops it meanwhile.
+/// Bounds pattern matching: one step of a match may cost text length times pattern length, and the
+/// VM cannot interrupt it.
 const GUARD: &str = "
 local lengthy = ...
 local function guarded(search)
@@ -119,7 +119,7 @@ end";
 /// Why a script has no result.
 #[derive(Debug, PartialEq)]
 pub(super) enum Failure {
-    /// It failed by itself.
+    /// The script raised an error.
     Script(String),
     Deadline,
     Memory,
@@ -131,10 +131,10 @@ impl From<String> for Failure {
     }
 }
 
-/// What a function is called with.
+/// An argument of a function.
 #[derive(Clone, Debug)]
 pub(crate) enum Arg {
-    /// Objects from a list do not always say of which kind they are.
+    /// With its kind, because objects from a list may lack it.
     Object(Object, Gvk),
     Tree(Arc<Tape>),
     Count(i64),
@@ -145,14 +145,14 @@ impl Arg {
         Self::Tree(Arc::new(Tape::of(tree)))
     }
 
-    fn item(&self, lua: &Lua, given: &Given, look: &Look) -> mlua::Result<Item> {
+    fn item(&self, lua: &Lua, tables: &Given, cursor: &Look) -> mlua::Result<Item> {
         match self {
             Self::Object(object, kind) => {
-                let tape = Tape::of_object(object.bytes(), kind);
-                let tape = tape.map_err(mlua::Error::runtime)?;
-                given.item(lua, &Arc::new(tape), Some(look))
+                let json = Tape::of_object(object.bytes(), kind);
+                let json = json.map_err(mlua::Error::runtime)?;
+                tables.item(lua, &Arc::new(json), Some(cursor))
             }
-            Self::Tree(tape) => given.item(lua, tape, Some(look)),
+            Self::Tree(json) => tables.item(lua, json, Some(cursor)),
             Self::Count(count) => Ok(Item::Number(*count as f64)),
         }
     }
@@ -160,26 +160,27 @@ impl Arg {
     pub(super) fn weight(&self) -> usize {
         match self {
             Self::Object(object, _) => object.bytes().len(),
-            Self::Tree(tape) => tape.weight(),
+            Self::Tree(json) => json.weight(),
             Self::Count(_) => 0,
         }
     }
 }
 
-/// A script that was run before.
+/// A script that is loaded into the VM.
 #[derive(Clone)]
 struct Loaded {
     main: Function,
-    /// Where it looked at each argument.
-    looks: Rc<[Look; ARGUMENTS]>,
+    /// The paths that it accessed in each argument.
+    accesses: Rc<[Look; ARGUMENTS]>,
 }
 
+/// A VM and the scripts loaded into it.
 pub(super) struct Vm {
     lua: Lua,
-    given: Given,
-    /// What every script finds.
+    tables: Given,
+    /// The globals of every script.
     base: Table,
-    /// Copies a table.
+    /// `table.clone`.
     copy: Function,
     reseed: Function,
     watch: Rc<Watch>,
@@ -191,7 +192,7 @@ impl Vm {
         let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH | StdLib::OS;
         let lua = Lua::new_with(libraries, LuaOptions::default())?;
         let globals = lua.globals();
-        // Of the libraries here alone: nothing is put in the place of what is built in.
+        // Safe for the sources of this crate, which replace no builtin; lets Luau call builtins directly.
         globals.set_safeenv(true);
         let base = lua.create_table()?;
         for name in BASE {
@@ -201,20 +202,20 @@ impl Vm {
         for name in FORBIDDEN {
             base.raw_set(name, forbidden(&lua, name)?)?;
         }
-        // There is nowhere to print to.
+        // Output of `print` is discarded.
         base.raw_set("print", lua.create_function(|_, _: Variadic<Item>| Ok(()))?)?;
-        let given = Given::install(&lua)?;
-        order::install(&lua, &base, &given)?;
+        let tables = Given::install(&lua)?;
+        order::install(&lua, &base, &tables)?;
         let copy = globals.raw_get::<Table>("table")?.raw_get("clone")?;
         let watch = Rc::new(Watch::default());
-        let told = Rc::clone(&watch);
-        let lengthy = lua.create_function(move |_, ()| told.lengthy())?;
+        let deadline = Rc::clone(&watch);
+        let lengthy = lua.create_function(move |_, ()| deadline.lengthy())?;
         let guard = lua.load(GUARD).set_name(format!("={LIBRARY}"));
         guard.call::<()>(lengthy)?;
         let mut reseed = None;
-        for (name, kept) in LIBRARIES {
+        for (name, allowed) in LIBRARIES {
             let library: Table = globals.raw_get(name)?;
-            reduce(&library, kept)?;
+            reduce(&library, allowed)?;
             match name {
                 "math" => {
                     let modulo = lua.load("local a, b = ... return a % b").into_function()?;
@@ -231,15 +232,15 @@ impl Vm {
             library.set_readonly(true);
             base.raw_set(name, library)?;
         }
-        // Room for what the copy of it has by this name.
+        // Reserves the entry; each copy of the globals sets it to itself.
         base.raw_set("_G", false)?;
-        base.raw_set("require", kube::require(&lua, &given, &watch)?)?;
+        base.raw_set("require", kube::require(&lua, &tables, &watch)?)?;
         let ticking = Rc::clone(&watch);
         lua.set_interrupt(move |_| ticking.tick());
         Ok(Self {
             reseed: reseed.ok_or_else(|| mlua::Error::runtime("there is no math library"))?,
             lua,
-            given,
+            tables,
             base,
             copy,
             watch,
@@ -247,7 +248,7 @@ impl Vm {
         })
     }
 
-    /// Calls a function of a script; its first two results, `None` for nil.
+    /// Calls a function of a script. Returns its first two results, `None` for nil.
     pub(super) fn run(
         &mut self,
         script: &Script,
@@ -255,31 +256,31 @@ impl Vm {
         args: &[Arg],
         bounds: Bounds,
     ) -> Result<[Option<Value>; 2], Failure> {
-        let Loaded { main, looks } = self.load(script)?;
-        let mut given = MultiValue::with_capacity(args.len());
-        for (arg, look) in args.iter().zip(&*looks) {
-            let item = arg.item(&self.lua, &self.given, look);
-            given.push_back(item.map_err(failure)?);
+        let Loaded { main, accesses } = self.load(script)?;
+        let mut arguments = MultiValue::with_capacity(args.len());
+        for (arg, cursor) in args.iter().zip(&*accesses) {
+            let item = arg.item(&self.lua, &self.tables, cursor);
+            arguments.push_back(item.map_err(failure)?);
         }
         let weight: usize = args.iter().map(Arg::weight).sum();
         let globals = self.globals(script, &main).map_err(failure)?;
         let returned: MultiValue = self.within(weight, bounds, || {
-            self.find(&globals, &main, function)?.call(given)
+            self.find(&globals, &main, function)?.call(arguments)
         })?;
         let mut returned = returned.into_iter();
         let mut next = || {
             to_json(
-                &self.given,
+                &self.tables,
                 returned.next().unwrap_or(Item::Nil),
                 bounds.room,
             )
         };
         let results = [next()?, next()?];
-        self.given.clear();
+        self.tables.clear();
         Ok(results)
     }
 
-    /// Whether a script has a function; the error says why not.
+    /// Checks that a script defines a function; the error says why it does not.
     pub(super) fn defines(
         &mut self,
         script: &Script,
@@ -301,14 +302,14 @@ impl Vm {
         let chunk = chunk.set_name("=script").set_mode(ChunkMode::Binary);
         let loaded = Loaded {
             main: chunk.into_function().map_err(failure)?,
-            looks: Rc::default(),
+            accesses: Rc::default(),
         };
         self.scripts.insert(*script.hash(), loaded.clone());
         Ok(loaded)
     }
 
-    /// Only what a script does is limited: what it is given, and what it gives back,
-    /// is limited otherwise.
+    /// Runs `run` with the limits of a call. They apply to the script only; arguments and results
+    /// have limits of their own.
     fn within<T>(
         &self,
         weight: usize,
@@ -333,9 +334,9 @@ impl Vm {
         })
     }
 
-    /// What a script finds, and puts there.
+    /// New globals for a call of a script.
     fn globals(&self, script: &Script, main: &Function) -> mlua::Result<Table> {
-        // A copy: what a script puts in the place of something may be nil.
+        // A copy, not a metatable with `__index`: a script may set a global to nil.
         let globals: Table = self.copy.call(&self.base)?;
         globals.raw_set("_G", &globals)?;
         main.set_environment(globals.clone())?;
@@ -345,7 +346,7 @@ impl Vm {
         Ok(globals)
     }
 
-    /// Runs the script itself, which defines the function.
+    /// Runs the script, which defines its functions, and returns one of them.
     fn find(&self, globals: &Table, main: &Function, function: &str) -> mlua::Result<Function> {
         main.call::<()>(())?;
         match unlimited(&self.lua, || globals.raw_get(function))? {
@@ -375,12 +376,12 @@ fn unable(lua: &Lua, name: &'static str) -> mlua::Result<Function> {
     })
 }
 
-/// Takes everything else out of a library.
-fn reduce(library: &Table, kept: &[&str]) -> mlua::Result<()> {
+/// Removes all other functions from a library.
+fn reduce(library: &Table, allowed: &[&str]) -> mlua::Result<()> {
     let mut others = Vec::new();
     for entry in library.pairs::<String, Item>() {
         let (name, _) = entry?;
-        if !kept.contains(&name.as_str()) {
+        if !allowed.contains(&name.as_str()) {
             others.push(name);
         }
     }
@@ -390,7 +391,7 @@ fn reduce(library: &Table, kept: &[&str]) -> mlua::Result<()> {
     Ok(())
 }
 
-/// An error without the trace of the virtual machine.
+/// An error without its traceback.
 fn failure(error: mlua::Error) -> Failure {
     match error {
         mlua::Error::MemoryError(_) => Failure::Memory,
@@ -401,7 +402,7 @@ fn failure(error: mlua::Error) -> Failure {
         mlua::Error::RuntimeError(text) => {
             let (text, trace) = text.split_once("\nstack traceback:").unwrap_or((&text, ""));
             Failure::Script(match text.strip_prefix(LIBRARY) {
-                // Of the library the line is nothing to its caller.
+                // A line in the library means nothing to the author of the script.
                 Some(rest) => placed(rest.split_once(": ").map_or(rest, |(_, text)| text), trace),
                 None => text.to_owned(),
             })
@@ -410,7 +411,7 @@ fn failure(error: mlua::Error) -> Failure {
     }
 }
 
-/// An error of a function that is no script's, with the line that called it.
+/// An error raised outside the script, prefixed with the line of the script that made the call.
 fn placed(text: &str, trace: &str) -> String {
     const SCRIPT: &str = "script:";
     let line = trace.split_once(SCRIPT).map(|(_, rest)| {

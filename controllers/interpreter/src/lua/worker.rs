@@ -14,9 +14,9 @@ use super::vm::{Arg, Failure, Vm};
 use super::{Limits, STACK};
 use crate::operation::Operation;
 
-/// Calls that wait for one thread.
+/// Maximum number of calls in the queue of one thread.
 const WAITING: usize = 256;
-/// What takes less is quick.
+/// A run that takes less is quick.
 const QUICK: Duration = Duration::from_micros(500);
 
 /// Why a call has no result.
@@ -25,8 +25,8 @@ pub(crate) enum CallError {
     /// The script failed, or exceeded a limit.
     #[error("{0}")]
     Failed(String),
-    /// The script was not called, since other calls of it do not end. The same call may
-    /// have a result later.
+    /// The script was not called, because its circuit breaker is open. The same call may succeed
+    /// later.
     #[error("{0}")]
     Refused(String),
 }
@@ -34,7 +34,7 @@ pub(crate) enum CallError {
 impl CallError {
     pub(super) fn refused(deadline: Duration) -> Self {
         Self::Refused(format!(
-            "the script is not called, since other calls of it did not end within {deadline:?}"
+            "the script is not called because earlier calls of it did not end within {deadline:?}"
         ))
     }
 }
@@ -46,12 +46,12 @@ pub(super) struct Job {
     pub(super) operation: Operation,
     pub(super) args: Vec<Arg>,
     pub(super) reply: oneshot::Sender<Answer>,
-    /// It finds out whether a script that did not end ends now.
+    /// Whether this is the probe call of an open circuit breaker.
     pub(super) probe: bool,
     pub(super) _pending: Pending,
 }
 
-/// Counts a call until this is dropped.
+/// Counts a pending call until it is dropped.
 pub(super) struct Pending(Arc<AtomicUsize>);
 
 impl Pending {
@@ -67,11 +67,11 @@ impl Drop for Pending {
     }
 }
 
-/// A thread; it ends when this is dropped.
+/// The handle of a thread, which exits when the handle is dropped.
 #[derive(Debug)]
 pub(super) struct Worker {
     pub(super) jobs: mpsc::Sender<Job>,
-    /// Calls that wait for it or are under way.
+    /// Calls in its queue or running.
     pub(super) pending: Arc<AtomicUsize>,
 }
 
@@ -81,11 +81,11 @@ impl Worker {
         let pending = Arc::new(AtomicUsize::new(0));
         let thread = Builder::new().name(format!("lua-{at}")).stack_size(STACK);
         let started = thread.spawn(move || {
-            let mut seat = Seat::default();
+            let mut thread_vm = Seat::default();
             while let Some(job) = waiting.blocking_recv() {
-                // Who has given up needs no answer.
+                // The caller may have been canceled.
                 if !job.reply.is_closed() {
-                    let answer = answer(&mut seat, &job, limits);
+                    let answer = answer(&mut thread_vm, &job, limits);
                     drop(job.reply.send(answer));
                 }
             }
@@ -93,14 +93,14 @@ impl Worker {
         match started {
             Ok(_) => Some(Self { jobs, pending }),
             Err(error) => {
-                tracing::error!(%error, "a thread for scripts cannot be started");
+                tracing::error!(%error, "failed to start a thread for scripts");
                 None
             }
         }
     }
 }
 
-fn answer(seat: &mut Seat, job: &Job, limits: Limits) -> Answer {
+fn answer(thread_vm: &mut Seat, job: &Job, limits: Limits) -> Answer {
     let began = Instant::now();
     let Job {
         script,
@@ -112,7 +112,7 @@ fn answer(seat: &mut Seat, job: &Job, limits: Limits) -> Answer {
     if !probe && script.breaker().is_open() {
         return Err(CallError::refused(limits.deadline));
     }
-    let outcome = seat.answer(script, *operation, args, Bounds::whole(limits));
+    let outcome = thread_vm.answer(script, *operation, args, Bounds::whole(limits));
     script.was_quick(outcome.is_ok() && began.elapsed() < QUICK);
     let overran = matches!(outcome, Err(Failure::Deadline));
     let breaker = script.breaker();
@@ -133,16 +133,16 @@ pub(super) fn check(operation: Operation, source: &str, limits: Limits) -> Resul
     let (reply, answer) = std::sync::mpsc::channel();
     let thread = Builder::new().name("lua-check".into()).stack_size(STACK);
     let started = thread.spawn(move || {
-        let judged = script.bytecode().map(drop).and_then(|()| {
+        let checked = script.bytecode().map(drop).and_then(|()| {
             let mut vm = Vm::new().map_err(|e| e.to_string())?;
             let defined = vm.defines(&script, operation.function(), limits);
             defined.map_err(|failure| told(failure, &limits))
         });
-        // Who asked may have stopped waiting.
-        drop(reply.send(judged));
+        // The caller may have timed out.
+        drop(reply.send(checked));
     });
-    started.map_err(|e| format!("no thread can be started for it: {e}"))?;
+    started.map_err(|e| format!("failed to start a thread: {e}"))?;
     answer
         .recv_timeout(limits.deadline)
-        .map_err(|_| format!("it does not compile within {:?}", limits.deadline))?
+        .map_err(|_| format!("the script does not compile within {:?}", limits.deadline))?
 }

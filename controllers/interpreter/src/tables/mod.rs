@@ -1,10 +1,10 @@
-//! What each kind means, case by case, through the interface alone.
+//! Tests each kind and operation by tables of cases, through [`Interpreter`].
 //!
-//! `*.yaml` beside this file ──► cases ──► [`Interpreter`] ──► what each case expects
+//! `*.yaml` beside this file ──► cases ──► [`Interpreter`] ──► compared with the expected results
 //!
-//! A file is a list of tables; that of a sample begins with the customization it is
-//! under. No kind and operation that has a rule is without cases: the lists below say
-//! which there are, and [`the_tables_are_full`] counts.
+//! A file is a list of tables. The file of a sample begins with the customization under test. Every
+//! rule of every kind must have cases: the lists below name the rules, and
+//! [`every_rule_has_cases`] counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,7 +34,7 @@ const SAMPLES: [(&str, &str); 3] = [
     ("components", include_str!("sample-components.yaml")),
 ];
 
-/// Kind, and the letters of its rules as `wellknown/TABLE.md` has them.
+/// Kind, and the letters of its rules as defined in `TABLE.md` of the third-party rules.
 const NATIVE: [(&str, &str); 16] = [
     ("apps/v1 Deployment", "HSARVTD"),
     ("apps/v1 ReplicaSet", "HSARVD"),
@@ -54,13 +54,13 @@ const NATIVE: [(&str, &str); 16] = [
     ("multicluster.x-k8s.io/v1alpha1 ServiceImport", "SD"),
 ];
 
-/// What a kind with a rule on health is seen in.
+/// The states that the cases of a health rule must cover.
 const STATES: [&str; 4] = ["healthy", "unhealthy", "progressing", "missing status"];
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Table {
-    /// Of each of these kinds the same is true.
+    /// The cases apply to each of these kinds.
     of: Vec<String>,
     operation: String,
     cases: Vec<Case>,
@@ -73,7 +73,7 @@ struct Case {
     #[serde(default)]
     given: Value,
     observed: Option<Value>,
-    /// What the clusters a, b, c … report; null where one is silent.
+    /// The statuses of clusters a, b, c …; null for one not collected.
     items: Option<Vec<Value>>,
     to: Option<i64>,
     #[serde(default)]
@@ -84,7 +84,7 @@ struct Case {
 fn operation(table: &Table) -> Operation {
     let mut all = Operation::ALL.into_iter();
     let found = all.find(|operation| format!("{operation:?}") == table.operation);
-    found.unwrap_or_else(|| panic!("no operation is called {}", table.operation))
+    found.unwrap_or_else(|| panic!("unknown operation {}", table.operation))
 }
 
 const LETTERS: [(char, Operation); 8] = [
@@ -124,18 +124,18 @@ fn kind(text: &str) -> Gvk {
     Gvk::from_api_version(api, kind)
 }
 
-/// An object of which a case tells what is of importance.
+/// The object of a case, with a name, a namespace and a generation added.
 fn object(given: &Value) -> Object {
-    let mut whole = json!({"metadata": {"name": "x", "namespace": "n", "generation": 1}});
+    let mut complete = json!({"metadata": {"name": "x", "namespace": "n", "generation": 1}});
     for (field, value) in given.as_object().into_iter().flatten() {
         if field == "metadata" {
-            let named = whole["metadata"].as_object_mut().unwrap();
+            let named = complete["metadata"].as_object_mut().unwrap();
             named.extend(value.as_object().unwrap().clone());
         } else {
-            whole[field] = value.clone();
+            complete[field] = value.clone();
         }
     }
-    Object::from_value(&whole).unwrap()
+    Object::from_value(&complete).unwrap()
 }
 
 fn items(reported: &[Value]) -> Vec<AggregatedItem> {
@@ -148,7 +148,7 @@ fn items(reported: &[Value]) -> Vec<AggregatedItem> {
     clusters.map(item).collect()
 }
 
-/// `Kind namespace/name`; one by labels is told whole.
+/// `Kind namespace/name`; a dependency with a label selector as full JSON.
 fn short(dependency: Dependency) -> Value {
     match &dependency.label_selector {
         Some(_) => json!(dependency),
@@ -164,7 +164,7 @@ fn short(dependency: Dependency) -> Value {
     }
 }
 
-/// Null where there is no answer.
+/// The result of an operation as JSON; null for `None`.
 async fn answer(
     it: &Interpreter,
     kind: &Gvk,
@@ -203,23 +203,23 @@ async fn answer(
     })
 }
 
-/// What is not as the tables have it.
+/// The cases whose result differs from the expected one.
 async fn differences(it: &Interpreter, tables: &[Table]) -> Vec<String> {
     let mut found = Vec::new();
     for table in tables {
         for name in &table.of {
             for case in &table.cases {
-                let told = answer(it, &kind(name), operation(table), case).await;
-                let right = match (&told, &case.fails) {
+                let result = answer(it, &kind(name), operation(table), case).await;
+                let right = match (&result, &case.fails) {
                     (Ok(value), None) => *value == case.gives,
                     (Err(why), Some(expected)) => why.to_string().contains(expected),
                     _ => false,
                 };
                 if !right {
-                    let told = told.map(|value| value.to_string());
-                    let told = told.unwrap_or_else(|why| format!("fails: {why}"));
+                    let result = result.map(|value| value.to_string());
+                    let result = result.unwrap_or_else(|why| format!("fails: {why}"));
                     let says = &case.says;
-                    found.push(format!("{name} {} {says}: {told}", table.operation));
+                    found.push(format!("{name} {} {says}: {result}", table.operation));
                 }
             }
         }
@@ -228,14 +228,14 @@ async fn differences(it: &Interpreter, tables: &[Table]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn built_in_rules_answer_as_the_tables_say() {
+async fn built_in_rules_match_the_tables() {
     let found = differences(&Interpreter::default(), &built_in()).await;
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
 // proves: LUA-samples
 #[tokio::test]
-async fn customizations_answer_as_their_tables_say() {
+async fn sample_customizations_match_their_tables() {
     for (name, file) in SAMPLES {
         let (customization, tables) = sample(file);
         let it = Interpreter::under(&[customization], Limits::default());
@@ -244,31 +244,31 @@ async fn customizations_answer_as_their_tables_say() {
     }
 }
 
-/// What the cases of a kind and operation say of themselves.
+/// The names of the cases, by kind and operation.
 type Said = BTreeMap<(String, Operation), BTreeSet<String>>;
 
 fn said(tables: &[Table]) -> Said {
-    let mut said = Said::new();
+    let mut names = Said::new();
     for table in tables {
         for kind in &table.of {
-            let of = said.entry((kind.clone(), operation(table))).or_default();
+            let of = names.entry((kind.clone(), operation(table))).or_default();
             for case in &table.cases {
                 assert!(of.insert(case.says.clone()), "{kind}: {} twice", case.says);
             }
         }
     }
-    said
+    names
 }
 
 #[test]
-fn the_tables_are_full() {
-    let said = said(&built_in());
+fn every_rule_has_cases() {
+    let names = said(&built_in());
     let (mut missing, mut expected) = (Vec::new(), BTreeSet::new());
     for (kinds, least) in [(&NATIVE[..], 3), (&KINDS[..], 1)] {
         for (kind, letters) in kinds {
             for letter in letters.chars() {
                 let pair = ((*kind).to_owned(), by_letter(letter));
-                let cases = said.get(&pair).map_or(0, BTreeSet::len);
+                let cases = names.get(&pair).map_or(0, BTreeSet::len);
                 if cases < least {
                     missing.push(format!("{kind} {:?}: {cases} of {least}", pair.1));
                 }
@@ -278,23 +278,23 @@ fn the_tables_are_full() {
     }
     for (kind, letters) in KINDS {
         let has = |letter: char, state: &str| {
-            let cases = said.get(&(kind.to_owned(), by_letter(letter)));
+            let cases = names.get(&(kind.to_owned(), by_letter(letter)));
             cases.is_some_and(|cases| cases.contains(state))
         };
-        let mut wanted = Vec::new();
+        let mut required = Vec::new();
         if letters.contains('H') {
-            wanted.extend(STATES.map(|state| ('H', state)));
+            required.extend(STATES.map(|state| ('H', state)));
         }
         if letters.contains('A') {
-            wanted.extend([('A', "several members"), ('A', "missing status")]);
+            required.extend([('A', "several members"), ('A', "missing status")]);
         }
-        for (letter, state) in wanted {
+        for (letter, state) in required {
             if !has(letter, state) {
                 missing.push(format!("{kind} {:?}: {state}", by_letter(letter)));
             }
         }
     }
-    for (kind, operation) in said.keys() {
+    for (kind, operation) in names.keys() {
         if !expected.contains(&(kind.clone(), *operation)) {
             missing.push(format!("{kind} {operation:?}: not in the lists"));
         }
@@ -302,9 +302,9 @@ fn the_tables_are_full() {
     assert!(missing.is_empty(), "{}", missing.join("\n"));
 }
 
-/// Each script of a sample is in its tables.
+/// The tables of a sample cover each of its scripts.
 #[test]
-fn samples_are_tried_in_every_operation() {
+fn samples_cover_every_operation() {
     let mut tried = BTreeSet::new();
     for (name, file) in SAMPLES {
         let (customization, tables) = sample(file);
@@ -319,10 +319,10 @@ fn samples_are_tried_in_every_operation() {
     assert_eq!(tried, Operation::ALL.into_iter().collect());
 }
 
-/// What a kind has no rule for is not answered, whatever the object.
+/// An operation without a rule gives no result, whatever the object.
 // proves: NAT-unanswered
 #[tokio::test]
-async fn native_kinds_answer_what_they_have_rules_for_and_nothing_else() {
+async fn native_kinds_have_no_other_rules() {
     let it = Interpreter::default();
     let tables: Vec<Table> = NATIVE_FILES.into_iter().flat_map(tables).collect();
     for (name, letters) in NATIVE {
@@ -337,8 +337,8 @@ async fn native_kinds_answer_what_they_have_rules_for_and_nothing_else() {
                     ..Case::default()
                 };
                 if !letters.contains(letter) {
-                    let told = answer(&it, &kind(name), by_letter(letter), &same).await;
-                    assert_eq!(told.unwrap(), Value::Null, "{name} {letter}");
+                    let result = answer(&it, &kind(name), by_letter(letter), &same).await;
+                    assert_eq!(result.unwrap(), Value::Null, "{name} {letter}");
                 }
             }
         }

@@ -1,7 +1,8 @@
-//! The hooks of ResourceInterpreterWebhookConfigurations.
+//! Indexes the webhooks of ResourceInterpreterWebhookConfigurations.
 //!
-//! Enters: the configurations there are. Leaves: which hook answers for a kind. Pure.
-//! Source: Karmada's `webhook/{customized,configmanager}` and `util/interpreter`.
+//! It finds the webhook for an operation on a kind, and computes which operations change with a new set
+//! of configurations. Pure. Source: Karmada's `webhook/{customized,configmanager}` and
+//! `util/interpreter`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,15 +17,16 @@ use crate::followed::Rules;
 use crate::operation::Operation;
 
 const ANY: &str = "*";
-/// The one version of the protocol.
+/// The only supported interpreterContextVersion.
 const VERSION: &str = "v1alpha1";
-/// Seconds.
+/// Default of `timeoutSeconds`.
 const TIMEOUT: u64 = 10;
+/// Maximum of `timeoutSeconds`.
 const LONGEST: u64 = 30;
-/// Configurations that cannot be read at present, by their uid.
+/// Configurations that currently fail to parse, by UID.
 static FAILURES: FailureLog = FailureLog::new();
 
-/// What a hook is asked for.
+/// The operations and kinds that a webhook covers.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[derive(Default)]
@@ -48,15 +50,16 @@ impl Rule {
     }
 }
 
+/// A webhook of a configuration, ready to be called.
 #[derive(Debug)]
 pub(crate) struct Hook {
     /// `CONFIGURATION/NAME`.
     pub(super) uid: String,
-    /// Where it is, or why that cannot be said.
+    /// Its client config, or why that is invalid.
     pub(super) place: Result<Place, String>,
     rules: Vec<Rule>,
     pub(super) timeout: Duration,
-    /// Whether it takes the version that we speak.
+    /// Whether it accepts a version of the protocol that Flotilla speaks.
     pub(super) understands: bool,
     pub(super) gate: Arc<Gate>,
 }
@@ -66,10 +69,10 @@ impl Hook {
         self.rules.iter().any(|rule| rule.covers(kind, operation))
     }
 
-    /// Whether nothing says that it would answer otherwise.
+    /// Whether both are the same webhook with the same client config, timeout and versions.
     fn is(&self, other: &Self) -> bool {
-        let said = |hook: &Self| (hook.timeout, hook.understands);
-        self.uid == other.uid && self.place == other.place && said(self) == said(other)
+        let settings = |hook: &Self| (hook.timeout, hook.understands);
+        self.uid == other.uid && self.place == other.place && settings(self) == settings(other)
     }
 }
 
@@ -92,12 +95,12 @@ struct Written {
     interpreter_context_versions: Vec<String>,
 }
 
-/// All hooks, in the order in which they are asked whether they answer.
+/// All webhooks, sorted by UID; the first that covers an operation on a kind is called.
 #[derive(Debug, Default)]
 pub(crate) struct Hooks(Vec<Arc<Hook>>);
 
 impl Hooks {
-    /// The one that answers.
+    /// The webhook for an operation on a kind.
     pub(super) fn find(&self, kind: &Gvk, operation: Operation) -> Option<&Arc<Hook>> {
         self.0.iter().find(|hook| hook.covers(kind, operation))
     }
@@ -107,7 +110,7 @@ impl Hooks {
         let uid = format!("{configuration}/{}", written.name);
         let place = serde_json::from_value(written.client_config).map_err(|e| e.to_string());
         let seconds = written.timeout_seconds.unwrap_or(TIMEOUT);
-        // It is still as busy as it was.
+        // The calls in flight of an unchanged webhook still count.
         let former = self.0.iter().find(|h| h.uid == uid && h.place == place);
         let gate = former.map_or_else(Arc::default, |h| Arc::clone(&h.gate));
         let versions = written.interpreter_context_versions;
@@ -135,7 +138,7 @@ impl Rules for Hooks {
                     hooks.extend(found.into_iter().map(Arc::new));
                 }
                 Err(error) if FAILURES.record_failure(object.uid(), &error.to_string()) => {
-                    tracing::warn!(configuration = name, %error, "webhooks cannot be read");
+                    tracing::warn!(configuration = name, %error, "failed to parse a ResourceInterpreterWebhookConfiguration");
                 }
                 Err(_) => {}
             }
@@ -154,13 +157,13 @@ impl Rules for Hooks {
     }
 
     fn touched(&self, before: &Self) -> Vec<Operation> {
-        let asked = |hook: &&Arc<Hook>, operation: Operation| {
+        let covers = |hook: &&Arc<Hook>, operation: Operation| {
             let mut rules = hook.rules.iter();
             rules.any(|rule| has(&rule.operations, operation.name()))
         };
         let same = |operation: Operation| {
-            let mut now = self.0.iter().filter(|h| asked(h, operation));
-            let mut then = before.0.iter().filter(|h| asked(h, operation));
+            let mut now = self.0.iter().filter(|h| covers(h, operation));
+            let mut then = before.0.iter().filter(|h| covers(h, operation));
             loop {
                 match (now.next(), then.next()) {
                     (Some(a), Some(b)) if a.is(b) && a.rules == b.rules => {}
@@ -203,7 +206,7 @@ mod tests {
 
     // proves: WEB-first
     #[test]
-    fn the_first_by_name_of_all_that_cover_it_answers() {
+    fn first_covering_webhook_by_name_is_found() {
         let all = [
             configuration("b", &[hook("a", &["Retain"], &["Thing"])]),
             configuration(
@@ -225,7 +228,7 @@ mod tests {
 
     // proves: WEB-rules
     #[test]
-    fn a_rule_covers_what_it_names_in_all_four_ways() {
+    fn rule_matches_operation_group_version_and_kind() {
         let check = |rule: Value, covered: bool| {
             let mut hook = hook("h", &[], &[]);
             hook["rules"] = json!([{}, rule]);
@@ -246,7 +249,7 @@ mod tests {
 
     // proves: WEB-timeout
     #[test]
-    fn what_is_said_of_a_hook_is_kept_and_what_is_not_has_a_default() {
+    fn settings_of_a_webhook_and_their_defaults() {
         let mut hook = hook("h", &["*"], &["*"]);
         let read = |hook: &Value| {
             let read = Hooks::default().read("c", hook.clone()).unwrap();
@@ -262,7 +265,7 @@ mod tests {
 
     // proves: WEB-effective-at-once
     #[test]
-    fn only_what_another_hook_answers_is_told_of() {
+    fn only_changed_operations_are_reported() {
         let first = [configuration(
             "c",
             &[
@@ -287,7 +290,7 @@ mod tests {
             || hook("b", &["*"], &["Thing"]),
         );
         check(&[b(), a()], &[], &[], false);
-        // Who answers the rest anyway.
+        // `b` covers the other operations with and without `a`.
         check(&[b()], &[Operation::Retain], &[Operation::Retain], false);
         let mut moved = a();
         moved["clientConfig"]["url"] = "https://elsewhere".into();
@@ -301,7 +304,7 @@ mod tests {
         let touched = [Operation::InterpretHealth];
         check(&[a(), b(), health], &touched, &[], true);
         check(&[], &Operation::ALL, &Operation::ALL, false);
-        // Who is as busy as before is known to be.
+        // An unchanged webhook keeps its concurrency limit.
         let now = told(&first, &before);
         assert!(Arc::ptr_eq(&now.0[0].gate, &before.0[0].gate));
     }

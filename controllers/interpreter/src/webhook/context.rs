@@ -1,8 +1,8 @@
-//! ResourceInterpreterContext `config.karmada.io/v1alpha1`: the question and the answer.
+//! ResourceInterpreterContext of `config.karmada.io/v1alpha1`: builds the request body and parses the
+//! response.
 //!
-//! Enters: what is asked; a hook's reply. Leaves: bytes to send; what the reply means, or
-//! why it means nothing. Pure. Source: Karmada's `webhook/request`, whose texts are kept
-//! to the letter.
+//! An error says why a response is invalid. Pure. Source: Karmada's `webhook/request`; its error texts
+//! are kept verbatim, typos included.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -23,15 +23,15 @@ const API_VERSION: &str = "config.karmada.io/v1alpha1";
 const KIND: &str = "ResourceInterpreterContext";
 const JSON_PATCH: &str = "JSONPatch";
 
-/// What a hook is told besides the operation and the kind.
+/// The attributes of a request besides the operation and the kind.
 #[derive(Default)]
 pub(crate) struct Question<'a> {
     pub(crate) object: Value,
-    /// What a member has, of `Retain`.
+    /// The object in the member cluster; set for `Retain`.
     pub(crate) observed: Option<&'a Value>,
-    /// Those of one cluster, of `ReviseReplica`.
+    /// The replicas of one cluster; set for `ReviseReplica`.
     pub(crate) replicas: i64,
-    /// What clusters report, of `AggregateStatus`.
+    /// The statuses of all clusters; set for `AggregateStatus`.
     pub(crate) items: &'a [AggregatedItem],
 }
 
@@ -68,7 +68,7 @@ struct Kind<'a> {
 }
 
 impl Question<'_> {
-    /// As it is sent.
+    /// Encodes the request body.
     pub(super) fn body(
         &self,
         uid: &str,
@@ -76,7 +76,7 @@ impl Question<'_> {
         operation: Operation,
     ) -> Result<Bytes, serde_json::Error> {
         let meta = |field: &str| self.object["metadata"][field].as_str().unwrap_or_default();
-        let asked = Asked {
+        let context = Asked {
             kind: KIND,
             api_version: API_VERSION,
             request: Request {
@@ -95,7 +95,7 @@ impl Question<'_> {
                 aggregated_status: self.items,
             },
         };
-        serde_json::to_vec(&asked).map(Bytes::from)
+        serde_json::to_vec(&context).map(Bytes::from)
     }
 }
 
@@ -115,14 +115,14 @@ struct Refusal {
     code: i32,
 }
 
-/// What a hook says. Each operation has its own part.
+/// The response of a webhook. Each operation uses its own fields.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Answer {
     uid: String,
     successful: bool,
     status: Option<Refusal>,
-    /// In base64.
+    /// Base64.
     patch: Option<String>,
     patch_type: Option<String>,
     replicas: Option<i32>,
@@ -133,74 +133,77 @@ pub(crate) struct Answer {
     healthy: Option<bool>,
 }
 
-/// The answer in a reply; else why the call has failed.
+/// Parses and validates the body of a response; the error says why the call failed.
 pub(super) fn read(uid: &str, operation: Operation, body: &[u8]) -> Result<Answer, String> {
     let failed = |why: String| format!("failed to call webhook: {why}");
     let replied: Replied = serde_json::from_slice(body)
-        .map_err(|e| failed(format!("the answer is no {KIND}: {e}")))?;
-    let known = |told: &Option<String>, ours: &str| {
-        told.as_deref().is_none_or(|t| t.is_empty() || t == ours)
+        .map_err(|e| failed(format!("the response is not a {KIND}: {e}")))?;
+    let matches = |field: &Option<String>, expected: &str| {
+        let field = field.as_deref();
+        field.is_none_or(|text| text.is_empty() || text == expected)
     };
-    if !known(&replied.kind, KIND) || !known(&replied.api_version, API_VERSION) {
-        let told = |part: Option<String>| part.unwrap_or_default();
-        let (version, kind) = (told(replied.api_version), told(replied.kind));
+    if !matches(&replied.kind, KIND) || !matches(&replied.api_version, API_VERSION) {
+        let version = replied.api_version.unwrap_or_default();
+        let kind = replied.kind.unwrap_or_default();
         return Err(failed(format!(
-            "the answer is {version:?} {kind:?} and no {KIND} of {API_VERSION}"
+            "expected webhook response of {API_VERSION}, Kind={KIND}, got {version}, Kind={kind}"
         )));
     }
-    let answer = judge(uid, operation, replied.response);
-    let answer = answer.map_err(|why| format!("reveived invalid webhook response: {why}"))?;
-    match &answer.status {
-        Some(Refusal { message, code }) if !answer.successful => Err(format!(
+    let response = judge(uid, operation, replied.response);
+    let response = response.map_err(|why| format!("reveived invalid webhook response: {why}"))?;
+    match &response.status {
+        Some(Refusal { message, code }) if !response.successful => Err(format!(
             "webhook call failed, get status code: {code}, msg: {message}"
         )),
-        _ => Ok(answer),
+        _ => Ok(response),
     }
 }
 
 fn judge(uid: &str, operation: Operation, response: Option<Answer>) -> Result<Answer, String> {
-    let answer = response.ok_or("webhook response was absent")?;
-    if answer.uid != uid {
+    let response = response.ok_or("webhook response was absent")?;
+    if response.uid != uid {
         return Err(format!(
             "expected response.uid {uid:?}, got {:?}",
-            answer.uid
+            response.uid
         ));
     }
-    if !answer.successful {
-        return match answer.status {
+    if !response.successful {
+        return match response.status {
             None => Err("webhook require response.status when response.successful is false".into()),
-            Some(_) => Ok(answer),
+            Some(_) => Ok(response),
         };
     }
     match operation {
-        Operation::InterpretReplica if answer.replicas.is_none() => {
+        Operation::InterpretReplica if response.replicas.is_none() => {
             Err("webhook returned nil response.replicas".into())
         }
-        Operation::InterpretStatus if answer.raw_status.is_none() => {
+        Operation::InterpretStatus if response.raw_status.is_none() => {
             Err("webhook returned nill response.rawStatus".into())
         }
-        Operation::InterpretStatus if !answer.raw_status.as_ref().is_some_and(Value::is_object) => {
-            Err("webhook returned response.rawStatus that is no object".into())
+        Operation::InterpretStatus
+            if !response.raw_status.as_ref().is_some_and(Value::is_object) =>
+        {
+            Err("webhook returned response.rawStatus that is not an object".into())
         }
-        Operation::InterpretHealth if answer.healthy.is_none() => {
+        Operation::InterpretHealth if response.healthy.is_none() => {
             Err("webhook returned nil response.healthy".into())
         }
         Operation::InterpretDependency => {
-            let all = answer.dependencies.as_deref().unwrap_or_default();
+            let all = response.dependencies.as_deref().unwrap_or_default();
             verify(all).map_err(|e| e.to_string())?;
-            Ok(answer)
+            Ok(response)
         }
         Operation::ReviseReplica | Operation::Retain | Operation::AggregateStatus => {
-            patch_type(&answer)?;
-            Ok(answer)
+            patch_type(&response)?;
+            Ok(response)
         }
-        _ => Ok(answer),
+        _ => Ok(response),
     }
 }
 
-fn patch_type(answer: &Answer) -> Result<(), String> {
-    let there = answer.patch.as_ref().is_some_and(|p| !p.is_empty());
-    match (there, answer.patch_type.as_deref()) {
+fn patch_type(response: &Answer) -> Result<(), String> {
+    let has_patch = response.patch.as_ref().is_some_and(|p| !p.is_empty());
+    match (has_patch, response.patch_type.as_deref()) {
         (false, None) | (true, Some(JSON_PATCH)) => Ok(()),
         (true, None) => Err("webhook returned nil response.patchType".into()),
         (false, Some(_)) => Err("webhook returned empty response.patch".into()),
@@ -215,7 +218,7 @@ impl Answer {
         let requirements = match self.replica_requirements {
             None => None,
             Some(Value::Object(fields)) => Some(settled(fields)?),
-            Some(_) => return Err("response.replicaRequirements is no object".into()),
+            Some(_) => return Err("response.replicaRequirements is not an object".into()),
         };
         Ok(Replicas {
             count: self.replicas.unwrap_or(0).into(),
@@ -224,18 +227,18 @@ impl Answer {
     }
 
     pub(super) fn components(self) -> Result<Vec<Component>, String> {
-        let settle = |mut component: Component| {
+        let canonicalize = |mut component: Component| {
             component.replica_requirements = match component.replica_requirements {
                 None => None,
                 Some(Value::Object(fields)) => Some(settled(fields)?),
                 Some(_) => {
-                    return Err("replicaRequirements of a component is no object".to_owned());
+                    return Err("replicaRequirements of a component is not an object".to_owned());
                 }
             };
             Ok(component)
         };
         let components = self.components.unwrap_or_default().into_iter();
-        components.map(settle).collect()
+        components.map(canonicalize).collect()
     }
 
     pub(super) fn dependencies(self) -> Vec<Dependency> {
@@ -250,7 +253,7 @@ impl Answer {
         self.healthy
     }
 
-    /// The object, as the hook wants it.
+    /// The object with the JSON patch of the response applied.
     pub(super) fn patched(self, object: Value, apply: Apply) -> Result<Value, String> {
         let Some(patch) = self.patch.filter(|p| !p.is_empty()) else {
             return Ok(object);
@@ -263,7 +266,7 @@ impl Answer {
         let patched = apply(&object, &steps)?;
         match patched["kind"].as_str() {
             Some(kind) if !kind.is_empty() => Ok(patched),
-            _ => Err("what its patch makes has no kind".into()),
+            _ => Err("the patched object has no kind".into()),
         }
     }
 }
@@ -278,10 +281,10 @@ mod tests {
 
     // proves: WEB-request
     #[test]
-    fn the_question_is_a_context_with_what_belongs_to_the_operation() {
+    fn request_has_the_fields_of_the_operation() {
         let object = json!({"apiVersion": "example.io/v1", "kind": "Thing", "metadata": {"name": "t", "namespace": "n"}});
-        let sent = |question: Question<'_>, operation| -> Value {
-            let body = question.body("u", &THING, operation).unwrap();
+        let sent = |attributes: Question<'_>, operation| -> Value {
+            let body = attributes.body("u", &THING, operation).unwrap();
             serde_json::from_slice(&body).unwrap()
         };
         let expected = |operation: &str, more: Value| {
@@ -350,7 +353,7 @@ mod tests {
 
     // proves: WEB-response
     #[test]
-    fn an_answer_that_lacks_what_was_asked_for_says_so() {
+    fn incomplete_response_is_an_error() {
         let check = |operation, body: &[u8], why: Option<&str>| {
             let found = read("u", operation, body).err();
             let body = String::from_utf8_lossy(body);
@@ -370,12 +373,12 @@ mod tests {
         check(
             health,
             b"<html>",
-            Some("failed to call webhook: the answer is no ResourceInterpreterContext: "),
+            Some("failed to call webhook: the response is not a ResourceInterpreterContext: "),
         );
         check(
             health,
             br#"{"kind": "Status", "apiVersion": "v1"}"#,
-            Some("the answer is \"v1\" \"Status\" and no ResourceInterpreterContext"),
+            Some("Kind=ResourceInterpreterContext, got v1, Kind=Status"),
         );
         check(
             health,
@@ -426,7 +429,7 @@ mod tests {
         check(
             Operation::InterpretStatus,
             &ok(json!({"rawStatus": 1})),
-            Some("is no object"),
+            Some("is not an object"),
         );
         check(
             Operation::InterpretDependency,
@@ -466,7 +469,7 @@ mod tests {
 
     // proves: WEB-patch
     #[test]
-    fn a_patch_changes_the_object_that_was_asked_about() {
+    fn patch_applies_to_the_object_of_the_request() {
         let apply: Apply = |object, steps| {
             let mut object = object.clone();
             for step in steps.as_array().ok_or("no list")? {
@@ -476,11 +479,11 @@ mod tests {
             Ok(object)
         };
         let check = |patch: &[u8], expected: Result<Value, &str>| {
-            let answer = Answer {
+            let response = Answer {
                 patch: Some(STANDARD.encode(patch)),
                 ..Answer::default()
             };
-            let found = answer.patched(json!({"kind": "Thing", "a": 1}), apply);
+            let found = response.patched(json!({"kind": "Thing", "a": 1}), apply);
             match expected {
                 Ok(object) => assert_eq!(found, Ok(object)),
                 Err(why) => assert!(found.as_ref().is_err_and(|f| f.contains(why)), "{found:?}"),
@@ -507,17 +510,17 @@ mod tests {
 
     // proves: WEB-response
     #[test]
-    fn amounts_are_as_kubernetes_writes_them() {
+    fn quantities_are_canonical() {
         let body = reply(json!({"successful": true, "replicas": 2,
             "replicaRequirements": {"resourceRequest": {"cpu": "1000m"}},
             "components": [{"name": "b", "replicas": 1, "replicaRequirements": {"resourceRequest": {"memory": 1024}}}, {"name": "a", "replicas": 2}]}));
-        let answer = || read("u", Operation::InterpretReplica, &body).unwrap();
+        let response = || read("u", Operation::InterpretReplica, &body).unwrap();
         let expected = Replicas {
             count: 2,
             requirements: Some(json!({"resourceRequest": {"cpu": "1"}})),
         };
-        assert_eq!(answer().replicas(), Ok(expected));
-        let components = json!(answer().components().unwrap());
+        assert_eq!(response().replicas(), Ok(expected));
+        let components = json!(response().components().unwrap());
         let expected = json!([{"name": "b", "replicas": 1, "replicaRequirements": {"resourceRequest": {"memory": "1024"}}}, {"name": "a", "replicas": 2}]);
         assert_eq!(components, expected);
         let bad = reply(

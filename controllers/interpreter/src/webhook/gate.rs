@@ -1,8 +1,8 @@
-//! How many questions a webhook is asked at once.
+//! Limits the concurrent calls of one webhook.
 //!
-//! A webhook that answers is asked as fast as it can be; who comes too early waits. One
-//! that hangs must not have everybody wait: when the oldest question has no answer for
-//! long, or the last one that ended had none, who finds no place is refused at once.
+//! While the webhook responds, a call above the limit waits for a permit. While it hangs, waiting would
+//! block every caller: when the oldest call in flight is older than a second, or the last call timed
+//! out, a call that finds no permit fails immediately.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,22 +12,23 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
-/// Questions under way at most.
+/// Maximum number of calls in flight per webhook.
 pub(super) const PLACES: usize = 32;
-/// How long a question may be without an answer until nobody waits for a place.
+/// When the oldest call in flight is older than this, other calls do not wait for a permit.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
+/// The permits and the calls in flight of one webhook.
 #[derive(Debug)]
 pub(crate) struct Gate {
     free: Semaphore,
-    /// When the questions under way were asked, in their order.
+    /// Start times of the calls in flight, by sequence number.
     asked: Mutex<BTreeMap<u64, Instant>>,
     next: AtomicU64,
-    /// The last question that ended had no answer.
+    /// Whether the last call that ended timed out.
     silent: AtomicBool,
 }
 
-/// A question under way.
+/// A call in flight; holds its permit.
 pub(super) struct Turn<'a> {
     gate: &'a Gate,
     number: u64,
@@ -48,30 +49,30 @@ impl Default for Gate {
 impl Gate {
     pub(super) async fn enter(&self) -> Result<Turn<'_>, String> {
         loop {
-            if let Ok(place) = self.free.try_acquire() {
-                return Ok(self.turn(place));
+            if let Ok(permit) = self.free.try_acquire() {
+                return Ok(self.turn(permit));
             }
             let oldest = self.asked.lock().values().next().copied();
             let until = oldest.unwrap_or_else(Instant::now) + PATIENCE;
             if self.silent.load(Ordering::Relaxed) || until <= Instant::now() {
                 return Err(format!(
-                    "it does not answer, and {PLACES} calls of it are under way"
+                    "the webhook does not respond and {PLACES} calls are in flight"
                 ));
             }
-            // Too late, or a place: both are found out above.
-            if let Ok(Ok(place)) = tokio::time::timeout_at(until, self.free.acquire()).await {
-                return Ok(self.turn(place));
+            // After the timeout the loop checks again whether the webhook hangs.
+            if let Ok(Ok(permit)) = tokio::time::timeout_at(until, self.free.acquire()).await {
+                return Ok(self.turn(permit));
             }
         }
     }
 
-    fn turn<'a>(&'a self, place: SemaphorePermit<'a>) -> Turn<'a> {
+    fn turn<'a>(&'a self, permit: SemaphorePermit<'a>) -> Turn<'a> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         self.asked.lock().insert(number, Instant::now());
         Turn {
             gate: self,
             number,
-            _place: place,
+            _place: permit,
         }
     }
 }
@@ -94,32 +95,32 @@ mod tests {
 
     // proves: WEB-bounded
     #[tokio::test(start_paused = true)]
-    async fn nobody_waits_for_one_that_hangs() {
-        let gate = Gate::default();
-        let mut turns = Vec::new();
+    async fn no_call_waits_for_a_webhook_that_hangs() {
+        let limit = Gate::default();
+        let mut calls = Vec::new();
         for _ in 0..PLACES {
-            turns.push(gate.enter().await.unwrap());
+            calls.push(limit.enter().await.unwrap());
         }
-        // It may just be busy: who comes early gets the next place.
+        // The webhook may only be busy: a waiting call gets the next permit.
         let free_soon = async {
             tokio::time::sleep(PATIENCE / 2).await;
-            turns.remove(0).ended(true);
+            calls.remove(0).ended(true);
         };
-        let (turn, ()) = tokio::join!(gate.enter(), free_soon);
+        let (call, ()) = tokio::join!(limit.enter(), free_soon);
         let began = Instant::now();
-        assert!(gate.enter().await.is_err());
+        assert!(limit.enter().await.is_err());
         assert!(began.elapsed() <= PATIENCE / 2, "{:?}", began.elapsed());
-        // Once it hangs nobody waits, until it answers.
-        drop(turns);
-        turn.unwrap().ended(false);
-        let mut turns = Vec::new();
+        // After a timeout no call waits until the webhook responds again.
+        drop(calls);
+        call.unwrap().ended(false);
+        let mut calls = Vec::new();
         for _ in 0..PLACES {
-            turns.push(gate.enter().await.unwrap());
+            calls.push(limit.enter().await.unwrap());
         }
         let began = Instant::now();
-        assert!(gate.enter().await.is_err());
+        assert!(limit.enter().await.is_err());
         assert_eq!(began.elapsed(), Duration::ZERO);
-        turns.remove(0).ended(true);
-        assert!(gate.enter().await.is_ok());
+        calls.remove(0).ended(true);
+        assert!(limit.enter().await.is_ok());
     }
 }

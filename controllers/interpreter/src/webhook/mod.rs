@@ -1,10 +1,10 @@
-//! The level of webhooks: rules that other servers keep.
+//! Interprets resources by the webhooks of ResourceInterpreterWebhookConfigurations.
 //!
-//! configurations ──► [`configurations`] ──► hook ──► [`gate`] ──► [`context`] ──[`Caller`]──► server ──► [`context`] ──► decision
+//! configurations ──► [`configurations`] ──► webhook ──► [`concurrency`] ──► [`context`] ──[`WebhookClient`]──► server ──► [`context`] ──► decision
 //!
-//! Invariants: one hook answers, and its failure is the answer; it has until its deadline,
-//! and who waits for it holds up no other object ([`runtime::aside`]). A failure may pass:
-//! whoever asked has to ask again.
+//! Exactly one webhook is called per operation, and its error is returned. The call ends at the
+//! webhook's timeout. It runs in a blocking section, so that the worker goes on with other keys
+//! meanwhile. Errors are retryable: the caller has to retry.
 
 mod configurations;
 mod context;
@@ -32,16 +32,17 @@ pub(crate) use configurations::Hooks;
 use context::Answer;
 pub(crate) use context::Question;
 
-/// Applies a JSON patch.
+/// Applies a JSON patch (second argument) to a document.
 pub type Apply = fn(&Value, &Value) -> Result<Value, String>;
 
-/// What a level of webhooks needs from above.
+/// What [`WebhookInterpreter`] needs from the process that starts it.
 #[derive(Clone)]
 pub struct Outside {
     pub caller: Arc<dyn Caller>,
     pub apply: Apply,
 }
 
+/// The level of webhooks.
 pub(crate) struct Webhooks {
     outside: Outside,
     pub(crate) followed: Arc<Followed<Hooks>>,
@@ -53,17 +54,17 @@ impl fmt::Debug for Webhooks {
     }
 }
 
-/// What a hook has said.
+/// The response of a webhook, with what is needed to apply it.
 pub(crate) struct Said {
     hook: Arc<Hook>,
-    answer: Answer,
-    /// What it was asked about.
+    response: Answer,
+    /// The object of the request.
     object: Value,
     apply: Apply,
 }
 
 impl Webhooks {
-    /// Those of a control plane.
+    /// Watches the webhook configurations of a control plane.
     pub(crate) fn follow(informers: &Informers, api: &Arc<dyn Api>, outside: Outside) -> Self {
         Self {
             outside,
@@ -75,25 +76,25 @@ impl Webhooks {
         self.followed.rules().find(kind, operation).is_some()
     }
 
-    /// `None` where no hook is asked for the operation.
+    /// Calls the webhook for an operation; `None` when no webhook covers it.
     pub(crate) async fn ask<'a>(
         &self,
         operation: Operation,
         kind: &Gvk,
-        question: impl FnOnce() -> Result<Question<'a>, Error>,
+        attributes: impl FnOnce() -> Result<Question<'a>, Error>,
     ) -> Option<Result<Said, Error>> {
         let hook = self.followed.rules().find(kind, operation).cloned()?;
-        let mut question = match question() {
-            Ok(question) => question,
+        let mut attributes = match attributes() {
+            Ok(attributes) => attributes,
             Err(error) => return Some(Err(error)),
         };
-        name(&mut question.object, kind);
-        let answer = self.call(&hook, operation, kind, &question).await;
-        Some(match answer {
-            Ok(answer) => Ok(Said {
+        name(&mut attributes.object, kind);
+        let response = self.call(&hook, operation, kind, &attributes).await;
+        Some(match response {
+            Ok(response) => Ok(Said {
                 hook,
-                answer,
-                object: question.object,
+                response,
+                object: attributes.object,
                 apply: self.outside.apply,
             }),
             Err(why) => Err(failed(&hook, why)),
@@ -105,29 +106,30 @@ impl Webhooks {
         hook: &Hook,
         operation: Operation,
         kind: &Gvk,
-        question: &Question<'_>,
+        attributes: &Question<'_>,
     ) -> Result<Answer, String> {
-        let place = hook.place.as_ref();
-        let place = place.map_err(|why| format!("could not get REST client: {why}"))?;
-        let unmade = |why| format!("could not create ResourceInterpreterContext objects: {why}");
+        let config = hook.place.as_ref();
+        let config = config.map_err(|why| format!("could not get REST client: {why}"))?;
+        let no_context =
+            |why| format!("could not create ResourceInterpreterContext objects: {why}");
         if !hook.understands {
             let why =
                 "webhook does not accept known ResourceInterpreterContext versions (v1alpha1)";
-            return Err(unmade(why.to_owned()));
+            return Err(no_context(why.to_owned()));
         }
         let uid = uuid::Uuid::new_v4().to_string();
-        let body = question.body(&uid, kind, operation);
-        let body = body.map_err(|e| unmade(e.to_string()))?;
-        let uncalled = |why| format!("failed to call webhook: {why}");
-        let turn = hook.gate.enter().await.map_err(uncalled)?;
-        let call = self.outside.caller.call(place, body, hook.timeout);
+        let body = attributes.body(&uid, kind, operation);
+        let body = body.map_err(|e| no_context(e.to_string()))?;
+        let call_failed = |why| format!("failed to call webhook: {why}");
+        let in_flight = hook.gate.enter().await.map_err(call_failed)?;
+        let call = self.outside.caller.call(config, body, hook.timeout);
         let ended = aside(tokio::time::timeout(hook.timeout, call)).await;
-        turn.ended(ended.is_ok());
+        in_flight.ended(ended.is_ok());
         let body = match ended {
-            Ok(answered) => answered.map_err(uncalled)?,
+            Ok(answered) => answered.map_err(call_failed)?,
             Err(_) => {
                 let why = format!("no answer within {}s", hook.timeout.as_secs());
-                return Err(uncalled(why));
+                return Err(call_failed(why));
             }
         };
         context::read(&uid, operation, &body)
@@ -141,7 +143,7 @@ fn failed(hook: &Hook, why: String) -> Error {
     }
 }
 
-/// Objects of lists do not say what they are.
+/// Sets apiVersion and kind, which objects from a list lack.
 fn name(object: &mut Value, kind: &Gvk) {
     if let Value::Object(fields) = object {
         let version = || kind.api_version().into();
@@ -155,30 +157,30 @@ impl Said {
         self,
         what: impl FnOnce(Answer, Value, Apply) -> Result<T, String>,
     ) -> Result<T, Error> {
-        what(self.answer, self.object, self.apply).map_err(|why| failed(&self.hook, why))
+        what(self.response, self.object, self.apply).map_err(|why| failed(&self.hook, why))
     }
 
     pub(crate) fn replicas(self) -> Result<Replicas, Error> {
-        self.told(|answer, _, _| answer.replicas())
+        self.told(|response, _, _| response.replicas())
     }
 
     pub(crate) fn components(self) -> Result<Vec<Component>, Error> {
-        self.told(|answer, _, _| answer.components())
+        self.told(|response, _, _| response.components())
     }
 
     pub(crate) fn dependencies(self) -> Vec<Dependency> {
-        self.answer.dependencies()
+        self.response.dependencies()
     }
 
     pub(crate) fn status(self) -> Option<Value> {
-        self.answer.status()
+        self.response.status()
     }
 
     pub(crate) fn healthy(self) -> Option<bool> {
-        self.answer.healthy()
+        self.response.healthy()
     }
 
-    /// The object, as the hook wants it.
+    /// The object with the patch of the response applied.
     pub(crate) fn object(self) -> Result<Value, Error> {
         self.told(Answer::patched)
     }

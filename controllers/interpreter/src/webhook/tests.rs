@@ -1,4 +1,4 @@
-//! The level of webhooks among the others, with hooks as closures.
+//! Tests of the webhook level among the others; closures stand for the webhooks.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ const DEPLOYMENT: Gvk = Gvk::constant("apps", "v1", "Deployment");
 
 type Hooked = Box<dyn Fn(&Value) -> Result<Value, String> + Send + Sync>;
 
-/// Who answers every hook, and what was asked.
+/// Answers every webhook call with a closure and records the requests.
 struct Lab {
     hook: Hooked,
     hangs: bool,
@@ -50,7 +50,7 @@ impl Caller for Lab {
     }
 }
 
-/// Enough of RFC 6902 for here.
+/// The part of RFC 6902 that these tests need.
 fn apply(object: &Value, steps: &Value) -> Result<Value, String> {
     let mut object = object.clone();
     for step in steps.as_array().ok_or("no list")? {
@@ -58,7 +58,7 @@ fn apply(object: &Value, steps: &Value) -> Result<Value, String> {
             .as_str()
             .and_then(|p| p.rsplit_once('/'))
             .ok_or("no path")?;
-        let parent = object.pointer_mut(parent).ok_or("no such place")?;
+        let parent = object.pointer_mut(parent).ok_or("no such path")?;
         parent[last] = step["value"].clone();
     }
     Ok(object)
@@ -116,13 +116,13 @@ async fn world(operations: &[&str], scripts: Value, hangs: bool, hook: Hooked) -
 }
 
 fn thing() -> Object {
-    // As lists have them: without a kind of its own.
+    // Without apiVersion and kind, as in a list.
     object(json!({"metadata": {"name": "t", "namespace": "n"}, "spec": {"size": 4}}))
 }
 
 // proves: WEB-operations, WEB-patch
 #[tokio::test]
-async fn every_operation_can_be_answered_by_a_hook() {
+async fn every_operation_can_use_a_webhook() {
     let answers = |request: &Value| {
         Ok(match request["operation"].as_str().unwrap() {
             "InterpretReplica" => {
@@ -166,17 +166,17 @@ async fn every_operation_can_be_answered_by_a_hook() {
     let dependencies = it.dependencies(&THING, &thing).await.unwrap().unwrap();
     assert_eq!(dependencies.len(), 1);
     assert_eq!(dependencies[0].name, "s");
-    let asked = world.lab.asked.lock();
-    let whole = |r: &Value| {
+    let requests = world.lab.asked.lock();
+    let has_type = |r: &Value| {
         r["object"]["apiVersion"] == "example.io/v1"
             && r["kind"] == json!({"group": "example.io", "version": "v1", "kind": "Thing"})
     };
-    assert!(asked.iter().all(whole), "{asked:?}");
+    assert!(requests.iter().all(has_type), "{requests:?}");
 }
 
 // proves: WEB-order, WEB-failure
 #[tokio::test]
-async fn hooks_come_after_scripts_and_before_what_is_built_in() {
+async fn webhooks_come_after_scripts_and_before_built_in_rules() {
     let scripts = json!({"replicaResource": {"luaScript": "function GetReplicas(o) return 7 end"}});
     let operations = ["InterpretReplica", "InterpretHealth"];
     let hook = |_: &Value| Err("connection refused".to_owned());
@@ -185,7 +185,7 @@ async fn hooks_come_after_scripts_and_before_what_is_built_in() {
     let replicas = it.replicas(&THING, &thing()).await.unwrap();
     assert_eq!(replicas.unwrap().count, 7);
     assert!(world.lab.asked.lock().is_empty());
-    // Its failure is the answer, though a built-in rule could tell.
+    // The error of the webhook is returned although a built-in rule exists.
     let web = object(
         json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "w"}, "spec": {"replicas": 2}}),
     );
@@ -202,7 +202,7 @@ async fn hooks_come_after_scripts_and_before_what_is_built_in() {
 
 // proves: WEB-enabled
 #[tokio::test]
-async fn whether_a_kind_has_a_rule_for_health_is_known_of_every_level() {
+async fn health_rules_of_every_level_are_known() {
     let hook = |_: &Value| Err("not asked".to_owned());
     let scripts = json!({"healthInterpretation": {"luaScript": "function InterpretHealth(o) return true end"}});
     let world = world(&["InterpretReplica"], scripts, false, Box::new(hook)).await;
@@ -230,8 +230,8 @@ async fn whether_a_kind_has_a_rule_for_health_is_known_of_every_level() {
     check("argoproj.io", "v1alpha1", "Workflow", true);
     check("example.io", "v1", "Thing", true);
     assert!(!it.tells_health(&other));
-    let told = Arc::new(Mutex::new(0));
-    let count = Arc::clone(&told);
+    let notified = Arc::new(Mutex::new(0));
+    let count = Arc::clone(&notified);
     it.on_change(move |changed| {
         assert!(changed.touches(&[Operation::InterpretHealth]));
         assert!(changed.concerns(&other, &[Operation::InterpretHealth]));
@@ -241,8 +241,8 @@ async fn whether_a_kind_has_a_rule_for_health_is_known_of_every_level() {
     let more = configuration(&["InterpretReplica", "InterpretHealth"]);
     world.api.seed(&WEBHOOK_CONFIGURATIONS, more);
     let deadline = Instant::now() + Duration::from_secs(10);
-    while *told.lock() == 0 {
-        assert!(Instant::now() < deadline, "nothing was told");
+    while *notified.lock() == 0 {
+        assert!(Instant::now() < deadline, "no listener was notified");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     check("example.io", "v1", "Other", true);
@@ -250,7 +250,7 @@ async fn whether_a_kind_has_a_rule_for_health_is_known_of_every_level() {
 
 // proves: WEB-timeout, WEB-bounded
 #[tokio::test(start_paused = true)]
-async fn one_that_hangs_is_given_up_at_its_deadline_and_is_not_asked_by_everybody() {
+async fn hanging_webhook_times_out_and_further_calls_fail_fast() {
     let hook = |_: &Value| Err("never".to_owned());
     let world = world(&["InterpretHealth"], json!({}), true, Box::new(hook)).await;
     let began = Instant::now();
@@ -267,7 +267,7 @@ async fn one_that_hangs_is_given_up_at_its_deadline_and_is_not_asked_by_everybod
     });
     assert_eq!(hung.count(), PLACES, "{all:?}");
     let refused = all.iter().filter(|(why, after)| {
-        why.contains("it does not answer, and 32 calls of it are under way")
+        why.contains("the webhook does not respond and 32 calls are in flight")
             && *after == Duration::from_secs(1)
     });
     assert_eq!(refused.count(), 8, "{all:?}");

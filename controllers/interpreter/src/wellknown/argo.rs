@@ -1,4 +1,4 @@
-//! Argo's Workflow.
+//! Third-party rules of Argo's Workflow.
 
 use openapi::karmada::Dependency;
 use serde_json::{Map, Value, json};
@@ -37,7 +37,8 @@ pub(super) static WORKFLOW: Rules = Rules {
     ..Rules::NONE
 };
 
-/// Where a volume names a Secret; not `secret.secretName`, so Karmada has it.
+/// The fields of a volume that name a Secret. Karmada's rule reads `secret.name`, not
+/// `secret.secretName`.
 const SECRETS: [&str; 10] = [
     "/azureFile/secretName",
     "/cephfs/secretRef/name",
@@ -53,38 +54,38 @@ const SECRETS: [&str; 10] = [
 
 fn dependencies(workflow: &Value) -> Result<Vec<Dependency>, Error> {
     let mut found = Vec::new();
-    let mut look = |kind: &str, from: &Value, place: &str| {
-        found.extend(said(from, place).map(|name| core(workflow, kind, name)));
+    let mut add_dependency = |kind: &str, from: &Value, pointer: &str| {
+        found.extend(said(from, pointer).map(|name| core(workflow, kind, name)));
     };
-    look(
+    add_dependency(
         "ServiceAccount",
         workflow,
         "/spec/executor/serviceAccountName",
     );
     let account = "/spec/serviceAccountName";
     if text(workflow, account) != Some("default") {
-        look("ServiceAccount", workflow, account);
+        add_dependency("ServiceAccount", workflow, account);
     }
     for claim in list(workflow, "/spec/volumeClaimTemplates") {
         needed(claim, "/metadata", "an object")?;
-        look("PersistentVolumeClaim", claim, "/metadata/name");
+        add_dependency("PersistentVolumeClaim", claim, "/metadata/name");
     }
     for secret in list(workflow, "/spec/imagePullSecrets") {
-        look("Secret", secret, "/name");
+        add_dependency("Secret", secret, "/name");
     }
     for volume in list(workflow, "/spec/volumes") {
-        look("ConfigMap", volume, "/configMap/name");
-        look(
+        add_dependency("ConfigMap", volume, "/configMap/name");
+        add_dependency(
             "PersistentVolumeClaim",
             volume,
             "/persistentVolumeClaim/claimName",
         );
         for source in list(volume, "/projected/sources") {
-            look("ConfigMap", source, "/configMap/name");
-            look("Secret", source, "/secret/name");
+            add_dependency("ConfigMap", source, "/configMap/name");
+            add_dependency("Secret", source, "/secret/name");
         }
-        for place in SECRETS {
-            look("Secret", volume, place);
+        for pointer in SECRETS {
+            add_dependency("Secret", volume, pointer);
         }
     }
     Ok(found)

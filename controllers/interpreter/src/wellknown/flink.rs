@@ -1,4 +1,4 @@
-//! Flink's deployments: one job manager and the task managers it gives work to.
+//! Third-party rules of Flink's FlinkDeployment: one job manager and its task managers.
 
 use machinery::Quantity;
 use openapi::karmada::binding::Component;
@@ -23,7 +23,7 @@ const STATUS: [&str; 8] = [
 ];
 const TEXTS: [&str; 3] = ["error", "jobManagerDeploymentStatus", "lifecycleState"];
 
-/// Errors that another cluster would not mend.
+/// Errors of the user that another cluster would not fix.
 const OF_THE_USER: [&str; 3] = ["ErrImagePull", "ImagePullBackOff", "CrashLoopBackOff"];
 
 pub(super) static FLINK_DEPLOYMENT: Rules = Rules {
@@ -51,8 +51,8 @@ fn healthy(observed: &Value) -> bool {
     }
 }
 
-fn aggregate(status: &mut Fields, told: &Told<'_>) -> Result<(), Error> {
-    let last = told.items.statuses().rev().flatten().next();
+fn aggregate(status: &mut Fields, input: &Told<'_>) -> Result<(), Error> {
+    let last = input.items.statuses().rev().flatten().next();
     for field in STATUS {
         let value = match last {
             Some(last) => last.get(field).cloned(),
@@ -69,10 +69,10 @@ fn job_managers(deployment: &Value) -> f64 {
     readable_number(at(deployment, "/spec/jobManager/replicas")).unwrap_or(1.0)
 }
 
-/// As many as are asked for, else as many as give each parallel task its slot.
+/// The task managers that are asked for, else as many as the parallelism needs slots.
 fn task_managers(deployment: &Value) -> f64 {
-    if let Some(told) = readable_number(at(deployment, "/spec/taskManager/replicas")) {
-        return told;
+    if let Some(replicas) = readable_number(at(deployment, "/spec/taskManager/replicas")) {
+        return replicas;
     }
     let slots = at(
         deployment,
@@ -85,26 +85,26 @@ fn task_managers(deployment: &Value) -> f64 {
     }
 }
 
-fn quantity(place: &str, value: &Value) -> Result<Quantity, Error> {
-    Quantity::from_value(value).map_err(|_| lacks(place, "a quantity"))
+fn quantity(pointer: &str, value: &Value) -> Result<Quantity, Error> {
+    Quantity::from_value(value).map_err(|_| lacks(pointer, "a quantity"))
 }
 
-/// The greater of two fields, or the one there is; the second among equals.
+/// The greater of two fields, or the only one that is set; the second when they are equal.
 fn greater<'a>(
     deployment: &'a Value,
-    places: [&str; 2],
+    pointers: [&str; 2],
     amount: impl Fn(&str, &Value) -> Result<Quantity, Error>,
 ) -> Result<Option<&'a Value>, Error> {
-    match places.map(|place| at(deployment, place)) {
+    match pointers.map(|pointer| at(deployment, pointer)) {
         [Some(one), Some(other)] => {
-            let greater = amount(places[0], one)? > amount(places[1], other)?;
+            let greater = amount(pointers[0], one)? > amount(pointers[1], other)?;
             Ok(Some(if greater { one } else { other }))
         }
         [one, other] => Ok(one.or(other)),
     }
 }
 
-/// Amounts as Kubernetes writes them.
+/// Every quantity in its canonical form.
 fn amounts(request: Map<String, Value>) -> Result<Value, Error> {
     let each = request.into_iter().map(|(name, amount)| {
         let amount = quantity(&name, &amount)?;
@@ -121,7 +121,7 @@ fn request(cpu: Option<Value>, memory: Option<Value>) -> Result<Value, Error> {
     amounts(request)
 }
 
-/// Not of the affinity: so Karmada has it.
+/// The node claim without the affinity, as in Karmada's rule.
 fn claim(pod: &Value) -> Map<String, Value> {
     let mut claim = Map::new();
     for field in ["nodeSelector", "tolerations"] {
@@ -144,22 +144,22 @@ fn requirements(deployment: &Value, request: Value) -> Value {
     all.into()
 }
 
-/// Both kinds of managers as if they were one, which needs what the greater needs.
+/// All managers as replicas of one kind; each requires what the larger manager requires.
 fn replicas(deployment: &Value) -> Result<Replicas, Error> {
     let resource = |field: &str| {
         ["jobManager", "taskManager"].map(|who| format!("/spec/{who}/resource/{field}"))
     };
     let [job, task] = &resource("cpu");
-    let cpu = greater(deployment, [job, task], |place, value| {
+    let cpu = greater(deployment, [job, task], |pointer, value| {
         readable_number(Some(value))
             .and_then(|n| Quantity::from_value(&number(n)).ok())
-            .ok_or_else(|| lacks(place, "a number"))
+            .ok_or_else(|| lacks(pointer, "a number"))
     })?;
     let [job, task] = &resource("memory");
-    let memory = greater(deployment, [job, task], |place, value| {
-        let memory = quantity(place, value)?;
+    let memory = greater(deployment, [job, task], |pointer, value| {
+        let memory = quantity(pointer, value)?;
         let valid = (!memory.is_negative()).then_some(memory);
-        valid.ok_or_else(|| lacks(place, "a quantity that is not negative"))
+        valid.ok_or_else(|| lacks(pointer, "a quantity that is not negative"))
     })?;
     let mut all = requirements(deployment, request(cpu.cloned(), memory.cloned())?);
     let namespace = namespace(deployment);
@@ -173,16 +173,16 @@ fn replicas(deployment: &Value) -> Result<Replicas, Error> {
     })
 }
 
-/// The memory of a part in bytes.
-fn bytes(deployment: &Value, place: &str) -> Result<Option<Value>, Error> {
-    let Some(memory) = at(deployment, place) else {
+/// A memory quantity in bytes.
+fn bytes(deployment: &Value, pointer: &str) -> Result<Option<Value>, Error> {
+    let Some(memory) = at(deployment, pointer) else {
         return Ok(None);
     };
-    let memory = quantity(place, memory)?;
+    let memory = quantity(pointer, memory)?;
     if memory.is_negative() {
-        return Err(lacks(place, "a quantity that is not negative"));
+        return Err(lacks(pointer, "a quantity that is not negative"));
     }
-    // A plain number, so that it is not written with a binary suffix.
+    // A plain number, so that it is not encoded with a binary suffix.
     let bytes = if memory.is_whole() {
         memory.value() as f64
     } else {

@@ -1,4 +1,4 @@
-//! Flux: releases and kustomizations, and the sources they are made from.
+//! Third-party rules of Flux: HelmRelease, Kustomization, and the sources they are built from.
 
 use openapi::karmada::Dependency;
 use serde_json::Value;
@@ -39,13 +39,13 @@ pub(super) static HELM_RELEASE: Rules = Rules {
                 status.insert(count.into(), 0.into());
             }
         },
-        ..Aggregate::new(|status, told| {
-            common(status, told)?;
-            newest(status, told, &RELEASE_TEXTS);
-            if let Some(last) = told.items.last("/lastReleaseRevision") {
+        ..Aggregate::new(|status, input| {
+            common(status, input)?;
+            newest(status, input, &RELEASE_TEXTS);
+            if let Some(last) = input.items.last("/lastReleaseRevision") {
                 status.insert(LAST_RELEASE.into(), last.clone());
             }
-            add_failures(status, told)
+            add_failures(status, input)
         })
     }),
     dependencies: Some(|release| {
@@ -72,9 +72,9 @@ pub(super) static KUSTOMIZATION: Rules = Rules {
     aggregate: Some(Aggregate {
         generations: true,
         unlisted: |status, generation| unlisted(status, generation, &REVISIONS),
-        ..Aggregate::new(|status, told| {
-            common(status, told)?;
-            newest(status, told, &REVISIONS);
+        ..Aggregate::new(|status, input| {
+            common(status, input)?;
+            newest(status, input, &REVISIONS);
             Ok(())
         })
     }),
@@ -93,14 +93,14 @@ pub(super) static KUSTOMIZATION: Rules = Rules {
 const KUBE_CONFIG: &str = "/spec/kubeConfig/secretRef";
 const NAMES: &str = "a name in each of them";
 
-/// What a release and a kustomization share.
+/// The rules that HelmRelease and Kustomization share.
 const RECONCILED: Rules = Rules {
     healthy: Some(|observed| Ok(holds(observed, "Ready", &["ReconciliationSucceeded"]))),
     retain: Some(|desired, observed| keep_in_spec(desired, observed, "suspend")),
     ..Rules::NONE
 };
 
-/// What sources share.
+/// The rules that all sources share.
 const SOURCE: Rules = Rules {
     healthy: Some(|observed| Ok(holds(observed, "Ready", &["Succeeded"]))),
     ..RECONCILED
@@ -116,7 +116,7 @@ const VERIFY: &str = "/spec/verify/secretRef";
 const WITH_URL: Aggregate = Aggregate {
     generations: true,
     unlisted: |status, generation| unlisted_source(status, generation, &URL),
-    ..Aggregate::new(|status, told| source(status, told, &URL))
+    ..Aggregate::new(|status, input| source(status, input, &URL))
 };
 
 pub(super) static GIT_REPOSITORY: Rules = Rules {
@@ -127,7 +127,7 @@ pub(super) static GIT_REPOSITORY: Rules = Rules {
     aggregate: Some(Aggregate {
         generations: true,
         unlisted: |status, generation| unlisted_source(status, generation, &[]),
-        ..Aggregate::new(|status, told| source(status, told, &[]))
+        ..Aggregate::new(|status, input| source(status, input, &[]))
     }),
     dependencies: Some(|source| secrets_of(source, &[SECRET, VERIFY])),
     ..SOURCE
@@ -171,14 +171,14 @@ pub(super) static HELM_CHART: Rules = Rules {
             &["Succeeded", "ChartPullSucceeded"],
         ))
     }),
-    // Not observedGeneration: so Karmada has it.
+    // Without observedGeneration, as in Karmada's rule.
     reflect: Some(|observed| {
         copied_with_generations(observed, &[&["conditions", "artifact"], &CHART_TEXTS])
     }),
     aggregate: Some(Aggregate {
         generations: true,
         unlisted: |status, generation| unlisted_source(status, generation, &CHART_TEXTS),
-        ..Aggregate::new(|status, told| source(status, told, &CHART_TEXTS))
+        ..Aggregate::new(|status, input| source(status, input, &CHART_TEXTS))
     }),
     dependencies: Some(|source| secrets_of(source, &[VERIFY])),
     ..SOURCE
@@ -194,37 +194,38 @@ fn unlisted_source(status: &mut Fields, generation: &Value, texts: &[&str]) {
     status.remove("artifact");
 }
 
-fn source(status: &mut Fields, told: &Told<'_>, texts: &[&str]) -> Result<(), Error> {
-    common(status, told)?;
-    set(status, "artifact", told.items.last("/artifact").cloned());
-    last_texts(status, &told.items, texts);
+fn source(status: &mut Fields, input: &Told<'_>, texts: &[&str]) -> Result<(), Error> {
+    common(status, input)?;
+    set(status, "artifact", input.items.last("/artifact").cloned());
+    last_texts(status, &input.items, texts);
     Ok(())
 }
 
-fn common(status: &mut Fields, told: &Told<'_>) -> Result<(), Error> {
-    observe(status, told.generation, &told.items, Silent::CountsAsZero);
-    status.insert("conditions".into(), merged_conditions(&told.items)?);
+fn common(status: &mut Fields, input: &Told<'_>) -> Result<(), Error> {
+    observe(status, input.generation, &input.items, Silent::CountsAsZero);
+    status.insert("conditions".into(), merged_conditions(&input.items)?);
     Ok(())
 }
 
-/// The last that a cluster has said; what is there stays where none has.
-fn newest(status: &mut Fields, told: &Told<'_>, fields: &[&str]) {
+/// Each field as the last cluster reports it; unchanged when none does.
+fn newest(status: &mut Fields, input: &Told<'_>, fields: &[&str]) {
     for field in fields {
-        if let Some(last) = told.items.last_said(&format!("/{field}")) {
+        if let Some(last) = input.items.last_said(&format!("/{field}")) {
             status.insert((*field).to_owned(), last.clone());
         }
     }
 }
 
-/// On top of what the template counts already, if it does: so Karmada has it.
-fn add_failures(status: &mut Fields, told: &Told<'_>) -> Result<(), Error> {
+/// Adds the failures to those already in the template's status, if it has the counter, as Karmada's
+/// rule does.
+fn add_failures(status: &mut Fields, input: &Told<'_>) -> Result<(), Error> {
     for count in FAILURES {
         let Some(so_far) = status.get(count).filter(|n| !n.is_null()) else {
             continue;
         };
         let so_far = so_far.as_f64().ok_or_else(|| lacks(count, "a number"))?;
         let mut sum = so_far;
-        for (_, reported) in told.items.told() {
+        for (_, reported) in input.items.told() {
             sum += number_or_zero(reported, &format!("/{count}"))?;
         }
         status.insert(count.into(), number(sum));
@@ -238,18 +239,18 @@ fn accounts(object: &Value) -> Vec<Dependency> {
     account.into_iter().collect()
 }
 
-fn secrets_of(object: &Value, places: &[&str]) -> Result<Vec<Dependency>, Error> {
+fn secrets_of(object: &Value, pointers: &[&str]) -> Result<Vec<Dependency>, Error> {
     let mut found = Vec::new();
-    secrets(object, &mut found, places)?;
+    secrets(object, &mut found, pointers)?;
     Ok(found)
 }
 
-fn secrets(object: &Value, found: &mut Vec<Dependency>, places: &[&str]) -> Result<(), Error> {
-    for place in places {
-        let Some(reference) = at(object, place) else {
+fn secrets(object: &Value, found: &mut Vec<Dependency>, pointers: &[&str]) -> Result<(), Error> {
+    for pointer in pointers {
+        let Some(reference) = at(object, pointer) else {
             continue;
         };
-        let name = text(reference, "/name").ok_or_else(|| lacks(place, "a name"))?;
+        let name = text(reference, "/name").ok_or_else(|| lacks(pointer, "a name"))?;
         if !name.is_empty() {
             found.push(core(object, "Secret", name));
         }

@@ -1,4 +1,5 @@
-//! Whether members have seen what the template says now.
+//! Copies status fields with the generations, and decides whether all members have observed the current
+//! template.
 
 use openapi::karmada::labels::TEMPLATE_GENERATION;
 use serde_json::Value;
@@ -6,7 +7,7 @@ use serde_json::Value;
 use super::items::Items;
 use super::tree::{Fields, at, number, readable_number, same};
 
-/// The listed fields of a copy's status, those it has.
+/// The listed fields of a status, as far as they are present.
 pub(super) fn copied(observed: &Value, fields: &[&[&str]]) -> Fields {
     let mut out = Fields::new();
     if let Some(status) = observed.get("status").and_then(Value::as_object) {
@@ -19,7 +20,8 @@ pub(super) fn copied(observed: &Value, fields: &[&[&str]]) -> Fields {
     out
 }
 
-/// As [`copied`], with the copy's generation and that of the template it was made of.
+/// Like [`copy_status_fields`], with the generation of the object and of the template from which it
+/// was applied.
 pub(super) fn copied_with_generations(observed: &Value, fields: &[&[&str]]) -> Fields {
     let mut out = copied(observed, fields);
     if at(observed, "/status").is_none() {
@@ -36,24 +38,24 @@ pub(super) fn copied_with_generations(observed: &Value, fields: &[&[&str]]) -> F
     out
 }
 
-/// Whether a cluster that is silent has seen what it was told.
+/// How a cluster that reports no status counts.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Silent {
     CountsAsZero,
     NeverUpToDate,
 }
 
-/// The template's status shows its generation once every cluster is up to date.
+/// Sets observedGeneration once every cluster has observed the generation of the template.
 pub(super) fn observe(status: &mut Fields, generation: &Value, items: &Items<'_>, silent: Silent) {
     let zero = Value::from(0);
-    let up_to_date = |told: Option<&Value>| {
-        let field = |name: &str| told.and_then(|s| at(s, name)).unwrap_or(&zero);
+    let up_to_date = |reported: Option<&Value>| {
+        let field = |name: &str| reported.and_then(|s| at(s, name)).unwrap_or(&zero);
         same(Some(field("/resourceTemplateGeneration")), Some(generation))
             && same(
                 Some(field("/generation")),
                 Some(field("/observedGeneration")),
             )
-            && (told.is_some() || silent == Silent::CountsAsZero)
+            && (reported.is_some() || silent == Silent::CountsAsZero)
     };
     if items.statuses().all(up_to_date) {
         status.insert("observedGeneration".into(), generation.clone());
@@ -67,12 +69,12 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn generations_are_told_where_they_are_known() {
+    fn generations_are_copied_where_present() {
         let copy =
             |metadata: Value| json!({"metadata": metadata, "status": {"a": 1, "b": null, "c": 3}});
         let annotated =
             |text: &str| json!({"generation": 4, "annotations": {TEMPLATE_GENERATION: text}});
-        for (observed, told) in [
+        for (observed, expected) in [
             (json!({"metadata": annotated("2")}), json!({})),
             (
                 copy(annotated("2")),
@@ -85,15 +87,15 @@ mod tests {
             (copy(json!({})), json!({"a": 1, "b": null})),
         ] {
             let found = copied_with_generations(&observed, &[&["a"], &["b", "d"]]);
-            assert_eq!(Value::Object(found), told, "{observed}");
+            assert_eq!(Value::Object(found), expected, "{observed}");
         }
     }
 
     // proves: CRD-generation
     #[test]
     fn observed_once_all_are_up_to_date() {
-        let told = |template: i64, own: i64, seen: i64| json!({"resourceTemplateGeneration": template, "generation": own, "observedGeneration": seen});
-        let check = |generation: i64, all: &[Value], silent: Silent, seen: bool| {
+        let report = |template: i64, own: i64, observed: i64| json!({"resourceTemplateGeneration": template, "generation": own, "observedGeneration": observed});
+        let check = |generation: i64, all: &[Value], silent: Silent, observed: bool| {
             let items: Vec<ClusterStatus<'_>> = all
                 .iter()
                 .map(|status| ClusterStatus {
@@ -103,12 +105,16 @@ mod tests {
                 .collect();
             let mut status = Fields::new();
             observe(&mut status, &generation.into(), &Items(&items), silent);
-            assert_eq!(status.contains_key("observedGeneration"), seen, "{all:?}");
+            assert_eq!(
+                status.contains_key("observedGeneration"),
+                observed,
+                "{all:?}"
+            );
         };
         let zero = Silent::CountsAsZero;
-        check(2, &[told(2, 5, 5), told(2, 1, 1)], zero, true);
-        check(2, &[told(2, 5, 4), told(2, 1, 1)], zero, false);
-        check(2, &[told(3, 5, 5)], zero, false);
+        check(2, &[report(2, 5, 5), report(2, 1, 1)], zero, true);
+        check(2, &[report(2, 5, 4), report(2, 1, 1)], zero, false);
+        check(2, &[report(3, 5, 5)], zero, false);
         check(2, &[], zero, true);
         check(2, &[Value::Null], zero, false);
         check(0, &[Value::Null, json!({})], zero, true);

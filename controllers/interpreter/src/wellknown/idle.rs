@@ -1,31 +1,28 @@
-//! What is idle: the zeros and empty texts of a job that has not begun.
-//!
-//! Enters: a status. Leaves: the status without what is empty or idle. Pure.
+//! Prunes empty values, zeros and empty strings: what the status of a job contains before it starts.
 
 use serde_json::{Map, Value};
 
-/// Leaves out what is empty, and what is `idle`, at any depth; nothing if nothing is
-/// left.
+/// Removes empty values, and those for which `idle` holds, at any depth; `None` if nothing is left.
 pub(super) fn without(value: Value, idle: fn(&Value) -> bool) -> Option<Value> {
     match value {
         Value::Null => None,
         Value::Object(fields) => {
-            let kept = fields
+            let pruned = fields
                 .into_iter()
                 .filter_map(|(field, value)| Some((field, without(value, idle)?)));
-            let kept: Map<String, Value> = kept.collect();
-            (!kept.is_empty()).then_some(Value::Object(kept))
+            let pruned: Map<String, Value> = pruned.collect();
+            (!pruned.is_empty()).then_some(Value::Object(pruned))
         }
         Value::Array(items) => {
-            let kept = items.into_iter().filter_map(|item| without(item, idle));
-            let kept: Vec<Value> = kept.collect();
-            (!kept.is_empty()).then_some(Value::Array(kept))
+            let pruned = items.into_iter().filter_map(|item| without(item, idle));
+            let pruned: Vec<Value> = pruned.collect();
+            (!pruned.is_empty()).then_some(Value::Array(pruned))
         }
         value => (!idle(&value)).then_some(value),
     }
 }
 
-/// What a job that has not begun says.
+/// Whether a value is a zero, an empty string or a zero duration.
 pub(super) fn idle(value: &Value) -> bool {
     match value {
         Value::Number(n) => n.as_f64() == Some(0.0),
@@ -40,7 +37,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_idle_goes_at_any_depth() {
+    fn zero_values_are_pruned_at_any_depth() {
         let status = json!({"a": 0, "b": "", "c": "0s", "d": false, "e": {"f": {"g": 0}}, "h": [{"i": 0, "j": 1}]});
         assert_eq!(
             without(status, idle),

@@ -1,4 +1,4 @@
-//! What the clusters reported, in order.
+//! The statuses that the clusters reported, in order, and the merging of conditions.
 
 use serde_json::Value;
 
@@ -16,13 +16,13 @@ impl<'a> Items<'a> {
         self.0.is_empty()
     }
 
-    /// Of each cluster; nothing of a silent one.
+    /// The status of each cluster; `None` for one that reports none.
     pub(super) fn statuses(&self) -> impl DoubleEndedIterator<Item = Option<&'a Value>> {
         let status = |item: &ClusterStatus<'a>| item.status.filter(|s| !s.is_null());
         self.0.iter().map(status)
     }
 
-    /// The clusters that are not silent.
+    /// The clusters that report a status.
     pub(super) fn told(&self) -> impl Iterator<Item = (&'a str, &'a Value)> {
         let clusters = self.0.iter().map(|item| item.cluster);
         clusters
@@ -30,50 +30,50 @@ impl<'a> Items<'a> {
             .filter_map(|(cluster, status)| Some((cluster, status?)))
     }
 
-    pub(super) fn first(&self, place: &str) -> Option<&'a Value> {
+    pub(super) fn first(&self, pointer: &str) -> Option<&'a Value> {
         self.statuses()
             .flatten()
-            .find_map(|status| at(status, place))
+            .find_map(|status| at(status, pointer))
     }
 
-    pub(super) fn last(&self, place: &str) -> Option<&'a Value> {
+    pub(super) fn last(&self, pointer: &str) -> Option<&'a Value> {
         let mut latest_first = self.statuses().rev().flatten();
-        latest_first.find_map(|status| at(status, place))
+        latest_first.find_map(|status| at(status, pointer))
     }
 
-    /// The last that is neither absent nor an empty text.
-    pub(super) fn last_said(&self, place: &str) -> Option<&'a Value> {
+    /// The last value that is neither absent nor an empty string.
+    pub(super) fn last_said(&self, pointer: &str) -> Option<&'a Value> {
         let mut latest_first = self.statuses().rev().flatten();
-        latest_first.find_map(|status| at(status, place).filter(|value| *value != ""))
+        latest_first.find_map(|status| at(status, pointer).filter(|value| *value != ""))
     }
 
-    pub(super) fn sum(&self, place: &str) -> Result<Value, Error> {
+    pub(super) fn sum(&self, pointer: &str) -> Result<Value, Error> {
         let each = self.statuses().flatten();
-        let sum: Result<f64, Error> = each.map(|status| number_or_zero(status, place)).sum();
+        let sum: Result<f64, Error> = each.map(|status| number_or_zero(status, pointer)).sum();
         Ok(number(sum?))
     }
 
-    /// All lists one after the other.
-    pub(super) fn joined(&self, place: &str) -> Vec<Value> {
+    /// The elements of the lists of all clusters.
+    pub(super) fn joined(&self, pointer: &str) -> Vec<Value> {
         let lists = self.told();
         lists
-            .flat_map(|(_, status)| list(status, place))
+            .flat_map(|(_, status)| list(status, pointer))
             .cloned()
             .collect()
     }
 
-    /// Times in RFC 3339 and UTC: the order of texts is that of time.
-    pub(super) fn times(&self, place: &str) -> impl Iterator<Item = &'a str> {
+    /// Times in RFC 3339 and UTC: comparing the texts compares the times.
+    pub(super) fn times(&self, pointer: &str) -> impl Iterator<Item = &'a str> {
         let each = self.statuses().flatten();
-        each.filter_map(move |status| text(status, place))
+        each.filter_map(move |status| text(status, pointer))
     }
 
-    pub(super) fn latest(&self, place: &str) -> Option<Value> {
-        self.times(place).max().map(Value::from)
+    pub(super) fn latest(&self, pointer: &str) -> Option<Value> {
+        self.times(pointer).max().map(Value::from)
     }
 
-    /// The status that ranks highest, the earlier among equals; one without a rank is
-    /// passed over.
+    /// The status with the highest rank, the first among equals. A status without a rank is
+    /// ignored.
     pub(super) fn worst<T: PartialOrd>(
         &self,
         rank: impl Fn(&'a Value) -> Result<Option<T>, Error>,
@@ -89,12 +89,13 @@ impl<'a> Items<'a> {
     }
 }
 
-/// A condition of a type that has a status.
+/// Whether a condition has this type and this status.
 pub(super) fn is(condition: &Value, kind: &str, status: &str) -> bool {
     text(condition, "/type") == Some(kind) && text(condition, "/status") == Some(status)
 }
 
-/// Whether a status has a condition of a type that is true, for one of these reasons.
+/// Whether the status of an object has a condition of this type with status True and one of these
+/// reasons (any reason if the list is empty).
 pub(super) fn holds(object: &Value, kind: &str, reasons: &[&str]) -> bool {
     let for_reason = |condition: &Value| {
         let reason = said(condition, "/reason");
@@ -104,21 +105,21 @@ pub(super) fn holds(object: &Value, kind: &str, reasons: &[&str]) -> bool {
     conditions.any(|condition| is(condition, kind, "True") && for_reason(condition))
 }
 
-/// One condition for all clusters that agree on type, status and reason; the messages
-/// tell whose they are.
+/// Merges the conditions of all clusters that have the same type, status and reason; the messages
+/// are prefixed with the names of the clusters.
 pub(super) fn merged_conditions(items: &Items<'_>) -> Result<Value, Error> {
     let mut merged: Vec<Value> = Vec::new();
     for (cluster, status) in items.told() {
         for condition in list(status, "/conditions") {
             let message = text(condition, "/message").ok_or_else(|| Error::Field {
-                place: format!("status.conditions of cluster {cluster}"),
-                wanted: "a message in each of them",
+                path: format!("status.conditions of cluster {cluster}"),
+                expected: "a message in each of them",
             })?;
             let message = format!("{cluster}={message}");
             let agrees = |other: &&mut Value| {
                 ["/type", "/status", "/reason"]
                     .iter()
-                    .all(|place| at(other, place) == at(condition, place))
+                    .all(|pointer| at(other, pointer) == at(condition, pointer))
             };
             match merged.iter_mut().find(agrees) {
                 Some(same) => {
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn silent_clusters_are_passed_over() {
+    fn clusters_without_a_status_are_ignored() {
         let all = [
             json!({"n": 1, "t": "x"}),
             Value::Null,
@@ -200,8 +201,8 @@ mod tests {
             );
         });
         with(&[json!({"conditions": [{"type": "Ready"}]})], |items| {
-            let said = merged_conditions(items).unwrap_err().to_string();
-            assert!(said.contains("cluster a"), "{said}");
+            let error = merged_conditions(items).unwrap_err().to_string();
+            assert!(error.contains("cluster a"), "{error}");
         });
     }
 }

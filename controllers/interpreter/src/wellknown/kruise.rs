@@ -1,4 +1,4 @@
-//! OpenKruise's workloads: replicas that are counted, as of native workloads.
+//! Third-party rules of OpenKruise's workloads, which count replicas like the native workloads.
 
 use serde_json::Value;
 
@@ -28,10 +28,10 @@ pub(super) static CLONE_SET: Rules = Rules {
     aggregate: Some(Aggregate {
         generations: true,
         unlisted: |status, generation| unlisted(status, generation, CLONE_SET_COUNTERS, &[]),
-        ..Aggregate::new(|status, told| {
-            observe(status, told.generation, &told.items, Silent::CountsAsZero);
-            sums(status, &told.items, CLONE_SET_COUNTERS)?;
-            last_texts(status, &told.items, CLONE_SET_TEXTS);
+        ..Aggregate::new(|status, input| {
+            observe(status, input.generation, &input.items, Silent::CountsAsZero);
+            sums(status, &input.items, CLONE_SET_COUNTERS)?;
+            last_texts(status, &input.items, CLONE_SET_TEXTS);
             Ok(())
         })
     }),
@@ -58,10 +58,10 @@ pub(super) static STATEFUL_SET: Rules = Rules {
         unlisted: |status, generation| {
             unlisted(status, generation, STATEFUL_SET_COUNTERS, REVISIONS);
         },
-        ..Aggregate::new(|status, told| {
-            observe(status, told.generation, &told.items, Silent::CountsAsZero);
-            sums(status, &told.items, STATEFUL_SET_COUNTERS)?;
-            last_texts(status, &told.items, REVISIONS);
+        ..Aggregate::new(|status, input| {
+            observe(status, input.generation, &input.items, Silent::CountsAsZero);
+            sums(status, &input.items, STATEFUL_SET_COUNTERS)?;
+            last_texts(status, &input.items, REVISIONS);
             Ok(())
         })
     }),
@@ -79,8 +79,8 @@ const UNITED_COUNTERS: &[&str] = &[
 pub(super) static UNITED_DEPLOYMENT: Rules = Rules {
     healthy: Some(|observed| {
         let parts = ["/status", "/metadata", "/spec"];
-        let whole = parts.iter().all(|part| at(observed, part).is_some());
-        Ok(whole && healthy(observed)?)
+        let complete = parts.iter().all(|part| at(observed, part).is_some());
+        Ok(complete && healthy(observed)?)
     }),
     reflect: Some(|observed| {
         copied_with_generations(observed, &[UNITED_COUNTERS, OBSERVED, &["conditions"]])
@@ -127,11 +127,11 @@ pub(super) static DAEMON_SET: Rules = Rules {
             unlisted(status, generation, DAEMON_COUNTERS, &[]);
             status.insert(HASH.into(), 0.into());
         },
-        ..Aggregate::new(|status, told| {
-            observe(status, told.generation, &told.items, Silent::CountsAsZero);
-            sums(status, &told.items, DAEMON_COUNTERS)?;
-            let hash = told.items.last_said("/daemonSetHash").cloned();
-            // A number where no cluster has said one: so Karmada has it.
+        ..Aggregate::new(|status, input| {
+            observe(status, input.generation, &input.items, Silent::CountsAsZero);
+            sums(status, &input.items, DAEMON_COUNTERS)?;
+            let hash = input.items.last_said("/daemonSetHash").cloned();
+            // The number 0 where no cluster reports a hash, as in Karmada's rule.
             status.insert(HASH.into(), hash.unwrap_or_else(|| 0.into()));
             Ok(())
         })
@@ -140,7 +140,7 @@ pub(super) static DAEMON_SET: Rules = Rules {
     ..Rules::NONE
 };
 
-/// What the kinds with `spec.replicas` share.
+/// The rules that all kinds with `spec.replicas` share.
 const REPLICATED: Rules = Rules {
     replicas: Some(|object| replicas(object, "/spec/replicas", None)),
     revise: Some(|copy, replicas| put_in_spec(copy, "replicas", replicas.into())),
@@ -164,8 +164,11 @@ pub(super) fn last_texts(status: &mut Fields, items: &Items<'_>, fields: &[&str]
 
 fn up_to_date(observed: &Value) -> Result<bool, Error> {
     needed(observed, "/status", "an object")?;
-    let seen = at(observed, "/status/observedGeneration");
-    Ok(same(seen, at(observed, "/metadata/generation")))
+    let observed_generation = at(observed, "/status/observedGeneration");
+    Ok(same(
+        observed_generation,
+        at(observed, "/metadata/generation"),
+    ))
 }
 
 fn at_least(observed: &Value, these: &str, those: &str) -> Result<bool, Error> {
@@ -183,11 +186,16 @@ fn healthy(observed: &Value) -> Result<bool, Error> {
     at_least(observed, "/status/availableReplicas", updated)
 }
 
-fn united(status: &mut Fields, told: &Told<'_>) -> Result<(), Error> {
-    observe(status, told.generation, &told.items, Silent::NeverUpToDate);
-    sums(status, &told.items, UNITED_COUNTERS)?;
+fn united(status: &mut Fields, input: &Told<'_>) -> Result<(), Error> {
+    observe(
+        status,
+        input.generation,
+        &input.items,
+        Silent::NeverUpToDate,
+    );
+    sums(status, &input.items, UNITED_COUNTERS)?;
     let mut latest: Vec<&Value> = Vec::new();
-    for (_, reported) in told.items.told() {
+    for (_, reported) in input.items.told() {
         for condition in list(reported, "/conditions") {
             let kind = text(condition, "/type");
             match latest.iter_mut().find(|c| text(c, "/type") == kind) {

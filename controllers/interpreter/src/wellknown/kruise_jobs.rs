@@ -1,4 +1,4 @@
-//! OpenKruise's jobs, and sidecars.
+//! Third-party rules of OpenKruise's BroadcastJob, AdvancedCronJob and SidecarSet.
 
 use openapi::karmada::Dependency;
 use serde_json::{Value, json};
@@ -45,11 +45,11 @@ pub(super) static BROADCAST_JOB: Rules = Rules {
 };
 
 pub(super) static ADVANCED_CRON_JOB: Rules = Rules {
-    aggregate: Some(Aggregate::new(|status, told| {
-        let kind = told.items.last("/type").cloned();
-        status.insert("active".into(), told.items.joined("/active").into());
+    aggregate: Some(Aggregate::new(|status, input| {
+        let kind = input.items.last("/type").cloned();
+        status.insert("active".into(), input.items.joined("/active").into());
         status.insert("type".into(), kind.unwrap_or_else(|| "".into()));
-        let scheduled = told.items.last("/lastScheduleTime").cloned();
+        let scheduled = input.items.last("/lastScheduleTime").cloned();
         set(status, "lastScheduleTime", scheduled);
         Ok(())
     })),
@@ -59,8 +59,11 @@ pub(super) static ADVANCED_CRON_JOB: Rules = Rules {
             "/spec/template/broadcastJobTemplate",
             "/spec/template/jobTemplate",
         ];
-        match templates.iter().find(|place| at(object, place).is_some()) {
-            Some(place) => refers_at(object, &format!("{place}/spec/template")),
+        match templates
+            .iter()
+            .find(|pointer| at(object, pointer).is_some())
+        {
+            Some(pointer) => refers_at(object, &format!("{pointer}/spec/template")),
             None => Ok(Vec::new()),
         }
     }),
@@ -90,9 +93,9 @@ pub(super) static SIDECAR_SET: Rules = Rules {
         unlisted: |status, _| {
             *status = PODS.map(|f| (f.to_owned(), 0.into())).into_iter().collect()
         },
-        ..Aggregate::new(|status, told| {
+        ..Aggregate::new(|status, input| {
             status.clear();
-            sums(status, &told.items, &PODS)
+            sums(status, &input.items, &PODS)
         })
     }),
     replicas: Some(|_| Ok(crate::native::Replicas::default())),
@@ -101,13 +104,13 @@ pub(super) static SIDECAR_SET: Rules = Rules {
     ..Rules::NONE
 };
 
-/// The outcome of a cluster that does not say one is that of the cluster before it: so
-/// Karmada has it.
-fn broadcast(status: &mut Fields, told: &Told<'_>) -> Result<(), Error> {
+/// Aggregates a BroadcastJob. A cluster without a finished condition counts like the cluster before
+/// it, as in Karmada's rule.
+fn broadcast(status: &mut Fields, input: &Told<'_>) -> Result<(), Error> {
     let mut outcome = None;
     let mut failed = Vec::new();
     let mut complete = 0;
-    for item in told.items.0 {
+    for item in input.items.0 {
         let conditions = item.status.map(|s| list(s, "/conditions"));
         let ended = |c: &&Value| OUTCOMES.iter().any(|kind| is(c, kind, "True"));
         let own = conditions.unwrap_or_default().iter().find(ended);
@@ -126,7 +129,7 @@ fn broadcast(status: &mut Fields, told: &Told<'_>) -> Result<(), Error> {
             "message": format!("Job executed failed in member clusters: {clusters}")}),
         );
     }
-    if complete > 0 && complete == told.items.len() {
+    if complete > 0 && complete == input.items.len() {
         conditions.push(
             json!({"type": "Completed", "status": "True", "reason": "Completed",
             "message": "Job completed"}),
@@ -134,10 +137,10 @@ fn broadcast(status: &mut Fields, told: &Told<'_>) -> Result<(), Error> {
     }
     sums(
         status,
-        &told.items,
+        &input.items,
         &["active", "succeeded", "failed", "desired"],
     )?;
-    let phase = told.items.last("/phase").cloned();
+    let phase = input.items.last("/phase").cloned();
     status.insert("phase".into(), phase.unwrap_or_else(|| "".into()));
     status.insert("conditions".into(), conditions.into());
     Ok(())
@@ -155,31 +158,31 @@ fn retain_labels(desired: &mut Value, observed: &Value) -> Result<(), Error> {
     Ok(())
 }
 
-/// What the containers that are put into pods refer to.
+/// The dependencies of the sidecar containers.
 fn sidecars(object: &Value) -> Vec<Dependency> {
     let mut found = Vec::new();
-    let mut look = |source: &Value, place: &str, kind: &str, name: &str| {
-        if let Some(reference) = at(source, place) {
+    let mut add_dependency = |source: &Value, pointer: &str, kind: &str, name: &str| {
+        if let Some(reference) = at(source, pointer) {
             let name = said(reference, name).unwrap_or_default();
             found.push(core(object, kind, name));
         }
     };
     for container in list(object, "/spec/containers") {
         for variable in list(container, "/env") {
-            look(variable, "/valueFrom/configMapKeyRef", "ConfigMap", "/name");
-            look(variable, "/valueFrom/secretKeyRef", "Secret", "/name");
+            add_dependency(variable, "/valueFrom/configMapKeyRef", "ConfigMap", "/name");
+            add_dependency(variable, "/valueFrom/secretKeyRef", "Secret", "/name");
         }
         for source in list(container, "/envFrom") {
-            look(source, "/configMapRef", "ConfigMap", "/name");
-            look(source, "/secretRef", "Secret", "/name");
+            add_dependency(source, "/configMapRef", "ConfigMap", "/name");
+            add_dependency(source, "/secretRef", "Secret", "/name");
         }
     }
     for volume in list(object, "/spec/volumes") {
-        look(volume, "/configMap", "ConfigMap", "/name");
-        look(volume, "/secret", "Secret", "/secretName");
+        add_dependency(volume, "/configMap", "ConfigMap", "/name");
+        add_dependency(volume, "/secret", "Secret", "/secretName");
         for source in list(volume, "/projected/sources") {
-            look(source, "/configMap", "ConfigMap", "/name");
-            look(source, "/secret", "Secret", "/name");
+            add_dependency(source, "/configMap", "ConfigMap", "/name");
+            add_dependency(source, "/secret", "Secret", "/name");
         }
     }
     found

@@ -1,4 +1,4 @@
-//! Kubeflow's training jobs: PyTorchJob and TFJob, roles with a pod template each.
+//! Third-party rules of Kubeflow's PyTorchJob and TFJob, which have a pod template per replica type.
 
 use machinery::time::rfc3339_seconds;
 use openapi::karmada::Dependency;
@@ -11,19 +11,19 @@ use super::pods::{component, needs, own_namespace, refers};
 use super::tree::{Error, Fields, at, list, readable_number, set, text};
 use super::{Aggregate, Rules, Told};
 
-/// Where the roles of a kind stand, and which it has.
+/// The replica types of a kind, and the JSON pointer of their specs.
 struct Roles {
-    place: &'static str,
+    pointer: &'static str,
     names: &'static [&'static str],
 }
 
 const PYTORCH: Roles = Roles {
-    place: "/spec/pytorchReplicaSpecs",
+    pointer: "/spec/pytorchReplicaSpecs",
     names: &["Master", "Worker"],
 };
 
 const TF: Roles = Roles {
-    place: "/spec/tfReplicaSpecs",
+    pointer: "/spec/tfReplicaSpecs",
     names: &["PS", "Worker", "Chief", "Master", "Evaluator"],
 };
 
@@ -33,12 +33,12 @@ pub(super) static PYTORCH_JOB: Rules = Rules {
     dependencies: Some(|job| Ok(dependencies(job, &PYTORCH))),
     aggregate: Some(Aggregate {
         unlisted: |status, _| forget(status),
-        ..Aggregate::new(|status, told| {
-            if told.items.is_empty() {
+        ..Aggregate::new(|status, input| {
+            if input.items.is_empty() {
                 forget(status);
                 return Ok(());
             }
-            aggregate(status, told, &PYTORCH, pytorch_end, pytorch_conditions)
+            aggregate(status, input, &PYTORCH, pytorch_end, pytorch_conditions)
         })
     }),
     ..Rules::NONE
@@ -50,7 +50,7 @@ pub(super) static TF_JOB: Rules = Rules {
     dependencies: Some(|job| Ok(dependencies(job, &TF))),
     aggregate: Some(Aggregate {
         unlisted: |status, _| forget(status),
-        ..Aggregate::new(|status, told| aggregate(status, told, &TF, tf_end, tf_conditions))
+        ..Aggregate::new(|status, input| aggregate(status, input, &TF, tf_end, tf_conditions))
     }),
     ..Rules::NONE
 };
@@ -62,7 +62,7 @@ fn healthy(observed: &Value) -> bool {
 
 impl Roles {
     fn of<'a>(&self, job: &'a Value) -> impl Iterator<Item = (&'static str, &'a Value)> {
-        let specs = at(job, self.place);
+        let specs = at(job, self.pointer);
         let names = self.names.iter();
         names.filter_map(move |name| {
             let spec = specs?.get(*name).filter(|spec| !spec.is_null())?;
@@ -88,7 +88,7 @@ fn dependencies(job: &Value, roles: &Roles) -> Vec<Dependency> {
         .collect()
 }
 
-/// Nothing is left of what clusters have said; a status there is, even if an empty one.
+/// Removes everything that clusters reported. An empty status remains.
 fn forget(status: &mut Fields) {
     status.remove("startTime");
     status.remove("completionTime");
@@ -97,13 +97,14 @@ fn forget(status: &mut Fields) {
     }
 }
 
+/// How the job of one cluster ended.
 #[derive(Clone, Copy)]
 enum End {
     Failed,
     Succeeded,
 }
 
-/// What the clusters' jobs have come to.
+/// How the jobs of all clusters ended.
 struct Outcome<'a> {
     failed: Vec<&'a str>,
     all_succeeded: bool,
@@ -138,12 +139,12 @@ fn started(items: &Items<'_>) -> Option<Value> {
 
 fn aggregate(
     status: &mut Fields,
-    told: &Told<'_>,
+    input: &Told<'_>,
     roles: &Roles,
     ended: fn(&Value) -> Option<End>,
     conditions: fn(&Told<'_>, &Outcome<'_>) -> Vec<Value>,
 ) -> Result<(), Error> {
-    let items = &told.items;
+    let items = &input.items;
     let outcome = Outcome::of(items, ended);
     let mut counts = Map::new();
     for role in roles.names {
@@ -159,15 +160,15 @@ fn aggregate(
         set(status, "completionTime", items.latest("/completionTime"));
     }
     status.insert("replicaStatuses".into(), counts.into());
-    status.insert("conditions".into(), conditions(told, &outcome).into());
-    let kept = without(Value::Object(std::mem::take(status)), idle);
-    if let Some(Value::Object(kept)) = kept {
-        *status = kept;
+    status.insert("conditions".into(), conditions(input, &outcome).into());
+    let pruned = without(Value::Object(std::mem::take(status)), idle);
+    if let Some(Value::Object(pruned)) = pruned {
+        *status = pruned;
     }
     Ok(())
 }
 
-/// How many pods of a role are in which state.
+/// The number of pods of a replica type per state.
 fn counts_of(items: &Items<'_>, role: &str) -> Result<Value, Error> {
     let mut counts = Map::new();
     for state in ["active", "failed", "succeeded"] {
@@ -182,7 +183,7 @@ fn has(reported: &Value, kind: &str) -> bool {
     conditions.any(|c| is(c, kind, "True"))
 }
 
-/// What a cluster says last.
+/// The outcome by the last finished condition.
 fn tf_end(reported: &Value) -> Option<End> {
     let mut latest_first = list(reported, "/conditions").iter().rev();
     latest_first.find_map(|c| {
@@ -194,8 +195,8 @@ fn tf_end(reported: &Value) -> Option<End> {
     })
 }
 
-fn tf_conditions(told: &Told<'_>, outcome: &Outcome<'_>) -> Vec<Value> {
-    let now = rfc3339_seconds(told.now);
+fn tf_conditions(input: &Told<'_>, outcome: &Outcome<'_>) -> Vec<Value> {
+    let now = rfc3339_seconds(input.now);
     let condition = |kind: &str, reason: &str, message: String| {
         json!({"type": kind, "status": "True",
         "reason": reason, "message": message, "lastProbeTime": now, "lastTransitionTime": now})
@@ -211,7 +212,7 @@ fn tf_conditions(told: &Told<'_>, outcome: &Outcome<'_>) -> Vec<Value> {
     Vec::new()
 }
 
-/// A failure outweighs a success.
+/// The outcome by the finished conditions; Failed wins over Succeeded.
 fn pytorch_end(reported: &Value) -> Option<End> {
     if has(reported, "Failed") {
         Some(End::Failed)
@@ -220,9 +221,9 @@ fn pytorch_end(reported: &Value) -> Option<End> {
     }
 }
 
-/// In the order in which a job goes through them: the last is the one that is shown.
-fn pytorch_conditions(told: &Told<'_>, outcome: &Outcome<'_>) -> Vec<Value> {
-    let items = &told.items;
+/// The conditions in the order in which a job goes through them, since clients show the last.
+fn pytorch_conditions(input: &Told<'_>, outcome: &Outcome<'_>) -> Vec<Value> {
+    let items = &input.items;
     let condition =
         |kind: &str, status: bool, message: &str, [updated, changed]: [Option<Value>; 2]| {
             json!({"type": kind, "status": if status { "True" } else { "False" },

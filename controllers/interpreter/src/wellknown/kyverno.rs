@@ -1,4 +1,4 @@
-//! Kyverno's policies, of a namespace and of a cluster.
+//! Third-party rules of Kyverno's Policy and ClusterPolicy.
 
 use serde_json::Map;
 
@@ -27,19 +27,19 @@ pub(super) static POLICY: Rules = Rules {
     ..Rules::NONE
 };
 
-fn aggregate(status: &mut Fields, told: &Told<'_>) -> Result<(), Error> {
+fn aggregate(status: &mut Fields, input: &Told<'_>) -> Result<(), Error> {
     status.clear();
     for field in ["autogen", "ready"] {
         set(
             status,
             field,
-            told.items.last(&format!("/{field}")).cloned(),
+            input.items.last(&format!("/{field}")).cloned(),
         );
     }
     let mut counts = Map::new();
     for rule in RULES {
         let mut sum = 0.0;
-        for (_, reported) in told.items.told() {
+        for (_, reported) in input.items.told() {
             if at(reported, "/rulecount").is_some() {
                 sum += needed_number(reported, &format!("/rulecount/{rule}"))?;
             }
@@ -47,6 +47,6 @@ fn aggregate(status: &mut Fields, told: &Told<'_>) -> Result<(), Error> {
         counts.insert(rule.into(), number(sum));
     }
     status.insert("rulecount".into(), counts.into());
-    status.insert("conditions".into(), merged_conditions(&told.items)?);
+    status.insert("conditions".into(), merged_conditions(&input.items)?);
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! Rules for kinds of other projects' CRDs, as TABLE.md beside this file has them.
+//! Rules for the CRDs of other projects, as specified in TABLE.md beside this file.
 //!
-//! Enters: objects as trees, what clusters reported, the time. Leaves: decisions, and
-//! objects with what was decided written into them. A kind is known in exactly one
-//! version. `None` says that the kind has no rule for what is asked.
+//! Rules read and edit objects as JSON values. Each kind has rules for exactly one version. `None`
+//! means that the kind has no rule for an operation. Source: the customizations in Karmada's
+//! `pkg/resourceinterpreter/default/thirdparty/resourcecustomizations`.
 
 mod argo;
 mod flink;
@@ -34,14 +34,14 @@ use crate::native::{ClusterStatus, Error, Replicas};
 use items::Items;
 use tree::{Fields, at, put, take};
 
-/// What an object says.
+/// Reads a decision from an object.
 type Reading<T> = fn(&Value) -> Result<T, Error>;
-/// Writes the replicas into a copy.
+/// Writes the replicas into a manifest.
 type Revision = fn(&mut Value, i64) -> Result<(), Error>;
-/// Writes into what is desired what is observed.
+/// Copies fields of the observed object into the desired one.
 type Retention = fn(&mut Value, &Value) -> Result<(), Error>;
 
-/// The rules of one kind, those it has.
+/// The rules of one kind; `None` for operations without a rule.
 struct Rules {
     healthy: Option<Reading<bool>>,
     reflect: Option<fn(&Value) -> Fields>,
@@ -66,7 +66,7 @@ impl Rules {
     };
 }
 
-/// What an aggregation is told besides the template's own status.
+/// The input of an aggregation besides the status of the template.
 struct Told<'a> {
     /// `metadata.generation` of the template.
     generation: &'a Value,
@@ -74,15 +74,15 @@ struct Told<'a> {
     now: Timestamp,
 }
 
-/// How the status of a template is made.
+/// How the status of a template is aggregated.
 struct Aggregate {
-    /// Whether generations that are absent are 0 from now on.
+    /// Whether absent generations are set to 0.
     generations: bool,
-    /// What becomes of the status when there is not even an empty list of items.
+    /// Sets the status when there is no list of items, as opposed to an empty one.
     unlisted: fn(&mut Fields, &Value),
-    /// Whether the status of a single item is taken as it is.
+    /// Whether the status of a single item is copied unchanged.
     sole: bool,
-    /// Whether what is made still has the template's spec.
+    /// Whether the result keeps the template's spec.
     keeps_spec: bool,
     rule: fn(&mut Fields, &Told<'_>) -> Result<(), Error>,
 }
@@ -131,23 +131,23 @@ fn rules(kind: &Gvk) -> Option<&'static Rules> {
     })
 }
 
-/// The level between customizations and native rules.
+/// The level between webhooks and native rules.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct WellKnown;
 
 impl WellKnown {
-    /// Whether there are rules for a kind at all.
+    /// Whether a kind has any rules.
     pub(crate) fn knows(&self, kind: &Gvk) -> bool {
         rules(kind).is_some()
     }
 
-    /// The replicas a template asks for.
+    /// The replicas that a template asks for.
     pub(crate) fn replicas(&self, kind: &Gvk, template: &Value) -> Result<Option<Replicas>, Error> {
         let rule = rules(kind).and_then(|rules| rules.replicas);
         rule.map(|rule| rule(template)).transpose()
     }
 
-    /// The parts of a template that have a pod template each.
+    /// The components of a template.
     pub(crate) fn components(
         &self,
         kind: &Gvk,
@@ -157,7 +157,7 @@ impl WellKnown {
         rule.map(|rule| rule(template)).transpose()
     }
 
-    /// The copy with the replicas of one cluster written into it.
+    /// The manifest with the replicas of one cluster.
     pub(crate) fn revise(
         &self,
         kind: &Gvk,
@@ -173,7 +173,7 @@ impl WellKnown {
         Ok(Some(revised))
     }
 
-    /// What is desired, with what the member decides by itself.
+    /// The desired manifest, with the fields that the member decides.
     pub(crate) fn retain(
         &self,
         kind: &Gvk,
@@ -189,18 +189,18 @@ impl WellKnown {
         Ok(Some(retained))
     }
 
-    /// Whether a kind has a rule for health.
+    /// Whether a kind has a health rule.
     pub(crate) fn tells_health(&self, kind: &Gvk) -> bool {
         rules(kind).is_some_and(|rules| rules.healthy.is_some())
     }
 
-    /// Whether the copy in a member is healthy.
+    /// Whether an object in a member cluster is healthy.
     pub(crate) fn healthy(&self, kind: &Gvk, observed: &Value) -> Result<Option<bool>, Error> {
         let rule = rules(kind).and_then(|rules| rules.healthy);
         rule.map(|rule| rule(observed)).transpose()
     }
 
-    /// The part of a copy's status that is collected, empty if there is none.
+    /// The part of a status that is collected; empty if there is none.
     pub(crate) fn reflect(&self, kind: &Gvk, observed: &Value) -> Option<Value> {
         let rule = rules(kind)?.reflect?;
         let mut status = Value::Object(rule(observed));
@@ -208,7 +208,7 @@ impl WellKnown {
         Some(status)
     }
 
-    /// What a template refers to.
+    /// The dependencies of a template, sorted.
     pub(crate) fn dependencies(
         &self,
         kind: &Gvk,
@@ -220,8 +220,8 @@ impl WellKnown {
         Ok(Some(pods::in_order(rule(template)?)?))
     }
 
-    /// The template as it is with the status that its copies make together. Without a
-    /// list of items nothing is known of them; an empty one says that there are none.
+    /// The template with the aggregated status. `items` is `None` when the statuses are unknown, and
+    /// empty when there are none.
     pub(crate) fn aggregate(
         &self,
         kind: &Gvk,
@@ -232,10 +232,10 @@ impl WellKnown {
         let Some(rule) = rules(kind).and_then(|rules| rules.aggregate.as_ref()) else {
             return Ok(None);
         };
-        let mut made = template.clone();
-        rule.apply(&mut made, items.map(Items), now)?;
-        settle(&mut made, &[]);
-        Ok(Some(made))
+        let mut result = template.clone();
+        rule.apply(&mut result, items.map(Items), now)?;
+        settle(&mut result, &[]);
+        Ok(Some(result))
     }
 }
 
@@ -265,12 +265,12 @@ impl Aggregate {
             }
             Some(Items([only])) if self.sole => only.status.cloned().unwrap_or_default(),
             Some(items) => {
-                let told = Told {
+                let input = Told {
                     generation: &generation,
                     items,
                     now,
                 };
-                (self.rule)(&mut status, &told)?;
+                (self.rule)(&mut status, &input)?;
                 Value::Object(status)
             }
         };
@@ -285,8 +285,8 @@ fn zero_if_absent(fields: &mut Fields, field: &str) {
     }
 }
 
-/// The generations of a template that is nowhere are those of a template that is
-/// everywhere as it should be.
+/// Sets the status of a template without items: its generation is observed, counters are 0 and texts
+/// empty.
 fn unlisted(status: &mut Fields, generation: &Value, counters: &[&str], texts: &[&str]) {
     status.insert("observedGeneration".into(), generation.clone());
     for counter in counters {

@@ -1,4 +1,4 @@
-//! Kubeflow's MPIJob: roles that are named by the job.
+//! Third-party rules of Kubeflow's MPIJob, whose replica types are the keys of a map.
 
 use openapi::karmada::binding::Component;
 use serde_json::{Map, Value, json};
@@ -51,35 +51,36 @@ fn reflect(observed: &Value) -> Fields {
     let mut status = copied(observed, &[&["conditions"], &times]);
     let mut roles = Map::new();
     for (role, counts) in entries(observed, "/status/replicaStatuses") {
-        let kept = COUNTS.into_iter().chain(["selector"]);
-        let kept = kept.filter_map(|field| Some((field.to_owned(), counts.get(field)?.clone())));
-        roles.insert(role.clone(), Value::Object(kept.collect()));
+        let fields = COUNTS.into_iter().chain(["selector"]);
+        let fields =
+            fields.filter_map(|field| Some((field.to_owned(), counts.get(field)?.clone())));
+        roles.insert(role.clone(), Value::Object(fields.collect()));
     }
     status.insert("replicaStatuses".into(), roles.into());
     status
 }
 
-fn aggregate(status: &mut Fields, told: &Told<'_>) -> Result<(), Error> {
-    let items = &told.items;
+fn aggregate(status: &mut Fields, input: &Told<'_>) -> Result<(), Error> {
+    let items = &input.items;
     if items.is_empty() {
         return Ok(());
     }
     let times = |field: &'static str| items.times(field).filter(|time| !time.is_empty());
-    let made = json!({
+    let aggregated = json!({
         "replicaStatuses": counts(items)?,
         "startTime": times("/startTime").min(),
         "completionTime": times("/completionTime").max(),
         "lastReconcileTime": times("/lastReconcileTime").max(),
         "conditions": conditions(items),
     });
-    *status = match without(made, |_| false) {
-        Some(Value::Object(made)) => made,
+    *status = match without(aggregated, |_| false) {
+        Some(Value::Object(aggregated)) => aggregated,
         _ => Map::new(),
     };
     Ok(())
 }
 
-/// Per role how many pods are in which state.
+/// The number of pods per replica type and state.
 fn counts(items: &Items<'_>) -> Result<Value, Error> {
     let mut all = json!({});
     for (_, reported) in items.told() {
@@ -94,7 +95,7 @@ fn counts(items: &Items<'_>) -> Result<Value, Error> {
     Ok(all)
 }
 
-/// The latest of each type.
+/// The latest condition of each type.
 fn conditions(items: &Items<'_>) -> Vec<Value> {
     let mut latest: Vec<(&str, &Value)> = Vec::new();
     for condition in items
@@ -114,7 +115,7 @@ fn conditions(items: &Items<'_>) -> Vec<Value> {
     latest.into_iter().map(|(_, c)| c.clone()).collect()
 }
 
-/// An update that is there but empty is not made up for by the transition.
+/// The lastUpdateTime, else the lastTransitionTime. An empty lastUpdateTime gives none.
 fn last_told(condition: &Value) -> Option<&str> {
     match at(condition, "/lastUpdateTime") {
         Some(_) => said(condition, "/lastUpdateTime"),

@@ -1,4 +1,4 @@
-//! Kubeflow's Notebook: one pod somebody works in.
+//! Third-party rules of Kubeflow's Notebook: a single pod.
 
 use machinery::time::rfc3339_seconds;
 use serde_json::{Value, json};
@@ -53,7 +53,7 @@ fn healthy(observed: &Value) -> Result<bool, Error> {
     Ok(!bad && number_or_zero(ended, "/exitCode")? == 0.0)
 }
 
-/// What is shown of the clusters together, as they are gone through.
+/// Accumulates the states of the notebook in all clusters.
 #[derive(Default)]
 struct Shown<'a> {
     failed: Vec<&'a str>,
@@ -81,7 +81,7 @@ impl<'a> Shown<'a> {
         }
     }
 
-    /// Nobody looks at who runs once somebody has failed.
+    /// Running notebooks are ignored after a failed one.
     fn run(&mut self, state: &'a Value) {
         let Some(running) = at(state, "/running").filter(|_| self.failed.is_empty()) else {
             return;
@@ -96,14 +96,14 @@ impl<'a> Shown<'a> {
     }
 }
 
-fn aggregate(status: &mut Fields, told: &Told<'_>) -> Result<(), Error> {
+fn aggregate(status: &mut Fields, input: &Told<'_>) -> Result<(), Error> {
     let mut shown = Shown::default();
-    for (cluster, reported) in told.items.told() {
+    for (cluster, reported) in input.items.told() {
         shown.add(cluster, reported);
     }
     let mut conditions = Vec::new();
     let mut hold = |kind: &str, reason: &str, message: String| {
-        let now = rfc3339_seconds(told.now);
+        let now = rfc3339_seconds(input.now);
         let mut condition =
             json!({"type": kind, "status": "True", "reason": reason, "message": message});
         put(&mut condition, "lastProbeTime", now.as_str().into());
@@ -115,11 +115,11 @@ fn aggregate(status: &mut Fields, told: &Told<'_>) -> Result<(), Error> {
         let message = format!("Notebook executed failed in member clusters: {clusters}");
         hold("Failed", "NotebookFailed", message);
     }
-    if shown.running > 0 && shown.running == told.items.len() {
+    if shown.running > 0 && shown.running == input.items.len() {
         hold("Ready", "Ready", "All notebooks are ready".into());
     }
     status.clear();
-    status.insert("readyReplicas".into(), told.items.sum("/readyReplicas")?);
+    status.insert("readyReplicas".into(), input.items.sum("/readyReplicas")?);
     status.insert("conditions".into(), conditions.into());
     set(status, "containerState", shown.state);
     Ok(())

@@ -1,4 +1,4 @@
-//! Pod templates inside other objects: what a pod needs and refers to.
+//! Pod templates inside third-party objects: requirements and dependencies.
 
 use std::collections::BTreeSet;
 
@@ -13,11 +13,12 @@ use crate::empties::settle;
 use crate::native::Replicas;
 use crate::requirements::{PodTemplate, requirements};
 
-/// Where a pod template stands that has to be there.
-pub(super) fn needs_at(object: &Value, place: &str) -> Result<Option<Value>, Error> {
-    needs(at(object, place).ok_or_else(|| lacks(place, "a pod template"))?)
+/// The requirements of the pod template at a JSON pointer; fails when there is none.
+pub(super) fn needs_at(object: &Value, pointer: &str) -> Result<Option<Value>, Error> {
+    needs(at(object, pointer).ok_or_else(|| lacks(pointer, "a pod template"))?)
 }
 
+/// The requirements of one replica of a pod template.
 pub(super) fn needs(template: &Value) -> Result<Option<Value>, Error> {
     let mut template = template.clone();
     settle(&mut template, &[]);
@@ -28,25 +29,25 @@ pub(super) fn needs(template: &Value) -> Result<Option<Value>, Error> {
     Ok(requirements(&template.spec))
 }
 
-/// The count at a place, for the pod template that has to be there.
+/// The count at a JSON pointer, and the requirements of `spec.template`, which must be present.
 pub(super) fn replicas(
     object: &Value,
-    place: &str,
+    pointer: &str,
     absent: Option<f64>,
 ) -> Result<Replicas, Error> {
     Ok(Replicas {
-        count: count(object, place, absent)?,
+        count: count(object, pointer, absent)?,
         requirements: needs_at(object, "/spec/template")?,
     })
 }
 
-pub(super) fn count(object: &Value, place: &str, absent: Option<f64>) -> Result<i64, Error> {
-    let count = match at(object, place) {
+pub(super) fn count(object: &Value, pointer: &str, absent: Option<f64>) -> Result<i64, Error> {
+    let count = match at(object, pointer) {
         None => absent,
         Some(count) => count.as_f64(),
     };
-    // Fractions are cut off, as where Go makes a number whole.
-    Ok(count.ok_or_else(|| lacks(place, "a number"))? as i64)
+    // Fractions are cut off, like a conversion to int in Go.
+    Ok(count.ok_or_else(|| lacks(pointer, "a number"))? as i64)
 }
 
 pub(super) fn component(
@@ -54,29 +55,29 @@ pub(super) fn component(
     replicas: f64,
     requirements: Option<Value>,
 ) -> Result<Component, Error> {
-    let whole = number(replicas).as_i64();
-    let replicas = whole.filter(|n| i32::try_from(*n).is_ok());
+    let integer = number(replicas).as_i64();
+    let replicas = integer.filter(|n| i32::try_from(*n).is_ok());
     Ok(Component {
         name: name.to_owned(),
         replicas: replicas.ok_or_else(|| Error::Field {
-            place: format!("replicas of component {name}"),
-            wanted: "a whole number of 32 bits",
+            path: format!("replicas of component {name}"),
+            expected: "a whole number of 32 bits",
         })?,
         replica_requirements: requirements,
     })
 }
 
-/// The namespace of an object; empty where it has none.
+/// The namespace of an object; empty when it has none.
 pub(super) fn namespace(object: &Value) -> &str {
     said(object, "/metadata/namespace").unwrap_or_default()
 }
 
-/// As [`namespace`], of an object that is in one in any case.
+/// The namespace of an object; `default` when it has none.
 pub(super) fn own_namespace(object: &Value) -> &str {
     said(object, "/metadata/namespace").unwrap_or("default")
 }
 
-/// What a pod template refers to.
+/// The dependencies of a pod template.
 pub(super) fn refers(namespace: &str, template: &Value) -> Vec<Dependency> {
     match at(template, "/spec") {
         Some(spec) => of_pod(spec, namespace, &BTreeSet::new()),
@@ -84,9 +85,9 @@ pub(super) fn refers(namespace: &str, template: &Value) -> Vec<Dependency> {
     }
 }
 
-/// What the pod template at a place refers to; it has to be there.
-pub(super) fn refers_at(object: &Value, place: &str) -> Result<Vec<Dependency>, Error> {
-    let template = at(object, place).ok_or_else(|| lacks(place, "a pod template"))?;
+/// The dependencies of the pod template at a JSON pointer; fails when there is none.
+pub(super) fn refers_at(object: &Value, pointer: &str) -> Result<Vec<Dependency>, Error> {
+    let template = at(object, pointer).ok_or_else(|| lacks(pointer, "a pod template"))?;
     Ok(refers(own_namespace(object), template))
 }
 
@@ -100,7 +101,7 @@ pub(super) fn core(object: &Value, kind: &str, name: &str) -> Dependency {
     }
 }
 
-/// Each once, in order.
+/// The dependencies sorted and without duplicates; fails when one is invalid.
 pub(super) fn in_order(mut found: Vec<Dependency>) -> Result<Vec<Dependency>, Error> {
     verify(&found)?;
     let key = |d: &Dependency| {

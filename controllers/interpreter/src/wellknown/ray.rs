@@ -1,4 +1,4 @@
-//! Ray's clusters and the jobs that bring their own: a head and groups of workers.
+//! Third-party rules of RayCluster and RayJob: a head and groups of workers.
 
 use machinery::Quantity;
 use openapi::karmada::Dependency;
@@ -74,12 +74,12 @@ fn components(cluster: Option<&Value>) -> Result<Vec<Component>, Error> {
     Ok(found)
 }
 
-/// How many workers a group asks for.
+/// The number of workers in a group.
 pub(super) fn workers(group: &Value) -> Result<f64, Error> {
     number_or_zero(group, "/replicas")
 }
 
-/// What the pods of a cluster refer to, and one more.
+/// The dependencies of the head, the workers and one more pod template.
 pub(super) fn dependencies(
     object: &Value,
     cluster: Option<&Value>,
@@ -96,8 +96,8 @@ pub(super) fn dependencies(
         .collect()
 }
 
-fn cluster(status: &mut Fields, told: &Told<'_>) -> Result<(), Error> {
-    let items = &told.items;
+fn cluster(status: &mut Fields, input: &Told<'_>) -> Result<(), Error> {
+    let items = &input.items;
     let counters = [
         "readyWorkerReplicas",
         "availableWorkerReplicas",
@@ -140,7 +140,7 @@ fn quantities(items: &Items<'_>, resource: &str) -> Result<Value, Error> {
     Ok(sum.to_string().into())
 }
 
-/// Plain numbers as text.
+/// The sum of a device count, which is a plain number as text.
 fn devices(items: &Items<'_>, device: &str) -> Result<Value, Error> {
     let mut sum = 0.0;
     for (_, reported) in items.told() {
@@ -178,15 +178,15 @@ fn job_rank(status: &str) -> u8 {
     }
 }
 
-fn job(status: &mut Fields, told: &Told<'_>) -> Result<(), Error> {
-    let deployed = told.items.worst(|reported| {
+fn job(status: &mut Fields, input: &Told<'_>) -> Result<(), Error> {
+    let deployed = input.items.worst(|reported| {
         let deployment = at(reported, "/jobDeploymentStatus");
         Ok(deployment.map(|d| deployment_rank(d.as_str().unwrap_or_default())))
     })?;
     for field in ["jobDeploymentStatus", "reason", "message"] {
         set(status, field, deployed.and_then(|d| d.get(field)).cloned());
     }
-    let run = told.items.worst(|reported| {
+    let run = input.items.worst(|reported| {
         let run = at(reported, "/jobStatus").filter(|run| **run != "");
         Ok(run.map(|run| job_rank(run.as_str().unwrap_or_default())))
     })?;

@@ -1,4 +1,4 @@
-//! Ray's services: a cluster, and what is served from it.
+//! Third-party rules of RayService: a Ray cluster and the applications that it serves.
 
 use machinery::Quantity;
 use serde_json::{Map, Value};
@@ -27,7 +27,7 @@ pub(super) static RAY_SERVICE: Rules = Rules {
     ..Rules::NONE
 };
 
-/// Head and workers as if they were alike: each needs what the greatest needs.
+/// Head and workers as replicas of one kind; each requires the greatest CPU and memory of all.
 fn replicas(service: &Value) -> Result<Replicas, Error> {
     let cluster = at(service, CLUSTER);
     let Some((cluster, head)) = cluster.and_then(|c| Some((c, at(c, HEAD)?))) else {
@@ -71,8 +71,8 @@ fn greatest<'a>(all: &'a [Option<Value>], resource: &str) -> Result<Option<&'a V
     Ok(greatest.map(|(_, amount)| amount))
 }
 
-/// All but the head are workers; the groups share them as they do now, and the last has
-/// what is left.
+/// Divides the replicas, minus the head, among the worker groups in proportion to their current
+/// sizes. The last group gets the remainder.
 fn revise(service: &mut Value, replicas: i64) -> Result<(), Error> {
     let groups = service
         .pointer_mut(CLUSTER)
@@ -120,12 +120,13 @@ fn rank(application: &Value) -> u8 {
     }
 }
 
-fn aggregate(status: &mut Fields, told: &Told<'_>) -> Result<(), Error> {
-    let items = &told.items;
-    let mut seen = 0.0_f64;
+fn aggregate(status: &mut Fields, input: &Told<'_>) -> Result<(), Error> {
+    let items = &input.items;
+    let mut observed_generation = 0.0_f64;
     let mut applications: Map<String, Value> = Map::new();
     for (_, reported) in items.told() {
-        seen = seen.max(number_or_zero(reported, "/observedGeneration")?);
+        observed_generation =
+            observed_generation.max(number_or_zero(reported, "/observedGeneration")?);
         for (name, application) in entries(reported, "/activeServiceStatus/applicationStatuses") {
             let known = applications.get(name).map(rank);
             if known.is_none_or(|known| rank(application) > known) {
@@ -140,7 +141,7 @@ fn aggregate(status: &mut Fields, told: &Told<'_>) -> Result<(), Error> {
     status.insert("conditions".into(), items.joined("/conditions").into());
     status.insert("numServeEndpoints".into(), items.sum("/numServeEndpoints")?);
     set(status, "lastUpdateTime", items.latest("/lastUpdateTime"));
-    status.insert("observedGeneration".into(), number(seen));
+    status.insert("observedGeneration".into(), number(observed_generation));
     status.insert("serviceStatus".into(), service.into());
     if let Some(active) = items.first("/activeServiceStatus") {
         let mut active = active.clone();

@@ -1,4 +1,4 @@
-//! Spark's applications: a driver and its executors.
+//! Third-party rules of Spark's SparkApplication: a driver and its executors.
 
 use machinery::Quantity;
 use openapi::karmada::binding::Component;
@@ -51,8 +51,8 @@ fn rank(state: &str) -> Option<u8> {
     })
 }
 
-fn aggregate(status: &mut Fields, told: &Told<'_>) -> Result<(), Error> {
-    let items = &told.items;
+fn aggregate(status: &mut Fields, input: &Told<'_>) -> Result<(), Error> {
+    let items = &input.items;
     let worst = items.worst(|reported| {
         if at(reported, "/applicationState").is_none() {
             return Ok(None);
@@ -97,21 +97,22 @@ fn components(application: &Value) -> Result<Vec<Component>, Error> {
     ])
 }
 
-/// As many as are asked for, and as many as there are to be at the start.
+/// The configured executors; with dynamic allocation at least the initial and minimum number.
 fn executors(application: &Value) -> f64 {
-    let count = |place: &str| readable_number(at(application, place)).unwrap_or(1.0);
-    let told = count("/spec/executor/instances");
+    let count = |pointer: &str| readable_number(at(application, pointer)).unwrap_or(1.0);
+    let instances = count("/spec/executor/instances");
     let dynamic = at(application, "/spec/dynamicAllocation/enabled");
     if dynamic.is_none_or(|dynamic| *dynamic == false) {
-        return told;
+        return instances;
     }
-    told.max(count("/spec/dynamicAllocation/initialExecutors"))
+    instances
+        .max(count("/spec/dynamicAllocation/initialExecutors"))
         .max(count("/spec/dynamicAllocation/minExecutors"))
 }
 
-fn requirements(application: &Value, place: &str, factor: f64) -> Result<Value, Error> {
+fn requirements(application: &Value, pointer: &str, factor: f64) -> Result<Value, Error> {
     let absent = Value::Null;
-    let part = at(application, place).unwrap_or(&absent);
+    let part = at(application, pointer).unwrap_or(&absent);
     let mut request = Map::new();
     let cores = at(part, "/cores").cloned().unwrap_or_else(|| 1.into());
     let cores = Quantity::from_value(&cores).map_err(|_| lacks("cores", "a quantity"))?;
@@ -127,7 +128,7 @@ fn requirements(application: &Value, place: &str, factor: f64) -> Result<Value, 
     let mut all = Map::new();
     all.insert("resourceRequest".into(), request.into());
     let mut claim = Map::new();
-    for (field, place) in [
+    for (field, pointer) in [
         ("nodeSelector", "/nodeSelector"),
         ("tolerations", "/tolerations"),
         (
@@ -135,7 +136,7 @@ fn requirements(application: &Value, place: &str, factor: f64) -> Result<Value, 
             "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution",
         ),
     ] {
-        set(&mut claim, field, at(part, place).cloned());
+        set(&mut claim, field, at(part, pointer).cloned());
     }
     if !claim.is_empty() {
         all.insert("nodeClaim".into(), claim.into());
@@ -150,7 +151,7 @@ fn requirements(application: &Value, place: &str, factor: f64) -> Result<Value, 
     Ok(all)
 }
 
-/// An amount of memory as a Java machine is told it: in powers of 1024.
+/// A memory size in the notation of the JVM, with units in powers of 1024.
 #[derive(Clone, Copy)]
 struct Memory {
     amount: f64,
@@ -161,7 +162,7 @@ struct Memory {
 const UNITS: [&str; 6] = ["", "Ki", "Mi", "Gi", "Ti", "Pi"];
 
 impl Memory {
-    /// What is added where nothing is asked for.
+    /// The minimum overhead when none is configured: 384 MiB.
     const LEAST: Self = Self {
         amount: 384.0,
         power: 2,
@@ -191,9 +192,9 @@ impl Memory {
 }
 
 fn memory(part: &Value, factor: f64) -> Result<Quantity, Error> {
-    let size = |place: &str, value: &Value| {
+    let size = |pointer: &str, value: &Value| {
         let memory = value.as_str().and_then(Memory::parse);
-        memory.ok_or_else(|| lacks(place, "a size such as 512m"))
+        memory.ok_or_else(|| lacks(pointer, "a size such as 512m"))
     };
     let own = match at(part, "/memory") {
         Some(memory) => size("memory", memory)?,

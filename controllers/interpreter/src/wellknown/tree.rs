@@ -1,6 +1,6 @@
-//! Reading and writing trees whose shape nobody has checked.
+//! Reads and edits JSON values of unchecked shape.
 //!
-//! Null is absent everywhere. Numbers are doubles, as the rules' tables have them.
+//! Null counts as absent everywhere. Numbers are doubles, as in TABLE.md.
 
 use serde_json::{Map, Value};
 
@@ -8,63 +8,65 @@ pub(super) use crate::native::Error;
 
 pub(super) type Fields = Map<String, Value>;
 
-/// The complaint about a place given as a JSON pointer.
-pub(super) fn lacks(place: &str, wanted: &'static str) -> Error {
+/// The error about a field, given as a JSON pointer.
+pub(super) fn lacks(pointer: &str, expected: &'static str) -> Error {
     Error::Field {
-        place: place.trim_start_matches('/').replace('/', "."),
-        wanted,
+        path: pointer.trim_start_matches('/').replace('/', "."),
+        expected,
     }
 }
 
-pub(super) fn at<'a>(tree: &'a Value, place: &str) -> Option<&'a Value> {
-    tree.pointer(place).filter(|found| !found.is_null())
+/// The value at a JSON pointer, unless it is null.
+pub(super) fn at<'a>(tree: &'a Value, pointer: &str) -> Option<&'a Value> {
+    tree.pointer(pointer).filter(|found| !found.is_null())
 }
 
-pub(super) fn text<'a>(tree: &'a Value, place: &str) -> Option<&'a str> {
-    tree.pointer(place).and_then(Value::as_str)
+pub(super) fn text<'a>(tree: &'a Value, pointer: &str) -> Option<&'a str> {
+    tree.pointer(pointer).and_then(Value::as_str)
 }
 
-/// A text that is not empty.
-pub(super) fn said<'a>(tree: &'a Value, place: &str) -> Option<&'a str> {
-    text(tree, place).filter(|text| !text.is_empty())
+/// The string at a JSON pointer, unless it is empty.
+pub(super) fn said<'a>(tree: &'a Value, pointer: &str) -> Option<&'a str> {
+    text(tree, pointer).filter(|text| !text.is_empty())
 }
 
-pub(super) fn list<'a>(tree: &'a Value, place: &str) -> &'a [Value] {
-    let found = tree.pointer(place).and_then(Value::as_array);
+pub(super) fn list<'a>(tree: &'a Value, pointer: &str) -> &'a [Value] {
+    let found = tree.pointer(pointer).and_then(Value::as_array);
     found.map(Vec::as_slice).unwrap_or_default()
 }
 
+/// The fields of the object at a JSON pointer, without nulls.
 pub(super) fn entries<'a>(
     tree: &'a Value,
-    place: &str,
+    pointer: &str,
 ) -> impl Iterator<Item = (&'a String, &'a Value)> {
-    let found = tree.pointer(place).and_then(Value::as_object);
+    let found = tree.pointer(pointer).and_then(Value::as_object);
     let present = |(_, value): &(&String, &Value)| !value.is_null();
     found.into_iter().flatten().filter(present)
 }
 
 pub(super) fn needed<'a>(
     tree: &'a Value,
-    place: &str,
-    wanted: &'static str,
+    pointer: &str,
+    expected: &'static str,
 ) -> Result<&'a Value, Error> {
-    at(tree, place).ok_or_else(|| lacks(place, wanted))
+    at(tree, pointer).ok_or_else(|| lacks(pointer, expected))
 }
 
-pub(super) fn needed_number(tree: &Value, place: &str) -> Result<f64, Error> {
-    let found = at(tree, place).and_then(Value::as_f64);
-    found.ok_or_else(|| lacks(place, "a number"))
+pub(super) fn needed_number(tree: &Value, pointer: &str) -> Result<f64, Error> {
+    let found = at(tree, pointer).and_then(Value::as_f64);
+    found.ok_or_else(|| lacks(pointer, "a number"))
 }
 
-/// Absent counts as zero, what is no number is refused.
-pub(super) fn number_or_zero(tree: &Value, place: &str) -> Result<f64, Error> {
-    match at(tree, place) {
+/// Zero when absent; fails when it is not a number.
+pub(super) fn number_or_zero(tree: &Value, pointer: &str) -> Result<f64, Error> {
+    match at(tree, pointer) {
         None => Ok(0.0),
-        Some(_) => needed_number(tree, place),
+        Some(_) => needed_number(tree, pointer),
     }
 }
 
-/// What can be read as a number: one, or the text of one.
+/// A number, or a string that contains one.
 pub(super) fn readable_number(value: Option<&Value>) -> Option<f64> {
     match value? {
         Value::Number(number) => number.as_f64(),
@@ -73,22 +75,22 @@ pub(super) fn readable_number(value: Option<&Value>) -> Option<f64> {
     }
 }
 
-/// Whole numbers, decimal or hexadecimal, and what has a point.
+/// Parses an integer, decimal or hexadecimal, or a number with a decimal point.
 fn parsed(text: &str) -> Option<f64> {
     if text.contains('.') {
         return text.parse().ok();
     }
     let hexadecimal = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
-    let whole = match hexadecimal {
+    let integer = match hexadecimal {
         Some(digits) => i64::from_str_radix(digits, 16),
         None => text.parse(),
     };
-    whole.ok().map(|n| n as f64)
+    integer.ok().map(|n| n as f64)
 }
 
-/// A number without a fraction is written as one.
+/// A JSON number; an integer when there is no fraction.
 pub(super) fn number(n: f64) -> Value {
-    /// Up to here doubles tell all whole numbers apart.
+    /// 2^53: up to here doubles represent all integers.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if n.fract() == 0.0 && n.abs() <= EXACT {
         (n as i64).into()
@@ -97,7 +99,7 @@ pub(super) fn number(n: f64) -> Value {
     }
 }
 
-/// Numbers by their amount, all else as it is; absent only equals absent.
+/// Compares numbers by value, and other values exactly. Absent equals only absent.
 pub(super) fn same(a: Option<&Value>, b: Option<&Value>) -> bool {
     match (a.and_then(Value::as_f64), b.and_then(Value::as_f64)) {
         (Some(a), Some(b)) => a == b,
@@ -112,7 +114,7 @@ pub(super) fn set(fields: &mut Fields, field: &str, value: Option<Value>) {
     };
 }
 
-/// The object at a field of a tree, taken out; empty if there is none.
+/// Takes the object out of a field; empty if there is none.
 pub(super) fn take(tree: &mut Value, field: &str) -> Fields {
     match tree.get_mut(field).map(Value::take) {
         Some(Value::Object(fields)) => fields,
@@ -120,14 +122,14 @@ pub(super) fn take(tree: &mut Value, field: &str) -> Fields {
     }
 }
 
-/// Writes a field of a tree that is an object.
+/// Sets a field, if the value is an object.
 pub(super) fn put(tree: &mut Value, field: &str, value: Value) {
     if let Some(fields) = tree.as_object_mut() {
         fields.insert(field.to_owned(), value);
     }
 }
 
-/// Writes a field of the spec, where there is one.
+/// Sets a field of the spec; fails when there is no spec.
 pub(super) fn put_in_spec(object: &mut Value, field: &str, value: Value) -> Result<(), Error> {
     match object.get_mut("spec").and_then(Value::as_object_mut) {
         Some(spec) => {
@@ -138,15 +140,15 @@ pub(super) fn put_in_spec(object: &mut Value, field: &str, value: Value) -> Resu
     }
 }
 
-/// Keeps a field of the member's spec, if it is there.
+/// Retains a field of the observed spec, if it is present.
 pub(super) fn keep_in_spec(
     desired: &mut Value,
     observed: &Value,
     field: &str,
 ) -> Result<(), Error> {
     let spec = needed(observed, "/spec", "an object")?;
-    match spec.get(field).filter(|kept| !kept.is_null()) {
-        Some(kept) => put_in_spec(desired, field, kept.clone()),
+    match spec.get(field).filter(|value| !value.is_null()) {
+        Some(value) => put_in_spec(desired, field, value.clone()),
         None => Ok(()),
     }
 }

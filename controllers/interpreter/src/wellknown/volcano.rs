@@ -1,4 +1,4 @@
-//! Volcano's Job: tasks with a pod template each.
+//! Third-party rules of Volcano's Job, which has a pod template per task.
 
 use machinery::time::rfc3339_seconds;
 use openapi::karmada::binding::Component;
@@ -33,7 +33,7 @@ const REST: &[&str] = &[
     "conditions",
 ];
 
-/// Failed is the one that is not.
+/// All phases but Failed.
 const HEALTHY: [&str; 9] = [
     "Pending",
     "Running",
@@ -46,7 +46,7 @@ const HEALTHY: [&str; 9] = [
     "Terminated",
 ];
 
-/// Statuses of conditions that say that a cluster's job has gone wrong.
+/// Condition statuses of a job that failed or was stopped.
 const WRONG: [&str; 5] = ["Failed", "Aborted", "Aborting", "Terminated", "Terminating"];
 
 pub(super) static JOB: Rules = Rules {
@@ -74,24 +74,24 @@ fn components(job: &Value) -> Result<Vec<Component>, Error> {
     each.collect()
 }
 
-fn aggregate(status: &mut Fields, told: &Told<'_>) -> Result<(), Error> {
-    let items = &told.items;
-    let mut made = Map::new();
-    sums(&mut made, items, COUNTERS)?;
-    made.insert("version".into(), version(items)?);
-    made.insert("taskStatusCount".into(), tasks(items)?);
+fn aggregate(status: &mut Fields, input: &Told<'_>) -> Result<(), Error> {
+    let items = &input.items;
+    let mut aggregated = Map::new();
+    sums(&mut aggregated, items, COUNTERS)?;
+    aggregated.insert("version".into(), version(items)?);
+    aggregated.insert("taskStatusCount".into(), tasks(items)?);
     let mut controlled = Map::new();
     for (_, reported) in items.told() {
         for (key, value) in entries(reported, "/controlledResources") {
             controlled.insert(key.clone(), value.clone());
         }
     }
-    made.insert("controlledResources".into(), controlled.into());
-    made.insert("runningDuration".into(), longest(items)?);
-    made.insert("state".into(), state(told));
-    made.insert("conditions".into(), conditions(items)?.into());
-    *status = match without(made.into(), idle) {
-        Some(Value::Object(made)) => made,
+    aggregated.insert("controlledResources".into(), controlled.into());
+    aggregated.insert("runningDuration".into(), longest(items)?);
+    aggregated.insert("state".into(), state(input));
+    aggregated.insert("conditions".into(), conditions(items)?.into());
+    *status = match without(aggregated.into(), idle) {
+        Some(Value::Object(aggregated)) => aggregated,
         _ => Map::new(),
     };
     Ok(())
@@ -105,7 +105,7 @@ fn version(items: &Items<'_>) -> Result<Value, Error> {
     Ok(number(greatest))
 }
 
-/// Per task how many pods are in which phase.
+/// The number of pods per task and phase.
 fn tasks(items: &Items<'_>) -> Result<Value, Error> {
     let mut all = json!({});
     for (_, reported) in items.told() {
@@ -113,8 +113,8 @@ fn tasks(items: &Items<'_>) -> Result<Value, Error> {
             for (phase, count) in entries(counts, "/phase") {
                 let sum = &mut all[task]["phase"][phase];
                 let count = count.as_f64().ok_or_else(|| Error::Field {
-                    place: format!("status.taskStatusCount.{task}.phase.{phase}"),
-                    wanted: "a number",
+                    path: format!("status.taskStatusCount.{task}.phase.{phase}"),
+                    expected: "a number",
                 })?;
                 *sum = number(sum.as_f64().unwrap_or(0.0) + count);
             }
@@ -136,7 +136,7 @@ fn longest(items: &Items<'_>) -> Result<Value, Error> {
     Ok(longest.1)
 }
 
-/// `1h2m3.5s`; every number right before an h, m or s counts, wherever it stands.
+/// The seconds of a duration like `1h2m3.5s`. Every number directly before an h, m or s counts.
 fn seconds(duration: &Value) -> Result<f64, Error> {
     let text = match duration {
         Value::String(text) => text,
@@ -159,8 +159,8 @@ fn seconds(duration: &Value) -> Result<f64, Error> {
             let amount: Result<f64, _> = digits.parse();
             sum += unit
                 * amount.map_err(|_| Error::Field {
-                    place: "status.runningDuration".into(),
-                    wanted: "a duration",
+                    path: "status.runningDuration".into(),
+                    expected: "a duration",
                 })?;
         }
         digits.clear();
@@ -171,10 +171,10 @@ fn seconds(duration: &Value) -> Result<f64, Error> {
     Ok(readable_number(Some(duration)).unwrap_or(0.0))
 }
 
-/// Told only of a job that has ended in some way.
-fn state(told: &Told<'_>) -> Value {
+/// The state, if the job failed in a cluster or completed in all; else null.
+fn state(input: &Told<'_>) -> Value {
     let phases = || {
-        let each = told.items.told();
+        let each = input.items.told();
         each.map(|(cluster, reported)| (cluster, text(reported, "/state/phase")))
     };
     let failed = phases().filter(|(_, phase)| matches!(phase, Some("Failed" | "Aborted")));
@@ -182,13 +182,13 @@ fn state(told: &Told<'_>) -> Value {
     let completed = phases().filter(|(_, phase)| *phase == Some("Completed"));
     let state = |phase: &str, reason: &str, message: String| {
         json!({"phase": phase, "reason": reason,
-        "message": message, "lastTransitionTime": rfc3339_seconds(told.now)})
+        "message": message, "lastTransitionTime": rfc3339_seconds(input.now)})
     };
     if !failed.is_empty() {
         let message = format!("Job failed in clusters: {}", failed.join(","));
         return state("Failed", "VolcanoJobFailed", message);
     }
-    if !told.items.is_empty() && completed.count() == told.items.len() {
+    if !input.items.is_empty() && completed.count() == input.items.len() {
         return state(
             "Completed",
             "Completed",
@@ -198,8 +198,8 @@ fn state(told: &Told<'_>) -> Value {
     Value::Null
 }
 
-/// All of the first cluster where the job has gone wrong, else the latest of each
-/// status.
+/// The conditions of the first cluster where the job failed or was stopped, else the latest
+/// condition of each status.
 fn conditions(items: &Items<'_>) -> Result<Vec<Value>, Error> {
     let of = |reported| list(reported, "/conditions");
     let wrong = |c: &Value| text(c, "/status").is_some_and(|status| WRONG.contains(&status));
@@ -224,7 +224,7 @@ fn conditions(items: &Items<'_>) -> Result<Vec<Value>, Error> {
 
 fn transition(condition: &Value) -> Result<&str, Error> {
     text(condition, "/lastTransitionTime").ok_or_else(|| Error::Field {
-        place: "status.conditions".into(),
-        wanted: "lastTransitionTime in each of them",
+        path: "status.conditions".into(),
+        expected: "lastTransitionTime in each of them",
     })
 }

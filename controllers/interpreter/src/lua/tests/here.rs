@@ -1,10 +1,10 @@
-//! Scripts that are trusted run where they are called; nobody can tell.
+//! Tests of inline calls: trusted scripts run on the calling thread, with the same results.
 
 use super::*;
 
-/// What a script makes of an argument once it is trusted.
+/// The result of a trusted script, and whether it is still trusted afterwards.
 async fn trusted(body: &str, arg: &Value) -> (Result<Option<Value>, String>, bool) {
-    // Only what never ends has to be stopped, however busy the machine is.
+    // Generous on a busy machine, except for the script that never terminates.
     let seconds = if body.contains("while true") { 1 } else { 60 };
     let engine = Engine::new(Limits {
         deadline: Duration::from_secs(seconds),
@@ -32,8 +32,8 @@ async fn trusted(body: &str, arg: &Value) -> (Result<Option<Value>, String>, boo
 
 // proves: LUA-here
 #[tokio::test]
-async fn what_is_quick_is_answered_on_the_spot() {
-    // A busy machine may need more than one try to be quick.
+async fn quick_scripts_run_inline() {
+    // On a busy machine the script may need several tries to be quick.
     let began = Instant::now();
     loop {
         let (found, still) = trusted("return {a = obj.a, e = {}}", &json!({"a": [1]})).await;
@@ -47,10 +47,10 @@ async fn what_is_quick_is_answered_on_the_spot() {
 
 // proves: LUA-here
 #[tokio::test]
-async fn what_is_not_quick_or_fails_is_answered_elsewhere() {
+async fn slow_or_failing_scripts_run_on_a_lua_thread() {
     let text = json!({"text": "x".repeat(1 << 10)});
     for (body, expected) in [
-        // For longer than it would have on the spot.
+        // Runs longer than an inline call may.
         (
             "local n = 0 for i = 1, 3e6 do n = n + i % 2 end return {n = n}",
             Ok(json!({"n": 1_500_000})),
@@ -61,7 +61,7 @@ async fn what_is_not_quick_or_fails_is_answered_elsewhere() {
             "local ok = pcall(function() local t = {('x'):rep(2^24)} end) return {ok = ok}",
             Ok(json!({"ok": false})),
         ),
-        // As deep as it gets, on a stack that is not made for it.
+        // Deep recursion, on the small stack of the calling thread.
         (
             "local function f(n) local ok, m = pcall(f, n + 1) return ok and m or n end return {deep = f(1) > 100}",
             Ok(json!({"deep": true})),
@@ -70,12 +70,12 @@ async fn what_is_not_quick_or_fails_is_answered_elsewhere() {
             "local function g(s) return (s:gsub('.', function() return g(s) end)) end return {ok = pcall(g, 'x')}",
             Ok(json!({"ok": false})),
         ),
-        // A search that nobody stops, and what catches its error.
+        // A search that cannot be interrupted, in a script that catches the error.
         (
             "return {found = {pcall(string.find, obj.text:rep(2^12), 'yy')}}",
             Ok(json!({"found": [true]})),
         ),
-        // Many values, that are few in the script.
+        // A large result from few Lua values.
         (
             "local t = {1, 2, 3, 4} for _ = 1, 6 do t = {t, t, t, t} end return {n = #t, t = {t ~= nil and #obj.text}, all = t}",
             Err(""),
@@ -96,8 +96,8 @@ async fn what_is_not_quick_or_fails_is_answered_elsewhere() {
                 assert_eq!(all["all"][3][3][3][3][3][3], json!([1, 2, 3, 4]));
             }
             Err(why) => {
-                let told = found.unwrap_err();
-                assert!(told.contains(why), "{body}: {told}");
+                let error = found.unwrap_err();
+                assert!(error.contains(why), "{body}: {error}");
             }
         }
     }

@@ -1,8 +1,8 @@
-//! The library `kube`, function by function, and what is the same each time.
+//! Tests of the library `kube`, function by function, and of what every call has in common.
 
 use super::*;
 
-/// What each expression is.
+/// Checks the value of each expression.
 async fn table(rows: &[(&str, Value)]) {
     let engine = engine();
     for (expression, expected) in rows {
@@ -15,14 +15,14 @@ async fn table(rows: &[(&str, Value)]) {
     }
 }
 
-/// What each expression is refused for.
+/// Checks the error of each expression.
 async fn refused(rows: &[(&str, &str)]) {
     let engine = engine();
     for (expression, why) in rows {
         let body = format!("local kube = require('kube') return {{{expression}}}");
-        let told = status(&engine, &body).await.unwrap_err();
-        assert!(told.contains(why), "{expression}: {told}");
-        assert!(told.starts_with("script:2: "), "{expression}: {told}");
+        let error = status(&engine, &body).await.unwrap_err();
+        assert!(error.contains(why), "{expression}: {error}");
+        assert!(error.starts_with("script:2: "), "{expression}: {error}");
     }
 }
 
@@ -84,7 +84,7 @@ async fn quantities_become_numbers() {
 
 // proves: LUA-kube
 #[tokio::test]
-async fn a_replica_of_a_template_requires() {
+async fn accurate_pod_requirements() {
     let c = |resources: &str| format!("{{name = 'c', resources = {resources}}}");
     let pods = [
         (
@@ -127,7 +127,7 @@ async fn a_replica_of_a_template_requires() {
 
 // proves: LUA-kube
 #[tokio::test]
-async fn a_template_refers_to() {
+async fn get_pod_dependencies() {
     let reference = |kind: &str, namespace: &str, name: &str| json!({"apiVersion": "v1", "kind": kind, "namespace": namespace, "name": name});
     let of = |pod: &str, namespace: &str| {
         format!("kube.getPodDependencies({{spec = {pod}}}, {namespace})")
@@ -160,7 +160,7 @@ async fn a_template_refers_to() {
 
 // proves: LUA-libraries
 #[tokio::test]
-async fn the_remainder_is_math_mod() {
+async fn math_mod_is_the_remainder() {
     table(&[
         ("math.mod(7, 4)", json!(3)),
         ("math.mod(-7, 4)", json!(1)),
@@ -172,10 +172,10 @@ async fn the_remainder_is_math_mod() {
     .await;
 }
 
-/// Whichever thread answers, and whatever it answered before.
+/// Whichever thread runs the script, and whatever it ran before.
 // proves: LUA-nothing-stays
 #[tokio::test]
-async fn the_same_question_has_the_same_answer() {
+async fn equal_calls_have_equal_results() {
     let script = "function ReflectStatus(obj)
         local all = {}
         for key, value in pairs(obj.status) do all[#all + 1] = key .. '=' .. tostring(value) end

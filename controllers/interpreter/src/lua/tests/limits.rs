@@ -1,11 +1,11 @@
-//! What stops a script, each limit by itself; whatever happened, the thread goes on.
+//! Tests of each limit on scripts. Whatever a script does, the thread goes on.
 
 use super::*;
 
 const TIME: &str = "did not end within";
 const MEMORY: &str = "more memory than it may have";
 
-/// Every thread answers, and as it should.
+/// Checks that every thread still runs scripts.
 async fn works(engine: &Engine, after: &str) {
     let ask = || status(engine, "return {1}");
     let answers = tokio::join!(ask(), ask(), ask(), ask());
@@ -14,7 +14,7 @@ async fn works(engine: &Engine, after: &str) {
     }
 }
 
-/// Each script fails, and its error says why.
+/// Checks that each script fails with its error.
 async fn stopped(table: &[(&str, &str)]) {
     stopped_by(&engine(), table).await;
 }
@@ -22,8 +22,8 @@ async fn stopped(table: &[(&str, &str)]) {
 async fn stopped_by(engine: &Engine, table: &[(&str, &str)]) {
     for (body, why) in table {
         let began = Instant::now();
-        let told = status(engine, body).await.expect_err(body);
-        assert!(told.contains(why), "{body}: {told}");
+        let error = status(engine, body).await.expect_err(body);
+        assert!(error.contains(why), "{body}: {error}");
         // Generous, since other tests run beside this one.
         assert!(began.elapsed() < Duration::from_secs(20), "{body}");
         works(engine, body).await;
@@ -67,11 +67,11 @@ async fn loops_end_at_the_deadline() {
 
 // proves: LUA-deadline
 #[tokio::test]
-async fn what_a_script_does_before_its_function_is_called_counts() {
+async fn deadline_covers_the_top_level_of_a_script() {
     let engine = engine();
     let top = "while true do end function ReflectStatus() return {} end";
-    let told = ask(&engine, Operation::InterpretStatus, top, vec![]).await;
-    assert!(told.unwrap_err().contains(TIME));
+    let error = ask(&engine, Operation::InterpretStatus, top, vec![]).await;
+    assert!(error.unwrap_err().contains(TIME));
     works(&engine, top).await;
 }
 
@@ -86,7 +86,7 @@ async fn patterns_end_at_the_deadline() {
             TIME,
         ),
         ("return ('('):rep(100000):find('%b()%b()')", ""),
-        // One step of these alone would take minutes.
+        // A single step of these would take minutes.
         (
             "return ('a'):rep(3e6):find(('a'):rep(1e6) .. 'b', 1, true)",
             "too long",
@@ -109,8 +109,8 @@ async fn patterns_end_at_the_deadline() {
 
 // proves: LUA-memory
 #[tokio::test]
-async fn growth_ends_at_the_limit_of_memory() {
-    // However slow the machine is.
+async fn memory_limit_stops_growth() {
+    // Generous on a slow machine.
     let patient = Engine::new(Limits {
         deadline: Duration::from_secs(60),
         ..Limits::default()
@@ -130,7 +130,7 @@ async fn growth_ends_at_the_limit_of_memory() {
         ("local s = 'x' pcall(function() while true do s = s .. s end end) while true do s = s .. s end", MEMORY),
     ])
     .await;
-    // Whichever comes first.
+    // Time or memory, whichever runs out first.
     stopped(&[
         ("local t = {} while true do t = {t, t} end", ""),
         ("local t = {} while true do table.insert(t, 1, {}) end", ""),
@@ -140,7 +140,7 @@ async fn growth_ends_at_the_limit_of_memory() {
 
 // proves: LUA-memory
 #[tokio::test]
-async fn recursion_ends_at_the_stack() {
+async fn stack_limit_stops_recursion() {
     let overflow = "stack overflow";
     stopped(&[
         ("local function f(n) return 1 + f(n + 1) end return f(1)", overflow),
@@ -217,7 +217,7 @@ async fn errors_in_handlers_of_errors_are_errors() {
     .await;
 }
 
-/// A comparator that lies puts things in some order, or is told of.
+/// An inconsistent comparator leads to some order or to an error.
 #[tokio::test]
 async fn hostile_comparators_do_no_harm() {
     let engine = engine();
@@ -242,7 +242,7 @@ async fn hostile_comparators_do_no_harm() {
     works(&engine, "sorting").await;
 }
 
-/// Nothing of it is to be had: what a script could do with it, it cannot.
+/// None of these libraries exists, and no metatable or library can be changed.
 // proves: LUA-libraries
 #[tokio::test]
 async fn there_are_no_threads_files_or_metatables() {
@@ -268,15 +268,15 @@ async fn there_are_no_threads_files_or_metatables() {
         ("math.huge = 0", "readonly"),
         ("require('kube').resourceAdd = print", "readonly"),
     ] {
-        let told = status(&engine, body).await.unwrap_err();
-        assert!(told.contains(why), "{body}: {told}");
+        let error = status(&engine, body).await.unwrap_err();
+        assert!(error.contains(why), "{body}: {error}");
     }
     works(&engine, "forbidden things").await;
 }
 
-/// What a script does is limited, not what it throws away as it goes.
+/// Garbage that a script produces does not count against its memory limit.
 #[tokio::test]
-async fn a_frugal_script_is_let_be() {
+async fn garbage_does_not_exceed_the_memory_limit() {
     let engine = engine();
     for (body, expected) in [
         (
@@ -308,20 +308,20 @@ async fn a_frugal_script_is_let_be() {
     }
 }
 
-/// What is told of limits is what they are.
+/// Errors name the configured limits.
 #[tokio::test]
-async fn limits_are_those_that_were_asked_for() {
+async fn configured_limits_apply() {
     let strict = Engine::new(Limits {
         deadline: Duration::from_millis(20),
         memory: 1 << 20,
         per_byte: 0,
     });
-    let told = status(&strict, "while true do end").await.unwrap_err();
-    assert!(told.contains("within 20ms"), "{told}");
-    let told = status(&strict, "return {#('x'):rep(2e6)}")
+    let error = status(&strict, "while true do end").await.unwrap_err();
+    assert!(error.contains("within 20ms"), "{error}");
+    let error = status(&strict, "return {#('x'):rep(2e6)}")
         .await
         .unwrap_err();
-    assert!(told.contains(MEMORY), "{told}");
+    assert!(error.contains(MEMORY), "{error}");
     let roomy = Engine::new(Limits {
         per_byte: 64,
         ..Limits {

@@ -1,4 +1,4 @@
-//! Scripts as they are run: what they find, what they may not, and what stops them.
+//! Tests of scripts: the libraries that they see, what is forbidden, and what stops them.
 
 mod here;
 mod library;
@@ -30,7 +30,7 @@ async fn ask(
     answer.map_err(|error| error.to_string())
 }
 
-/// What a status script makes of nothing.
+/// The result of a status script on an empty object.
 async fn status(engine: &Engine, body: &str) -> Result<Option<Value>, String> {
     let script = format!("function ReflectStatus(obj)\n{body}\nend");
     let args = vec![Arg::tree(&json!({}))];
@@ -80,17 +80,17 @@ async fn json_becomes_lua_and_comes_back() {
             "too large",
         ),
     ] {
-        let told = status(&engine, body).await.unwrap_err();
-        assert!(told.contains(why), "{body}: {told}");
+        let error = status(&engine, body).await.unwrap_err();
+        assert!(error.contains(why), "{body}: {error}");
     }
-    // One table in two places is no loop.
+    // A table that occurs twice is no recursion.
     let shared = status(&engine, "local t = {1} return {a = t, b = t}").await;
     assert_eq!(shared.unwrap(), Some(json!({"a": [1], "b": [1]})));
 }
 
 // proves: LUA-two-results
 #[tokio::test]
-async fn replicas_come_with_their_requirements_and_objects_say_their_kind() {
+async fn two_results_are_returned_and_objects_have_their_kind() {
     let engine = engine();
     let script = "function GetReplicas(obj)
         return obj.spec.replicas, {kind = obj.apiVersion .. '/' .. obj.kind}
@@ -104,7 +104,7 @@ async fn replicas_come_with_their_requirements_and_objects_say_their_kind() {
 
 // proves: LUA-libraries, LUA-forbidden
 #[tokio::test]
-async fn scripts_find_the_libraries_of_karmada_and_nothing_else() {
+async fn scripts_see_the_libraries_of_karmada_only() {
     let engine = engine();
     for (body, expected) in [
         (
@@ -136,7 +136,7 @@ async fn scripts_find_the_libraries_of_karmada_and_nothing_else() {
             "local t = {} for n in string.gfind('a b', '%a') do t[#t + 1] = n end return t",
             json!(["a", "b"]),
         ),
-        // What a script puts in the place of a function may be nothing.
+        // A script may set a function to nil.
         (
             "error = '' error = obj.error type = nil return {error == nil, type == nil, _G.error == nil}",
             json!([true, true, true]),
@@ -173,13 +173,13 @@ async fn scripts_find_the_libraries_of_karmada_and_nothing_else() {
         "module",
         "newproxy",
     ] {
-        let told = status(&engine, &format!("return {name}()"))
+        let error = status(&engine, &format!("return {name}()"))
             .await
             .unwrap_err();
         let text = format!(
             "call function {name} is not supported in karmada customized resourceinterpreter."
         );
-        assert!(told.contains(&text), "{told}");
+        assert!(error.contains(&text), "{error}");
     }
     for (body, why) in [
         ("return require('os')", "module os not found"),
@@ -191,10 +191,10 @@ async fn scripts_find_the_libraries_of_karmada_and_nothing_else() {
         ("error({code = 1})", ""),
         ("error()", ""),
     ] {
-        let told = status(&engine, body).await.unwrap_err();
+        let error = status(&engine, body).await.unwrap_err();
         assert!(
-            told.contains(why) && !told.contains("traceback"),
-            "{body}: {told}"
+            error.contains(why) && !error.contains("traceback"),
+            "{body}: {error}"
         );
     }
 }
@@ -213,7 +213,7 @@ async fn pairs_goes_through_fields_as_they_were_set() {
             "local t = {} for _, k in ipairs({'Created', 'Succeeded', 'Failed', 'Running'}) do t[k] = #k end",
             json!(["Created7", "Succeeded9", "Failed6", "Running7"]),
         ),
-        // Elements come first; what comes again comes where it was.
+        // Elements come first; a field that is set again keeps its position.
         (
             "local t = {x = 1} table.insert(t, 'a') t.w = 2 t.a = 3 t[2] = 'b' t.x = nil t.x = 4",
             json!(["1a", "2b", "x4", "w2", "a3"]),
@@ -222,7 +222,7 @@ async fn pairs_goes_through_fields_as_they_were_set() {
             "local t = {y = obj.none, x = 1} t.y = 2",
             json!(["x1", "y2"]),
         ),
-        // What goes on the way is not seen.
+        // A field removed during the iteration is not visited.
         (
             "local t = {c = 1, b = 2, a = 3} for k in pairs(t) do if k ~= 'b' then t[k] = nil end end",
             json!(["b2"]),
@@ -273,14 +273,14 @@ async fn pairs_goes_through_fields_as_they_were_set() {
         ),
         ("\nreturn next({pairs}, 'x')", "invalid key to 'next'"),
     ] {
-        let told = status(&engine, body).await.unwrap_err();
-        assert!(told.contains(why), "{body}: {told}");
+        let error = status(&engine, body).await.unwrap_err();
+        assert!(error.contains(why), "{body}: {error}");
     }
 }
 
 // proves: LUA-nothing-stays
 #[tokio::test]
-async fn nothing_that_a_script_does_is_seen_by_another_call() {
+async fn calls_do_not_share_state() {
     let engine = Engine::default();
     let script = "calls = (calls or 0) + 1
         local own = 0
@@ -305,7 +305,7 @@ async fn nothing_that_a_script_does_is_seen_by_another_call() {
 }
 
 #[test]
-fn scripts_are_checked_before_they_are_taken() {
+fn check_finds_invalid_scripts() {
     let replicas = |source: &str| check(Operation::InterpretReplica, source, Limits::default());
     for (source, why) in [
         ("function GetReplicas(obj) return 1 end", ""),
@@ -326,12 +326,12 @@ fn scripts_are_checked_before_they_are_taken() {
         ("x = nil + 1 function GetReplicas() end", "script:1:"),
         (&format!("return {}1", "(".repeat(100_000)), "line 1"),
     ] {
-        let told = replicas(source);
+        let error = replicas(source);
         match why {
-            "" => assert_eq!(told, Ok(()), "{source}"),
+            "" => assert_eq!(error, Ok(()), "{source}"),
             why => {
-                let told = told.unwrap_err();
-                assert!(told.contains(why), "{told}");
+                let error = error.unwrap_err();
+                assert!(error.contains(why), "{error}");
             }
         }
     }

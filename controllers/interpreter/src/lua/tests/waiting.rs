@@ -1,4 +1,4 @@
-//! Who waits for a script holds up nobody who does not.
+//! Tests that a call that waits for a script delays no other key of the queue.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -10,7 +10,7 @@ use crate::Interpreter;
 
 const SCRIPTED: usize = 100;
 const OTHERS: usize = 100;
-/// None of the scripted calls ends while the others are asked about.
+/// No scripted call ends while the other keys are processed.
 const DEADLINE: Duration = Duration::from_secs(15);
 
 static DEPLOYMENT: Gvk = Gvk::constant("apps", "v1", "Deployment");
@@ -56,11 +56,11 @@ async fn unscripted_objects_go_on_while_scripts_run() {
         assert_eq!(ended(0), 0, "{} others had to wait", OTHERS - ended(1));
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    // The scripts go on until their deadline; nobody waits for them here.
+    // The scripts run until their deadline; the test does not wait for them.
 }
 
-/// Calls that wait for a thread are answered when it is known that the script does not
-/// end, not each after a deadline of its own.
+/// Calls that wait for a thread fail as soon as the breaker opens, instead of each running until a
+/// deadline of its own.
 #[tokio::test]
 async fn calls_of_a_script_that_does_not_end_do_not_wait_for_each_other() {
     const CALLS: usize = 200;
@@ -72,6 +72,6 @@ async fn calls_of_a_script_that_does_not_end_do_not_wait_for_each_other() {
     let refused = |answer: &Result<_, CallError>| matches!(answer, Err(CallError::Refused(_)));
     let called = all.iter().filter(|answer| !refused(answer)).count();
     assert!(called < CALLS / 10, "{called} calls ran until the deadline");
-    // A change of the script is another script.
+    // A changed script has a circuit breaker of its own.
     assert!(status(&engine, "return {}").await.is_ok());
 }

@@ -1,4 +1,4 @@
-//! argoproj.io
+//! Tests of argoproj.io.
 
 use super::*;
 
@@ -45,7 +45,7 @@ fn parallel_pods_are_its_replicas() {
 
 // proves: CRD-workflow-status
 #[test]
-fn what_it_has_come_to_is_the_members() {
+fn suspension_and_status_of_the_member_are_retained() {
     let desired = json!({"spec": {"a": 1}, "status": {"phase": "Pending"}});
     let observed = json!({"spec": {}, "status": {"phase": "Running", "nodes": {}, "none": []}});
     let kept = WellKnown
@@ -64,7 +64,7 @@ fn what_it_has_come_to_is_the_members() {
 
 // proves: CRD-workflow-deps
 #[test]
-fn it_refers_to_what_it_names_itself() {
+fn dependencies_of_a_workflow() {
     let secret = |source: &str| json!({source: {"secretRef": {"name": source}}});
     let spec = json!({
         "serviceAccountName": "default",

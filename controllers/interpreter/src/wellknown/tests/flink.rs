@@ -1,4 +1,4 @@
-//! flink.apache.org
+//! Tests of flink.apache.org.
 
 use super::*;
 
@@ -56,9 +56,9 @@ fn managers_are_counted() {
     assert_eq!(count(slots(json!(7), json!("0"))), 2);
     assert_eq!(count(slots(json!(7), json!("many"))), 2);
     assert_eq!(count(slots(Value::Null, json!(2))), 2);
-    let mut told = slots(json!(7), json!("2"));
-    told["taskManager"] = json!({"replicas": 1});
-    assert_eq!(count(told), 2);
+    let mut report = slots(json!(7), json!("2"));
+    report["taskManager"] = json!({"replicas": 1});
+    assert_eq!(count(report), 2);
 }
 
 // proves: CRD-flink-replicas
@@ -129,21 +129,21 @@ fn each_manager_is_a_component() {
 // proves: CRD-flink-status
 #[test]
 fn the_last_cluster_speaks_for_all() {
-    let told = |state: &str| json!({"jobStatus": {"state": state}, "error": "e", "odd": 1});
+    let report = |state: &str| json!({"jobStatus": {"state": state}, "error": "e", "odd": 1});
     assert_eq!(
-        reflected(FLINK, &json!({"status": told("RUNNING")})),
+        reflected(FLINK, &json!({"status": report("RUNNING")})),
         json!({"jobStatus": {"state": "RUNNING"}, "error": "e"})
     );
     let template =
         json!({"metadata": {"name": "x"}, "status": {"lifecycleState": "STABLE", "mine": 1}});
-    let made = aggregated(FLINK, &template, &[told("A"), told("B"), Value::Null]).unwrap();
+    let result = aggregated(FLINK, &template, &[report("A"), report("B"), Value::Null]).unwrap();
     assert_eq!(
-        made["status"],
+        result["status"],
         json!({"jobStatus": {"state": "B"}, "error": "e", "mine": 1})
     );
-    let made = aggregated(FLINK, &template, &[Value::Null]).unwrap();
+    let result = aggregated(FLINK, &template, &[Value::Null]).unwrap();
     assert_eq!(
-        made["status"],
+        result["status"],
         json!({"error": "", "jobManagerDeploymentStatus": "", "lifecycleState": "", "observedGeneration": 0, "mine": 1})
     );
     assert_eq!(unlisted(FLINK, &template), template);

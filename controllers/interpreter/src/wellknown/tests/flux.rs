@@ -1,4 +1,4 @@
-//! Flux: helm, kustomize and source.toolkit.fluxcd.io
+//! Tests of Flux: helm, kustomize and source.toolkit.fluxcd.io.
 
 use super::*;
 
@@ -14,7 +14,7 @@ const ALL: [&str; 7] = [RELEASE, KUSTOMIZATION, GIT, BUCKET, CHART, HELM, OCI];
 
 // proves: CRD-flux
 #[test]
-fn ready_for_the_right_reason() {
+fn healthy_when_ready_for_the_expected_reason() {
     let ready = |status: &str, reason: &str| json!({"conditions": [condition("Other", "True", "Succeeded", ""), condition("Ready", status, reason, "m")]});
     for kind in ALL {
         let source = SOURCES.contains(&kind);
@@ -38,7 +38,7 @@ fn ready_for_the_right_reason() {
     }
 }
 
-fn told(generation: i64, message: &str, more: Value) -> Value {
+fn report(generation: i64, message: &str, more: Value) -> Value {
     let mut status = json!({"observedGeneration": 1, "generation": 1, "resourceTemplateGeneration": generation,
         "conditions": [condition("Ready", "True", "Succeeded", message)]});
     for (field, value) in more.as_object().unwrap() {
@@ -53,27 +53,27 @@ fn conditions_are_merged_and_generations_observed() {
     for kind in ALL {
         let template = json!({"metadata": {"generation": 2}, "status": {"observedGeneration": 1, "mine": 1, "conditions": [1]}});
         let all = [
-            told(2, "x", json!({})),
+            report(2, "x", json!({})),
             Value::Null,
-            told(2, "y", json!({})),
+            report(2, "y", json!({})),
         ];
-        let made = aggregated(kind, &template, &all).unwrap();
+        let result = aggregated(kind, &template, &all).unwrap();
         assert_eq!(
-            made["status"]["conditions"],
+            result["status"]["conditions"],
             json!([condition("Ready", "True", "Succeeded", "a=x, c=y")])
         );
         assert_eq!(
             (
-                &made["status"]["observedGeneration"],
-                &made["status"]["mine"]
+                &result["status"]["observedGeneration"],
+                &result["status"]["mine"]
             ),
             (&json!(1), &json!(1))
         );
-        let made = aggregated(kind, &template, &[all[0].clone(), all[2].clone()]).unwrap();
-        assert_eq!(made["status"]["observedGeneration"], 2, "{kind}");
-        let made = unlisted(kind, &template);
-        assert_eq!(made["status"]["observedGeneration"], 2, "{kind}");
-        assert_eq!(made["status"].get("conditions"), None);
+        let result = aggregated(kind, &template, &[all[0].clone(), all[2].clone()]).unwrap();
+        assert_eq!(result["status"]["observedGeneration"], 2, "{kind}");
+        let result = unlisted(kind, &template);
+        assert_eq!(result["status"]["observedGeneration"], 2, "{kind}");
+        assert_eq!(result["status"].get("conditions"), None);
         let mute = json!({"conditions": [{"type": "Ready"}]});
         assert!(aggregated(kind, &template, &[mute]).is_err());
     }
@@ -81,15 +81,15 @@ fn conditions_are_merged_and_generations_observed() {
 
 // proves: CRD-flux-revisions
 #[test]
-fn revisions_are_the_last_that_were_said() {
+fn revisions_are_the_last_reported_ones() {
     let revised = |applied: &str, more: Value| {
-        let mut status = told(1, "", more);
+        let mut status = report(1, "", more);
         status["lastAppliedRevision"] = applied.into();
         status
     };
     for kind in [RELEASE, KUSTOMIZATION] {
         let template = json!({"metadata": {}, "status": {"lastAppliedRevision": "1", "lastAttemptedRevision": "0"}});
-        let made = aggregated(
+        let result = aggregated(
             kind,
             &template,
             &[
@@ -98,7 +98,7 @@ fn revisions_are_the_last_that_were_said() {
                 revised("", json!({})),
             ],
         );
-        let status = &made.unwrap()["status"];
+        let status = &result.unwrap()["status"];
         assert_eq!(
             (
                 &status["lastAppliedRevision"],
@@ -106,8 +106,8 @@ fn revisions_are_the_last_that_were_said() {
             ),
             (&json!("3"), &json!("0"))
         );
-        let made = aggregated(kind, &template, &[revised("", json!({}))]).unwrap();
-        assert_eq!(made["status"]["lastAppliedRevision"], "1", "{kind}");
+        let result = aggregated(kind, &template, &[revised("", json!({}))]).unwrap();
+        assert_eq!(result["status"]["lastAppliedRevision"], "1", "{kind}");
         assert_eq!(
             unlisted(kind, &template)["status"]["lastAppliedRevision"],
             ""
@@ -122,17 +122,17 @@ fn revisions_are_the_last_that_were_said() {
 
 // proves: CRD-flux-revisions
 #[test]
-fn failures_come_on_top_of_those_counted_before() {
+fn failures_add_to_those_counted_before() {
     let failed = |n: i64| {
-        told(
+        report(
             1,
             "",
             json!({"failures": n, "installFailures": 1, "lastReleaseRevision": n}),
         )
     };
     let template = json!({"metadata": {}, "status": {"failures": 1, "upgradeFailures": 2}});
-    let made = aggregated(RELEASE, &template, &[failed(2), failed(3)]).unwrap();
-    let status = &made["status"];
+    let result = aggregated(RELEASE, &template, &[failed(2), failed(3)]).unwrap();
+    let status = &result["status"];
     assert_eq!(
         (&status["failures"], &status["upgradeFailures"]),
         (&json!(6), &json!(2))
@@ -151,10 +151,10 @@ fn failures_come_on_top_of_those_counted_before() {
 fn sources_show_the_last_artifact() {
     for kind in SOURCES {
         let template = json!({"metadata": {}, "status": {"url": "old", "artifact": {"old": 1}, "observedIgnore": "i"}});
-        let made = |all: &[Value]| aggregated(kind, &template, all).unwrap()["status"].clone();
-        let status = made(&[
-            told(1, "", json!({"artifact": {"n": 1}, "url": "one"})),
-            told(
+        let result = |all: &[Value]| aggregated(kind, &template, all).unwrap()["status"].clone();
+        let status = result(&[
+            report(1, "", json!({"artifact": {"n": 1}, "url": "one"})),
+            report(
                 1,
                 "",
                 json!({"artifact": {"n": 2}, "url": "", "observedIgnore": "j"}),
@@ -169,7 +169,7 @@ fn sources_show_the_last_artifact() {
             if kind == GIT { "old" } else { "one" },
             "{kind}"
         );
-        let status = made(&[Value::Null]);
+        let status = result(&[Value::Null]);
         assert_eq!(status.get("artifact"), None);
         assert_eq!(
             status["url"],
@@ -189,10 +189,10 @@ fn sources_show_the_last_artifact() {
 
 // proves: CRD-flux-sources
 #[test]
-fn charts_do_not_tell_what_they_have_seen() {
+fn charts_do_not_reflect_observed_generation() {
     for kind in ALL {
         let copy = json!({"metadata": {"generation": 3}, "status": {"observedGeneration": 3, "conditions": [{}], "odd": 1}});
-        // A list of nothing but something empty stays as an empty one.
+        // A list whose elements are all empty stays as an empty list.
         let mut expected = json!({"observedGeneration": 3, "generation": 3, "conditions": []});
         if kind == CHART {
             expected

@@ -1,4 +1,4 @@
-//! apps.kruise.io
+//! Tests of apps.kruise.io.
 
 use openapi::karmada::labels::TEMPLATE_GENERATION;
 
@@ -13,9 +13,15 @@ const ADVANCED: &str = "apps.kruise.io/v1alpha1 AdvancedCronJob";
 const SIDECAR: &str = "apps.kruise.io/v1alpha1 SidecarSet";
 const REPLICATED: [&str; 3] = [CLONE_SET, STATEFUL_SET, UNITED];
 
-fn observed(generation: i64, seen: i64, replicas: Value, updated: i64, available: i64) -> Value {
+fn observed(
+    generation: i64,
+    observed: i64,
+    replicas: Value,
+    updated: i64,
+    available: i64,
+) -> Value {
     json!({"metadata": {"generation": generation}, "spec": {"replicas": replicas},
-           "status": {"observedGeneration": seen, "updatedReplicas": updated, "availableReplicas": available}})
+           "status": {"observedGeneration": observed, "updatedReplicas": updated, "availableReplicas": available}})
 }
 
 // proves: CRD-kruise-health
@@ -68,7 +74,7 @@ fn replicas_are_those_of_the_spec() {
 
 // proves: CRD-kruise-deps
 #[test]
-fn pods_are_looked_into() {
+fn dependencies_come_from_the_pod_template() {
     for kind in [CLONE_SET, STATEFUL_SET, UNITED, DAEMON_SET, BROADCAST] {
         let template = in_n(json!({"template": referring()}));
         assert_eq!(dependencies(kind, &template), referred(), "{kind}");
@@ -84,7 +90,7 @@ fn pods_are_looked_into() {
 // proves: CRD-kruise-status
 #[test]
 fn counters_add_up() {
-    let told = |n: i64, revision: &str, template: i64| {
+    let report = |n: i64, revision: &str, template: i64| {
         json!({"replicas": n, "readyReplicas": 1, "updateRevision": revision, "observedGeneration": 1,
                "generation": 1, "resourceTemplateGeneration": template, "other": 1})
     };
@@ -98,26 +104,26 @@ fn counters_add_up() {
         ),
         (STATEFUL_SET, json!({"currentReplicas": 0})),
     ] {
-        let expected = |seen: i64, revision: &str| {
+        let expected = |observed: i64, revision: &str| {
             let mut all = common.as_object().unwrap().clone();
             all.extend(more.as_object().unwrap().clone());
-            all.insert("observedGeneration".into(), seen.into());
+            all.insert("observedGeneration".into(), observed.into());
             all.insert("updateRevision".into(), revision.into());
             Value::Object(all)
         };
         let status = |all: &[Value]| aggregated(kind, &template, all).unwrap()["status"].clone();
-        let all = [told(2, "x", 2), told(3, "", 2)];
+        let all = [report(2, "x", 2), report(3, "", 2)];
         assert_eq!(status(&all), expected(2, "x"), "{kind}");
-        let all = [told(2, "x", 2), told(3, "y", 1)];
+        let all = [report(2, "x", 2), report(3, "y", 1)];
         assert_eq!(status(&all), expected(1, "y"), "{kind}");
-        let all = [told(2, "", 2), Value::Null, told(3, "", 2)];
+        let all = [report(2, "", 2), Value::Null, report(3, "", 2)];
         assert_eq!(status(&all), expected(1, ""), "{kind}");
     }
 }
 
 // proves: CRD-kruise-status
 #[test]
-fn what_is_nowhere_has_nothing() {
+fn status_without_items_is_reset() {
     let template = json!({"metadata": {}, "status": {"replicas": 4, "conditions": [], "mine": 1}});
     for (kind, counter, text) in [
         (CLONE_SET, "expectedUpdatedReplicas", None),
@@ -125,9 +131,9 @@ fn what_is_nowhere_has_nothing() {
         (UNITED, "unavailableReplicas", None),
         (DAEMON_SET, "numberUnavailable", None),
     ] {
-        let made = unlisted(kind, &template);
-        assert_eq!(made["metadata"], json!({"generation": 0}));
-        let status = &made["status"];
+        let result = unlisted(kind, &template);
+        assert_eq!(result["metadata"], json!({"generation": 0}));
+        let status = &result["status"];
         assert_eq!(
             (&status["observedGeneration"], &status[counter]),
             (&json!(0), &json!(0))
@@ -141,14 +147,14 @@ fn what_is_nowhere_has_nothing() {
             assert_eq!(status.get(revision).cloned(), expected, "{kind}");
         }
         let generation = json!({"metadata": {"generation": 7}});
-        let made = aggregated(kind, &generation, &[]).unwrap();
-        assert_eq!(made["status"]["observedGeneration"], 7, "{kind}");
+        let result = aggregated(kind, &generation, &[]).unwrap();
+        assert_eq!(result["status"]["observedGeneration"], 7, "{kind}");
     }
 }
 
 // proves: CRD-kruise-status
 #[test]
-fn collected_is_what_counts() {
+fn counters_are_reflected_with_generations() {
     let copy = |status: Value| json!({"metadata": {"generation": 4, "annotations": {TEMPLATE_GENERATION: "2"}}, "status": status});
     for (kind, own) in [
         (
@@ -175,16 +181,16 @@ fn collected_is_what_counts() {
 // proves: CRD-kruise-health, CRD-kruise-status
 #[test]
 fn daemons() {
-    let told = |wanted: i64, updated: i64, available: i64| {
-        json!({"metadata": {"generation": 1}, "status": {"observedGeneration": 1, "desiredNumberScheduled": wanted,
+    let report = |desired: i64, updated: i64, available: i64| {
+        json!({"metadata": {"generation": 1}, "status": {"observedGeneration": 1, "desiredNumberScheduled": desired,
                "updatedNumberScheduled": updated, "numberAvailable": available}})
     };
     healthy(
         DAEMON_SET,
         &[
-            (told(3, 3, 3), Some(true)),
-            (told(3, 2, 3), Some(false)),
-            (told(3, 3, 2), Some(false)),
+            (report(3, 3, 3), Some(true)),
+            (report(3, 2, 3), Some(false)),
+            (report(3, 3, 2), Some(false)),
             (
                 json!({"metadata": {"generation": 2}, "status": {"observedGeneration": 1}}),
                 Some(false),
@@ -213,39 +219,46 @@ fn daemons() {
 // proves: CRD-united-conditions
 #[test]
 fn conditions_of_united_deployments() {
-    let told = |kind: &str, status: &str| json!({"type": kind, "status": status});
+    let report = |kind: &str, status: &str| json!({"type": kind, "status": status});
     let status = status_of(
         UNITED,
         &[
-            json!({"conditions": [told("A", "True"), told("B", "True")]}),
+            json!({"conditions": [report("A", "True"), report("B", "True")]}),
             Value::Null,
-            json!({"conditions": [told("C", "True"), told("A", "False")], "replicas": 2}),
+            json!({"conditions": [report("C", "True"), report("A", "False")], "replicas": 2}),
         ],
     );
     assert_eq!(
         status["conditions"],
-        json!([told("A", "False"), told("B", "True"), told("C", "True")])
+        json!([
+            report("A", "False"),
+            report("B", "True"),
+            report("C", "True")
+        ])
     );
-    let template = json!({"metadata": {}, "status": {"conditions": [told("Old", "True")]}});
-    let made = aggregated(UNITED, &template, &[json!({"replicas": 2}), Value::Null]).unwrap();
-    // Of generation 0 a silent cluster has not seen it either.
-    assert_eq!(made["status"]["conditions"], json!([told("Old", "True")]));
-    assert_eq!(made["status"]["observedGeneration"], 0);
+    let template = json!({"metadata": {}, "status": {"conditions": [report("Old", "True")]}});
+    let result = aggregated(UNITED, &template, &[json!({"replicas": 2}), Value::Null]).unwrap();
+    // Even for generation 0 a cluster without a status is not up to date.
+    assert_eq!(
+        result["status"]["conditions"],
+        json!([report("Old", "True")])
+    );
+    assert_eq!(result["status"]["observedGeneration"], 0);
 }
 
 // proves: CRD-broadcast
 #[test]
 fn broadcast_jobs() {
-    let told = |desired: i64, failed: Value, succeeded: i64, active: i64| json!({"desired": desired, "failed": failed, "succeeded": succeeded, "active": active});
+    let report = |desired: i64, failed: Value, succeeded: i64, active: i64| json!({"desired": desired, "failed": failed, "succeeded": succeeded, "active": active});
     healthy_by_status(
         BROADCAST,
         &[
-            (told(3, json!(0), 3, 0), Some(true)),
-            (told(3, json!(0), 0, 3), Some(true)),
-            (told(3, json!(1), 2, 0), Some(false)),
-            (told(0, json!(0), 0, 0), Some(false)),
-            (told(3, json!(0), 0, 0), Some(false)),
-            (told(3, Value::Null, 3, 0), Some(false)),
+            (report(3, json!(0), 3, 0), Some(true)),
+            (report(3, json!(0), 0, 3), Some(true)),
+            (report(3, json!(1), 2, 0), Some(false)),
+            (report(0, json!(0), 0, 0), Some(false)),
+            (report(3, json!(0), 0, 0), Some(false)),
+            (report(3, Value::Null, 3, 0), Some(false)),
             (json!({"failed": 0}), Some(true)),
         ],
     );
@@ -285,7 +298,7 @@ fn broadcast_jobs_end_everywhere_or_fail_somewhere() {
         "Job completed"
     );
     assert_eq!(conditions(&[running.clone(), ended("Complete")]), "");
-    // The second is taken to be as the first is.
+    // The second cluster counts like the first.
     assert_eq!(
         conditions(&[ended("Complete"), running.clone()]),
         "Job completed"
@@ -324,13 +337,13 @@ fn broadcast_jobs_keep_the_members_labels() {
 // proves: CRD-advanced-cron
 #[test]
 fn advanced_cron_jobs() {
-    let told = |job: &str, time: Value| json!({"active": [{"name": job}], "type": "Job", "lastScheduleTime": time});
+    let report = |job: &str, time: Value| json!({"active": [{"name": job}], "type": "Job", "lastScheduleTime": time});
     let status = status_of(
         ADVANCED,
         &[
-            told("j1", json!("2026-01-02")),
+            report("j1", json!("2026-01-02")),
             Value::Null,
-            told("j2", json!("2026-01-01")),
+            report("j2", json!("2026-01-01")),
         ],
     );
     assert_eq!(
@@ -363,13 +376,14 @@ fn advanced_cron_jobs() {
 // proves: CRD-sidecars
 #[test]
 fn sidecar_sets() {
-    let told = |matched: i64, updated: i64| json!({"matchedPods": matched, "updatedPods": updated});
+    let report =
+        |matched: i64, updated: i64| json!({"matchedPods": matched, "updatedPods": updated});
     healthy_by_status(
         SIDECAR,
         &[
-            (told(3, 3), Some(true)),
-            (told(3, 2), Some(false)),
-            (told(0, 0), Some(true)),
+            (report(3, 3), Some(true)),
+            (report(3, 2), Some(false)),
+            (report(0, 0), Some(true)),
             (json!({}), Some(true)),
             (json!({"matchedPods": 1}), Some(false)),
         ],
@@ -381,9 +395,14 @@ fn sidecar_sets() {
     );
     let template =
         json!({"metadata": {"name": "s"}, "spec": {"a": 1}, "status": {"latestRevision": "r"}});
-    let made = aggregated(SIDECAR, &template, &[told(1, 1), Value::Null, told(2, 1)]).unwrap();
+    let result = aggregated(
+        SIDECAR,
+        &template,
+        &[report(1, 1), Value::Null, report(2, 1)],
+    )
+    .unwrap();
     assert_eq!(
-        made,
+        result,
         json!({"metadata": {"name": "s"}, "status": {"matchedPods": 3, "updatedPods": 2, "readyPods": 0}})
     );
     assert_eq!(unlisted(SIDECAR, &template)["status"]["matchedPods"], 0);

@@ -1,4 +1,4 @@
-//! kubeflow.org
+//! Tests of kubeflow.org.
 
 use super::*;
 
@@ -130,7 +130,7 @@ fn training_is_healthy_unless_it_failed() {
 
 // proves: CRD-training-components
 #[test]
-fn roles_are_components() {
+fn replica_types_are_components() {
     let role = |replicas: Value, cpu: &str| json!({"replicas": replicas, "template": pod(cpu)});
     let torch = in_n(
         json!({"pytorchReplicaSpecs": {"Worker": role(json!(3), "2"), "Master": role(Value::Null, "1"), "Other": role(json!(1), "1")}}),
@@ -169,18 +169,18 @@ fn roles_are_components() {
 
 // proves: CRD-training-deps
 #[test]
-fn roles_refer() {
+fn dependencies_of_replica_types() {
     let role = |template: Value| json!({ "template": template });
-    for (kind, place, one, other) in [
+    for (kind, field, one, other) in [
         (PYTORCH, "pytorchReplicaSpecs", "Master", "Worker"),
         (TF, "tfReplicaSpecs", "PS", "Evaluator"),
     ] {
         let job = in_n(
-            json!({place: {one: role(referring()), other: role(referring()), "Odd": role(pod("1"))}}),
+            json!({field: {one: role(referring()), other: role(referring()), "Odd": role(pod("1"))}}),
         );
         assert_eq!(dependencies(kind, &job), referred());
         let job = in_n(
-            json!({place: {other: {"replicas": 1}, one: role(json!({"spec": {"serviceAccountName": "robot"}}))}}),
+            json!({field: {other: {"replicas": 1}, one: role(json!({"spec": {"serviceAccountName": "robot"}}))}}),
         );
         assert_eq!(
             dependencies(kind, &job).unwrap(),
@@ -228,14 +228,14 @@ fn tf_jobs_end_everywhere_or_fail_somewhere() {
     assert_eq!(status.get("completionTime"), None);
     let status = status_of(TF, &[ran("Succeeded", "2", "8"), Value::Null]);
     assert_eq!(status.get("conditions"), None);
-    // The last word of a cluster counts.
+    // The last condition of a cluster counts.
     let both = json!({"conditions": [at("Failed", "True", "1"), at("Succeeded", "True", "2")]});
     assert_eq!(status_of(TF, &[both])["conditions"][0]["type"], "Succeeded");
 }
 
 // proves: CRD-training-status
 #[test]
-fn pytorch_jobs_tell_how_far_they_are() {
+fn pytorch_job_conditions() {
     let held = |kind: &str, status: &str, message: &str, times: [&str; 2]| {
         json!({"type": kind, "status": status, "reason": format!("PyTorchJob{kind}"),
         "message": message, "lastUpdateTime": times[0], "lastTransitionTime": times[1]})
@@ -293,7 +293,7 @@ fn pytorch_jobs_tell_how_far_they_are() {
 
 // proves: CRD-training-status
 #[test]
-fn what_is_idle_is_not_told() {
+fn zero_values_are_pruned() {
     let template = json!({"metadata": {}, "status": {"startTime": "1", "completionTime": "2", "conditions": [{}], "mine": 1, "idle": 0, "none": ""}});
     let cleared = json!({"mine": 1, "idle": 0, "none": ""});
     for kind in [PYTORCH, TF] {
@@ -302,8 +302,8 @@ fn what_is_idle_is_not_told() {
             unlisted(kind, &json!({"metadata": {}}))["status"],
             json!({})
         );
-        let made = aggregated(kind, &template, &[Value::Null]).unwrap();
-        assert_eq!(made["status"], json!({"completionTime": "2", "mine": 1}));
+        let result = aggregated(kind, &template, &[Value::Null]).unwrap();
+        assert_eq!(result["status"], json!({"completionTime": "2", "mine": 1}));
     }
     assert_eq!(
         aggregated(PYTORCH, &template, &[]).unwrap()["status"],
@@ -314,19 +314,19 @@ fn what_is_idle_is_not_told() {
 // proves: CRD-mpi
 #[test]
 fn mpi_jobs() {
-    let told = |conditions: Value, time: &str| {
+    let report = |conditions: Value, time: &str| {
         json!({"conditions": conditions, "startTime": time, "lastReconcileTime": time, "completionTime": "",
         "replicaStatuses": {"Worker": {"active": 1, "selector": "s"}, "Launcher": {"succeeded": 0}}})
     };
     let status = status_of(
         MPI,
         &[
-            told(
+            report(
                 json!([at("Created", "True", "1"), at("Running", "True", "5"), {"type": "Odd"}]),
                 "2",
             ),
             Value::Null,
-            told(
+            report(
                 json!([
                     at("Running", "False", "6"),
                     at("Failed", "True", "6"),

@@ -1,4 +1,4 @@
-//! kyverno.io
+//! Tests of kyverno.io.
 
 use super::*;
 
@@ -6,11 +6,11 @@ const POLICIES: [&str; 2] = ["kyverno.io/v1 ClusterPolicy", "kyverno.io/v1 Polic
 
 // proves: CRD-kyverno
 #[test]
-fn ready_is_said_or_found_among_conditions() {
+fn ready_field_precedes_the_conditions() {
     let ready = |status: &str, reason: &str| json!({"conditions": [condition("Ready", status, reason, "")]});
-    let both = |said: bool| {
+    let both = |ready: bool| {
         let mut status = ready("True", "Succeeded");
-        status["ready"] = said.into();
+        status["ready"] = ready.into();
         status
     };
     for kind in POLICIES {
@@ -32,20 +32,20 @@ fn ready_is_said_or_found_among_conditions() {
 // proves: CRD-kyverno-status
 #[test]
 fn rules_are_counted_over_clusters() {
-    let told = |ready: bool, validate: i64, message: &str| {
+    let report = |ready: bool, validate: i64, message: &str| {
         json!({"ready": ready, "rulecount": {"validate": validate, "generate": 0, "mutate": 1, "verifyimages": 0},
                "conditions": [condition("Ready", "True", "Succeeded", message)], "autogen": {"rules": [{"name": message}]}})
     };
     for kind in POLICIES {
         let template = json!({"metadata": {"name": "p"}, "spec": {"a": 1}, "status": {"mine": 1}});
-        let made = aggregated(
+        let result = aggregated(
             kind,
             &template,
-            &[told(true, 1, "x"), Value::Null, told(false, 2, "y")],
+            &[report(true, 1, "x"), Value::Null, report(false, 2, "y")],
         )
         .unwrap();
         assert_eq!(
-            made["status"],
+            result["status"],
             json!({"ready": false, "autogen": {"rules": [{"name": "y"}]},
                    "rulecount": {"validate": 3, "generate": 0, "mutate": 2, "verifyimages": 0},
                    "conditions": [condition("Ready", "True", "Succeeded", "a=x, c=y")]})
@@ -63,7 +63,7 @@ fn rules_are_counted_over_clusters() {
 
 // proves: CRD-kyverno-status
 #[test]
-fn collected_is_what_is_counted() {
+fn counted_fields_are_reflected() {
     for kind in POLICIES {
         let copy = json!({"metadata": {"generation": 1}, "status": {"ready": true, "rulecount": {"validate": 0}, "autogen": {}, "odd": 1}});
         assert_eq!(

@@ -1,5 +1,5 @@
-//! Each kind's rules on objects of ours: healthy, unhealthy, on their way, in several
-//! clusters, without status.
+//! Tests of the third-party rules, kind by kind: health, aggregation over several clusters, objects
+//! without a status.
 
 mod argo;
 mod flink;
@@ -25,7 +25,7 @@ fn gvk(kind: &str) -> Gvk {
     Gvk::new(group.to_owned(), version.to_owned(), kind.to_owned())
 }
 
-/// What each object's health is; `None` where it cannot be told.
+/// Checks the health of each object; `None` where the rule fails.
 fn healthy(kind: &str, table: &[(Value, Option<bool>)]) {
     for (observed, expected) in table {
         let found = WellKnown.healthy(&gvk(kind), observed).ok().flatten();
@@ -33,11 +33,11 @@ fn healthy(kind: &str, table: &[(Value, Option<bool>)]) {
     }
 }
 
-/// As [`healthy`], for objects of nothing but a status.
+/// Like [`check_health`], for objects that have only a status.
 fn healthy_by_status(kind: &str, table: &[(Value, Option<bool>)]) {
-    let whole =
+    let object =
         |(status, expected): &(Value, Option<bool>)| (json!({ "status": status }), *expected);
-    healthy(kind, &table.iter().map(whole).collect::<Vec<_>>());
+    healthy(kind, &table.iter().map(object).collect::<Vec<_>>());
     let missing = WellKnown.healthy(&gvk(kind), &json!({"metadata": {}, "spec": {}}));
     assert_ne!(missing.ok().flatten(), Some(true), "{kind} without status");
 }
@@ -46,7 +46,7 @@ fn reflected(kind: &str, observed: &Value) -> Value {
     WellKnown.reflect(&gvk(kind), observed).unwrap()
 }
 
-/// What clusters a, b, c … make of a template together; null is a silent one.
+/// The template with the aggregated statuses of clusters a, b, c …; null for one that reports none.
 fn aggregated(kind: &str, template: &Value, all: &[Value]) -> Result<Value, Error> {
     let items: Vec<ClusterStatus<'_>> = ["a", "b", "c", "d"]
         .into_iter()
@@ -57,11 +57,11 @@ fn aggregated(kind: &str, template: &Value, all: &[Value]) -> Result<Value, Erro
         })
         .collect();
     let now = NOW.parse().unwrap();
-    let made = WellKnown.aggregate(&gvk(kind), template, Some(&items), now)?;
-    Ok(made.unwrap())
+    let result = WellKnown.aggregate(&gvk(kind), template, Some(&items), now)?;
+    Ok(result.unwrap())
 }
 
-/// The status of a template that has none so far.
+/// The aggregated status of a template without a status.
 fn status_of(kind: &str, all: &[Value]) -> Value {
     let template = json!({"metadata": {"generation": 1}});
     aggregated(kind, &template, all).unwrap()["status"].clone()
@@ -69,11 +69,11 @@ fn status_of(kind: &str, all: &[Value]) -> Value {
 
 fn unlisted(kind: &str, template: &Value) -> Value {
     let now = NOW.parse().unwrap();
-    let made = WellKnown.aggregate(&gvk(kind), template, None, now);
-    made.unwrap().unwrap()
+    let result = WellKnown.aggregate(&gvk(kind), template, None, now);
+    result.unwrap().unwrap()
 }
 
-/// Dependencies as `Kind namespace/name`; nothing where they cannot be told.
+/// Dependencies as `Kind namespace/name`; `None` when the rule fails.
 fn dependencies(kind: &str, template: &Value) -> Option<Vec<String>> {
     let found = WellKnown.dependencies(&gvk(kind), template).ok()?.unwrap();
     let short = |d: Dependency| format!("{} {}/{}", d.kind, d.namespace, d.name);
@@ -97,7 +97,7 @@ fn part(name: &str, replicas: i64, needs: Value) -> (String, i64, Value) {
     (name.to_owned(), replicas, needs)
 }
 
-/// A pod template that asks for this much of a processor.
+/// A pod template with this CPU request.
 fn pod(cpu: &str) -> Value {
     json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}})
 }
@@ -106,7 +106,7 @@ fn needs(cpu: &str) -> Value {
     json!({"resourceRequest": {"cpu": cpu}})
 }
 
-/// A pod template that refers to one of each.
+/// A pod template with one dependency of each kind.
 fn referring() -> Value {
     json!({"spec": {
         "serviceAccountName": "robot",
@@ -141,7 +141,7 @@ fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Value {
     json!({"type": kind, "status": status, "reason": reason, "message": message})
 }
 
-/// Kind, and the letters of TABLE.md for what it has rules on.
+/// Kind, and the letters of its rules as defined in TABLE.md.
 pub(crate) const KINDS: [(&str, &str); 27] = [
     ("apps.kruise.io/v1alpha1 AdvancedCronJob", "AD"),
     ("apps.kruise.io/v1alpha1 BroadcastJob", "HSARVTD"),
@@ -198,7 +198,7 @@ fn rules_by_kind() {
 
 // proves: CRD-versions
 #[test]
-fn another_version_is_another_kind() {
+fn other_versions_have_no_rules() {
     for kind in [
         "helm.toolkit.fluxcd.io/v2 HelmRelease",
         "apps.kruise.io/v1alpha1 StatefulSet",
@@ -219,7 +219,7 @@ fn another_version_is_another_kind() {
     }
 }
 
-/// Where there is no status, nothing is collected, and nobody is called healthy.
+/// Without a status nothing is collected, and the object is not healthy.
 // proves: CRD-no-status
 #[test]
 fn without_status() {
@@ -235,10 +235,10 @@ fn without_status() {
     }
 }
 
-/// What a member decides by itself is its suspension.
+/// The member decides whether an object is suspended.
 // proves: CRD-suspend
 #[test]
-fn suspension_is_the_members() {
+fn suspension_of_the_member_is_retained() {
     let suspends = |kind: &&str| kind.contains("fluxcd.io") || kind.ends_with("Workflow");
     for kind in KINDS
         .map(|(kind, _)| kind)
@@ -266,10 +266,10 @@ fn suspension_is_the_members() {
     }
 }
 
-/// One cluster's status is that of the template where nothing is to be added up.
+/// For these kinds the status of a single cluster is copied unchanged.
 // proves: CRD-sole
 #[test]
-fn a_single_cluster_speaks_for_all() {
+fn status_of_a_single_cluster_is_copied() {
     for kind in [
         "batch.volcano.sh/v1alpha1 Job",
         "kubeflow.org/v1 Notebook",
@@ -280,16 +280,16 @@ fn a_single_cluster_speaks_for_all() {
         "sparkoperator.k8s.io/v1beta2 SparkApplication",
     ] {
         let template = json!({"metadata": {"name": "x"}, "spec": {"a": 1}, "status": {"old": 1}});
-        let made =
+        let result =
             aggregated(kind, &template, &[json!({"any": {"thing": 0}, "none": []})]).unwrap();
-        assert_eq!(made["status"], json!({"any": {"thing": 0}}), "{kind}");
+        assert_eq!(result["status"], json!({"any": {"thing": 0}}), "{kind}");
         assert_eq!(
-            made.get("spec").is_none(),
+            result.get("spec").is_none(),
             kind.starts_with("ray"),
             "{kind}"
         );
-        let made = aggregated(kind, &template, &[Value::Null]).unwrap();
-        assert_eq!(made.get("status"), None, "{kind}");
+        let result = aggregated(kind, &template, &[Value::Null]).unwrap();
+        assert_eq!(result.get("status"), None, "{kind}");
         assert_eq!(unlisted(kind, &template), template, "{kind}");
     }
 }

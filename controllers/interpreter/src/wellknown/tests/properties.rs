@@ -1,4 +1,4 @@
-//! What holds whatever the objects look like.
+//! Properties of the third-party rules that hold for any object.
 
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use proptest::sample::select;
 
 use super::*;
 
-/// Fields that rules look at, so that what is made up is looked into.
+/// Fields that rules read, so that they look inside the generated objects.
 const FIELDS: [&str; 38] = [
     "spec",
     "status",
@@ -81,7 +81,7 @@ fn without_nulls(value: &Value) -> bool {
 
 proptest! {
     #[test]
-    fn any_object_is_answered(object in tree(), other in tree(), status in tree(), more in tree()) {
+    fn no_object_panics_or_gives_nulls(object in tree(), other in tree(), status in tree(), more in tree()) {
         let now = NOW.parse().unwrap();
         let items = [status, more];
         let items = [0, 1].map(|at| ClusterStatus { cluster: "a", status: Some(&items[at]) });
@@ -93,18 +93,18 @@ proptest! {
             let _ = WellKnown.dependencies(&kind, &object);
             let reflected = WellKnown.reflect(&kind, &object);
             prop_assert!(reflected.is_none_or(|status| without_nulls(&status)));
-            for made in [WellKnown.revise(&kind, &object, i64::MIN), WellKnown.retain(&kind, &object, &other)] {
-                prop_assert!(made.ok().flatten().is_none_or(|made| made.is_null() || without_nulls(&made)));
+            for result in [WellKnown.revise(&kind, &object, i64::MIN), WellKnown.retain(&kind, &object, &other)] {
+                prop_assert!(result.ok().flatten().is_none_or(|result| result.is_null() || without_nulls(&result)));
             }
             for items in [None, Some(&items[..]), Some(&items[..1]), Some(&[])] {
-                let made = WellKnown.aggregate(&kind, &object, items, now).ok().flatten();
-                prop_assert!(made.is_none_or(|made| made.is_null() || without_nulls(&made)));
+                let result = WellKnown.aggregate(&kind, &object, items, now).ok().flatten();
+                prop_assert!(result.is_none_or(|result| result.is_null() || without_nulls(&result)));
             }
         }
     }
 
     #[test]
-    fn no_worker_is_lost_or_made_up(now in vec(0..1000_i64, 1..6), replicas in 1..5000_i64) {
+    fn sum_of_workers_is_exact(now in vec(0..1000_i64, 1..6), replicas in 1..5000_i64) {
         let groups: Vec<Value> = now.iter().map(|n| json!({"replicas": n})).collect();
         let service = in_n(json!({"rayClusterConfig": {"workerGroupSpecs": groups}}));
         let kind = gvk("ray.io/v1 RayService");

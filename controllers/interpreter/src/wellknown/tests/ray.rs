@@ -1,4 +1,4 @@
-//! ray.io
+//! Tests of ray.io.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn group(name: &str, replicas: Value, cpu: &str) -> Value {
 
 // proves: CRD-ray
 #[test]
-fn a_cluster_is_up_or_not() {
+fn health_of_clusters_jobs_and_services() {
     let with = |all: &[(&str, &str)]| {
         let conditions: Vec<Value> = all
             .iter()
@@ -93,7 +93,7 @@ fn head_and_groups_are_components() {
 
 // proves: CRD-ray-deps
 #[test]
-fn pods_of_all_groups_refer() {
+fn dependencies_of_all_groups() {
     let spec = json!({"headGroupSpec": {"template": referring()}, "workerGroupSpecs": [{"template": referring()}, {}]});
     assert_eq!(
         dependencies(SERVICE, &in_n(json!({"rayClusterConfig": spec}))),
@@ -190,7 +190,7 @@ fn workers_are_shared_among_groups() {
 // proves: CRD-ray-status
 #[test]
 fn clusters_of_clusters_add_up() {
-    let told = |cpu: &str, memory: &str, time: &str, more: Value| {
+    let report = |cpu: &str, memory: &str, time: &str, more: Value| {
         let mut status = json!({"desiredCPU": cpu, "desiredMemory": memory, "desiredGPU": "1", "lastUpdateTime": time,
             "readyWorkerReplicas": 1, "conditions": [condition("HeadPodReady", "True", "", time)]});
         for (field, value) in more.as_object().unwrap() {
@@ -200,32 +200,35 @@ fn clusters_of_clusters_add_up() {
     };
     let template =
         json!({"metadata": {"name": "r"}, "spec": {"a": 1}, "status": {"state": "old", "mine": 1}});
-    let made = aggregated(
+    let result = aggregated(
         CLUSTER,
         &template,
         &[
-            told("500m", "0", "2", json!({"head": {"podIP": "1"}})),
+            report("500m", "0", "2", json!({"head": {"podIP": "1"}})),
             Value::Null,
-            told(
+            report(
                 "1",
                 "4Gi",
                 "1",
                 json!({"head": {"podIP": "2"}, "endpoints": {"gcs": "1"}, "state": "ready", "stateTransitionTimes": {"ready": "1"}}),
             ),
-            told("", "2Gi", "3", json!({"state": "failed", "desiredGPU": ""})),
+            report("", "2Gi", "3", json!({"state": "failed", "desiredGPU": ""})),
         ],
     );
     assert_eq!(
-        made.unwrap(),
+        result.unwrap(),
         json!({"metadata": {"name": "r"}, "status": {
             "desiredCPU": "1500m", "desiredMemory": "6Gi", "desiredGPU": "2", "desiredTPU": "0", "lastUpdateTime": "3",
             "readyWorkerReplicas": 3, "availableWorkerReplicas": 0, "maxWorkerReplicas": 0, "minWorkerReplicas": 0, "desiredWorkerReplicas": 0,
             "conditions": [condition("HeadPodReady", "True", "", "2"), condition("HeadPodReady", "True", "", "1"), condition("HeadPodReady", "True", "", "3")],
             "head": {"podIP": "1"}, "endpoints": {"gcs": "1"}, "state": "ready", "stateTransitionTimes": {"ready": "1"}, "mine": 1}})
     );
-    let made = aggregated(CLUSTER, &template, &[]).unwrap();
+    let result = aggregated(CLUSTER, &template, &[]).unwrap();
     assert_eq!(
-        (&made["status"]["desiredCPU"], made["status"].get("state")),
+        (
+            &result["status"]["desiredCPU"],
+            result["status"].get("state")
+        ),
         (&json!("0"), None)
     );
     for odd in [
@@ -240,26 +243,26 @@ fn clusters_of_clusters_add_up() {
 // proves: CRD-ray-status
 #[test]
 fn the_worst_job_is_shown() {
-    let told = |deployment: &str, job: &str, reason: Value| json!({"jobDeploymentStatus": deployment, "jobStatus": job, "reason": reason});
+    let report = |deployment: &str, job: &str, reason: Value| json!({"jobDeploymentStatus": deployment, "jobStatus": job, "reason": reason});
     let template = json!({"metadata": {}, "status": {"message": "old", "mine": 1}});
     let status = |all: &[Value]| aggregated(JOB, &template, all).unwrap()["status"].clone();
     assert_eq!(
         status(&[
-            told("Running", "RUNNING", Value::Null),
-            told("Complete", "SUCCEEDED", Value::Null),
+            report("Running", "RUNNING", Value::Null),
+            report("Complete", "SUCCEEDED", Value::Null),
             Value::Null
         ]),
         json!({"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED", "mine": 1})
     );
     assert_eq!(
         status(&[
-            told("Failed", "STOPPED", json!("x")),
-            told("Failed", "FAILED", json!("y"))
+            report("Failed", "STOPPED", json!("x")),
+            report("Failed", "FAILED", json!("y"))
         ]),
         json!({"jobDeploymentStatus": "Failed", "jobStatus": "FAILED", "reason": "x", "mine": 1})
     );
     assert_eq!(
-        status(&[told("", "", Value::Null), told("Odd", "", json!("y"))]),
+        status(&[report("", "", Value::Null), report("Odd", "", json!("y"))]),
         json!({"jobDeploymentStatus": "", "mine": 1})
     );
     assert_eq!(status(&[]), json!({"mine": 1}));
@@ -268,24 +271,24 @@ fn the_worst_job_is_shown() {
 // proves: CRD-ray-status
 #[test]
 fn applications_are_as_bad_as_the_worst_of_them() {
-    let told = |apps: Value, service: &str, seen: i64| {
-        json!({"activeServiceStatus": {"rayClusterName": format!("c{seen}"), "applicationStatuses": apps}, "serviceStatus": service,
-               "observedGeneration": seen, "numServeEndpoints": 2, "lastUpdateTime": format!("{seen}"), "conditions": [condition("Ready", "True", "", "")]})
+    let report = |apps: Value, service: &str, observed: i64| {
+        json!({"activeServiceStatus": {"rayClusterName": format!("c{observed}"), "applicationStatuses": apps}, "serviceStatus": service,
+               "observedGeneration": observed, "numServeEndpoints": 2, "lastUpdateTime": format!("{observed}"), "conditions": [condition("Ready", "True", "", "")]})
     };
     let app = |status: &str, of: i64| json!({"status": status, "of": of});
     let template =
         json!({"metadata": {}, "status": {"pendingServiceStatus": {"old": 1}, "mine": 1}});
-    let made = aggregated(
+    let result = aggregated(
         SERVICE,
         &template,
         &[
-            told(
+            report(
                 json!({"x": app("RUNNING", 1), "y": app("DEPLOYING", 1)}),
                 "Running",
                 3,
             ),
             Value::Null,
-            told(
+            report(
                 json!({"x": app("UNHEALTHY", 2), "y": app("NOT_STARTED", 2), "z": app("ODD", 2)}),
                 "",
                 2,
@@ -294,7 +297,7 @@ fn applications_are_as_bad_as_the_worst_of_them() {
     );
     let ready = condition("Ready", "True", "", "");
     assert_eq!(
-        made.unwrap()["status"],
+        result.unwrap()["status"],
         json!({"activeServiceStatus": {"rayClusterName": "c3", "applicationStatuses": {"x": app("UNHEALTHY", 2), "y": app("DEPLOYING", 1), "z": app("ODD", 2)}},
                "serviceStatus": "", "observedGeneration": 3, "numServeEndpoints": 4, "lastUpdateTime": "3", "conditions": [ready, ready],
                "pendingServiceStatus": {"old": 1}, "mine": 1})

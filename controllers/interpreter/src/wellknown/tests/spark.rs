@@ -1,4 +1,4 @@
-//! sparkoperator.k8s.io
+//! Tests of sparkoperator.k8s.io.
 
 use super::*;
 
@@ -26,7 +26,7 @@ fn only_failed_is_not_healthy() {
     );
 }
 
-/// The memory that a part of this description asks for; nothing if it cannot be told.
+/// The memory request of a driver; `None` when the rule fails.
 fn memory(kind: &str, driver: Value) -> Option<String> {
     let application = in_n(json!({"type": kind, "driver": driver}));
     let found = WellKnown
@@ -70,9 +70,9 @@ fn memory_has_its_overhead() {
         assert_eq!(memory("Java", json!({ "memory": odd })), None, "{odd}");
     }
     assert!(WellKnown.components(&gvk(SPARK), &in_n(json!({}))).is_err());
-    let told = in_n(json!({"type": "Java", "memoryOverheadFactor": "0.5"}));
+    let report = in_n(json!({"type": "Java", "memoryOverheadFactor": "0.5"}));
     assert_eq!(
-        components(SPARK, &told)[0].2["resourceRequest"]["memory"],
+        components(SPARK, &report)[0].2["resourceRequest"]["memory"],
         "1536Mi"
     );
 }
@@ -136,23 +136,23 @@ fn driver_and_executors() {
 // proves: CRD-spark-status
 #[test]
 fn the_worst_state_is_shown() {
-    let told = |name: &str, attempts: i64, time: Value| {
+    let report = |name: &str, attempts: i64, time: Value| {
         json!({"applicationState": {"state": name, "of": attempts}, "executionAttempts": attempts, "submissionAttempts": 1,
                "lastSubmissionAttemptTime": time, "executorState": {"x": name, name: "y"}})
     };
     let template = json!({"metadata": {}, "status": {"driverInfo": {"podName": "p"}}});
-    let made = aggregated(
+    let result = aggregated(
         SPARK,
         &template,
         &[
-            told("COMPLETED", 1, json!("2")),
+            report("COMPLETED", 1, json!("2")),
             Value::Null,
-            told("RUNNING", 2, json!("1")),
-            told("RESUMING", 3, Value::Null),
+            report("RUNNING", 2, json!("1")),
+            report("RESUMING", 3, Value::Null),
         ],
     );
     assert_eq!(
-        made.unwrap()["status"],
+        result.unwrap()["status"],
         json!({"applicationState": {"state": "RUNNING", "of": 2}, "executionAttempts": 6, "submissionAttempts": 3, "lastSubmissionAttemptTime": "2",
                "terminationTime": "", "executorState": {"x": "RESUMING", "COMPLETED": "y", "RUNNING": "y", "RESUMING": "y"}, "driverInfo": {"podName": "p"}})
     );

@@ -1,4 +1,4 @@
-//! batch.volcano.sh
+//! Tests of batch.volcano.sh.
 
 use super::*;
 
@@ -49,7 +49,7 @@ fn tasks_are_its_components() {
 
 // proves: CRD-volcano-status
 #[test]
-fn collected_is_all_but_what_is_empty() {
+fn non_empty_fields_are_reflected() {
     let status = json!({"running": 1, "failed": 0, "conditions": [], "state": {"phase": "Running"}, "taskStatusCount": {"a": {"phase": {"Running": 1}}}, "odd": 1});
     let expected = json!({"running": 1, "failed": 0, "state": {"phase": "Running"}, "taskStatusCount": {"a": {"phase": {"Running": 1}}}});
     assert_eq!(reflected(JOB, &json!({ "status": status })), expected);
@@ -61,7 +61,7 @@ fn done(status: &str, at: &str) -> Value {
 
 // proves: CRD-volcano-status
 #[test]
-fn pods_add_up_and_the_longest_run_is_told() {
+fn counters_add_up_and_the_longest_duration_wins() {
     let one = json!({"minAvailable": 1, "running": 2, "pending": 0, "version": 3, "runningDuration": "1m40s",
         "taskStatusCount": {"a": {"phase": {"Running": 2}}}, "controlledResources": {"p": "x", "q": "y"},
         "conditions": [done("Pending", "1"), done("Running", "3")], "odd": 1});
