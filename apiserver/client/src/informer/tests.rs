@@ -157,7 +157,7 @@ async fn equal_selections_share_and_stop_ends_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_selection_is_let_go_and_taken_up_anew() {
+async fn one_informer_is_stopped_and_started_again() {
     let s = Setup::new();
     s.fake.seed(&MAPS, map("a", ""));
     let (all, select) = (s.start(""), Select::all(&MAPS).labels("team=red"));
@@ -170,7 +170,7 @@ async fn one_selection_is_let_go_and_taken_up_anew() {
     while some.is_empty() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    assert_eq!(all.len(), 1, "nobody follows this copy");
+    assert_eq!(all.len(), 1, "a stopped informer keeps its last state");
     let again = s.informers.get(&s.api, &Select::all(&MAPS));
     again.wait_synced().await;
     assert_eq!(again.len(), 2);
