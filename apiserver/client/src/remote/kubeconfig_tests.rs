@@ -185,7 +185,7 @@ fn errors_name_the_file_and_the_entry_and_no_secret() {
 }
 
 #[test]
-fn of_several_files_the_first_to_name_something_counts() {
+fn the_first_of_several_files_wins() {
     let files = Files::new();
     let first = files.put("first", "contexts: [{name: m, context: {cluster: c, user: token}}]\ncurrent-context: m\nclusters: [{name: c, cluster: {server: first}}]\n");
     let list = std::env::join_paths([
@@ -215,6 +215,6 @@ fn of_several_files_the_first_to_name_something_counts() {
     assert_eq!(missing, "kubeconfig /nowhere/at/all: no such file");
     assert_eq!(
         Source::default().load().unwrap_err().to_string(),
-        "no kubeconfig given"
+        "no kubeconfig specified"
     );
 }
