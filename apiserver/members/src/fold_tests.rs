@@ -1,3 +1,5 @@
+//! Tests of the aggregation of nodes and pods.
+
 use std::time::Duration;
 
 use client::Shutdown;

@@ -1,3 +1,5 @@
+//! Tests of the cluster proxy's backends.
+
 use std::time::Duration;
 
 use base64::Engine;

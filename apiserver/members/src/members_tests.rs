@@ -1,3 +1,5 @@
+//! Tests of connecting members by their Clusters and Secrets.
+
 use std::time::Duration;
 
 use client::Shutdown;

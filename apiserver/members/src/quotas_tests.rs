@@ -1,3 +1,5 @@
+//! Tests of tracking ResourceQuotas.
+
 use std::time::Duration;
 
 use client::Shutdown;

@@ -1,3 +1,5 @@
+//! Tests of the fake API server.
+
 use futures_util::StreamExt;
 use machinery::{Gvr, Status};
 use serde_json::{Value, json};

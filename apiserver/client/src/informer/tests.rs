@@ -1,3 +1,5 @@
+//! Tests of informers against the fake API server.
+
 use std::time::Duration;
 
 use machinery::Status;

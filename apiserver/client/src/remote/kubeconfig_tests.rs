@@ -1,3 +1,5 @@
+//! Tests of loading kubeconfig files.
+
 use super::*;
 
 const WHOLE: &str = r#"
