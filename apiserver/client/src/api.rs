@@ -255,7 +255,7 @@ impl ApiResource {
     }
 }
 
-/// The API of one server. Dropping a call cancels it; a cancelled write may or may not
+/// The API of one server. Dropping a call cancels it; a canceled write may or may not
 /// have happened.
 #[async_trait]
 pub trait Api: Send + Sync + 'static {

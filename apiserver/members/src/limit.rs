@@ -70,7 +70,7 @@ pub struct Limited {
     figures: Figures,
 }
 
-/// The permit of one call; released on drop, also when the call is cancelled.
+/// The permit of one call; released on drop, also when the call is canceled.
 struct Place<'a>(&'a Limited);
 
 impl Drop for Place<'_> {
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn calls_wait_for_a_permit_and_cancelled_ones_release_it() {
+    async fn calls_wait_for_a_permit_and_canceled_ones_release_it() {
         struct Slow(AtomicUsize);
         let seen = Arc::new(Slow(AtomicUsize::new(0)));
         let limited = Limited::new("slow", FakeApi::new());

@@ -313,12 +313,12 @@ fn parse(path: &Path, text: &str) -> Result<File, ConfigError> {
 }
 
 fn names<T>(entries: &BTreeMap<String, T>) -> String {
-    const SHOWN: usize = 10;
+    const MAX_LISTED_NAMES: usize = 10;
     if entries.is_empty() {
         return "none".into();
     }
-    let mut text: Vec<&str> = entries.keys().take(SHOWN).map(String::as_str).collect();
-    if entries.len() > SHOWN {
+    let mut text: Vec<&str> = entries.keys().take(MAX_LISTED_NAMES).map(String::as_str).collect();
+    if entries.len() > MAX_LISTED_NAMES {
         text.push("…");
     }
     text.join(", ")

@@ -234,7 +234,7 @@ struct Kind {
 
 /// The `Status` in the body of an error response, or one made from the status code.
 fn refusal(code: StatusCode, body: &[u8]) -> Status {
-    const SHOWN: usize = 200;
+    const MAX_MESSAGE_CHARS: usize = 200;
     let is_status = serde_json::from_slice::<Kind>(body).is_ok_and(|k| k.kind == "Status");
     if is_status && let Ok(mut status) = serde_json::from_slice::<Status>(body) {
         if status.code == 0 {
@@ -257,7 +257,7 @@ fn refusal(code: StatusCode, body: &[u8]) -> Status {
         _ => "",
     };
     let text = String::from_utf8_lossy(body);
-    let text: String = text.trim().chars().take(SHOWN).collect();
+    let text: String = text.trim().chars().take(MAX_MESSAGE_CHARS).collect();
     let message = match text.as_str() {
         "" => code.to_string(),
         text => format!("{code}: {text}"),

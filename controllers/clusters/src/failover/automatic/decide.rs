@@ -82,7 +82,7 @@ pub(super) fn plan(binding: &Binding, generation: i64, context: &Sight<'_>) -> P
         next: None,
     };
     let ours = binding.spec.graceful_eviction_tasks.iter();
-    // The last failover is cancelled first.
+    // The last failover is canceled first.
     for task in ours.rev().filter(|t| is_ours(t)) {
         let cluster = task.from_cluster.clone();
         match (context.state)(&cluster) {
@@ -410,7 +410,7 @@ mod tests {
             &[off("back")],
             &[("back", 1), ("a", 1)],
         );
-        // The last failover is cancelled first.
+        // The last failover is canceled first.
         check(
             &[("c", 4)],
             json!([task("first", &[]), task("second", &[])]),
