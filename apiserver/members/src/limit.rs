@@ -239,12 +239,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn calls_wait_for_a_permit_and_canceled_ones_release_it() {
-        struct Slow(AtomicUsize);
-        let seen = Arc::new(Slow(AtomicUsize::new(0)));
+        struct CallCounter(AtomicUsize);
+        let calls = Arc::new(CallCounter(AtomicUsize::new(0)));
         let limited = Limited::new("slow", FakeApi::new());
         limited.state.lock().limit = 2.0;
         let work = || async {
-            seen.0.fetch_add(1, Ordering::SeqCst);
+            calls.0.fetch_add(1, Ordering::SeqCst);
             tokio::time::sleep(Duration::from_millis(10)).await;
             Ok(())
         };

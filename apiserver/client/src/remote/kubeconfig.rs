@@ -317,7 +317,11 @@ fn names<T>(entries: &BTreeMap<String, T>) -> String {
     if entries.is_empty() {
         return "none".into();
     }
-    let mut text: Vec<&str> = entries.keys().take(MAX_LISTED_NAMES).map(String::as_str).collect();
+    let mut text: Vec<&str> = entries
+        .keys()
+        .take(MAX_LISTED_NAMES)
+        .map(String::as_str)
+        .collect();
     if entries.len() > MAX_LISTED_NAMES {
         text.push("…");
     }
