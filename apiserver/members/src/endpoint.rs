@@ -93,13 +93,13 @@ impl Endpoint {
 
     /// The client configuration, or an error that names what is unusable.
     pub(crate) fn config(&self) -> Result<Config, String> {
-        let told = |e: &dyn fmt::Display| format!("cluster {:?}: {e}", self.cluster);
-        let mut config = Config::new(&self.server).map_err(|e| told(&e))?;
+        let fail = |e: &dyn fmt::Display| format!("cluster {:?}: {e}", self.cluster);
+        let mut config = Config::new(&self.server).map_err(|e| fail(&e))?;
         config.insecure = self.insecure;
         config.ca = Some(self.ca.clone()).filter(|ca| !ca.is_empty());
         config.auth.token = Some(Secret(self.token.clone()));
         if !self.proxy.is_empty() {
-            config.set_proxy(&self.proxy).map_err(|e| told(&e))?;
+            config.set_proxy(&self.proxy).map_err(|e| fail(&e))?;
             config.proxy_headers.clone_from(&self.proxy_headers);
         }
         Ok(config)

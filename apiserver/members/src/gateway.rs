@@ -31,7 +31,7 @@ const PLACES: u32 = 512;
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
     /// There is no such Cluster.
-    #[error("cluster {0:?} is not known")]
+    #[error("cluster {0:?} not found")]
     Unknown(String),
     /// The Cluster or one of its secrets is incomplete.
     #[error("{0}")]

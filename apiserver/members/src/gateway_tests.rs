@@ -44,7 +44,7 @@ async fn what_is_missing_is_named() {
     };
     let token = || vec![secret("m-impersonator", &[("token", "t")])];
     let table = [
-        (None, vec![], "cluster \"m\" is not known"),
+        (None, vec![], "cluster \"m\" not found"),
         (
             Some(without("apiEndpoint")),
             token(),

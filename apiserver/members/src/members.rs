@@ -133,7 +133,7 @@ impl Members {
     pub fn get(&self, cluster: &str) -> Result<Arc<Member>, String> {
         match self.0.state.read().get(cluster) {
             Some(found) => found.clone(),
-            None => Err(format!("cluster {cluster:?} is not known")),
+            None => Err(format!("cluster {cluster:?} not found")),
         }
     }
 

@@ -122,7 +122,7 @@ async fn a_member_follows_its_cluster_and_secret() {
 
     s.host.remove(&CLUSTERS, "", "m");
     s.expect(&["m false"]).await;
-    s.why_not("m", "cluster \"m\" is not known").await;
+    s.why_not("m", "cluster \"m\" not found").await;
     assert!(s.members.names().is_empty());
     s.members.close().await;
     s.tasks.stop().await;

@@ -34,7 +34,9 @@ impl<'a> Change<'a> {
     /// The new state, or the last one of a deleted object.
     #[expect(clippy::expect_used, reason = "a change has a side by construction")]
     pub fn object(&self) -> &'a Object {
-        self.new.or(self.old).expect("a change has a side")
+        self.new
+            .or(self.old)
+            .expect("an event has an old or a new object")
     }
 
     /// `namespace/name`, or `name` in cluster scope.

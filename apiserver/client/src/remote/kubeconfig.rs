@@ -377,7 +377,7 @@ impl From<Cluster> {
             )
             .map_err(fail)?;
         if own.insecure_skip_tls_verify && ca.is_some() {
-            let why = "insecure-skip-tls-verify and a certificate-authority exclude each other";
+            let why = "specifying a root certificates file with the insecure flag is not allowed";
             return Err(fail(why.into()));
         }
         let mut config = Config::new("https://localhost")?;
@@ -432,7 +432,7 @@ impl From<User> {
         };
         let bearer = auth.token.is_some() || auth.token_file.is_some();
         if bearer && auth.basic.is_some() {
-            return Err(fail("token and username exclude each other".into()));
+            return Err(fail("more than one authentication method found: token and username; only one is allowed".into()));
         }
         Ok(auth)
     }
@@ -482,7 +482,9 @@ impl From<User> {
             return Ok(None);
         }
         if who.user.is_empty() {
-            let why = format!("user {name:?}: as-uid, as-groups and as-user-extra need as");
+            let why = format!(
+                "user {name:?}: requesting uid, groups or user-extra without impersonating a user"
+            );
             return Err(told(&self.path, why));
         }
         Ok(Some(who))

@@ -131,7 +131,7 @@ fn errors_name_the_file_and_the_entry_and_no_secret() {
         ),
         (
             "both",
-            "cluster \"both\": insecure-skip-tls-verify and a certificate-authority exclude each other",
+            "cluster \"both\": specifying a root certificates file with the insecure flag is not allowed",
         ),
         (
             "socks",
@@ -156,7 +156,7 @@ fn errors_name_the_file_and_the_entry_and_no_secret() {
         ),
         (
             "asonly",
-            "user \"asonly\": as-uid, as-groups and as-user-extra need as",
+            "user \"asonly\": requesting uid, groups or user-extra without impersonating a user",
         ),
     ];
     let path = files.0.path().join("config");
