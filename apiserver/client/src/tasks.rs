@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_does_not_listen_is_cut_off_in_children_too() {
+    async fn tasks_that_ignore_the_token_are_aborted_in_children_too() {
         let tasks = Tasks::new(Shutdown::new());
         let child = tasks.child().child();
         let held = Arc::new(());

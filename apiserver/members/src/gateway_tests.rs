@@ -36,7 +36,7 @@ fn told(entered: Result<Place, Refused>) -> String {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_named() {
+async fn errors_name_what_is_missing() {
     let without = |field: &str| {
         let mut spec = whole();
         spec.as_object_mut().unwrap().remove(field);

@@ -157,7 +157,7 @@ async fn a_restarted_informer_delivers_all_objects_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_missing_is_named() {
+async fn errors_name_what_is_missing() {
     let s = Setup::new();
     let mut bare = cluster("bare", "Push", "https://one");
     bare["spec"]["secretRef"] = Value::Null;

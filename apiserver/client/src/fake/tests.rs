@@ -75,7 +75,7 @@ async fn writes_follow_the_rules_of_the_server() {
 }
 
 #[tokio::test]
-async fn finalizers_keep_what_is_deleted() {
+async fn finalizers_delay_the_deletion() {
     let api = FakeApi::new();
     let options = WriteOptions::default();
     let mut body = work("w");

@@ -98,7 +98,7 @@ async fn the_copy_follows_the_server() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_broken_watch_resumes_and_a_lost_one_lists_again() {
+async fn a_broken_watch_resumes_and_an_expired_one_lists_again() {
     let s = Setup::new();
     for name in ["a", "b"] {
         s.fake.seed(&MAPS, map(name, ""));

@@ -343,7 +343,7 @@ async fn goaway_moves_new_calls_and_leaves_open_watches() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_gone_fails_fast_and_comes_back() {
+async fn an_unreachable_server_fails_fast_and_recovers() {
     let mut server = Server::start(&["h2"], 100).await;
     let listening = server.tasks.clone();
     server.tasks = Tasks::new(Shutdown::new());

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn enablements_are_sorted_and_say_whether_they_are_complete() {
+    fn enablements_are_sorted_and_their_completeness_is_reported() {
         let resources = vec![
             served("", "v1", "services", "Service"),
             served("", "v1", "pods/log", "Pod"),
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_ours_changes_and_only_when_it_differs() {
+    fn only_own_fields_change_and_only_if_they_differ() {
         let old = json!({
             "remedyActions": ["TrafficControl"], "kubernetesVersion": "v1.30.0",
             "conditions": [{"type": "Foreign", "status": "True", "lastTransitionTime": "t0", "reason": "", "message": ""}],

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_lasts_is_shown() {
+    fn only_lasting_observations_are_reported() {
         let (yes, no, unknown) = (Some("True"), Some("False"), Some("Unknown"));
         check(&[(0, true, None, true)]);
         check(&[(0, false, yes, true), (10, false, no, true)]);

@@ -442,7 +442,7 @@ mod tests {
 
     // proves: AFO-gone
     #[test]
-    fn tasks_of_clusters_that_are_gone_and_of_others() {
+    fn tasks_of_deleted_clusters_are_removed_and_others_stay() {
         let mut foreign = task("back", &[]);
         foreign["producer"] = "TaintManager".into();
         let tasks = json!([foreign, task("gone", &[]), task("unheard", &[])]);
