@@ -15,11 +15,11 @@ use serde::Deserialize;
 pub struct ServiceRef {
     pub namespace: String,
     pub name: String,
-    #[serde(default = "https")]
+    #[serde(default = "default_https_port")]
     pub port: u16,
 }
 
-fn https() -> u16 {
+fn default_https_port() -> u16 {
     443
 }
 

@@ -274,5 +274,5 @@ impl Sink for Pods {
 }
 
 #[cfg(test)]
-#[path = "fold_tests.rs"]
+#[path = "aggregator_tests.rs"]
 mod tests;

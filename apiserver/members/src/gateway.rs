@@ -221,5 +221,5 @@ impl Gateways {
 }
 
 #[cfg(test)]
-#[path = "gateway_tests.rs"]
+#[path = "cluster_proxy_tests.rs"]
 mod tests;

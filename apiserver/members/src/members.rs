@@ -353,5 +353,5 @@ impl Keeper {
 }
 
 #[cfg(test)]
-#[path = "members_tests.rs"]
+#[path = "manager_tests.rs"]
 mod tests;

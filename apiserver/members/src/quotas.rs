@@ -171,5 +171,5 @@ impl Sink for Listed {
 }
 
 #[cfg(test)]
-#[path = "quotas_tests.rs"]
+#[path = "resource_quotas_tests.rs"]
 mod tests;

@@ -85,7 +85,7 @@ pub enum JoinError {
     NoId,
     #[error("the member cluster provides no CA bundle to verify its endpoint")]
     NoCa,
-    #[error("no token for the service account {account:?} within {} s{}", .limit.as_secs(), reason(.last))]
+    #[error("no token for the service account {account:?} within {} s{}", .limit.as_secs(), error_suffix(.last))]
     Token {
         account: String,
         limit: Duration,
@@ -97,7 +97,7 @@ pub enum JoinError {
     Host { what: String, source: Error },
 }
 
-pub(super) fn reason(last: &Option<Error>) -> String {
+pub(super) fn error_suffix(last: &Option<Error>) -> String {
     last.as_ref().map(|e| format!(": {e}")).unwrap_or_default()
 }
 

@@ -12,7 +12,7 @@ use openapi::karmada::{Cluster, names};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::enter::reason;
+use super::enter::error_suffix;
 use super::wait::{Late, until};
 use super::{Progress, objects};
 use crate::NAMESPACES;
@@ -48,7 +48,7 @@ pub enum UnjoinError {
     Unknown(String),
     #[error("cluster {0:?} is a Pull mode member cluster; unregister it instead")]
     Pull(String),
-    #[error("cluster {name:?} was not deleted within {} s{}", .limit.as_secs(), reason(.last))]
+    #[error("cluster {name:?} was not deleted within {} s{}", .limit.as_secs(), error_suffix(.last))]
     Late {
         name: String,
         limit: Duration,
