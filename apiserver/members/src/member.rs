@@ -35,9 +35,9 @@ pub struct Member {
     api: Arc<dyn Api>,
     tasks: Tasks,
     informers: Informers,
-    managed: Mutex<AHashMap<Gvr, Informer>>,
+    managed_informers: Mutex<AHashMap<Gvr, Informer>>,
     detail: Detail,
-    fold: Mutex<Option<Fold>>,
+    aggregator: Mutex<Option<Fold>>,
     quotas: Mutex<Option<Quotas>>,
     handlers: Handlers,
 }
@@ -55,9 +55,9 @@ impl Member {
         Ok(Arc::new(Self {
             api: Arc::new(Limited::new(&endpoint.cluster, api)),
             informers: Informers::new(&tasks),
-            managed: Mutex::default(),
+            managed_informers: Mutex::default(),
             detail,
-            fold: Mutex::default(),
+            aggregator: Mutex::default(),
             quotas: Mutex::default(),
             handlers: handlers.clone(),
             endpoint,
@@ -82,7 +82,7 @@ impl Member {
     pub fn managed(&self, resource: &Gvr) -> Informer {
         // Both locks are held, so that no handler is attached twice or never.
         let handlers = self.handlers.0.lock();
-        let mut managed = self.managed.lock();
+        let mut managed = self.managed_informers.lock();
         if let Some(informer) = managed.get(resource) {
             return informer.clone();
         }
@@ -96,14 +96,14 @@ impl Member {
 
     /// The same informer, if it was started.
     pub fn followed(&self, resource: &Gvr) -> Option<Informer> {
-        self.managed.lock().get(resource).cloned()
+        self.managed_informers.lock().get(resource).cloned()
     }
 
     /// Stops the informer of a resource, until [`Self::managed_informer`] is called
     /// again.
     pub fn unfollow(&self, resource: &Gvr) {
         let _nobody_is_attached = self.handlers.0.lock();
-        let mut managed = self.managed.lock();
+        let mut managed = self.managed_informers.lock();
         if managed.remove(resource).is_none() {
             return;
         }
@@ -119,7 +119,7 @@ impl Member {
     }
 
     pub(crate) fn resources(&self) -> Vec<Gvr> {
-        self.managed.lock().keys().cloned().collect()
+        self.managed_informers.lock().keys().cloned().collect()
     }
 
     /// The totals of nodes and pods, tracked from the first call on; `None` until both
@@ -156,13 +156,13 @@ impl Member {
     }
 
     fn fold(&self) -> Fold {
-        let mut fold = self.fold.lock();
+        let mut fold = self.aggregator.lock();
         fold.get_or_insert_with(|| Fold::start(&self.api, &self.tasks, self.detail.nodes))
             .clone()
     }
 
     pub(crate) fn is_folding(&self) -> bool {
-        self.fold.lock().is_some()
+        self.aggregator.lock().is_some()
     }
 
     /// Stops and joins everything started here.
@@ -180,7 +180,7 @@ impl Handlers {
     pub(crate) fn add(&self, handler: Handler, members: &[Arc<Member>]) {
         let mut handlers = self.0.lock();
         for member in members {
-            for informer in member.managed.lock().values() {
+            for informer in member.managed_informers.lock().values() {
                 member.attach(informer, &handler);
             }
         }

@@ -104,7 +104,7 @@ pub(crate) struct Sums {
     names: Vec<Box<str>>,
     ids: AHashMap<Box<str>, u16>,
     places: AHashMap<Box<str>, Place>,
-    nodes: i64,
+    total_nodes: i64,
     ready: i64,
     allocatable: Total,
     allocating: Total,
@@ -145,12 +145,12 @@ impl Sums {
     pub(crate) fn set_node(&mut self, name: &str, node: Option<Node>) {
         let place = self.places.entry(name.into()).or_default();
         if let Some(old) = place.node.take() {
-            self.nodes -= 1;
+            self.total_nodes -= 1;
             self.ready -= i64::from(old.ready);
             self.allocatable.subtract(&old.allocatable);
         }
         if let Some(new) = node {
-            self.nodes += 1;
+            self.total_nodes += 1;
             self.ready += i64::from(new.ready);
             self.allocatable.add(&new.allocatable);
             place.node = Some(new);
@@ -197,7 +197,7 @@ impl Sums {
             total.0.iter().map(|(id, q)| (name(*id), *q)).collect()
         };
         Summary {
-            nodes: self.nodes,
+            nodes: self.total_nodes,
             ready: self.ready,
             allocatable: named(&self.allocatable),
             allocating: named(&self.allocating),

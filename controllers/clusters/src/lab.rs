@@ -234,7 +234,7 @@ impl Lab {
         self.binding(name)["spec"]["clusters"].clone()
     }
 
-    pub(crate) fn tasks(&self, name: &str) -> Vec<Value> {
+    pub(crate) fn eviction_tasks(&self, name: &str) -> Vec<Value> {
         let tasks = &self.binding(name)["spec"]["gracefulEvictionTasks"];
         tasks.as_array().cloned().unwrap_or_default()
     }

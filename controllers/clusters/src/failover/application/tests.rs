@@ -32,7 +32,7 @@ async fn a_workload_that_stays_unhealthy_is_evicted() {
         .observe("x", &[("a", "Unhealthy"), ("b", "Healthy")])
         .await;
     sleep(Duration::from_secs(59)).await;
-    assert_eq!(fixture.tasks("x"), [] as [Value; 0]);
+    assert_eq!(fixture.eviction_tasks("x"), [] as [Value; 0]);
     // A healthy moment restarts the toleration.
     fixture
         .observe("x", &[("a", "Healthy"), ("b", "Healthy")])
@@ -42,10 +42,10 @@ async fn a_workload_that_stays_unhealthy_is_evicted() {
         .observe("x", &[("a", "Unhealthy"), ("b", "Healthy")])
         .await;
     sleep(Duration::from_secs(59)).await;
-    assert_eq!(fixture.tasks("x"), [] as [Value; 0]);
+    assert_eq!(fixture.eviction_tasks("x"), [] as [Value; 0]);
     sleep(Duration::from_secs(2)).await;
     assert_eq!(fixture.placed("x"), json!([{"name": "b"}]));
-    let task = &fixture.tasks("x")[0];
+    let task = &fixture.eviction_tasks("x")[0];
     for (field, value) in [
         ("reason", json!("ApplicationFailure")),
         (
@@ -93,6 +93,6 @@ async fn a_kind_without_a_health_interpreter_is_left_alone() {
         .observe("x", &[("a", "Unhealthy"), ("b", "Healthy")])
         .await;
     sleep(Duration::from_secs(62)).await;
-    assert_eq!(fixture.tasks("x"), [] as [Value; 0]);
+    assert_eq!(fixture.eviction_tasks("x"), [] as [Value; 0]);
     fixture.tasks.stop().await;
 }

@@ -73,7 +73,7 @@ async fn the_old_workload_is_removed_when_its_replacement_is_healthy() {
         .await;
     sleep(Duration::from_secs(5000)).await;
     assert_eq!(
-        fixture.tasks("moved").len(),
+        fixture.eviction_tasks("moved").len(),
         1,
         "the old workload has no deadline"
     );
@@ -101,7 +101,7 @@ async fn a_cluster_that_is_ready_again_gets_its_workload_back() {
     fixture.settle().await;
     let back = fixture.binding("moved");
     assert_eq!(fixture.placed("moved"), json!([{"name": "a"}]));
-    assert_eq!(fixture.tasks("moved"), [] as [Value; 0]);
+    assert_eq!(fixture.eviction_tasks("moved"), [] as [Value; 0]);
     assert_eq!(annotation(&back, BEFORE_FAILOVER), Value::Null);
     assert_eq!(annotation(&back, APPLIED_PLACEMENT), Value::Null);
     fixture.tasks.stop().await;
@@ -133,10 +133,10 @@ async fn the_task_is_removed_with_its_cluster() {
     let fixture = fixture("1m").await;
     fixture.told("a", "False", BEGAN);
     sleep(Duration::from_secs(61)).await;
-    assert_eq!(fixture.tasks("moved").len(), 1);
+    assert_eq!(fixture.eviction_tasks("moved").len(), 1);
     fixture.host.remove(&CLUSTERS, "", "a");
     fixture.settle().await;
-    assert_eq!(fixture.tasks("moved"), [] as [Value; 0]);
+    assert_eq!(fixture.eviction_tasks("moved"), [] as [Value; 0]);
     assert_eq!(fixture.placed("moved"), Value::Null);
     fixture.tasks.stop().await;
 }

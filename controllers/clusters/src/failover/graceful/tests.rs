@@ -29,12 +29,12 @@ async fn a_task_ends_when_the_replacements_are_healthy() {
     let fixture = Lab::start();
     evicting(&fixture, "x", json!({})).await;
     fixture.settle().await;
-    assert!(fixture.tasks("x")[0]["creationTimestamp"].is_string());
+    assert!(fixture.eviction_tasks("x")[0]["creationTimestamp"].is_string());
     fixture
         .observe("x", &[("a", "Healthy"), ("b", "Unhealthy")])
         .await;
     fixture.settle().await;
-    assert_eq!(fixture.tasks("x").len(), 1);
+    assert_eq!(fixture.eviction_tasks("x").len(), 1);
     fixture.observe("x", &[("b", "Healthy")]).await;
     fixture.settle().await;
     assert_eq!(
@@ -52,7 +52,7 @@ async fn a_task_ends_with_its_timeout() {
     evicting(&fixture, "flag", json!({})).await;
     evicting(&fixture, "own", json!({"gracePeriodSeconds": 30})).await;
     evicting(&fixture, "kept", json!({"suppressDeletion": true})).await;
-    let left = || ["flag", "own", "kept"].map(|name| fixture.tasks(name).len());
+    let left = || ["flag", "own", "kept"].map(|name| fixture.eviction_tasks(name).len());
     sleep(Duration::from_secs(28)).await;
     assert_eq!(left(), [1, 1, 1]);
     sleep(Duration::from_secs(5)).await;
@@ -88,7 +88,7 @@ async fn the_end_of_an_eviction_is_recorded_as_an_event() {
     fixture.host.seed(&BINDINGS, second);
     fixture.observe("x", &[("b", "Healthy")]).await;
     fixture.settle().await;
-    assert_eq!(fixture.tasks("x").len(), 1);
+    assert_eq!(fixture.eviction_tasks("x").len(), 1);
     let mut heard = fixture.heard("EvictWorkloadFromClusterSucceed");
     heard.sort();
     let text = "Evict from cluster a succeed.";
@@ -125,7 +125,7 @@ async fn a_conflicting_write_is_assessed_again() {
     seen["status"] = healthy["status"].clone();
     fixture.host.seed(&BINDINGS, seen);
     sleep(Duration::from_secs(30)).await;
-    assert_eq!(fixture.tasks("x").len(), 1);
+    assert_eq!(fixture.eviction_tasks("x").len(), 1);
     fixture.tasks.stop().await;
 }
 
@@ -138,6 +138,9 @@ async fn without_its_feature_gate_nothing_happens() {
     });
     evicting(&fixture, "x", json!({})).await;
     sleep(Duration::from_secs(1000)).await;
-    assert_eq!(fixture.tasks("x")[0].get("creationTimestamp"), None);
+    assert_eq!(
+        fixture.eviction_tasks("x")[0].get("creationTimestamp"),
+        None
+    );
     fixture.tasks.stop().await;
 }

@@ -65,7 +65,7 @@ async fn it_needs_its_feature_gate_and_flags() {
             json!([{"name": "a"}, {"name": "b"}])
         };
         assert_eq!(fixture.placed("x"), left, "{gate} {manager} {eviction}");
-        let tasks = fixture.tasks("x");
+        let tasks = fixture.eviction_tasks("x");
         assert_eq!(tasks.len(), usize::from(all));
         for task in tasks {
             let mut task = task.clone();
@@ -99,7 +99,7 @@ async fn evictions_are_rate_limited() {
         assert_eq!(evicted(), count);
         sleep(Duration::from_secs(2)).await;
     }
-    assert_eq!(fixture.tasks("x")[0]["purgeMode"], "Directly");
+    assert_eq!(fixture.eviction_tasks("x")[0]["purgeMode"], "Directly");
     fixture.tasks.stop().await;
 }
 
