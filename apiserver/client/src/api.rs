@@ -1,8 +1,5 @@
-//! What a controller, a command or a test may ask of an API server, whoever
-//! answers: the registry in this process, a server far away, or a fake.
-//!
-//! Enters: resource names, trees of values for writes. Leaves: shared
-//! [`Object`]s and watch events.
+//! The API of one server as a trait, for controllers, commands and tests. The registry in
+//! this process, a remote server and the fake implement it.
 
 use std::pin::Pin;
 
@@ -15,19 +12,20 @@ use serde_json::Value;
 
 use crate::event::{EVENTS, Event};
 
-/// Events under way at once where each is a call of its own.
+/// How many events [`Api::create_events`] creates concurrently when each is a call of its
+/// own.
 const EVENTS_AT_ONCE: usize = 8;
 
-/// Why a call gave no result, by what the caller does next.
+/// The error of a call, by what the caller does next.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The server answered with a `Status`.
     #[error("{0}")]
     Status(Box<Status>),
-    /// No answer: connection, TLS, credentials or time. Worth a retry.
+    /// No response: the connection, TLS, the credentials or a timeout. Worth a retry.
     #[error("{host}: {message}")]
     Transport { host: String, message: String },
-    /// An answer that is not what the protocol promises.
+    /// A response that breaks the protocol.
     #[error("unexpected reply: {0}")]
     Protocol(String),
 }
@@ -45,7 +43,7 @@ impl From<machinery::object::Malformed> for Error {
 }
 
 impl Error {
-    /// The server's answer, when there was one.
+    /// The server's `Status`, if it sent one.
     pub fn status(&self) -> Option<&Status> {
         match self {
             Self::Status(s) => Some(s),
@@ -72,12 +70,12 @@ impl Error {
         self.reason_is("Conflict")
     }
 
-    /// 410: the revision is gone; list again.
+    /// 410: the resource version is too old; list again.
     pub fn is_expired(&self) -> bool {
         self.status().is_some_and(|s| s.code == 410)
     }
 
-    /// Create refused because the namespace is being deleted.
+    /// A create was refused because the namespace is terminating.
     pub fn is_namespace_terminating(&self) -> bool {
         self.status()
             .is_some_and(|s| s.has_cause("NamespaceTerminating"))
@@ -87,8 +85,8 @@ impl Error {
 /// The result of a call.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Where a request goes. Empty strings mean "none": no namespace (cluster scope,
-/// or all namespaces in a list), no name (the collection), no subresource.
+/// The target of a request. Empty strings mean "none": no namespace (cluster scope, or
+/// all namespaces in a list), no name (the collection), no subresource.
 #[derive(Clone, Copy, Debug)]
 pub struct At<'a> {
     pub resource: &'a Gvr,
@@ -98,7 +96,7 @@ pub struct At<'a> {
 }
 
 impl<'a> At<'a> {
-    /// A collection: of one namespace, or of all when `namespace` is empty.
+    /// A collection: of one namespace, or of all namespaces if `namespace` is empty.
     pub fn all(resource: &'a Gvr, namespace: &'a str) -> Self {
         Self {
             resource,
@@ -118,12 +116,12 @@ impl<'a> At<'a> {
         }
     }
 
-    /// The place of an object already at hand.
+    /// The path of an existing object.
     pub fn of(resource: &'a Gvr, object: &'a Object) -> Self {
         Self::one(resource, object.namespace(), object.name())
     }
 
-    /// The same place's subresource.
+    /// A subresource of the same object.
     #[expect(
         clippy::should_implement_trait,
         reason = "reads as a path does; places are not subtracted"
@@ -136,7 +134,7 @@ impl<'a> At<'a> {
     }
 }
 
-/// How a list's `resourceVersion` is meant.
+/// How the server matches the `resourceVersion` of a list (`resourceVersionMatch`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Match {
     #[default]
@@ -145,12 +143,12 @@ pub enum Match {
     NotOlderThan,
 }
 
-/// What to list.
+/// The options of a list (`metav1.ListOptions`).
 #[derive(Clone, Debug, Default)]
 pub struct ListOptions {
     pub label_selector: String,
     pub field_selector: String,
-    /// Empty: newest.
+    /// Empty: the most recent.
     pub resource_version: String,
     pub resource_version_match: Match,
     /// 0: no limit.
@@ -158,28 +156,29 @@ pub struct ListOptions {
     pub continue_token: String,
 }
 
-/// What to watch.
+/// The options of a watch (`metav1.ListOptions`).
 #[derive(Clone, Debug, Default)]
 pub struct WatchOptions {
     pub label_selector: String,
     pub field_selector: String,
-    /// Events after this revision; empty or "0": the present state first.
+    /// Events after this resource version; empty or "0": the current objects first.
     pub resource_version: String,
     pub bookmarks: bool,
-    /// Watch-list: the present state as ADDED, then a bookmark that says so.
+    /// Streaming list: the current objects as ADDED, then a bookmark with
+    /// `k8s.io/initial-events-end`.
     pub send_initial_events: bool,
     /// 0: the server decides.
     pub timeout_seconds: u32,
 }
 
-/// How to write.
+/// The options of a create, an update or a patch.
 #[derive(Clone, Debug, Default)]
 pub struct WriteOptions {
     pub dry_run: bool,
     pub field_manager: String,
 }
 
-/// What happens to dependents.
+/// What the garbage collector does with the dependents (`metav1.DeletionPropagation`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Propagation {
     Background,
@@ -187,7 +186,7 @@ pub enum Propagation {
     Orphan,
 }
 
-/// How to delete.
+/// The options of a delete (`metav1.DeleteOptions`).
 #[derive(Clone, Debug, Default)]
 pub struct DeleteOptions {
     pub uid: Option<String>,
@@ -197,7 +196,7 @@ pub struct DeleteOptions {
     pub dry_run: bool,
 }
 
-/// A patch and its dialect.
+/// The body of a patch, by patch type.
 #[derive(Clone, Debug)]
 pub enum Patch {
     /// RFC 6902.
@@ -208,7 +207,7 @@ pub enum Patch {
     Strategic(Value),
 }
 
-/// A page of a list, true at one revision.
+/// One page of a list, consistent at one resource version.
 #[derive(Clone, Debug, Default)]
 pub struct List {
     pub items: Vec<Object>,
@@ -218,32 +217,32 @@ pub struct List {
     pub continue_token: String,
 }
 
-/// One change. The end of a stream without an error means: resume after the last
-/// revision seen.
+/// A watch event. If a stream ends without an error, resume after the last revision
+/// received.
 #[derive(Clone, Debug)]
 pub enum WatchEvent {
     Added(Object),
     Modified(Object),
     Deleted(Object),
-    /// Everything up to `revision` was sent; `initial_end` marks the end of a
-    /// watch-list's present state.
+    /// Everything up to `revision` was sent; `initial_end` marks the end of the initial
+    /// events of a streaming list.
     Bookmark {
         revision: u64,
         initial_end: bool,
     },
 }
 
-/// Changes in the order of their revisions. An item that is an error is the last.
+/// Watch events in the order of their revisions. An error is the last item.
 pub type WatchStream = Pin<Box<dyn Stream<Item = Result<WatchEvent>> + Send>>;
 
-/// A resource that a server serves, as discovery tells it.
+/// A resource in the server's discovery document (`metav1.APIResource`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiResource {
     pub resource: Gvr,
     pub kind: String,
     pub namespaced: bool,
     pub verbs: Vec<String>,
-    /// Names without the parent, as in `status`.
+    /// The names without the resource, as in `status`.
     pub subresources: Vec<String>,
     pub categories: Vec<String>,
     pub short_names: Vec<String>,
@@ -256,26 +255,28 @@ impl ApiResource {
     }
 }
 
-/// The API of one server. Calls may be cancelled by dropping them; a write that
-/// was cancelled may or may not have happened.
+/// The API of one server. Dropping a call cancels it; a canceled write may or may not
+/// have happened.
 #[async_trait]
 pub trait Api: Send + Sync + 'static {
     /// GET of one object or subresource.
     async fn get(&self, at: At<'_>) -> Result<Object>;
-    /// GET of one object with `resourceVersion=0`: the state that the server has in
-    /// memory, which may be behind its store. A server that keeps none gives the newest.
+    /// GET of one object with `resourceVersion=0`: the server may answer from its watch
+    /// cache, which can lag behind its store. A server without a watch cache returns the
+    /// most recent object.
     async fn get_cached(&self, at: At<'_>) -> Result<Object> {
         self.get(at).await
     }
-    /// GET of a collection. A server far away may leave out `managedFields`, here
-    /// and in a watch.
+    /// GET of a collection. A remote server may leave out `managedFields`, here and in a
+    /// watch.
     async fn list(&self, at: At<'_>, options: &ListOptions) -> Result<List>;
     /// GET of a collection with `watch=1`.
     async fn watch(&self, at: At<'_>, options: &WatchOptions) -> Result<WatchStream>;
     /// POST to a collection, or to a named subresource.
     async fn create(&self, at: At<'_>, body: Value, options: &WriteOptions) -> Result<Object>;
-    /// Creates events, each for itself; the outcomes are in the order of the events. A
-    /// server in this process has a shorter way than one [`Api::create`] for each.
+    /// Creates events independently of each other; the results are in the order of the
+    /// events. The loopback implementation has a cheaper way than one [`Api::create`] per
+    /// event.
     async fn record(&self, events: Vec<Event>) -> Vec<Result<()>> {
         let writes = events.into_iter().map(|event| async move {
             let body = serde_json::to_value(&event).map_err(|e| Error::Protocol(e.to_string()))?;
@@ -290,21 +291,23 @@ pub trait Api: Send + Sync + 'static {
     async fn update(&self, at: At<'_>, body: Value, options: &WriteOptions) -> Result<Object>;
     /// PATCH.
     async fn patch(&self, at: At<'_>, patch: Patch, options: &WriteOptions) -> Result<Object>;
-    /// DELETE of one object; the object when it still exists (finalizers), `None`
-    /// when it is gone.
+    /// DELETE of one object. Returns the object if finalizers or a graceful deletion keep
+    /// it, `None` if it is gone.
     async fn delete(&self, at: At<'_>, options: &DeleteOptions) -> Result<Option<Object>>;
-    /// DELETE of everything in a collection that `select` matches.
+    /// DELETE of the objects in a collection that `select` matches.
     async fn delete_collection(
         &self,
         at: At<'_>,
         options: &DeleteOptions,
         select: &ListOptions,
     ) -> Result<()>;
-    /// Everything served, in each group's preferred version first. The error of a
-    /// group that cannot be read is told beside what could be.
+    /// Discovery: every resource served, each group's preferred version first. A group
+    /// that cannot be read is reported in `failed_group_versions`; the others are
+    /// returned.
     async fn resources(&self) -> Result<Discovered>;
-    /// As [`Self::resources`], of the wanted groups alone. A server far away is not
-    /// asked for the others where each group has a document of its own.
+    /// As [`Self::discover`], limited to the groups that pass the filter. Where each
+    /// group has its own discovery document, a remote server is not asked for the other
+    /// groups.
     async fn resources_of(&self, wanted: Groups<'_>) -> Result<Discovered> {
         Ok(self.resources().await?.only(wanted))
     }
@@ -312,19 +315,19 @@ pub trait Api: Send + Sync + 'static {
     async fn raw(&self, path: &str) -> Result<Bytes>;
 }
 
-/// Tells by its name whether a group is meant; the core group's is empty.
+/// Selects API groups by name; the core group's name is empty.
 pub type Groups<'a> = &'a (dyn Fn(&str) -> bool + Sync);
 
-/// What discovery found.
+/// The result of discovery.
 #[derive(Clone, Debug, Default)]
 pub struct Discovered {
     pub resources: Vec<ApiResource>,
-    /// `group/version` → why it could not be read.
+    /// `group/version` and the reason why its resources could not be read.
     pub failed: Vec<(String, String)>,
 }
 
 impl Discovered {
-    /// What there is of some groups.
+    /// Drops the groups that do not pass the filter.
     pub fn only(mut self, wanted: Groups<'_>) -> Self {
         self.resources.retain(|r| wanted(&r.resource.group));
         self.failed

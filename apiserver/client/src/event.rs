@@ -1,17 +1,17 @@
-//! Events (core v1) about objects, in the form in which they are stored.
+//! Events (core/v1) in the form in which they are created.
 //!
-//! Enters: what a recorder knows. Leaves: its encoding, fields in order, as every
-//! object has them. What the server adds (identity, time of creation) is left open.
+//! The fields serialize in the order in which objects are stored. What the server sets
+//! (uid, creation time) stays empty.
 
 use std::sync::Arc;
 
 use machinery::{Gvr, Object};
 use serde::{Deserialize, Serialize};
 
-/// The resource of [`Event`].
+/// The resource of [`CoreEvent`].
 pub static EVENTS: Gvr = Gvr::constant("", "v1", "events");
 
-/// The object that an event is about (`ObjectReference`).
+/// The object that an event is about (`involvedObject`, an `ObjectReference`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectRef {
@@ -21,7 +21,7 @@ pub struct ObjectRef {
     pub kind: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Empty in cluster scope; the event then goes to `default`.
+    /// Empty in cluster scope; the event is then created in the namespace `default`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -55,7 +55,7 @@ impl ObjectRef {
         }
     }
 
-    /// Takes `apiVersion` and `kind` from the object's own bytes.
+    /// Reads `apiVersion` and `kind` from the object's bytes.
     pub fn of(object: &Object) -> Self {
         match serde_json::from_slice::<TypeMeta>(object.bytes()) {
             Ok(t) => Self::new(&t.api_version, &t.kind, object),
@@ -64,14 +64,13 @@ impl ObjectRef {
     }
 }
 
-/// A new event. The fields are in the order of their names, since that is how
-/// objects are stored.
+/// A new event. The fields are in alphabetical order, in which objects are stored.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Event {
     api_version: &'static str,
     pub count: u64,
-    /// RFC 3339 in seconds.
+    /// RFC 3339 with seconds.
     pub first_timestamp: String,
     pub involved_object: ObjectRef,
     kind: &'static str,
@@ -80,14 +79,14 @@ pub struct Event {
     pub metadata: EventMeta,
     pub reason: String,
     pub reporting_component: Arc<str>,
-    /// Empty, but always there.
+    /// Empty, but always present.
     reporting_instance: &'static str,
     source: Source,
     /// `Normal` or `Warning`.
     r#type: &'static str,
 }
 
-/// The metadata of an event; the first and the last are the server's.
+/// The metadata of an event; the server sets `creationTimestamp` and `uid`.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EventMeta {
@@ -105,7 +104,8 @@ struct Source {
 }
 
 impl Event {
-    /// An event told `count` times at `now`.
+    /// An event with `count` 1 and both timestamps at `now`. Without a namespace in
+    /// `about` it goes to the namespace `default`.
     pub fn new(component: &Arc<str>, about: ObjectRef, warning: bool, now: &str) -> Self {
         let namespace = match about.namespace.as_str() {
             "" => "default",

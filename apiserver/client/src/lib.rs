@@ -1,14 +1,14 @@
-//! A client of the Kubernetes API, as a trait and as its remote form.
+//! A Kubernetes API client: the trait [`Api`] and its implementations.
 //!
-//! caller ──► [`Api`] ──► loopback (in `registry`) | [`remote`] (kubeconfig, TLS, HTTP/2) | [`Split`] (of both) | fake
-//!                 └──► [`reflect`] (list, watch, resume) ──► [`Informer`] or any other [`Sink`]
+//! caller ──► [`Api`] ──► loopback (in `registry`) | [`remote`] (kubeconfig, TLS, HTTP/2) | [`GroupSplitApi`] (of both) | fake
+//!                 └──► [`reflector`] (list, watch, resume) ──► [`Informer`] or any other [`ReflectorSink`]
 //!
-//! Invariants: callers never learn which form answers. No typed Kubernetes
-//! structs: objects are bytes with a head. Credentials never reach an error text.
-//! No task without an owner ([`Tasks`]).
+//! Invariants: callers never learn which implementation answers. There are no typed
+//! Kubernetes structs: an object is its bytes plus its parsed metadata. Credentials never
+//! appear in an error text. Every task has an owner ([`TaskGroup`]).
 //!
-//! Entry points: [`Api`], [`remote::kubeconfig::Source`] and [`Remote`], [`Informers`],
-//! [`Tasks`], [`webhook::Caller`].
+//! Entry points: [`Api`], [`remote::kubeconfig::KubeconfigSource`] and [`RemoteApi`],
+//! [`InformerFactory`], [`TaskGroup`], [`webhook::WebhookClient`].
 
 pub mod api;
 pub mod event;

@@ -1,9 +1,8 @@
-//! List, then watch from there, for ever: whoever keeps a copy of a resource does
-//! it through this loop.
+//! The reflector: lists a resource, then watches it from that revision, and resumes for
+//! ever (client-go's `Reflector`).
 //!
-//! Enters: an [`Api`] and a [`Select`]. Leaves: calls of a [`Sink`], in order, one
-//! object at a time, so that a sink may fold them and keep none. Touches nothing
-//! else. Memory: one page of a list.
+//! It calls a [`ReflectorSink`] in order, one object at a time, so a sink can aggregate
+//! objects and keep none. It holds at most one list page in memory.
 
 use std::time::Duration;
 
@@ -15,18 +14,18 @@ use tokio::time::Instant;
 use crate::api::{Api, At, Error, ListOptions, Result, WatchEvent, WatchOptions};
 use crate::tasks::Shutdown;
 
-/// Objects per page of a list, as client-go's pager.
+/// Objects per page of a list, as in client-go's pager.
 const PAGE: u64 = 500;
-/// client-go's reflector: 800 ms to 30 s, doubled and jittered.
+/// The backoff of client-go's reflector: 800 ms to 30 s, doubling, with jitter.
 const FIRST_PAUSE: Duration = Duration::from_millis(800);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// A server is asked to end a watch after five to ten minutes, so that the
-/// connections of many clients spread over its replicas again.
+/// The range of `timeoutSeconds`. The server ends a watch after five to ten minutes, so
+/// that the connections of many clients spread over its replicas again.
 const WATCH_SECONDS: std::ops::Range<u32> = 300..600;
-/// A watch that lived shorter without an event counts as a failure.
+/// A watch that ends sooner without an event counts as a failure.
 const SHORT: Duration = Duration::from_secs(1);
 
-/// Which objects. Equal selections share an informer.
+/// The objects to list and watch. Equal selectors share an informer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Select {
     pub resource: Gvr,
@@ -39,7 +38,7 @@ pub struct Select {
 }
 
 impl Select {
-    /// Everything of a resource.
+    /// All objects of a resource.
     pub fn all(resource: &Gvr) -> Self {
         Self {
             resource: resource.clone(),
@@ -49,19 +48,19 @@ impl Select {
         }
     }
 
-    /// Only one namespace.
+    /// Restricts to one namespace.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = namespace.into();
         self
     }
 
-    /// Only what a label selector matches.
+    /// Restricts by label selector.
     pub fn labels(mut self, selector: impl Into<String>) -> Self {
         self.labels = selector.into();
         self
     }
 
-    /// Only what a field selector matches.
+    /// Restricts by field selector.
     pub fn fields(mut self, selector: impl Into<String>) -> Self {
         self.fields = selector.into();
         self
@@ -72,9 +71,10 @@ impl Select {
     }
 }
 
-/// Who takes the objects. Called from one task; must not block.
+/// The receiver of a reflector's objects. Called from one task; must not block.
 pub trait Sink: Send {
-    /// A list begins. What is not told until [`Sink::listed`] is gone.
+    /// A list begins. Objects that are not in it by [`ReflectorSink::end_list`] were
+    /// deleted.
     fn restart(&mut self);
     /// An object of the list.
     fn item(&mut self, object: Object);
@@ -82,16 +82,16 @@ pub trait Sink: Send {
     fn listed(&mut self);
     /// An object was added or modified.
     fn changed(&mut self, object: Object);
-    /// An object is gone, or matches no longer; its last state.
+    /// An object was deleted or no longer matches; `object` is its last state.
     fn deleted(&mut self, object: Object);
-    /// A call failed and will be tried again; `None`: it works (again).
+    /// A call failed and will be retried; `None`: list and watch work (again).
     fn health(&mut self, error: Option<&Error>);
 }
 
-/// Keeps a sink in step with the server until `shutdown`.
+/// Keeps `sink` in sync with the server until `shutdown`.
 pub async fn reflect(api: &dyn Api, select: &Select, sink: &mut dyn Sink, shutdown: &Shutdown) {
     let mut pause = Pause::new();
-    // 0: no list yet, or its revision is gone.
+    // 0: not listed yet, or the resource version has expired.
     let mut revision = 0;
     while !shutdown.is_triggered() {
         let step = async {
@@ -118,7 +118,7 @@ pub async fn reflect(api: &dyn Api, select: &Select, sink: &mut dyn Sink, shutdo
     }
 }
 
-/// The server's store is older than what was seen: it was restored from a backup.
+/// The server's store is older than the revision we have: it was restored from a backup.
 fn is_from_the_future(error: &Error) -> bool {
     error
         .status()
@@ -149,7 +149,7 @@ async fn list(api: &dyn Api, select: &Select, sink: &mut dyn Sink) -> Result<u64
 struct Watched;
 
 impl Watched {
-    /// One watch to its end. `Ok` when it is worth going on at once.
+    /// Runs one watch to its end. `Ok`: reconnect without backoff.
     async fn run(
         api: &dyn Api,
         select: &Select,
@@ -192,12 +192,12 @@ impl Watched {
         if any || opened.elapsed() >= SHORT {
             return Ok(());
         }
-        let why = format!("watch of {} ended at once", select.resource);
+        let why = format!("very short watch of {}", select.resource);
         Err(Error::Protocol(why))
     }
 }
 
-/// Doubling waits with jitter.
+/// Exponential backoff with jitter.
 pub(crate) struct Pause {
     next: Duration,
 }
@@ -211,7 +211,7 @@ impl Pause {
         self.next = FIRST_PAUSE;
     }
 
-    /// Waits between one and two times the present step, then doubles it.
+    /// Sleeps between one and two times the current backoff, then doubles it.
     pub(crate) async fn wait(&mut self) {
         let jitter = rand::rng().random_range(1.0..2.0);
         tokio::time::sleep(self.next.mul_f64(jitter)).await;

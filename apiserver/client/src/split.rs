@@ -1,7 +1,5 @@
-//! Two servers as one: some groups are served by one, all others by the other.
-//!
-//! Enters: an [`Api`] for our own groups and one for the rest. Leaves: one [`Api`],
-//! whose callers do not learn which answers. Touches nothing itself.
+//! [`GroupSplitApi`] presents two servers as one: it routes each call by the resource's
+//! API group.
 
 use std::sync::Arc;
 
@@ -16,8 +14,9 @@ use crate::api::{
 };
 use crate::event::{EVENTS, Event};
 
-/// The groups of one server over those of a host. What the host tells of the own
-/// groups is not taken, and not asked for: it would ask us.
+/// Routes calls for our own API groups to `own` and all others to `host`. What the host's
+/// discovery reports for the own groups is ignored and not requested: the host would
+/// proxy the request back to us.
 pub struct Split {
     own: Arc<dyn Api>,
     host: Arc<dyn Api>,
@@ -25,7 +24,7 @@ pub struct Split {
 }
 
 impl Split {
-    /// `is_own` tells by its name whether a group belongs to `own`.
+    /// `is_own` reports whether the group of this name belongs to `own`.
     pub fn new(own: Arc<dyn Api>, host: Arc<dyn Api>, is_own: fn(&str) -> bool) -> Arc<Self> {
         Arc::new(Self { own, host, is_own })
     }
@@ -98,14 +97,15 @@ impl Api for Split {
         Ok(all)
     }
 
-    /// Of the host.
+    /// Always the host's.
     async fn raw(&self, path: &str) -> Result<Bytes> {
         self.host.raw(path).await
     }
 }
 
-/// Reads one object by a LIST. For kinds of any name the right to `list` is narrower
-/// than the right to `get`, which would include `nodes/proxy` and `pods/exec`.
+/// Reads one object with a LIST. Where the kind is not known in advance, RBAC can grant
+/// `list` on `*` more narrowly than `get`, which would include `nodes/proxy` and
+/// `pods/exec`.
 async fn get_by_list(host: &dyn Api, at: At<'_>) -> Result<Object> {
     let options = ListOptions {
         field_selector: format!("metadata.name={}", at.name),
@@ -208,7 +208,8 @@ mod tests {
     async fn the_own_groups_are_not_taken_from_the_host() {
         let (own, host, both) = split();
         serve(&own, &WORKS, "Work");
-        // What a loopback serves beside its own groups is the host's matter.
+        // Resources outside the own groups come from the host, even if the loopback
+        // serves them.
         serve(&own, &MAPS, "Mine");
         serve(&host, &WORKS, "Loop");
         serve(&host, &MAPS, "ConfigMap");
@@ -218,7 +219,7 @@ mod tests {
         host.on_call(|call| {
             (call.verb == "resources").then(|| Status::unavailable("later").into())
         });
-        assert!(both.resources().await.is_err(), "half is not all");
+        assert!(both.resources().await.is_err(), "a partial result is an error");
     }
 
     #[tokio::test]

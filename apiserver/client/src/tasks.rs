@@ -1,7 +1,8 @@
-//! Who ends whom: a token that tells tasks to stop, and an owner that joins them.
+//! Structured tasks: [`ShutdownToken`] asks tasks to stop, [`TaskGroup`] owns and joins
+//! them.
 //!
-//! Enters: futures. Leaves: nothing but their end. A task is only ever spawned
-//! here, so that whoever made the [`Tasks`] can wait until all of them are gone.
+//! Tasks are spawned only here, so the owner of a [`TaskGroup`] can wait until all of
+//! them have ended.
 
 use std::future::Future;
 use std::sync::{Arc, Weak};
@@ -11,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// Tells tasks to stop. Clones are the same token.
+/// Asks tasks to stop. Clones share one token.
 #[derive(Clone, Debug, Default)]
 pub struct Shutdown(CancellationToken);
 
@@ -20,7 +21,7 @@ impl Shutdown {
         Self::default()
     }
 
-    /// Asks everybody who waits on this token, or on a child of it, to stop.
+    /// Triggers this token and all of its children.
     pub fn trigger(&self) {
         self.0.cancel();
     }
@@ -29,17 +30,17 @@ impl Shutdown {
         self.0.is_cancelled()
     }
 
-    /// Returns once the token was triggered.
+    /// Completes when the token is triggered.
     pub async fn wait(&self) {
         self.0.cancelled().await;
     }
 
-    /// A token that ends with this one, or alone before it.
+    /// A token that is triggered with this one, or earlier on its own.
     pub fn child(&self) -> Self {
         Self(self.0.child_token())
     }
 
-    /// The result of `work`, or `None` when the token was triggered first.
+    /// The result of `work`, or `None` if the token is triggered first.
     pub async fn unless<F: Future>(&self, work: F) -> Option<F::Output> {
         self.0.run_until_cancelled(work).await
     }
@@ -59,18 +60,18 @@ struct Owned {
 
 struct Inner {
     shutdown: Shutdown,
-    /// Ends tasks that do not listen.
+    /// Aborts tasks that ignore the shutdown token.
     cut: CancellationToken,
     owned: Mutex<Owned>,
 }
 
-/// The owner of spawned tasks. Clones are the same owner; when the last one goes,
-/// what still runs is aborted.
+/// The owner of spawned tasks. Clones share one group; when the last clone is dropped,
+/// running tasks are aborted.
 #[derive(Clone)]
 pub struct Tasks(Arc<Inner>);
 
 impl Tasks {
-    /// An owner whose tasks listen to `shutdown`.
+    /// A group whose tasks stop when `shutdown` is triggered.
     pub fn new(shutdown: Shutdown) -> Self {
         Self::with(shutdown, CancellationToken::new())
     }
@@ -87,7 +88,8 @@ impl Tasks {
         &self.0.shutdown
     }
 
-    /// An owner that can be stopped alone, and is joined with this one.
+    /// A child group: it can be stopped on its own, and is stopped and joined with this
+    /// one.
     pub fn child(&self) -> Self {
         let child = Self::with(self.0.shutdown.child(), self.0.cut.child_token());
         let mut owned = self.0.owned.lock();
@@ -96,7 +98,7 @@ impl Tasks {
         child
     }
 
-    /// Runs a future until it ends; it is expected to end soon after the token.
+    /// Spawns a task. It should end soon after the shutdown token is triggered.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         let mut owned = self.0.owned.lock();
         while let Some(ended) = owned.running.try_join_next() {
@@ -108,7 +110,7 @@ impl Tasks {
         });
     }
 
-    /// Waits until every task, here and in the children, has ended. Dropping this
+    /// Waits until every task of this group and of its children has ended. Dropping this
     /// future aborts the tasks it was waiting for.
     pub async fn join(&self) {
         loop {
@@ -133,8 +135,8 @@ impl Tasks {
         }
     }
 
-    /// Tells the tasks to stop, and cuts off, where they wait, those that have not
-    /// after `patience`. Whether all ended by themselves.
+    /// Asks the tasks to stop; after `patience`, aborts those still running at their next
+    /// await point. Returns whether all of them ended by themselves.
     pub async fn stop_within(&self, patience: Duration) -> bool {
         self.0.shutdown.trigger();
         let mut joined = std::pin::pin!(self.join());
@@ -147,7 +149,7 @@ impl Tasks {
         false
     }
 
-    /// Tells the tasks to stop and waits until they have.
+    /// Asks the tasks to stop and waits until they have ended.
     pub async fn stop(&self) {
         self.0.shutdown.trigger();
         self.join().await;
@@ -187,7 +189,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_does_not_listen_is_cut_off_in_children_too() {
+    async fn tasks_that_ignore_the_token_are_aborted_in_children_too() {
         let tasks = Tasks::new(Shutdown::new());
         let child = tasks.child().child();
         let held = Arc::new(());

@@ -1,7 +1,6 @@
-//! Where a webhook is, and who carries questions to it.
-//!
-//! Enters: a `WebhookClientConfig` of `admissionregistration.k8s.io/v1`. Leaves: the
-//! place it names. Touches nothing: whoever has the network is handed in as [`Caller`].
+//! The `WebhookClientConfig` of `admissionregistration.k8s.io/v1`: where a webhook is,
+//! and the trait [`WebhookClient`] that calls it. The implementation with the network is
+//! passed in.
 
 use std::time::Duration;
 
@@ -11,20 +10,20 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde::Deserialize;
 
-/// A Service, and one of its ports.
+/// A Service and its port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
 pub struct ServiceRef {
     pub namespace: String,
     pub name: String,
-    #[serde(default = "https")]
+    #[serde(default = "default_https_port")]
     pub port: u16,
 }
 
-fn https() -> u16 {
+fn default_https_port() -> u16 {
     443
 }
 
-/// How a server is found.
+/// The server of a webhook: a URL or a Service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Host {
     /// `https://HOST:PORT`.
@@ -32,17 +31,18 @@ pub enum Host {
     Service(ServiceRef),
 }
 
-/// How a webhook is reached.
+/// How to connect to a webhook.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
     pub host: Host,
-    /// Path and query, with its slash.
+    /// Path and query, with the leading slash.
     pub path: String,
-    /// PEM; empty: the system's roots.
+    /// CA bundle in PEM; empty: the system's roots.
     pub ca: Vec<u8>,
 }
 
-/// Carries a question to a webhook and its answer back. The error is for people.
+/// Sends a request body to a webhook and returns the response body. The error is a
+/// message for users. A call takes at most `patience`.
 #[async_trait]
 pub trait Caller: Send + Sync {
     async fn call(&self, hook: &Place, body: Bytes, patience: Duration) -> Result<Bytes, String>;
@@ -73,7 +73,7 @@ impl Place {
         };
         let (host, path) = match (written.url, written.service) {
             (Some(url), None) => {
-                let rest = url.strip_prefix("https://").ok_or("its url is not https")?;
+                let rest = url.strip_prefix("https://").ok_or("url must use https")?;
                 let end = rest.find(['/', '?']).unwrap_or(rest.len());
                 let path = match &rest[end..] {
                     path if path.starts_with('/') => path.to_owned(),
@@ -86,7 +86,7 @@ impl Place {
                 let path = format!("/{}", path.trim_start_matches('/'));
                 (Host::Service(service), path)
             }
-            _ => return Err("it names not exactly one of url and service".into()),
+            _ => return Err("exactly one of url or service is required".into()),
         };
         Ok(Self { host, path, ca })
     }
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_a_hook_is() {
+    fn client_configs_are_parsed() {
         let url = |server: &str| Host::Url(server.to_owned());
         let service = |port| {
             Host::Service(ServiceRef {

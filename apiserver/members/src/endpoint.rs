@@ -1,4 +1,4 @@
-//! Where a member is and how to get in, out of its Cluster and Secret.
+//! The endpoint and credentials of a member, from its Cluster and Secret.
 //!
 //! Karmada: `pkg/util/membercluster_client.go` (secret keys `token`, `caBundle`).
 
@@ -14,16 +14,16 @@ use machinery::Object;
 use openapi::karmada::cluster::ClusterSpec;
 use serde::Deserialize;
 
-/// Everything that a connection depends on. When it changes, there is a new one.
+/// Everything that a connection to a member depends on. A change means a new connection.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Endpoint {
     pub cluster: String,
     pub server: String,
-    /// PEM; empty: the system's roots.
+    /// CA bundle in PEM; empty: the system's roots.
     pub ca: Vec<u8>,
     pub token: String,
     pub insecure: bool,
-    /// Empty: none.
+    /// Empty: no proxy.
     pub proxy: String,
     pub proxy_headers: Vec<(String, String)>,
 }
@@ -44,7 +44,7 @@ struct SecretView {
 }
 
 impl Endpoint {
-    /// The endpoint of a cluster, or what is missing.
+    /// The endpoint of a cluster, or an error that names what is missing.
     pub(crate) fn new(name: &str, spec: &ClusterSpec, secret: &Object) -> Result<Self, String> {
         let ca = match spec.insecure_skip_tls_verification {
             true => Vec::new(),
@@ -53,9 +53,9 @@ impl Endpoint {
         Self::with(name, spec, ca, secret)
     }
 
-    /// The same for requests in the name of users: the token is the impersonator's.
-    /// Without `access` (a cluster in pull mode may have no such secret) the system's
-    /// roots are trusted.
+    /// The endpoint for the requests of users, with the impersonator's token. Without
+    /// `access` (a cluster in pull mode may have no such secret) the system's roots are
+    /// trusted.
     pub(crate) fn for_users(
         name: &str,
         spec: &ClusterSpec,
@@ -91,15 +91,15 @@ impl Endpoint {
         })
     }
 
-    /// The same as a client's configuration, or what cannot be used.
+    /// The client configuration, or an error that names what is unusable.
     pub(crate) fn config(&self) -> Result<Config, String> {
-        let told = |e: &dyn fmt::Display| format!("cluster {:?}: {e}", self.cluster);
-        let mut config = Config::new(&self.server).map_err(|e| told(&e))?;
+        let fail = |e: &dyn fmt::Display| format!("cluster {:?}: {e}", self.cluster);
+        let mut config = Config::new(&self.server).map_err(|e| fail(&e))?;
         config.insecure = self.insecure;
         config.ca = Some(self.ca.clone()).filter(|ca| !ca.is_empty());
         config.auth.token = Some(Secret(self.token.clone()));
         if !self.proxy.is_empty() {
-            config.set_proxy(&self.proxy).map_err(|e| told(&e))?;
+            config.set_proxy(&self.proxy).map_err(|e| fail(&e))?;
             config.proxy_headers.clone_from(&self.proxy_headers);
         }
         Ok(config)
@@ -121,9 +121,10 @@ fn read(cluster: &str, secret: &Object, key: &str) -> Result<Vec<u8>, String> {
     bytes.map_err(|_| format!("the secret of cluster {cluster:?}: {key:?} is not base64"))
 }
 
-/// Makes clients. Connections belong to the tasks given.
+/// Creates clients of members. `tasks` owns their connections.
 pub trait Connector: Send + Sync + 'static {
-    /// A client of an endpoint, or what cannot be used. Nothing needs to be dialled.
+    /// A client of an endpoint, or an error that names what is unusable. It need not dial
+    /// yet.
     fn connect(&self, to: &Endpoint, tasks: &Tasks) -> Result<Arc<dyn Api>, String>;
 }
 
@@ -136,10 +137,10 @@ where
     }
 }
 
-/// HTTPS.
+/// Connects with HTTPS.
 #[derive(Clone, Debug, Default)]
 pub struct RemoteConnector {
-    /// Nothing is sent to members while it is closed.
+    /// Nothing is sent to members while the fence is closed.
     pub gate: Option<Gate>,
 }
 

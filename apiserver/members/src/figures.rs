@@ -1,7 +1,7 @@
-//! What is told of the calls to each member.
+//! The metrics of the calls to each member.
 //!
-//! The handles of a member are resolved when it is connected, and its series end
-//! with the connection.
+//! The metrics of a member are resolved when it is connected; its series end with the
+//! last connection.
 
 use std::collections::BTreeMap;
 use std::sync::{LazyLock, OnceLock};
@@ -16,7 +16,7 @@ const BUCKETS: [f64; 11] = [
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0,
 ];
 
-/// What a member is asked for.
+/// The verb of a call to a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
     Get,
@@ -50,23 +50,23 @@ static FAMILIES: LazyLock<Families> = LazyLock::new(|| {
     Families {
         durations: of.histograms(
             "flotilla_member_request_duration_seconds",
-            "Time of calls to a member, the wait for a place excluded.",
+            "Duration of calls to a member, without the wait for the concurrency limit.",
             &BUCKETS,
             ["member_cluster", "verb"],
         ),
         errors: of.counters(
             "flotilla_member_request_errors_total",
-            "Calls to a member that it did not answer, refused for now, or failed at.",
+            "Calls to a member that got no response, were refused with 429, or failed with a server error.",
             ["member_cluster", "reason"],
         ),
         in_flight: of.gauges(
             "flotilla_member_requests_in_flight",
-            "Calls that a member has not answered yet.",
+            "Calls to a member in flight.",
             MEMBER,
         ),
         limits: of.gauges(
             "flotilla_member_requests_limit",
-            "Calls that a member gets at once, which follows its latency and refusals.",
+            "Limit of concurrent calls to a member, which adapts to its latency and refusals.",
             MEMBER,
         ),
     }
@@ -74,7 +74,7 @@ static FAMILIES: LazyLock<Families> = LazyLock::new(|| {
 
 const REASONS: [&str; 3] = ["transport", "refused", "server"];
 
-/// Those of one member.
+/// The metrics of one member.
 pub(crate) struct Figures {
     member: String,
     durations: [OnceLock<Histogram>; 7],
@@ -83,7 +83,8 @@ pub(crate) struct Figures {
     pub(crate) limit: Gauge,
 }
 
-/// Connections by member: a new one may open before the last has ended.
+/// The number of connections of each member: a new one may open before the old one has
+/// ended.
 static OPEN: Mutex<BTreeMap<String, usize>> = Mutex::new(BTreeMap::new());
 
 impl Figures {
@@ -98,7 +99,8 @@ impl Figures {
         }
     }
 
-    /// Counts a call. That an object is absent, or changed meanwhile, is an answer.
+    /// Observes a call. Only transport errors, 429 and 5xx count as errors; "not found"
+    /// or a conflict does not.
     pub(crate) fn called(&self, verb: Verb, took: Duration, error: Option<&Error>) {
         let of_verb = self.durations[verb as usize].get_or_init(|| {
             FAMILIES

@@ -1,5 +1,5 @@
-//! From the streams of nodes and pods to [`Sums`]: each object is read once, as it
-//! passes, and forgotten.
+//! Aggregates the nodes and pods of a member into [`ResourceTotals`] as they stream by.
+//! Each object is decoded once and dropped.
 
 use std::sync::Arc;
 
@@ -24,12 +24,13 @@ struct State {
     pods_listed: bool,
 }
 
-/// The running sums of one member.
+/// The running totals of one member.
 #[derive(Clone, Default)]
 pub(crate) struct Fold(Arc<Mutex<State>>);
 
 impl Fold {
-    /// Starts to follow nodes and pods. `one_by_one`: nodes can be told so.
+    /// Starts to list and watch nodes and pods. `one_by_one`: single nodes can be read
+    /// too.
     pub(crate) fn start(api: &Arc<dyn Api>, tasks: &Tasks, one_by_one: bool) -> Self {
         let fold = Self::default();
         let nodes = Nodes {
@@ -129,7 +130,7 @@ struct PodStatus {
     phase: String,
 }
 
-/// What the pod's node reserves for it; one slot for a pod among it.
+/// The resources that the scheduler reserves for a pod, including one pod slot.
 fn requests(spec: &PodSpec) -> ResourceList {
     let mut requests = pod_requests(
         spec.containers.iter().flatten(),
@@ -150,11 +151,11 @@ fn amounts(sums: &mut Sums, resources: ResourceList) -> Amounts {
     amounts.into()
 }
 
-/// An object that cannot be read counts as one without numbers: the rest goes on.
+/// Decodes an object; one that cannot be decoded is logged and counts as empty.
 pub(crate) fn view<T: for<'de> Deserialize<'de>>(object: &Object) -> Option<T> {
     let parsed = serde_json::from_slice(object.bytes());
     if let Err(error) = &parsed {
-        tracing::debug!(%error, ?object, "not counted");
+        tracing::debug!(%error, ?object, "cannot decode the object; it is not counted");
     }
     parsed.ok()
 }
@@ -162,7 +163,7 @@ pub(crate) fn view<T: for<'de> Deserialize<'de>>(object: &Object) -> Option<T> {
 struct Nodes {
     fold: Fold,
     one_by_one: bool,
-    /// Name → the list in which it was seen last.
+    /// Name → number of the last list that contained it.
     seen: AHashMap<Box<str>, u64>,
     epoch: u64,
 }
@@ -219,7 +220,7 @@ impl Sink for Nodes {
 
 struct Pods {
     fold: Fold,
-    /// Key → its numbers and the list in which it was seen last.
+    /// Key → its amounts and the number of the last list that contained it.
     seen: AHashMap<Box<str>, (Pod, u64)>,
     epoch: u64,
 }
@@ -273,5 +274,5 @@ impl Sink for Pods {
 }
 
 #[cfg(test)]
-#[path = "fold_tests.rs"]
+#[path = "aggregator_tests.rs"]
 mod tests;

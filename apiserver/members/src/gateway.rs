@@ -1,12 +1,12 @@
-//! Ways into the clusters for requests of users, who act there in their own names.
+//! Backends of the cluster proxy: connections that forward the requests of users to
+//! member clusters, with impersonation.
 //!
-//! Enters: Clusters and their secrets on the host. Leaves: a [`Gateway`] to a
-//! cluster, or why there is none. Connections are apart from those of the
-//! controllers, so that neither waits for the other; each cluster has a bounded
-//! number of places. Nothing is dialled before somebody asks.
+//! They are separate from the controllers' connections, so that neither waits for the
+//! other. Each cluster has a bounded number of requests in flight. Nothing is dialed
+//! before the first request.
 //!
-//! Karmada: `pkg/util/proxy`; secrets are read from informers, and on the host
-//! itself where these do not know them yet.
+//! Karmada: `pkg/util/proxy`. Secrets are read from informers, or from the host's API if
+//! the informer does not have them yet.
 
 use std::sync::Arc;
 
@@ -24,27 +24,27 @@ use crate::endpoint::Endpoint;
 
 static SECRETS: Gvr = Gvr::constant("", "v1", "secrets");
 
-/// Requests, watches and tunnels that a cluster has at once.
+/// The limit of requests, watches and upgraded connections in flight per cluster.
 const PLACES: u32 = 512;
 
-/// Why nothing can be sent to a cluster.
+/// Why no request can be forwarded to a cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
     /// There is no such Cluster.
-    #[error("cluster {0:?} is not known")]
+    #[error("cluster {0:?} not found")]
     Unknown(String),
-    /// The Cluster, or a secret of it, lacks something.
+    /// The Cluster or one of its secrets is incomplete.
     #[error("{0}")]
     Unusable(String),
-    /// The host did not answer.
+    /// A call to the host's API failed.
     #[error("{0}")]
     Host(client::Error),
-    /// As many requests as may be are under way.
-    #[error("too many requests to cluster {0:?} are under way")]
+    /// The limit of requests in flight is reached.
+    #[error("too many requests to cluster {0:?} are in flight")]
     Full(String),
 }
 
-/// A way into one cluster, as long as its Cluster and secrets say the same.
+/// The connections to one cluster, valid while its Cluster and secrets are unchanged.
 pub struct Gateway {
     endpoint: Endpoint,
     forwarder: Forwarder,
@@ -52,19 +52,19 @@ pub struct Gateway {
     tasks: Tasks,
 }
 
-/// A request under way. Its gateway stays open while it lives.
+/// A permit for one request. It keeps its backend open.
 pub struct Place {
     gateway: Arc<Gateway>,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Place {
-    /// What passes the request on.
+    /// Forwards the request.
     pub fn forwarder(&self) -> &Forwarder {
         &self.gateway.forwarder
     }
 
-    /// Triggered when the cluster is gone: what is carried by hand ends then.
+    /// Triggered when the Cluster is deleted; upgraded connections must end then.
     pub fn gone(&self) -> &Shutdown {
         self.gateway.tasks.shutdown()
     }
@@ -82,12 +82,12 @@ struct Shared {
     open: Mutex<AHashMap<String, Arc<Gateway>>>,
 }
 
-/// The gateways, opened on first use. Clones are the same.
+/// The backends of all clusters, opened on first use. Clones are the same.
 #[derive(Clone)]
 pub struct Gateways(Arc<Shared>);
 
 impl Gateways {
-    /// `tasks` own the connections, and the informers that follow `host`.
+    /// `tasks` owns the connections and the informers on `host`.
     pub fn start(host: Arc<dyn Api>, tasks: &Tasks) -> Self {
         let informers = Informers::new(tasks);
         let clusters = informers.get(&host, &Select::all(&CLUSTERS));
@@ -100,7 +100,7 @@ impl Gateways {
         });
         let known = Arc::downgrade(&shared);
         shared.clusters.on_change(move |change| {
-            // What a cluster has open ends with it.
+            // The connections to a cluster end when it is deleted.
             if let (Some(shared), None) = (known.upgrade(), change.new)
                 && let Some(gone) = shared.open.lock().remove(change.object().name())
             {
@@ -110,7 +110,7 @@ impl Gateways {
         Self(shared)
     }
 
-    /// A place at a cluster's gateway.
+    /// A permit for one request to a cluster.
     pub async fn enter(&self, cluster: &str) -> Result<Place, Refused> {
         let endpoint = self.endpoint(cluster).await?;
         let gateway = self.gateway(endpoint)?;
@@ -124,7 +124,8 @@ impl Gateways {
         }
     }
 
-    /// The names of the clusters there are, those included that were written just now.
+    /// The names of all Clusters, read from the API, so that a cluster created just now
+    /// is included.
     pub async fn names(&self) -> Result<Vec<String>, Refused> {
         let at = At::all(&CLUSTERS, "");
         let listed = self.0.host.list(at, &ListOptions::default()).await;
@@ -132,8 +133,7 @@ impl Gateways {
         Ok(clusters.iter().map(|c| c.name().to_owned()).collect())
     }
 
-    /// What the control plane last saw of a cluster that does not answer; empty where
-    /// it saw nothing amiss.
+    /// Why the cluster's Ready condition is not True; empty if it is True or absent.
     pub fn trouble(&self, cluster: &str) -> String {
         let view = self.0.clusters.get("", cluster);
         let view = view.and_then(|c| c.view::<Cluster>().ok());
@@ -188,8 +188,8 @@ impl Gateways {
         })
     }
 
-    /// The gateway that is open to an endpoint; one to a former endpoint is closed
-    /// when the last of its requests is over.
+    /// The backend of an endpoint. One of an earlier endpoint is closed when its last
+    /// request has ended.
     fn gateway(&self, endpoint: Endpoint) -> Result<Arc<Gateway>, Refused> {
         let shared = &self.0;
         let mut open = shared.open.lock();
@@ -221,5 +221,5 @@ impl Gateways {
 }
 
 #[cfg(test)]
-#[path = "gateway_tests.rs"]
+#[path = "cluster_proxy_tests.rs"]
 mod tests;

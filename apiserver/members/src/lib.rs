@@ -1,15 +1,16 @@
 //! The member clusters, as the control plane reaches them.
 //!
-//! Cluster + Secret ──► [`Endpoint`] ──[`Connector`]──► client, limited ──► [`Member`]:
-//! informers of managed objects, running sums of nodes and pods
+//! Cluster + Secret ──► [`MemberEndpoint`] ──[`MemberConnector`]──► client with a concurrency limit ──► [`MemberCluster`]:
+//! informers of managed objects, running totals of nodes and pods
 //!
-//! Cluster + its secrets ──► [`Gateways`] ──► requests of users, passed on in their names
+//! Cluster + its secrets ──► [`ClusterProxyBackends`] ──► users' requests, forwarded with impersonation
 //!
-//! Invariants: a member that is slow or dead delays no other; nodes and pods are
-//! never kept, only their numbers (and, where asked for, what may go to a node); what belongs to a member ends with its Cluster
-//! or its connection, tasks joined. No credential is printed.
+//! Invariants: a slow or dead member delays no other. Nodes and pods are never kept, only
+//! their numbers (and, as an option, what the scheduler needs to know of a node).
+//! Everything that belongs to a member ends with its Cluster or its connection, with all
+//! tasks joined. No credential is printed.
 //!
-//! Entry points: [`Members`], [`Member`], [`Gateways`].
+//! Entry points: [`MemberClusterManager`], [`MemberCluster`], [`ClusterProxyBackends`].
 
 mod endpoint;
 mod figures;

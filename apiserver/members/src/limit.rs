@@ -1,8 +1,8 @@
-//! How many calls a member gets at once: additive increase, multiplicative
-//! decrease, driven by its latency and its refusals.
+//! An adaptive limit of concurrent calls to a member: additive increase, multiplicative
+//! decrease, driven by its latency and refusals.
 //!
-//! Enters: calls. Leaves: the same calls, some of them later. Watches, discovery
-//! and probes pass at once: they are few, and a probe must tell the truth.
+//! Calls above the limit wait. Watches, discovery and health probes are not limited: they
+//! are few, and a probe must not measure our own queue.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,17 +24,17 @@ use crate::figures::{Figures, Verb};
 const START: f64 = 32.0;
 const LEAST: f64 = 1.0;
 const MOST: f64 = 256.0;
-/// Slower than this many times the usual is a sign of load ...
+/// A latency above this multiple of the baseline is a sign of load ...
 const SLOW: u32 = 5;
-/// ... but not below this.
+/// ... unless it is below this.
 const FAST_ENOUGH: Duration = Duration::from_millis(50);
-/// One cut per reason: calls in flight together fail together.
+/// At most one decrease per interval, because calls in flight together fail together.
 const CALM: Duration = Duration::from_secs(1);
 
 struct State {
     limit: f64,
     in_flight: usize,
-    /// The usual latency: the least seen, forgotten slowly.
+    /// The baseline latency: the minimum observed, which slowly rises again.
     usual: Option<Duration>,
     cut: Option<Instant>,
 }
@@ -62,7 +62,7 @@ impl State {
     }
 }
 
-/// An [`Api`] with a limit that adapts.
+/// An [`Api`] with an adaptive concurrency limit.
 pub struct Limited {
     api: Arc<dyn Api>,
     state: Mutex<State>,
@@ -70,7 +70,7 @@ pub struct Limited {
     figures: Figures,
 }
 
-/// A call's place; gives it back when dropped, also when the call is cancelled.
+/// The permit of one call; released on drop, also when the call is canceled.
 struct Place<'a>(&'a Limited);
 
 impl Drop for Place<'_> {
@@ -82,7 +82,7 @@ impl Drop for Place<'_> {
 }
 
 impl Limited {
-    /// `member` is what the calls are counted under.
+    /// `member` is the label of the metrics.
     pub fn new(member: &str, api: Arc<dyn Api>) -> Self {
         let figures = Figures::new(member);
         figures.limit.set(START as i64);
@@ -99,7 +99,7 @@ impl Limited {
         }
     }
 
-    /// Calls allowed at once at the moment.
+    /// The current limit of concurrent calls.
     pub fn limit(&self) -> usize {
         self.state.lock().limit as usize
     }
@@ -113,7 +113,7 @@ impl Limited {
                     state.in_flight += 1;
                     self.figures.in_flight.inc();
                     if (state.in_flight as f64) < state.limit.floor() {
-                        // The limit may have grown by more than one place was freed.
+                        // More than one permit may be free, since the limit grows too.
                         self.freed.notify_one();
                     }
                     return Place(self);
@@ -131,7 +131,8 @@ impl Limited {
             .called(verb, began.elapsed(), outcome.as_ref().err());
         let refused = match &outcome {
             Err(Error::Status(status)) => matches!(status.code, 429 | 503 | 504),
-            // Not reached at all: less would not help, and says nothing of load.
+            // The member was not reached: fewer calls would not help, and this says
+            // nothing about load.
             Err(Error::Transport { .. }) => return outcome,
             _ => false,
         };
@@ -237,13 +238,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn calls_wait_for_a_place_and_cancelled_ones_give_it_back() {
-        struct Slow(AtomicUsize);
-        let seen = Arc::new(Slow(AtomicUsize::new(0)));
+    async fn calls_wait_for_a_permit_and_canceled_ones_release_it() {
+        struct CallCounter(AtomicUsize);
+        let calls = Arc::new(CallCounter(AtomicUsize::new(0)));
         let limited = Limited::new("slow", FakeApi::new());
         limited.state.lock().limit = 2.0;
         let work = || async {
-            seen.0.fetch_add(1, Ordering::SeqCst);
+            calls.0.fetch_add(1, Ordering::SeqCst);
             tokio::time::sleep(Duration::from_millis(10)).await;
             Ok(())
         };

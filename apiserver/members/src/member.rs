@@ -1,4 +1,4 @@
-//! One member, as long as its endpoint stays what it is.
+//! One connected member cluster, for as long as its endpoint is unchanged.
 
 use std::sync::Arc;
 
@@ -17,27 +17,27 @@ use crate::sums::{Model, Summary};
 
 type Handler = Arc<dyn Fn(&str, &Gvr, &Change<'_>) + Send + Sync>;
 
-/// Who wants to know of changes in members; shared by all of them.
+/// The handlers of changes of managed objects, shared by all members.
 #[derive(Clone, Default)]
 pub(crate) struct Handlers(Arc<Mutex<Vec<Handler>>>);
 
-/// What members tell beside sums. Each costs memory.
+/// What is tracked in members besides totals. Each option costs memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Detail {
-    /// Nodes one by one.
+    /// Single nodes.
     pub nodes: bool,
     pub quotas: bool,
 }
 
-/// A connected member. What it started ends when it is closed.
+/// A connected member. Closing it ends everything it started.
 pub struct Member {
     endpoint: Endpoint,
     api: Arc<dyn Api>,
     tasks: Tasks,
     informers: Informers,
-    managed: Mutex<AHashMap<Gvr, Informer>>,
+    managed_informers: Mutex<AHashMap<Gvr, Informer>>,
     detail: Detail,
-    fold: Mutex<Option<Fold>>,
+    aggregator: Mutex<Option<Fold>>,
     quotas: Mutex<Option<Quotas>>,
     handlers: Handlers,
 }
@@ -55,9 +55,9 @@ impl Member {
         Ok(Arc::new(Self {
             api: Arc::new(Limited::new(&endpoint.cluster, api)),
             informers: Informers::new(&tasks),
-            managed: Mutex::default(),
+            managed_informers: Mutex::default(),
             detail,
-            fold: Mutex::default(),
+            aggregator: Mutex::default(),
             quotas: Mutex::default(),
             handlers: handlers.clone(),
             endpoint,
@@ -73,16 +73,16 @@ impl Member {
         &self.endpoint
     }
 
-    /// The member's API; the number of calls at once adapts to it.
+    /// The member's API, with a concurrency limit that adapts to the member.
     pub fn api(&self) -> &Arc<dyn Api> {
         &self.api
     }
 
-    /// The managed objects of a resource, followed from the first call on.
+    /// The informer of a resource's managed objects, started by the first call.
     pub fn managed(&self, resource: &Gvr) -> Informer {
-        // One lock over both, so that no handler is attached twice or never.
+        // Both locks are held, so that no handler is attached twice or never.
         let handlers = self.handlers.0.lock();
-        let mut managed = self.managed.lock();
+        let mut managed = self.managed_informers.lock();
         if let Some(informer) = managed.get(resource) {
             return informer.clone();
         }
@@ -94,15 +94,16 @@ impl Member {
         informer
     }
 
-    /// The same, if they are followed.
+    /// The same informer, if it was started.
     pub fn followed(&self, resource: &Gvr) -> Option<Informer> {
-        self.managed.lock().get(resource).cloned()
+        self.managed_informers.lock().get(resource).cloned()
     }
 
-    /// Follows a resource no longer, until [`Self::managed`] is called again.
+    /// Stops the informer of a resource, until [`Self::managed_informer`] is called
+    /// again.
     pub fn unfollow(&self, resource: &Gvr) {
         let _nobody_is_attached = self.handlers.0.lock();
-        let mut managed = self.managed.lock();
+        let mut managed = self.managed_informers.lock();
         if managed.remove(resource).is_none() {
             return;
         }
@@ -118,22 +119,23 @@ impl Member {
     }
 
     pub(crate) fn resources(&self) -> Vec<Gvr> {
-        self.managed.lock().keys().cloned().collect()
+        self.managed_informers.lock().keys().cloned().collect()
     }
 
-    /// Nodes and pods in sum, followed from the first call on; `None` until both
+    /// The totals of nodes and pods, tracked from the first call on; `None` until both
     /// were listed.
     pub fn summary(&self) -> Option<Summary> {
         self.fold().summary()
     }
 
-    /// The number of nodes in each grade; `None` until nodes and pods were listed.
+    /// The number of nodes in each grade of the resource models; `None` until nodes and
+    /// pods were listed.
     pub fn modelings(&self, models: &[Model]) -> Option<Vec<i64>> {
         self.fold().modelings(models)
     }
 
-    /// Reads nodes one by one; `None` where they are not told so, and until nodes and
-    /// pods were listed. Nothing is counted while they are read.
+    /// Reads single nodes; `None` if they are not tracked, and until nodes and pods were
+    /// listed. The totals are locked meanwhile.
     pub fn nodes<T>(&self, read: impl FnOnce(Nodes<'_>) -> T) -> Option<T> {
         if self.detail.nodes {
             self.fold().nodes(read)
@@ -142,8 +144,8 @@ impl Member {
         }
     }
 
-    /// The quotas of a namespace; `None` where they are not told, and until they were
-    /// listed.
+    /// The ResourceQuotas of a namespace; `None` if they are not tracked, and until they
+    /// were listed.
     pub fn quotas(&self, namespace: &str) -> Option<Vec<Arc<Quota>>> {
         if !self.detail.quotas {
             return None;
@@ -154,16 +156,16 @@ impl Member {
     }
 
     fn fold(&self) -> Fold {
-        let mut fold = self.fold.lock();
+        let mut fold = self.aggregator.lock();
         fold.get_or_insert_with(|| Fold::start(&self.api, &self.tasks, self.detail.nodes))
             .clone()
     }
 
     pub(crate) fn is_folding(&self) -> bool {
-        self.fold.lock().is_some()
+        self.aggregator.lock().is_some()
     }
 
-    /// Ends and joins everything that was started here.
+    /// Stops and joins everything started here.
     pub(crate) async fn close(&self) {
         self.tasks.stop().await;
     }
@@ -174,11 +176,11 @@ fn select(resource: &Gvr) -> Select {
 }
 
 impl Handlers {
-    /// Adds a handler and attaches it to what is followed already.
+    /// Adds a handler, also to the informers already started.
     pub(crate) fn add(&self, handler: Handler, members: &[Arc<Member>]) {
         let mut handlers = self.0.lock();
         for member in members {
-            for informer in member.managed.lock().values() {
+            for informer in member.managed_informers.lock().values() {
                 member.attach(informer, &handler);
             }
         }

@@ -1,8 +1,7 @@
-//! All members: who is there, connected how, kept in step with the Clusters and
-//! their Secrets.
+//! Keeps the connections to all member clusters in sync with the Clusters and their
+//! Secrets.
 //!
-//! Enters: changes of Clusters and Secrets on the host. Leaves: [`Member`]s and
-//! callbacks. One task reconnects; it never waits for a member.
+//! One task reconnects; it never waits for a member.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,19 +23,19 @@ static SECRETS: Gvr = Gvr::constant("", "v1", "secrets");
 type OnConnect = Box<dyn Fn(&str, bool) + Send + Sync>;
 type State = BTreeMap<String, Result<Arc<Member>, String>>;
 
-/// Clusters to look at.
+/// The clusters to reconcile.
 #[derive(Default)]
 struct Inbox {
     waiting: Mutex<Waiting>,
     wake: Notify,
-    /// The last turn that is over.
+    /// The last completed pass.
     done: watch::Sender<u64>,
 }
 
 #[derive(Default)]
 struct Waiting {
     names: BTreeSet<String>,
-    /// Turns begun.
+    /// The number of passes started.
     turns: u64,
 }
 
@@ -45,7 +44,7 @@ impl Inbox {
         self.add_all(std::iter::once(name.to_owned()));
     }
 
-    /// Gives the turn in which these are looked at.
+    /// Returns the pass in which these names will be reconciled.
     fn add_all(&self, names: impl Iterator<Item = String>) -> u64 {
         let mut waiting = self.waiting.lock();
         waiting.names.extend(names);
@@ -69,7 +68,8 @@ struct Shared {
     clusters: Informer,
     state: RwLock<State>,
     inbox: Arc<Inbox>,
-    /// Held while members come and go, so that a late callback misses none.
+    /// Held while members connect and disconnect, so that a callback added later misses
+    /// none.
     on_connect: Mutex<Vec<OnConnect>>,
     handlers: Handlers,
 }
@@ -81,13 +81,13 @@ impl Shared {
     }
 }
 
-/// The members. Clones are the same.
+/// The connected members. Clones are the same.
 #[derive(Clone)]
 pub struct Members(Arc<Shared>);
 
 impl Members {
-    /// Follows the Clusters in push mode on `host` and their secrets. `informers`
-    /// are the host's.
+    /// Watches the Clusters in push mode on `host` and their secrets. `informers` are the
+    /// host's.
     pub fn start(
         host: Arc<dyn Api>,
         informers: &Informers,
@@ -97,7 +97,7 @@ impl Members {
         Self::telling(Detail::default(), host, informers, connector, tasks)
     }
 
-    /// The same, of members that tell more.
+    /// As [`Self::start`], with more tracked in each member.
     pub fn telling(
         detail: Detail,
         host: Arc<dyn Api>,
@@ -129,23 +129,23 @@ impl Members {
         Self(shared)
     }
 
-    /// A member, or why there is no connection to it.
+    /// A member, or the reason why it is not connected.
     pub fn get(&self, cluster: &str) -> Result<Arc<Member>, String> {
         match self.0.state.read().get(cluster) {
             Some(found) => found.clone(),
-            None => Err(format!("cluster {cluster:?} is not known")),
+            None => Err(format!("cluster {cluster:?} not found")),
         }
     }
 
-    /// The clusters with a connection.
+    /// The names of the connected clusters.
     pub fn names(&self) -> Vec<String> {
         let state = self.0.state.read();
         let connected = state.iter().filter(|(_, m)| m.is_ok());
         connected.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Waits until the Clusters and their secrets were listed and connections were
-    /// made of them, so that [`Self::get`] speaks of what there is.
+    /// Waits until the Clusters and their secrets were listed and reconciled once, so
+    /// that [`Self::get`] is accurate.
     pub async fn wait_synced(&self) {
         let shared = &self.0;
         shared.clusters.wait_synced().await;
@@ -161,13 +161,13 @@ impl Members {
         let turn = shared.inbox.add_all(names);
         let mut done = shared.inbox.done.subscribe();
         let over = done.wait_for(|over| *over >= turn);
-        // Without its tasks there is nothing to wait for.
+        // After shutdown there is nothing to wait for.
         let _ = shared.tasks.shutdown().unless(over).await;
     }
 
-    /// Calls `callback` with a cluster's name and `true` when it has a (new)
-    /// connection, `false` when it has none any longer; also for those there now.
-    /// It must not block, nor add callbacks.
+    /// Calls `callback` with a cluster's name and `true` when it gets a (new) connection,
+    /// `false` when it loses it; at once for those connected now. The callback must not
+    /// block or add callbacks.
     pub fn on_connect(&self, callback: impl Fn(&str, bool) + Send + Sync + 'static) {
         let mut callbacks = self.0.on_connect.lock();
         for name in self.names() {
@@ -176,9 +176,8 @@ impl Members {
         callbacks.push(Box::new(callback));
     }
 
-    /// Calls `handler` for every change of every managed object that is followed,
-    /// now and later. It must not block, nor start to follow anything,
-    /// nor add callbacks.
+    /// Calls `handler` for every change of every managed object with an informer, now and
+    /// later. The handler must not block, start informers or add callbacks.
     pub fn on_object(&self, handler: impl Fn(&str, &Gvr, &Change<'_>) + Send + Sync + 'static) {
         let _nobody_comes_or_goes = self.0.on_connect.lock();
         let state = self.0.state.read();
@@ -187,7 +186,7 @@ impl Members {
         self.0.handlers.add(Arc::new(handler), &members);
     }
 
-    /// Ends and joins everything.
+    /// Stops and joins everything.
     pub async fn close(&self) {
         self.0.tasks.stop().await;
         let members = std::mem::take(&mut *self.0.state.write());
@@ -197,10 +196,10 @@ impl Members {
     }
 }
 
-/// Who reconnects.
+/// Reconnects members when their Cluster or Secret changes.
 struct Keeper {
     shared: Arc<Shared>,
-    /// Namespace → its secrets and the clusters that use one.
+    /// Namespace → its secrets, and the clusters that use each of them.
     secrets: AHashMap<String, (Informer, Users)>,
 }
 
@@ -251,7 +250,7 @@ impl Keeper {
             )
         });
         if let (Some(Ok(old)), Ok(new)) = (&current, &next) {
-            // Who followed the old connection follows the new one.
+            // Everything tracked over the old connection is tracked over the new one.
             for resource in old.resources() {
                 new.managed(&resource);
             }
@@ -280,7 +279,8 @@ impl Keeper {
         Endpoint::new(name, &cluster.spec, &secret)
     }
 
-    /// The secrets of a namespace; `name` is looked at again when its own changes.
+    /// The secrets of a namespace; a change of the cluster's own secret enqueues `name`
+    /// again.
     fn secrets_of(&mut self, name: &str, at: &SecretRef) -> Informer {
         let shared = &self.shared;
         let (informer, users) = self.secrets.entry(at.namespace.clone()).or_insert_with(|| {
@@ -297,7 +297,7 @@ impl Keeper {
                     inbox.add(cluster);
                 }
             });
-            // A secret that is missing is known to be so only after the list.
+            // Only after the list is it certain that a secret is missing.
             let (listed, known, inbox) = (
                 informer.clone(),
                 Arc::clone(&users),
@@ -321,7 +321,7 @@ impl Keeper {
         informer.clone()
     }
 
-    /// The callbacks' lock is held by the caller.
+    /// The caller holds the lock of the callbacks.
     fn replace(
         &self,
         name: &str,
@@ -346,12 +346,12 @@ impl Keeper {
             }
         }
         if let Some(closed) = closed {
-            // Not here: what it is waiting for must not delay the others.
+            // In a task of its own, so that closing one member does not delay the others.
             self.shared.tasks.spawn(async move { closed.close().await });
         }
     }
 }
 
 #[cfg(test)]
-#[path = "members_tests.rs"]
+#[path = "manager_tests.rs"]
 mod tests;

@@ -1,7 +1,5 @@
-//! Nodes one by one, and the room that each has left.
-//!
-//! Enters: what nodes tell of themselves beside numbers, as short as it can be told.
-//! Leaves: a [`Node`] at a time, to be read where it is kept.
+//! Single nodes of a member, with the resources that each has free. They are read in
+//! place; what decides about scheduling is kept as compactly as possible.
 
 use machinery::Quantity;
 use machinery::object::Label;
@@ -9,10 +7,11 @@ use openapi::karmada::cluster::Taint;
 
 use crate::sums::{Amounts, Sums, Total};
 
-/// What decides whether a pod may go to a node.
+/// What decides whether a pod can be scheduled to a node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Shape {
-    /// `key=value`, with commas between: neither character is in a key or a value.
+    /// `key=value` pairs separated by commas; neither character occurs in a key or a
+    /// value.
     labels: Box<str>,
     taints: Box<[Taint]>,
     unschedulable: bool,
@@ -33,11 +32,11 @@ impl Shape {
     }
 }
 
-/// A resource, as the nodes of one member know it.
+/// The id of a resource name, valid for the nodes of one member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResourceId(pub(crate) u16);
 
-/// A node that is there.
+/// An existing node and what its pods use (kube-scheduler's `NodeInfo`).
 #[derive(Clone, Copy)]
 pub struct Node<'a> {
     pub name: &'a str,
@@ -61,7 +60,7 @@ impl<'a> Node<'a> {
         self.shape.unschedulable
     }
 
-    /// What its pods leave of a resource.
+    /// The allocatable amount of a resource minus the requests of the node's pods.
     pub fn free(&self, resource: ResourceId) -> Quantity {
         let ResourceId(id) = resource;
         let has = self.allocatable.iter().find(|(k, _)| *k == id);
@@ -74,12 +73,12 @@ impl<'a> Node<'a> {
 pub struct Nodes<'a>(pub(crate) &'a Sums);
 
 impl<'a> Nodes<'a> {
-    /// `None`: no node and no pod knows of it.
+    /// `None`: no node and no pod names this resource.
     pub fn resource(&self, name: &str) -> Option<ResourceId> {
         self.0.known(name).map(ResourceId)
     }
 
-    /// In no order.
+    /// The nodes, unordered.
     pub fn iter(&self) -> impl Iterator<Item = Node<'a>> {
         self.0.nodes()
     }

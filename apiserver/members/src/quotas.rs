@@ -1,4 +1,4 @@
-//! The ResourceQuotas of a member, as short as an estimate needs them.
+//! The ResourceQuotas of a member, reduced to what an estimate of replicas needs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use crate::fold::{follow, view};
 
 static QUOTAS: Gvr = Gvr::constant("", "v1", "resourcequotas");
 
-/// What a quota allows, and to whom.
+/// A ResourceQuota: its scopes and its status.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Quota {
-    /// None: to everybody.
+    /// Empty: the quota applies to all pods.
     pub scopes: Vec<Scope>,
-    /// As its status tells them.
+    /// From the quota's status.
     pub hard: BTreeMap<String, Quantity>,
     pub used: BTreeMap<String, Quantity>,
 }
@@ -84,12 +84,12 @@ struct State {
     listed: bool,
 }
 
-/// The quotas of one member.
+/// The ResourceQuotas of one member.
 #[derive(Clone, Default)]
 pub(crate) struct Quotas(Arc<Mutex<State>>);
 
 impl Quotas {
-    /// Starts to follow them.
+    /// Starts to list and watch them.
     pub(crate) fn start(api: &Arc<dyn Api>, tasks: &Tasks) -> Self {
         let quotas = Self::default();
         let sink = Listed {
@@ -101,7 +101,7 @@ impl Quotas {
         quotas
     }
 
-    /// Those of a namespace; `None` until the list is complete.
+    /// The quotas of a namespace; `None` until the list is complete.
     pub(crate) fn of(&self, namespace: &str) -> Option<Vec<Arc<Quota>>> {
         let state = self.0.lock();
         let here = state.quotas.get(namespace).into_iter();
@@ -125,7 +125,7 @@ impl State {
 
 struct Listed {
     quotas: Quotas,
-    /// Namespace and name → the list in which it was seen last.
+    /// Namespace and name → number of the last list that contained it.
     seen: AHashMap<(Box<str>, Box<str>), u64>,
     epoch: u64,
 }
@@ -171,5 +171,5 @@ impl Sink for Listed {
 }
 
 #[cfg(test)]
-#[path = "quotas_tests.rs"]
+#[path = "resource_quotas_tests.rs"]
 mod tests;

@@ -1,9 +1,9 @@
-//! Nodes and pods as running sums. Synchronous; enters one object at a time, stays
-//! a few numbers.
+//! Running totals of the nodes and pods of a member: each object is added and subtracted
+//! as amounts by resource. Synchronous.
 //!
-//! Karmada: `pkg/controllers/status/cluster_status_controller.go` and
-//! `pkg/modeling`. One difference, on purpose: a node without free pod slots is
-//! skipped in the models; Karmada stops there and forgets the nodes after it.
+//! Karmada: `pkg/controllers/status/cluster_status_controller.go` and `pkg/modeling`. One
+//! deliberate difference: a node without free pod slots is skipped in the models; Karmada
+//! stops there and ignores the nodes after it.
 
 use std::collections::BTreeMap;
 
@@ -12,29 +12,30 @@ use machinery::Quantity;
 
 use crate::nodes::{Node as NodeView, Shape};
 
-/// What Cluster status tells of nodes and resources.
+/// What the Cluster's status reports of nodes and resources (`nodeSummary`,
+/// `resourceSummary`).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
     pub nodes: i64,
     pub ready: i64,
-    /// Of all nodes; `pods` included, as in the other two.
+    /// Of all nodes. Includes `pods`, as do the other two.
     pub allocatable: BTreeMap<String, Quantity>,
     /// Requested by pods without a node.
     pub allocating: BTreeMap<String, Quantity>,
-    /// Requested by pods on nodes that have not ended.
+    /// Requested by pods with a node that have not terminated.
     pub allocated: BTreeMap<String, Quantity>,
 }
 
-/// A grade of `spec.resourceModels`: the least a node must have free.
+/// A grade of `spec.resourceModels`: the minimum a node must have free of each resource.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Model {
     pub ranges: Vec<(String, Quantity)>,
 }
 
-/// Amounts by resource id, sorted.
+/// Amounts by resource id, sorted by id.
 pub(crate) type Amounts = Box<[(u16, Quantity)]>;
 
-/// A running total.
+/// A running total by resource id.
 #[derive(Default)]
 pub(crate) struct Total(Vec<(u16, Quantity)>);
 
@@ -62,7 +63,7 @@ impl Total {
             let sum = self.at(*id);
             *sum -= *amount;
         }
-        // What is zero again is as if it had never been.
+        // A zero entry equals an absent one.
         self.0.retain(|(_, q)| !q.is_zero());
     }
 
@@ -72,16 +73,16 @@ impl Total {
     }
 }
 
-/// A node's numbers.
+/// The amounts of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Node {
     pub(crate) ready: bool,
     pub(crate) allocatable: Amounts,
-    /// Kept only where nodes are told one by one.
+    /// Kept only if single nodes are tracked.
     pub(crate) shape: Option<Box<Shape>>,
 }
 
-/// A pod's numbers. `pods: 1` is among the requests.
+/// The amounts of a pod; its requests include `pods: 1`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Pod {
     /// `None`: not scheduled.
@@ -91,7 +92,7 @@ pub(crate) struct Pod {
     pub(crate) requests: Amounts,
 }
 
-/// A node and what runs on it; the pods may be seen before the node.
+/// A node and the requests of its pods; pods may arrive before their node.
 #[derive(Default)]
 struct Place {
     node: Option<Node>,
@@ -103,7 +104,7 @@ pub(crate) struct Sums {
     names: Vec<Box<str>>,
     ids: AHashMap<Box<str>, u16>,
     places: AHashMap<Box<str>, Place>,
-    nodes: i64,
+    total_nodes: i64,
     ready: i64,
     allocatable: Total,
     allocating: Total,
@@ -111,7 +112,7 @@ pub(crate) struct Sums {
 }
 
 impl Sums {
-    /// The short form of a resource's name; `None` when there are absurdly many.
+    /// The id of a resource name, assigned on first use; `None` after 65536 names.
     pub(crate) fn id(&mut self, name: &str) -> Option<u16> {
         if let Some(id) = self.ids.get(name) {
             return Some(*id);
@@ -122,12 +123,12 @@ impl Sums {
         Some(id)
     }
 
-    /// The short form of a name that was seen.
+    /// The id of a resource name, if it has one.
     pub(crate) fn known(&self, name: &str) -> Option<u16> {
         self.ids.get(name).copied()
     }
 
-    /// The nodes that are there and whose shape is kept.
+    /// The existing nodes whose scheduling information is kept.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = NodeView<'_>> {
         self.places.iter().filter_map(|(name, place)| {
             let node = place.node.as_ref()?;
@@ -140,16 +141,16 @@ impl Sums {
         })
     }
 
-    /// Replaces a node; `None`: it is gone.
+    /// Replaces a node; `None`: it was deleted.
     pub(crate) fn set_node(&mut self, name: &str, node: Option<Node>) {
         let place = self.places.entry(name.into()).or_default();
         if let Some(old) = place.node.take() {
-            self.nodes -= 1;
+            self.total_nodes -= 1;
             self.ready -= i64::from(old.ready);
             self.allocatable.subtract(&old.allocatable);
         }
         if let Some(new) = node {
-            self.nodes += 1;
+            self.total_nodes += 1;
             self.ready += i64::from(new.ready);
             self.allocatable.add(&new.allocatable);
             place.node = Some(new);
@@ -196,7 +197,7 @@ impl Sums {
             total.0.iter().map(|(id, q)| (name(*id), *q)).collect()
         };
         Summary {
-            nodes: self.nodes,
+            nodes: self.total_nodes,
             ready: self.ready,
             allocatable: named(&self.allocatable),
             allocating: named(&self.allocating),
@@ -204,8 +205,8 @@ impl Sums {
         }
     }
 
-    /// How many nodes fall into each grade: the highest whose minimum they have
-    /// free, the lowest such grade over all resources of the models.
+    /// The number of nodes in each grade. For each resource a node's grade is the highest
+    /// whose minimum it has free; the lowest of these grades counts.
     pub(crate) fn modelings(&self, models: &[Model]) -> Vec<i64> {
         let mut counts = vec![0; models.len()];
         // Resource → its minimum in each grade, ascending.
@@ -230,7 +231,7 @@ impl Sums {
                 let free = self.ids.get(*name).map_or(Quantity::ZERO, |id| free(*id));
                 minima.partition_point(|min| *min <= free)
             });
-            // Grades are counted from one here: zero is below the first.
+            // Grades count from one here; zero is below the first.
             if let Some(grade @ 1..) = grade.min()
                 && let Some(count) = counts.get_mut(grade - 1)
             {

@@ -1,8 +1,8 @@
-//! The bindings of both scopes, by the clusters they are placed on, and the way in
-//! which evictions are written to them.
+//! ResourceBindings and ClusterResourceBindings, indexed by the clusters they are
+//! scheduled to, and the writes that evict from clusters.
 //!
-//! Enters: bindings, a changed spec. Leaves: the difference, as one patch that is
-//! refused when the binding has changed meanwhile.
+//! A write is one merge patch of the difference, refused if the binding has changed
+//! meanwhile.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 
 use crate::start::Deps;
 
-/// By the clusters they are scheduled to. Needs of others (`requiredBy`) and evictions
-/// do not count.
+/// The index of bindings by the clusters they are scheduled to. The clusters of
+/// dependents (`requiredBy`) and of eviction tasks do not count.
 const TARGETS: &str = "clusters/targets";
 
 #[derive(Clone)]
@@ -45,7 +45,7 @@ impl Bindings {
         }
     }
 
-    /// Hears of the changes of both kinds.
+    /// Adds an event handler to both kinds of binding.
     pub(crate) fn on_change(&self, handler: impl Fn(&Change<'_>) + Clone + Send + Sync + 'static) {
         for informer in &self.informers {
             informer.on_change(handler.clone());
@@ -58,7 +58,8 @@ impl Bindings {
         }
     }
 
-    /// By `namespace/name`, or the name of one in cluster scope. None that is leaving.
+    /// A binding by `namespace/name`, or by name if it is a ClusterResourceBinding;
+    /// `None` if it is terminating.
     pub(crate) fn get(&self, key: &str) -> Option<Object> {
         let [local, of_cluster] = &self.informers;
         let informer = if key.contains('/') { local } else { of_cluster };
@@ -69,7 +70,7 @@ impl Bindings {
         self.by_index(TARGETS, cluster)
     }
 
-    /// Visits the bindings of groups of resources, by an index.
+    /// Visits the bindings of resource groups, by an index.
     pub(crate) fn sweep(
         &self,
         tasks: &Tasks,
@@ -86,8 +87,9 @@ impl Bindings {
         found.flatten().collect()
     }
 
-    /// Writes what evictions have changed in a spec, with `annotations` as a merge
-    /// patch of those; nothing when there is no difference.
+    /// Patches the clusters and eviction tasks that differ between the two specs, with
+    /// `annotations` as a merge patch of the annotations; writes nothing if nothing
+    /// differs.
     pub(crate) async fn write(
         &self,
         binding: &Object,
@@ -124,7 +126,7 @@ fn difference(old: &BindingSpec, new: &BindingSpec) -> Value {
     patch
 }
 
-/// An empty list is no field, as Go writes it.
+/// An empty list is an absent field, as with Go's `omitempty`.
 fn list<T: serde::Serialize>(items: &[T]) -> Value {
     match items {
         [] => Value::Null,
@@ -137,7 +139,8 @@ pub(crate) fn targets(binding: &Object) -> Vec<String> {
     binding.view::<Binding>().map(names).unwrap_or_default()
 }
 
-/// Tells, of a binding and its template, how the eviction from a cluster ended.
+/// Records an event on a binding and on its template: the eviction from a cluster
+/// succeeded or failed.
 pub(crate) fn tell_evicted(
     recorder: &Recorder,
     binding: &Object,
@@ -170,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_differences_are_written_and_empty_lists_are_no_fields() {
+    fn patches_have_only_differences_and_no_empty_lists() {
         let spec = |value: Value| serde_json::from_value::<BindingSpec>(value).unwrap();
         let check = |old: Value, new: Value, patch: Value| {
             assert_eq!(difference(&spec(old), &spec(new)), patch);

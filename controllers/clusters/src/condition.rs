@@ -1,11 +1,9 @@
-//! Conditions as values: one is put among those of others.
-//!
-//! Enters: a verdict. Leaves: the changed list. Pure
+//! Sets a condition in a list of conditions and leaves the others alone. Pure
 //! (`apimachinery/pkg/api/meta/conditions.go`).
 
 use serde_json::{Value, json};
 
-/// What a condition says.
+/// The status, reason and message of a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
     /// `True`, `False` or `Unknown`.
@@ -32,8 +30,8 @@ impl Verdict {
     }
 }
 
-/// Sets the condition `kind` in a list that may be null. The time of transition
-/// moves only with the status.
+/// Sets the condition of type `kind` in a list that may be null. `lastTransitionTime`
+/// changes only with the status.
 pub(crate) fn set(all: &mut Value, kind: &str, verdict: &Verdict, now: &str) {
     if !all.is_array() {
         *all = json!([]);

@@ -1,4 +1,5 @@
-//! A control plane and one member in memory, under virtual time.
+//! The fixture of this crate's tests: a control plane and one member in memory, under
+//! virtual time.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ use crate::start::{Deps, Options, start};
 static EVENTS: Gvr = Gvr::constant("", "v1", "events");
 static SECRETS: Gvr = Gvr::constant("", "v1", "secrets");
 
-/// Tells tokio's time, so that tests need not wait.
+/// A clock on tokio's time, so that tests need not wait.
 pub(crate) struct VirtualClock(Instant);
 
 impl Clock for VirtualClock {
@@ -93,7 +94,7 @@ impl Lab {
         Self::built(options, false)
     }
 
-    /// Events are written too.
+    /// Also records events.
     pub(crate) fn telling(options: Options) -> Self {
         Self::built(options, true)
     }
@@ -139,7 +140,7 @@ impl Lab {
         }
     }
 
-    /// What events have said with a reason: about which kind, and what.
+    /// The involved kinds and the messages of the events with a reason.
     pub(crate) fn heard(&self, reason: &str) -> Vec<(String, String)> {
         let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
         let all = self.host.objects(&EVENTS).into_iter();
@@ -156,7 +157,7 @@ impl Lab {
         );
     }
 
-    /// A cluster in push mode with all it needs.
+    /// Creates a cluster in push mode and its secret.
     pub(crate) fn join(&self, name: &str) {
         self.seed_secret(name);
         self.host.seed(&CLUSTERS, cluster(name, "Push"));
@@ -171,7 +172,7 @@ impl Lab {
         self.host.object(&NAMESPACES, "", &space)
     }
 
-    /// Waits, in virtual time, until the cluster is as a test wants it.
+    /// Waits, in virtual time, until the cluster satisfies `what`.
     pub(crate) async fn until(&self, name: &str, what: impl Fn(&Value) -> bool) -> Value {
         for _ in 0..100_000 {
             let cluster = self.cluster(name);
@@ -180,10 +181,14 @@ impl Lab {
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        panic!("not reached: {}", self.cluster(name));
+        panic!(
+            "the cluster did not reach the expected state: {}",
+            self.cluster(name)
+        );
     }
 
-    /// A cluster in push mode that is not probed: it says what a test says.
+    /// Creates a cluster in push mode without a secret, so that it is not probed, with
+    /// this Ready condition.
     pub(crate) fn told(&self, name: &str, ready: &str, since: &str) {
         let mut cluster = cluster(name, "Push");
         cluster["spec"]["secretRef"] = Value::Null;
@@ -192,7 +197,7 @@ impl Lab {
         self.host.seed(&CLUSTERS, cluster);
     }
 
-    /// Merges into an object, and into its status.
+    /// Merge-patches an object and its status.
     pub(crate) async fn merge(
         &self,
         resource: &Gvr,
@@ -207,7 +212,8 @@ impl Lab {
         }
     }
 
-    /// The scheduler has seen a binding, and its copies are so.
+    /// Writes the binding's status: observed by the scheduler, with these healths by
+    /// cluster.
     pub(crate) async fn observe(&self, name: &str, healths: &[(&str, &str)]) {
         let items: Vec<Value> = healths
             .iter()
@@ -223,17 +229,17 @@ impl Lab {
         self.host.object(&BINDINGS, "n", name).unwrap_or_default()
     }
 
-    /// Where a binding is placed.
+    /// The clusters a binding is scheduled to.
     pub(crate) fn placed(&self, name: &str) -> Value {
         self.binding(name)["spec"]["clusters"].clone()
     }
 
-    pub(crate) fn tasks(&self, name: &str) -> Vec<Value> {
+    pub(crate) fn eviction_tasks(&self, name: &str) -> Vec<Value> {
         let tasks = &self.binding(name)["spec"]["gracefulEvictionTasks"];
         tasks.as_array().cloned().unwrap_or_default()
     }
 
-    /// A binding that is scheduled to clusters with tolerations.
+    /// Creates a binding scheduled to `clusters`, with these cluster tolerations.
     pub(crate) fn place(&self, name: &str, clusters: &[&str], tolerations: &Value) {
         let targets: Vec<Value> = clusters.iter().map(|c| json!({"name": c})).collect();
         let applied = json!({"clusterTolerations": tolerations}).to_string();
@@ -247,13 +253,13 @@ impl Lab {
         );
     }
 
-    /// Until everything that happens soon has happened.
+    /// Waits until the controllers have reacted to the last change.
     pub(crate) async fn settle(&self) {
         tokio::time::sleep(Duration::from_millis(900)).await;
     }
 }
 
-/// Members whose names begin so accept connections, and never answer.
+/// Members with this name prefix accept connections and never respond.
 pub(crate) const HANGING: &str = "hanging";
 
 struct Hanging;

@@ -1,14 +1,14 @@
-//! The life of member clusters in the control plane: their execution spaces and
-//! taints, what they report about themselves, how they come and how they go, and what
-//! becomes of their copies when they or these fail.
+//! The lifecycle of member clusters in the control plane: joining and unjoining,
+//! execution spaces, taints, status, and the eviction of workloads when clusters or
+//! workloads fail.
 //!
-//! Cluster + member's answers ──► decision (pure) ──► Cluster status, taints, finalizer
-//! Cluster, binding, policy ──► decision (pure) ──► evictions in the binding
+//! Cluster + responses of the member ──► decision (pure) ──► Cluster status, taints, finalizer
+//! Cluster, binding, policy ──► decision (pure) ──► eviction tasks in the binding
 //!
-//! Invariants: a member that does not answer delays no other; what is not ours in
-//! a Cluster (foreign taints, conditions, remedies) is never touched; a Cluster
-//! goes only after its execution space and every placement on it. No credential
-//! is printed.
+//! Invariants: a member that does not respond delays no other. What others own in a
+//! Cluster (taints, conditions, remedies) is never touched. A Cluster is removed only
+//! after its execution space and after every binding scheduled to it has left it. No
+//! credential is printed.
 //!
 //! Entry points: [`start`], [`join`], [`unjoin`].
 

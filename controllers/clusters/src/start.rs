@@ -1,4 +1,4 @@
-//! Puts the controllers together.
+//! Starts the controllers of this crate and declares their options.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,22 +13,23 @@ use runtime::{Informers, Recorder, Tasks};
 use crate::bindings::Bindings;
 use crate::{cluster, failover, status, taints};
 
-/// What the controllers work with.
+/// The dependencies of the controllers.
 pub struct Deps {
-    /// The control plane.
+    /// The API of the control plane.
     pub control: Arc<dyn Api>,
     pub members: Members,
     pub recorder: Recorder,
     pub interpreter: Interpreter,
     pub clock: Arc<dyn Clock>,
-    /// The control plane's.
+    /// The informers on the control plane.
     pub informers: Informers,
-    /// The controllers end with these.
+    /// The controllers' tasks; stopping them stops the controllers.
     pub tasks: Tasks,
     pub options: Options,
 }
 
-/// Defaults are those of `karmada-controller-manager`.
+/// The options of the controllers. The defaults are those of
+/// `karmada-controller-manager`.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// `--cluster-status-update-frequency`
@@ -43,11 +44,11 @@ pub struct Options {
     pub grace: Duration,
     /// `--cluster-startup-grace-period`
     pub startup_grace: Duration,
-    /// `--concurrent-cluster-syncs`: workers of the cluster controller.
+    /// `--concurrent-cluster-syncs`: the number of workers of the cluster controller.
     pub workers: usize,
-    /// `--enable-cluster-resource-modeling`: nodes and pods are summed up.
+    /// `--enable-cluster-resource-modeling`: whether nodes and pods are aggregated.
     pub resource_modeling: bool,
-    /// Which optional behaviour is on.
+    /// The feature gates.
     pub gates: FeatureGates,
     pub failover: failover::Options,
 }
@@ -69,7 +70,7 @@ impl Default for Options {
     }
 }
 
-/// Starts the controllers of this crate; they end with the tasks given.
+/// Starts the controllers; they stop with the given tasks.
 pub fn start(deps: Deps) {
     let bindings = Bindings::new(&deps);
     cluster::start(&deps, &bindings);

@@ -1,10 +1,9 @@
-//! An API server in memory, for tests: what it accepts, refuses and streams is
-//! what a real one does, as far as controllers can tell.
+//! An in-memory API server for tests. It accepts, refuses and streams what a real server
+//! does, as far as controllers can observe.
 //!
-//! Enters: seeds and the calls of the code under test. Leaves: objects, watch
-//! events, a log of the writes, and errors where a test asks for them. Not here:
-//! schemas, defaulting, admission, strategic merge keys (such a patch is merged),
-//! garbage collection and the namespace life cycle.
+//! A test seeds objects, injects errors and reads back objects and the log of writes. Not
+//! implemented: schemas, defaulting, admission, strategic merge keys (such a patch is
+//! merged as a JSON merge patch), garbage collection and the namespace lifecycle.
 
 mod serve;
 mod state;
@@ -25,7 +24,7 @@ use tokio::sync::watch;
 use crate::api::{ApiResource, Error};
 use state::State;
 
-/// A call as the error hook sees it.
+/// A call as the call hook sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
     /// `get list watch create update patch delete deletecollection resources raw`.
@@ -38,7 +37,8 @@ pub struct Call<'a> {
     pub subresource: &'a str,
 }
 
-/// A write that reached the server (dry runs and injected errors do not).
+/// A write that reached the server; dry runs and calls with an injected error are not
+/// recorded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Write {
     /// `create update patch delete deletecollection`.
@@ -47,7 +47,7 @@ pub struct Write {
     pub namespace: String,
     pub name: String,
     pub subresource: String,
-    /// The body or the patch; null for deletions.
+    /// The body or the patch; null for deletes.
     pub body: Value,
 }
 
@@ -57,11 +57,11 @@ type Answer = Arc<dyn Fn(Value) -> Value + Send + Sync>;
 
 struct Shared {
     state: Mutex<State>,
-    /// Bumped with every event, so that watches look again.
+    /// Incremented with every event, to wake the watches.
     moved: watch::Sender<u64>,
 }
 
-/// The server. One per test.
+/// A fake API server. One per test.
 pub struct FakeApi {
     shared: Arc<Shared>,
     writes: Mutex<Vec<Write>>,
@@ -74,7 +74,7 @@ pub struct FakeApi {
 }
 
 impl FakeApi {
-    /// An empty server whose clock stands at 2026-01-01T00:00:00Z.
+    /// An empty server. Its clock stands at 2026-01-01T00:00:00Z.
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
             shared: Arc::new(Shared {
@@ -91,8 +91,8 @@ impl FakeApi {
         })
     }
 
-    /// Puts an object in as it is (status, uid and generation kept; those absent
-    /// are made), replacing one of its name. Watches see it, the log does not.
+    /// Stores an object as given (status, uid and generation kept; missing ones are set),
+    /// replacing one of the same name. Watches see it; it is not recorded as a write.
     #[expect(
         clippy::panic,
         reason = "a fixture that is no object must stop its test"
@@ -103,12 +103,13 @@ impl FakeApi {
         seeded.unwrap_or_else(|e| panic!("seed of {resource}: {e}"))
     }
 
-    /// Takes an object out, finalizers or not. Watches see it, the log does not.
+    /// Removes an object regardless of finalizers. Watches see it; it is not recorded as
+    /// a write.
     pub fn remove(&self, resource: &Gvr, namespace: &str, name: &str) {
         self.change(|s| s.remove(resource, namespace, name));
     }
 
-    /// An object's present state.
+    /// The current state of an object.
     pub fn object(&self, resource: &Gvr, namespace: &str, name: &str) -> Option<Value> {
         let state = self.shared.state.lock();
         state.find(resource, namespace, name)?.value().ok()
@@ -120,7 +121,7 @@ impl FakeApi {
         state.all(resource).filter_map(|o| o.value().ok()).collect()
     }
 
-    /// The writes so far, in order.
+    /// The recorded writes, in order.
     pub fn writes(&self) -> Vec<Write> {
         self.writes.lock().clone()
     }
@@ -129,23 +130,23 @@ impl FakeApi {
         self.writes.lock().clear();
     }
 
-    /// Asks `hook` before every call; what it returns is the answer.
+    /// Runs `hook` before every call; the call returns the error that the hook returns.
     pub fn on_call(&self, hook: impl Fn(&Call<'_>) -> Option<Error> + Send + Sync + 'static) {
         *self.hook.lock() = Some(Arc::new(hook));
     }
 
-    /// Runs `hook` after every write that succeeded, before its caller gets the answer.
+    /// Runs `hook` after every successful write, before the call returns.
     pub fn on_answer(&self, hook: impl Fn(&Call<'_>) + Send + Sync + 'static) {
         *self.answer_hook.lock() = Some(Arc::new(hook));
     }
 
-    /// Lets creations of a resource take a while.
+    /// Delays creates of a resource.
     pub fn delay_create(&self, resource: &Gvr, delay: Duration) {
         let mut delays = self.create_delays.lock();
         delays.insert(resource.clone(), delay);
     }
 
-    /// Answers creations of a resource that stores nothing, such as a review.
+    /// Sets the response to creates of a resource that is not stored, such as a review.
     pub fn answer(&self, resource: &Gvr, answer: impl Fn(Value) -> Value + Send + Sync + 'static) {
         let mut answers = self.answers.lock();
         answers.insert(resource.clone(), Arc::new(answer));
@@ -156,33 +157,33 @@ impl FakeApi {
         self.shared.state.lock().now = now;
     }
 
-    /// Adds a resource to discovery; objects without a kind get this one.
+    /// Adds a resource to discovery; objects without a kind get this resource's kind.
     pub fn serve(&self, resource: ApiResource) {
         self.served.lock().push(resource);
     }
 
-    /// Takes a resource out of discovery.
+    /// Removes a resource from discovery.
     pub fn unserve(&self, resource: &Gvr) {
         self.served.lock().retain(|r| r.resource != *resource);
     }
 
-    /// Sets the answer to a GET of `path`.
+    /// Sets the response to a GET of `path`.
     pub fn serve_raw(&self, path: &str, body: impl Into<Bytes>) {
         self.raw.lock().insert(path.to_owned(), body.into());
     }
 
-    /// Forgets the history: a watch from before now gets 410.
+    /// Compacts the history: a watch from an earlier revision gets 410.
     pub fn expire(&self) {
         self.change(State::expire);
     }
 
-    /// Watches of a resource tell nothing until [`Self::release`]: what is read there
-    /// stays as it was, while writes go on.
+    /// Pauses the watches of a resource until [`Self::resume_watches`]: readers of the
+    /// watch lag behind while writes go on.
     pub fn hold(&self, resource: &Gvr) {
         self.change(|s| s.held.insert(resource.clone()));
     }
 
-    /// Watches of a resource tell what they kept back, and go on.
+    /// Resumes the watches of a resource and delivers the events held back.
     pub fn release(&self, resource: &Gvr) {
         self.change(|s| s.held.remove(resource));
     }
@@ -192,7 +193,7 @@ impl FakeApi {
         self.change(|s| s.generation += 1);
     }
 
-    /// Sends a bookmark to every open watch that asked for them.
+    /// Sends a bookmark to every open watch that requested bookmarks.
     pub fn bookmark(&self) {
         self.change(State::bookmark);
     }

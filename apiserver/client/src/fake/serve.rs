@@ -1,4 +1,4 @@
-//! The calls of [`Api`] on the state, and the watch streams.
+//! The implementation of [`Api`] on the fake's store, and its watch streams.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -18,7 +18,7 @@ use crate::api::{
     WatchStream, WriteOptions,
 };
 
-/// What a list or watch asks for.
+/// The selectors of a list or watch.
 struct Selection {
     resource: Gvr,
     namespace: String,
@@ -81,7 +81,7 @@ impl Selection {
     }
 }
 
-/// The last matching state under the revision at which it stopped to match.
+/// A deleted object gets the revision at which it stopped matching.
 fn at_revision(object: &Object, revision: u64) -> Object {
     let restamped = object.value().ok().and_then(|mut value| {
         value["metadata"]["resourceVersion"] = revision.to_string().into();
@@ -306,7 +306,7 @@ impl Api for FakeApi {
     }
 }
 
-/// A watch's place in the history.
+/// An open watch and its position in the history.
 struct Cursor {
     shared: Arc<Shared>,
     moved: watch::Receiver<u64>,

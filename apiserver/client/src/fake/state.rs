@@ -1,4 +1,4 @@
-//! The objects and their history, and the rules of a write. Synchronous.
+//! The fake's objects and their history, and the server's rules of a write. Synchronous.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -8,12 +8,12 @@ use serde_json::{Map, Value, json};
 
 use crate::api::{At, DeleteOptions, Propagation, Result};
 
-/// Fields of metadata that a server leaves out when nothing is in them.
+/// Metadata fields that a server omits when they are empty.
 const OMITTED_EMPTY: [&str; 4] = ["annotations", "finalizers", "labels", "ownerReferences"];
 
 type Key = (String, String);
 
-/// One step of the history.
+/// One entry of the history.
 #[derive(Clone)]
 pub(super) struct Entry {
     pub(super) revision: u64,
@@ -25,7 +25,7 @@ pub(super) enum Step {
     Change {
         resource: Gvr,
         old: Option<Object>,
-        /// `None`: deleted; then `old` carries the revision of the deletion.
+        /// `None`: deleted; `old` then has the revision of the deletion.
         new: Option<Object>,
     },
     Bookmark,
@@ -40,7 +40,7 @@ pub(super) struct State {
     /// A watch from before this revision gets 410.
     pub(super) oldest: u64,
     pub(super) log: Vec<Entry>,
-    /// Watches of these tell nothing for now.
+    /// Watches of these resources deliver nothing for now.
     pub(super) held: HashSet<Gvr>,
     objects: HashMap<Gvr, BTreeMap<Key, Object>>,
     serial: u64,
@@ -139,7 +139,8 @@ impl State {
         self.put(at.resource, None, body)
     }
 
-    /// PUT, also of a patched object. The status, or everything else, stays.
+    /// A PUT, also of a patched object. Keeps the status, or for the status subresource
+    /// everything else.
     pub(super) fn update(&mut self, at: At<'_>, mut body: Value) -> Result<Object> {
         let old = self.get(at)?;
         let before = old.value()?;
@@ -204,7 +205,8 @@ impl State {
         }
         let dead = after["metadata"].get("deletionTimestamp").is_some();
         if dead && !held(at.resource, &after) {
-            // No state without finalizers is ever stored: watches see the last one that was.
+            // The state without finalizers is never stored: watches see the last stored
+            // one.
             self.remove(at.resource, at.namespace, at.name);
             let stamped = self.stamped(after);
             return stamped.ok_or_else(|| Status::internal("not an object").into());
@@ -239,7 +241,7 @@ impl State {
         self.put(at.resource, Some(old), value).map(Some)
     }
 
-    /// POST to a subresource of an object.
+    /// A POST to a subresource of an object.
     pub(super) fn create_sub(&mut self, at: At<'_>, body: &Value) -> Result<Object> {
         let old = self.get(at)?;
         match at.subresource {
@@ -354,8 +356,8 @@ fn finalizers_of(value: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// The finalizers of a deleted object, with those of the garbage collector as the
-/// propagation wants them (`rest.deletionFinalizersForGarbageCollection`).
+/// The finalizers of a deleted object, with the garbage collector's finalizer for the
+/// propagation policy (`rest.deletionFinalizersForGarbageCollection`).
 fn finalizers_for(value: &Value, propagation: Option<Propagation>) -> Vec<&str> {
     let own = ["orphan", "foregroundDeletion"];
     let before = finalizers_of(value);
@@ -402,7 +404,7 @@ fn no_subresource(at: At<'_>, _name: &str) -> Status {
     Status::not_found(at.resource, at.name)
 }
 
-/// Everything whose change bumps the generation.
+/// The fields whose change increments the generation.
 fn desired(value: &Value) -> Value {
     let mut rest = value.clone();
     let top = fields(&mut rest);
@@ -432,13 +434,13 @@ fn text(value: &Value, field: &str) -> String {
         .to_owned()
 }
 
-/// The fields of an object; what is none becomes an empty one.
+/// The fields of a JSON object; replaces any other value by an empty object.
 fn fields(value: &mut Value) -> &mut Map<String, Value> {
     if !value.is_object() {
         *value = json!({});
     }
     match value {
         Value::Object(map) => map,
-        _ => unreachable!("made an object above"),
+        _ => unreachable!("replaced by an object above"),
     }
 }

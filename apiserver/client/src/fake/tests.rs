@@ -1,3 +1,5 @@
+//! Tests of the fake API server.
+
 use futures_util::StreamExt;
 use machinery::{Gvr, Status};
 use serde_json::{Value, json};
@@ -73,7 +75,7 @@ async fn writes_follow_the_rules_of_the_server() {
 }
 
 #[tokio::test]
-async fn finalizers_keep_what_is_deleted() {
+async fn finalizers_delay_the_deletion() {
     let api = FakeApi::new();
     let options = WriteOptions::default();
     let mut body = work("w");

@@ -1,4 +1,5 @@
-//! One informer per server and selection, whoever asks.
+//! The informer factory: one informer per server and selector, shared by all who ask for
+//! it (client-go's `SharedInformerFactory`).
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use crate::tasks::Tasks;
 
 /// The informers on one server.
 struct Server {
-    /// Keeps the address, which is the key, from being reused.
+    /// Keeps the allocation alive, so that its address, the map's key, is not reused.
     _api: Arc<dyn Api>,
     tasks: Tasks,
     informers: AHashMap<Select, Running>,
@@ -29,12 +30,12 @@ struct Shared {
     servers: Mutex<AHashMap<usize, Server>>,
 }
 
-/// Starts informers on first use and shares them. Clones are the same.
+/// Starts informers on first use and shares them. Clones are the same factory.
 #[derive(Clone)]
 pub struct Informers(Arc<Shared>);
 
 impl Informers {
-    /// The informers' tasks belong to `tasks`.
+    /// `tasks` owns the informers' tasks.
     pub fn new(tasks: &Tasks) -> Self {
         Self(Arc::new(Shared {
             tasks: tasks.child(),
@@ -42,13 +43,13 @@ impl Informers {
         }))
     }
 
-    /// The informer of a selection, started when it is the first of its kind.
+    /// The informer of a selector, started if there is none yet.
     pub fn get(&self, api: &Arc<dyn Api>, select: &Select) -> Informer {
         self.start(api, select, None)
     }
 
-    /// As [`Informers::get`]; the call that starts the informer says by `transform`
-    /// what is kept of an object.
+    /// As [`InformerFactory::get`]. The call that starts the informer decides by
+    /// `transform` what is kept of an object (client-go's `TransformFunc`).
     pub fn get_with(
         &self,
         api: &Arc<dyn Api>,
@@ -81,23 +82,23 @@ impl Informers {
         shared
     }
 
-    /// The informer of a selection, if somebody has started it.
+    /// The informer of a selector, if it was started.
     pub fn running(&self, api: &Arc<dyn Api>, select: &Select) -> Option<Informer> {
         let servers = self.0.servers.lock();
         let running = servers.get(&address(api))?.informers.get(select)?;
         Some(running.informer.clone())
     }
 
-    /// Ends and joins the informer of a selection, whoever shares it: what it
-    /// follows is served no longer. Its copy stays readable.
+    /// Stops and joins the informer of a selector, for all who share it, because its
+    /// resource is no longer served. Its copy stays readable.
     pub async fn forget(&self, api: &Arc<dyn Api>, select: &Select) {
         if let Some(tasks) = self.release(api, select) {
             tasks.join().await;
         }
     }
 
-    /// As [`Informers::forget`], without waiting for the end of what is given: from now
-    /// on [`Informers::get`] starts another.
+    /// As [`InformerFactory::stop_informer`], but returns the tasks instead of joining
+    /// them. From now on [`InformerFactory::get`] starts another informer.
     pub fn release(&self, api: &Arc<dyn Api>, select: &Select) -> Option<Tasks> {
         let mut servers = self.0.servers.lock();
         let running = servers.get_mut(&address(api))?.informers.remove(select)?;
@@ -105,7 +106,7 @@ impl Informers {
         Some(running.tasks)
     }
 
-    /// Ends and joins the informers of one server. Their copies stay readable.
+    /// Stops and joins the informers of one server. Their copies stay readable.
     pub async fn stop(&self, api: &Arc<dyn Api>) {
         let server = self.0.servers.lock().remove(&address(api));
         if let Some(server) = server {
@@ -113,7 +114,7 @@ impl Informers {
         }
     }
 
-    /// The informers whose first list is not complete: resource and last error.
+    /// The informers whose first list is incomplete: resource and last error.
     pub fn unsynced(&self) -> Vec<String> {
         let all = self.all();
         let waiting = all.iter().filter(|i| !i.is_synced());
@@ -125,7 +126,7 @@ impl Informers {
             .collect()
     }
 
-    /// Waits until each informer that exists now has its first list.
+    /// Waits for the first list of every informer started so far.
     pub async fn wait_synced(&self) {
         for informer in self.all() {
             informer.wait_synced().await;

@@ -1,8 +1,7 @@
-//! A copy of a resource in memory, kept in step with the server, with indexes and
-//! handlers.
+//! An informer: an in-memory copy of a resource, kept in sync by the
+//! [reflector](crate::reflector), with indexes and event handlers.
 //!
-//! Enters: what [`reflect`](crate::reflect) delivers. Leaves: shared objects and
-//! changes. Memory: the selected objects as encoded bytes, and their index keys.
+//! It keeps the selected objects as encoded bytes, and their index keys.
 
 mod factory;
 mod store;
@@ -20,22 +19,24 @@ use crate::reflect::{Select, Sink};
 pub use factory::Informers;
 use store::Store;
 
-/// One object's step from one state to another.
+/// A change of one object: an add, an update or a delete.
 #[derive(Clone, Copy, Debug)]
 pub struct Change<'a> {
-    /// `None`: it was not there.
+    /// `None`: the object was added.
     pub old: Option<&'a Object>,
-    /// `None`: it is gone.
+    /// `None`: the object was deleted.
     pub new: Option<&'a Object>,
-    /// From a list, not from somebody's change: no hurry.
+    /// The addition came from the initial list, not from a write: low priority.
     pub initial: bool,
 }
 
 impl<'a> Change<'a> {
-    /// The new state, or the last one.
+    /// The new state, or the last one of a deleted object.
     #[expect(clippy::expect_used, reason = "a change has a side by construction")]
     pub fn object(&self) -> &'a Object {
-        self.new.or(self.old).expect("a change has a side")
+        self.new
+            .or(self.old)
+            .expect("an event has an old or a new object")
     }
 
     /// `namespace/name`, or `name` in cluster scope.
@@ -50,7 +51,8 @@ type Transform = Box<dyn Fn(Object) -> Object + Send + Sync>;
 struct Shared {
     select: Select,
     store: RwLock<Store>,
-    /// Held while a change is stored and told, so that a late handler misses none.
+    /// Held while a change is stored and delivered, so that a handler added later misses
+    /// none.
     handlers: Mutex<Vec<Handler>>,
     synced: watch::Sender<bool>,
     last_error: Mutex<Option<String>>,
@@ -61,7 +63,7 @@ struct Shared {
 
 #[cfg(any(test, feature = "fake"))]
 thread_local! {
-    /// This thread runs an event handler.
+    /// Whether this thread is running an event handler.
     static IN_HANDLER: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
@@ -83,7 +85,7 @@ impl Informer {
         }))
     }
 
-    /// The sink that fills this copy. There must be one at a time.
+    /// The sink that fills this copy. At most one may be in use.
     fn sink(&self) -> Filler {
         Filler {
             shared: Arc::clone(&self.0),
@@ -94,9 +96,9 @@ impl Informer {
         &self.0.select.resource
     }
 
-    /// Calls `handler` for every change, in order, after the copy was changed; what
-    /// is there now comes first, as initial additions. Handlers run on the
-    /// informer's task: they must be quick, and must not call `on_change`.
+    /// Calls `handler` for every change, in order, after the copy was updated; first for
+    /// the objects already present, as initial additions. Handlers run on the informer's
+    /// task: they must be quick and must not call `add_event_handler`.
     pub fn on_change(&self, handler: impl Fn(&Change<'_>) + Send + Sync + 'static) {
         let mut handlers = self.0.handlers.lock();
         for object in self.list() {
@@ -109,7 +111,7 @@ impl Informer {
         handlers.push(Box::new(handler));
     }
 
-    /// Adds an index; one of the same name is replaced.
+    /// Adds an index and replaces one of the same name.
     pub fn add_index(
         &self,
         name: &'static str,
@@ -118,12 +120,12 @@ impl Informer {
         self.0.store.write().add_index(name, Box::new(keys));
     }
 
-    /// The objects under a key of an index; none when there is no such index.
+    /// The objects under a key of an index; empty if there is no such index.
     pub fn by_index(&self, name: &str, key: &str) -> Vec<Object> {
         self.0.store.read().by_index(name, key)
     }
 
-    /// The keys of an index that `wanted` holds for and that have objects.
+    /// The keys of an index that satisfy `wanted` and have objects.
     pub fn index_keys(&self, name: &str, wanted: impl Fn(&str) -> bool) -> Vec<String> {
         self.0.store.read().index_keys(name, wanted)
     }
@@ -140,7 +142,7 @@ impl Informer {
         self.0.store.read().get(key)
     }
 
-    /// All objects, in no order.
+    /// All objects, unordered.
     pub fn list(&self) -> Vec<Object> {
         self.list_where(|_| true)
     }
@@ -149,7 +151,7 @@ impl Informer {
         self.list_where(|o| o.namespace() == namespace)
     }
 
-    /// The objects that a condition holds for; it must not use this informer.
+    /// The objects that satisfy `condition`, which must not use this informer.
     pub fn list_where(&self, condition: impl Fn(&Object) -> bool) -> Vec<Object> {
         #[cfg(any(test, feature = "fake"))]
         if IN_HANDLER.get() {
@@ -160,8 +162,8 @@ impl Informer {
         store.all().filter(|o| condition(o)).cloned().collect()
     }
 
-    /// How often an event handler of any informer has walked this whole copy, for tests:
-    /// what follows in the watch waits for that.
+    /// How often an event handler of any informer has scanned this whole copy, for tests.
+    /// Such a scan delays the events that follow in the watch.
     #[cfg(any(test, feature = "fake"))]
     pub fn walks_in_handlers(&self) -> usize {
         let walks = &self.0.walks_in_handlers;
@@ -181,13 +183,13 @@ impl Informer {
         *self.0.synced.borrow()
     }
 
-    /// Waits for the first complete list, however long that takes.
+    /// Waits for the first complete list, without a time limit.
     pub async fn wait_synced(&self) {
-        // The sender lives in `self`, so that waiting cannot fail.
+        // `self` owns the sender, so waiting cannot fail.
         let _ = self.0.synced.subscribe().wait_for(|s| *s).await;
     }
 
-    /// Why the copy is not in step at the moment.
+    /// The last error of list or watch, while the copy is out of sync.
     pub fn last_error(&self) -> Option<String> {
         self.0.last_error.lock().clone()
     }
@@ -209,7 +211,7 @@ impl Filler {
             let old = store.put(object.clone());
             (old, object)
         };
-        // A list after a broken watch repeats what is known.
+        // A list after a broken watch repeats objects that are unchanged.
         if listed
             && old
                 .as_ref()
@@ -233,8 +235,8 @@ fn tell(handlers: &[Handler], old: Option<&Object>, new: Option<&Object>, initia
     IN_HANDLER.set(false);
 }
 
-/// Handlers often hold the informer they were given to: they go when nothing more
-/// can be told to them.
+/// Handlers often hold a handle of their informer; dropping them here breaks that cycle
+/// once nothing more will be delivered.
 impl Drop for Filler {
     fn drop(&mut self) {
         let handlers = std::mem::take(&mut *self.shared.handlers.lock());
@@ -268,7 +270,7 @@ impl Sink for Filler {
     fn deleted(&mut self, object: Object) {
         let handlers = self.shared.handlers.lock();
         let known = self.shared.store.write().remove(&object.head().key());
-        // Handlers see the state they were told last; its end is what is new.
+        // Handlers get the state they saw last.
         if let Some(known) = known {
             tell(&handlers, Some(&known), None, false);
         }

@@ -1,5 +1,6 @@
-//! The copy itself: objects by key, indexes, and the mark by which a new list
-//! tells what is gone. Synchronous.
+//! The objects of an informer by key, with indexes (client-go's `Indexer`). Each object
+//! carries the number of the list that named it last, which tells what a new list no
+//! longer contains. Synchronous.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,29 +12,29 @@ type Keys = Box<dyn Fn(&Object) -> Vec<String> + Send + Sync>;
 
 struct Entry {
     object: Object,
-    /// The list in which it was seen last.
+    /// The number of the last list that contained the object.
     epoch: u64,
 }
 
 struct Index {
     keys: Keys,
-    /// Index key → keys of objects.
+    /// Index key → object keys.
     found: AHashMap<Box<str>, Found>,
 }
 
-/// Keys of objects, sorted so that answers have an order. Most are few: a tree of one
-/// takes ten times the room.
+/// A sorted set of object keys. Most sets are small, and a tree with one key takes ten
+/// times the memory of a vector.
 enum Found {
     Few(Vec<Arc<str>>),
     Many(BTreeSet<Arc<str>>),
 }
 
 impl Found {
-    /// Beyond this a tree is faster.
+    /// Above this size a tree is faster.
     const FEW: usize = 16;
 
     fn of(key: &Arc<str>) -> Self {
-        // Of the size that is needed, which `vec` gives.
+        // `vec!` allocates exactly one slot.
         Self::Few(vec![Arc::clone(key)])
     }
 
@@ -57,7 +58,7 @@ impl Found {
         }
     }
 
-    /// Tells whether none is left.
+    /// Removes a key; returns whether the set is now empty.
     fn remove(&mut self, key: &str) -> bool {
         match self {
             Self::Few(few) => {
@@ -95,7 +96,7 @@ impl Index {
         }
     }
 
-    /// Most changes of an object leave it where it is.
+    /// Most updates leave the index keys unchanged.
     fn replace(&mut self, key: &Arc<str>, old: &Object, new: &Object) {
         let (before, after) = ((self.keys)(old), (self.keys)(new));
         if before == after {
@@ -173,7 +174,7 @@ impl Store {
         self.indexes.push((name, index));
     }
 
-    /// Puts an object in and returns the one it replaces.
+    /// Stores an object and returns the one it replaces.
     pub(super) fn put(&mut self, object: Object) -> Option<Object> {
         let key = object.head().key();
         let epoch = self.epoch;
@@ -205,7 +206,7 @@ impl Store {
         self.epoch += 1;
     }
 
-    /// The list is complete: what it did not name goes, and is returned.
+    /// The list is complete: removes and returns the objects it did not contain.
     pub(super) fn sweep(&mut self) -> Vec<Object> {
         let stale: Vec<Arc<str>> = self
             .objects

@@ -1,3 +1,5 @@
+//! Tests of informers against the fake API server.
+
 use std::time::Duration;
 
 use machinery::Status;
@@ -96,7 +98,7 @@ async fn the_copy_follows_the_server() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_broken_watch_resumes_and_a_lost_one_lists_again() {
+async fn a_broken_watch_resumes_and_an_expired_one_lists_again() {
     let s = Setup::new();
     for name in ["a", "b"] {
         s.fake.seed(&MAPS, map(name, ""));
@@ -157,7 +159,7 @@ async fn equal_selections_share_and_stop_ends_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_selection_is_let_go_and_taken_up_anew() {
+async fn one_informer_is_stopped_and_started_again() {
     let s = Setup::new();
     s.fake.seed(&MAPS, map("a", ""));
     let (all, select) = (s.start(""), Select::all(&MAPS).labels("team=red"));
@@ -170,7 +172,7 @@ async fn one_selection_is_let_go_and_taken_up_anew() {
     while some.is_empty() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    assert_eq!(all.len(), 1, "nobody follows this copy");
+    assert_eq!(all.len(), 1, "a stopped informer keeps its last state");
     let again = s.informers.get(&s.api, &Select::all(&MAPS));
     again.wait_synced().await;
     assert_eq!(again.len(), 2);

@@ -1,4 +1,4 @@
-//! Bodies of requests: one piece of ours, or whatever somebody else sends.
+//! The body of a request: one buffer, or a stream that is passed through.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -19,11 +19,12 @@ enum Inner {
 pub struct Body(Inner);
 
 impl Body {
+    /// A body of one buffer.
     pub fn whole(bytes: Bytes) -> Self {
         Self(Inner::Whole(Full::new(bytes)))
     }
 
-    /// A body that is passed on as it comes.
+    /// A body that is streamed as it arrives.
     pub fn passed<B>(body: B) -> Self
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,

@@ -1,7 +1,7 @@
-//! How to reach a server and who we are there. Values only; files and programs
-//! named here are read when they are needed.
+//! The configuration of a client: the server and our identity there (client-go's
+//! `rest.Config`). Values only; the files and programs named here are read when needed.
 //!
-//! Nothing here prints a credential: `Debug` shows which kinds there are.
+//! `Debug` never prints a credential; it shows which kinds are set.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,36 +11,36 @@ use http::Uri;
 
 use super::gate::Gate;
 
-/// What cannot be used, and why; made by [`super::kubeconfig`] and by checks here.
-/// The text names files, contexts and users, never a secret.
+/// An unusable configuration and the reason, from [`super::kubeconfig`] or the checks
+/// here. The text names files, contexts and users, never a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ConfigError(pub String);
 
-/// A server and an identity on it.
+/// A server and our credentials for it.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub server: Uri,
-    /// PEM; `None`: the system's roots.
+    /// CA bundle in PEM; `None`: the system's roots.
     pub ca: Option<Vec<u8>>,
-    /// Accept any server certificate.
+    /// Accepts any server certificate.
     pub insecure: bool,
-    /// The name in the server's certificate, when it is not the host.
+    /// The name in the server's certificate, if it is not the host.
     pub tls_server_name: Option<String>,
-    /// An HTTP proxy to CONNECT through.
+    /// An HTTP proxy that tunnels with CONNECT.
     pub proxy: Option<Uri>,
     pub proxy_headers: Vec<(String, String)>,
     pub auth: Auth,
     pub impersonate: Option<Impersonate>,
-    /// The namespace of commands that name none.
+    /// The default namespace of commands.
     pub namespace: String,
     pub flow: Flow,
-    /// Nothing is sent while it is closed.
+    /// Nothing is sent while the fence is closed.
     pub gate: Option<Gate>,
 }
 
-/// Flow control of HTTP/2, in bytes that may be under way unread, and how many
-/// streams a connection carries at most, whatever the peer allows.
+/// HTTP/2 flow control: the windows in bytes that may be in flight unread, and our own
+/// limit of streams per connection, whatever the peer allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
     pub stream: u32,
@@ -49,17 +49,16 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Streams of one reader, who reads them all: a list is large, a watch is not;
-    /// the connection's window is what they share.
+    /// For one reader that reads all of its streams: a list is large, a watch is not, and
+    /// the streams share the connection's window.
     pub const OWN: Self = Self {
         stream: 1 << 20,
         connection: 4 << 20,
         streams: usize::MAX,
     };
 
-    /// Streams of readers who know nothing of each other: one that reads nothing
-    /// must not take the others' share, so the connection's window holds what all
-    /// streams together may have.
+    /// For independent readers: one that stops reading must not block the others, so the
+    /// connection's window holds the windows of all its streams together.
     pub const SHARED: Self = Self {
         stream: 256 << 10,
         connection: 16 << 20,
@@ -85,14 +84,14 @@ impl Config {
         })
     }
 
-    /// Goes through an HTTP proxy.
+    /// Connects through an HTTP proxy.
     pub fn set_proxy(&mut self, address: &str) -> Result<(), ConfigError> {
         self.proxy = Some(proxy_uri(address).map_err(ConfigError)?);
         Ok(())
     }
 }
 
-/// A secret that does not print.
+/// A secret that `Debug` does not print.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secret<T>(pub T);
 
@@ -102,38 +101,39 @@ impl<T> fmt::Debug for Secret<T> {
     }
 }
 
-/// PEM of a client certificate chain and of its key.
+/// A client certificate chain and its private key, both in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     pub certificate: Vec<u8>,
     pub key: Secret<Vec<u8>>,
 }
 
-/// The credentials; several may be given, a certificate beside a token for one.
+/// The credentials (kubeconfig's `AuthInfo`). Several may be set, such as a certificate
+/// and a token.
 #[derive(Clone, Debug, Default)]
 pub struct Auth {
     pub identity: Option<Identity>,
     pub token: Option<Secret<String>>,
-    /// Read again as it changes; goes before `token`.
+    /// Re-read periodically; takes precedence over `token`.
     pub token_file: Option<PathBuf>,
     pub basic: Option<(String, Secret<String>)>,
     pub exec: Option<Exec>,
 }
 
-/// A program that gives credentials (`client.authentication.k8s.io`).
+/// An exec credential plugin (`client.authentication.k8s.io`).
 #[derive(Clone, Debug)]
 pub struct Exec {
     pub api_version: String,
     pub command: PathBuf,
     pub args: Vec<String>,
     pub env: Secret<Vec<(String, String)>>,
-    /// What to tell a user who does not have the program.
+    /// The hint for a user who has not installed the program.
     pub install_hint: String,
-    /// Tell the program about the cluster.
+    /// Pass the cluster to the program in `KUBERNETES_EXEC_INFO`.
     pub provide_cluster_info: bool,
 }
 
-/// Whom to act as.
+/// The user to impersonate (client-go's `rest.ImpersonationConfig`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Impersonate {
     pub user: String,
@@ -142,7 +142,7 @@ pub struct Impersonate {
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
-/// Checks a server's address; without a scheme it is https.
+/// Parses and checks a server URL; without a scheme it is https.
 pub(super) fn server_uri(text: &str) -> Result<Uri, String> {
     let full = if text.contains("://") {
         text.to_owned()
@@ -162,7 +162,7 @@ pub(super) fn server_uri(text: &str) -> Result<Uri, String> {
     Ok(uri)
 }
 
-/// Checks a proxy's address without repeating it: it may hold a password.
+/// Parses and checks a proxy URL. The error does not repeat it: it may hold a password.
 pub(super) fn proxy_uri(text: &str) -> Result<Uri, String> {
     let uri: Uri = text
         .parse()

@@ -1,7 +1,6 @@
-//! The credentials of a request: headers and client certificate, kept fresh.
-//!
-//! Enters: an [`Auth`]. Leaves: header values and identities. Touches token files
-//! and exec plugins (with a time limit). Errors never hold what was read.
+//! The credentials of requests: the Authorization header and the client certificate,
+//! refreshed from token files and exec plugins (with a timeout). Errors never quote what
+//! was read.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -19,14 +18,14 @@ use tokio::time::Instant;
 
 use super::config::{Auth, Config, Exec, Identity, Secret};
 
-/// client-go reads token files again after a minute at most.
+/// As in client-go, a token file is re-read after a minute.
 const TOKEN_FILE_AGE: Duration = Duration::from_secs(60);
 const EXEC_PATIENCE: Duration = Duration::from_secs(60);
 const LARGEST: u64 = 1 << 20;
-/// A credential about to expire is renewed before it does.
+/// Credentials are renewed this long before they expire.
 const EARLY: jiff::SignedDuration = jiff::SignedDuration::from_secs(10);
 
-/// What an exec plugin gave.
+/// The credentials from an exec plugin.
 #[derive(Clone, Debug, Default)]
 struct Given {
     token: Option<Secret<String>>,
@@ -42,9 +41,9 @@ struct Cache {
 
 pub(super) struct Credentials {
     auth: Auth,
-    /// `KUBERNETES_EXEC_INFO`.
+    /// The value of `KUBERNETES_EXEC_INFO`.
     exec_info: String,
-    /// Held while a file or a program is read, so that it is read once.
+    /// Held while a file is read or a plugin runs, so that this happens once.
     cache: Mutex<Cache>,
 }
 
@@ -69,12 +68,12 @@ impl Credentials {
         }
     }
 
-    /// Whether asking again may give other credentials.
+    /// Whether reading the credentials again may give different ones.
     pub(super) fn can_change(&self) -> bool {
         self.auth.exec.is_some() || self.auth.token_file.is_some()
     }
 
-    /// Forgets what was read; the server has refused it.
+    /// Drops the cached credentials after the server refused them.
     pub(super) async fn refused(&self) {
         *self.cache.lock().await = Cache::default();
     }
@@ -266,7 +265,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_plugin_is_asked_once_until_its_answer_expires_or_is_refused() {
+    async fn a_plugin_runs_once_until_its_credentials_expire_or_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let config = with_script(
             &dir,

@@ -1,8 +1,7 @@
-//! Replies to objects: lists without a tree of values, watches line by line.
+//! Decodes responses: lists without a JSON tree, and watch events line by line.
 //!
-//! Enters: bytes from a server, trusted in nothing. Leaves: [`List`]s and
-//! [`WatchEvent`]s. Each object gets bytes of its own, so that one that is kept
-//! does not keep a page or a buffer alive, and loses its managed fields.
+//! The bytes come from a server and are not trusted. Each object gets its own buffer, so
+//! that keeping one does not keep a whole page alive, and loses its `managedFields`.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,7 +13,7 @@ use serde_json::value::RawValue;
 
 use crate::api::{Error, List, Result, WatchEvent};
 
-/// An event holds one object: etcd's limit of 1.5 MiB, with room for encoding.
+/// A watch event holds one object: etcd's limit of 1.5 MiB, with room for encoding.
 const LONGEST_LINE: usize = 8 << 20;
 
 #[derive(Deserialize)]
@@ -45,7 +44,8 @@ struct KindOnly<'a> {
     kind: Option<Cow<'a, str>>,
 }
 
-/// Reads a list. Items of typed lists lack `apiVersion` and `kind`; they are put in.
+/// Decodes a list. The items of a typed list lack `apiVersion` and `kind`; they are
+/// added.
 pub(super) fn list(body: &[u8]) -> Result<List> {
     let raw: RawList<'_> = serde_json::from_slice(body).map_err(malformed)?;
     let Some(item_kind) = raw.kind.strip_suffix("List") else {
@@ -113,21 +113,21 @@ struct MarkMeta {
     annotations: BTreeMap<String, String>,
 }
 
-/// Cuts a byte stream, however it is chunked, into watch events.
+/// Splits a byte stream into watch events, whatever its chunks are.
 #[derive(Default)]
 pub(super) struct Events {
     buffer: BytesMut,
-    /// Bytes of the buffer known to hold no line end.
+    /// The length of the prefix known to hold no line end.
     searched: usize,
 }
 
 impl Events {
-    /// Adds what came.
+    /// Appends a chunk.
     pub(super) fn push(&mut self, chunk: &[u8]) {
         self.buffer.extend_from_slice(chunk);
     }
 
-    /// The next whole event, or `None` until more comes.
+    /// The next complete event, or `None` until more bytes arrive.
     pub(super) fn next(&mut self) -> Result<Option<WatchEvent>> {
         loop {
             let fresh = &self.buffer[self.searched..];
@@ -155,7 +155,7 @@ impl Events {
         }
     }
 
-    /// Whether the stream may end here.
+    /// Whether the stream may end here: no partial event is buffered.
     pub(super) fn is_between(&self) -> bool {
         self.buffer.iter().all(u8::is_ascii_whitespace)
     }
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_streams_are_told() {
+    fn broken_streams_are_errors() {
         let long = vec![b'x'; LONGEST_LINE + 1];
         assert!(feed(&[&long]).0[0].contains("exceeds"));
         assert!(feed(&[b"{\"type\":\"LATER\",\"object\":{}}\n"]).0[0].contains("LATER"));

@@ -1,10 +1,9 @@
-//! From an address to a connection that speaks HTTP: TCP, a proxy, TLS, and the
-//! choice between HTTP/2 and HTTP/1.1.
+//! Opens connections: TCP, an HTTP proxy, TLS, and the choice between HTTP/2 and
+//! HTTP/1.1.
 //!
-//! Enters: a [`Config`]. Leaves: handshaken connections whose driving tasks belong
-//! to a [`Tasks`]. Every step has a time limit.
-//!
-//! An upgrade needs HTTP/1.1 and a connection of its own: [`dial_upgradable`].
+//! The result is a connection after its handshake; the task that drives it belongs to a
+//! [`TaskGroup`]. Every step has a timeout. An upgrade needs HTTP/1.1 and a connection of
+//! its own: [`dial_upgradable`].
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -32,18 +31,18 @@ use super::gate::Gated;
 use super::tls;
 use crate::tasks::Tasks;
 
-/// TCP, proxy, TLS and HTTP handshakes together.
+/// The limit of the TCP, proxy, TLS and HTTP handshakes together.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A peer that does not answer a ping is gone after 15 + 15 seconds.
+/// A peer that does not answer an HTTP/2 ping is considered gone after 15 + 15 seconds.
 const PING: Duration = Duration::from_secs(15);
-/// A reply of a proxy, headers included.
+/// The largest reply of a proxy, headers included.
 const PROXY_REPLY: usize = 8 << 10;
 
 /// A connection ready for requests.
 pub(super) enum Connection {
     Http2 {
         sender: http2::SendRequest<Body>,
-        /// The streams that the peer allows at once.
+        /// The peer's limit of concurrent streams.
         limit: watch::Receiver<usize>,
     },
     Http1(http1::SendRequest<Body>),
@@ -52,7 +51,8 @@ pub(super) enum Connection {
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-/// Connects and says hello. The error is for people: what failed, where.
+/// Connects and completes the handshakes. The error is a message for users: what failed,
+/// and where.
 pub(super) async fn dial(
     config: &Config,
     identity: Option<&Identity>,
@@ -72,7 +72,7 @@ pub(super) async fn dial(
     in_time(work).await
 }
 
-/// An HTTP/1.1 connection for one request, which may leave HTTP behind.
+/// An HTTP/1.1 connection for one request, which may be upgraded.
 pub(super) async fn dial_upgradable(
     config: &Config,
     identity: Option<&Identity>,
@@ -114,7 +114,7 @@ async fn encrypted(
     stream.map_err(|e| format!("TLS: {e}"))
 }
 
-/// Without the brackets of an IPv6 address.
+/// The host without the brackets of an IPv6 address.
 fn host(uri: &Uri) -> &str {
     let host = uri.host().unwrap_or_default();
     host.trim_start_matches('[').trim_end_matches(']')
@@ -164,7 +164,7 @@ async fn transport(config: &Config) -> Result<TcpStream, String> {
         stream.write_all(hello.as_bytes()).await?;
         let mut reply = Vec::new();
         while !reply.ends_with(b"\r\n\r\n") && reply.len() < PROXY_REPLY {
-            // Byte by byte: what follows the head belongs to the tunnel.
+            // Read byte by byte: what follows the header belongs to the tunnel.
             reply.push(stream.read_u8().await?);
         }
         io::Result::Ok(reply)
@@ -194,7 +194,7 @@ async fn http1_over(
     Ok(sender)
 }
 
-/// Runs hyper's own tasks, and wakes whoever waits for the peer's settings.
+/// Runs hyper's tasks, and wakes the task that waits for the peer's SETTINGS.
 #[derive(Clone)]
 struct Spawner {
     tasks: Tasks,
@@ -233,7 +233,7 @@ async fn http2_over(
         .keep_alive_while_idle(true)
         .initial_stream_window_size(flow.stream)
         .initial_connection_window_size(flow.connection)
-        // 0 until the peer's settings are there: only then is its limit known.
+        // 0 until the peer's SETTINGS arrive: only then is its limit known.
         .initial_max_send_streams(0)
         .handshake(TokioIo::new(stream))
         .await

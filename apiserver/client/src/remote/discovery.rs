@@ -1,8 +1,8 @@
-//! What a server serves: the aggregated documents where there are any, else one
-//! document per group and version.
+//! Discovery on a remote server: the aggregated documents if the server has them, else
+//! one document per group and version.
 //!
-//! Enters: replies to `/api` and `/apis`. Leaves: [`Discovered`], with a group that
-//! cannot be read named beside what could be; one that is not found is not served.
+//! The result is a [`ServerResources`]. A group that cannot be read is reported beside
+//! the others; a group that is not found is not served.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use super::request::Ask;
 use crate::api::{Api, ApiResource, Discovered, Error, Groups, Result};
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
-/// Documents asked for at once, in the old form.
+/// Concurrent requests for unaggregated documents.
 const AT_ONCE: usize = 8;
 
 #[derive(Deserialize)]
@@ -136,7 +136,7 @@ pub(super) async fn discover(remote: &Remote, wanted: Groups<'_>) -> Result<Disc
     let core = document(remote, "/api").await;
     let groups = document(remote, "/apis").await?;
     let mut found = Discovered::default();
-    // An aggregated server may serve no core group at all.
+    // An aggregated API server may serve no core group.
     let core = match core {
         Err(error) if error.is_not_found() => None,
         core => Some(core?),
@@ -175,7 +175,7 @@ pub(super) async fn discover(remote: &Remote, wanted: Groups<'_>) -> Result<Disc
     for (version, document) in documents {
         match document {
             Ok(document) => take_version(&version, document, &mut found),
-            // Gone between the two questions, or not there yet.
+            // Removed between the two requests, or not served yet.
             Err(error) if error.is_not_found() => {}
             Err(error) => found.failed.push((version, error.to_string())),
         }
@@ -208,7 +208,7 @@ fn take_groups(list: GroupList, found: &mut Discovered) {
             if version.freshness == "Stale" {
                 found
                     .failed
-                    .push((gv, "the server could not read it lately".into()));
+                    .push((gv, "stale GroupVersion discovery".into()));
                 continue;
             }
             for own in version.resources {

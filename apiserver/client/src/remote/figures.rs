@@ -1,7 +1,6 @@
-//! What is told of the calls to other servers, under the names of client-go
-//! (`tools/metrics`).
+//! The metrics of calls to other servers, named as in client-go (`tools/metrics`).
 //!
-//! The handles of a server are resolved at its first call.
+//! The metrics of a server are resolved at its first call.
 
 use std::sync::{LazyLock, OnceLock};
 use std::time::Duration;
@@ -21,12 +20,12 @@ static FAMILIES: LazyLock<Families> = LazyLock::new(|| {
     Families {
         requests: of.counters(
             "rest_client_requests_total",
-            "Requests to other servers by outcome.",
+            "Requests to other servers by status code.",
             ["code", "method", "host"],
         ),
         durations: of.histograms(
             "rest_client_request_duration_seconds",
-            "Time until the answer began.",
+            "Time until the response headers arrived.",
             &[
                 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0,
             ],
@@ -37,7 +36,7 @@ static FAMILIES: LazyLock<Families> = LazyLock::new(|| {
 
 const METHODS: [&str; 6] = ["GET", "POST", "PUT", "PATCH", "DELETE", "other"];
 
-/// Those of one server.
+/// The metrics of one server.
 pub(super) struct Figures {
     host: String,
     durations: [OnceLock<Histogram>; METHODS.len()],
@@ -53,7 +52,7 @@ impl Figures {
         }
     }
 
-    /// Counts a request; without a code there was no answer.
+    /// Counts a request; without a code there was no response.
     pub(super) fn asked(&self, method: &Method, code: Option<StatusCode>, took: Duration) {
         let known = METHODS.iter().position(|m| *m == method.as_str());
         let at = known.unwrap_or(METHODS.len() - 1);

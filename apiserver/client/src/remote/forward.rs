@@ -1,9 +1,8 @@
-//! Passing on the requests of others: sent as they are, body and reply streamed,
+//! Forwards the requests of others: headers as given, body and response streamed,
 //! upgrades on connections of their own.
 //!
-//! Enters: requests whose URI is a path below the server's address, with the
-//! headers they are to have. Leaves: the server's replies, whatever they say. Our
-//! own credentials are added; nothing is repeated that the server may have seen.
+//! The URI of a request is a path below the server's address. Our own credentials are
+//! added; a request that the server may have seen is not repeated.
 
 use http::header::{AUTHORIZATION, HOST};
 use http::uri::PathAndQuery;
@@ -16,12 +15,12 @@ use super::pool::{Failure, Pool, Reply};
 use super::tls;
 use crate::tasks::Tasks;
 
-/// There is no reply.
+/// The request got no response.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Unreachable {
     pub message: String,
-    /// The server did nothing with the request.
+    /// The server did not process the request.
     pub unsent: bool,
 }
 
@@ -34,13 +33,13 @@ impl From<Failure> for Unreachable {
     }
 }
 
-/// Passes requests on to one server.
+/// Forwards requests to one server.
 pub struct Forwarder {
     pool: Pool,
 }
 
 impl Forwarder {
-    /// Connections belong to `tasks`; nothing is dialled yet.
+    /// `tasks` owns the connections; nothing is dialed yet.
     pub fn new(config: Config, tasks: &Tasks) -> Result<Self, ConfigError> {
         tls::client(&config, config.auth.identity.as_ref(), tls::ANY).map_err(ConfigError)?;
         Ok(Self {
@@ -48,8 +47,7 @@ impl Forwarder {
         })
     }
 
-    /// The path below which everything of the server lies, without a slash at its
-    /// end.
+    /// The base path of the server, without a trailing slash.
     pub fn base(&self) -> &str {
         self.pool.config().server.path().trim_end_matches('/')
     }
@@ -60,21 +58,21 @@ impl Forwarder {
         authority.map_or("", http::uri::Authority::as_str)
     }
 
-    /// Sends a request on a connection shared with others.
+    /// Sends a request on a shared connection.
     pub async fn send(&self, mut request: Request<Body>) -> Result<Response<Reply>, Unreachable> {
         self.address(&mut request).await?;
         let sent = self.pool.send(request).await;
         sent.map_err(Unreachable::from)
     }
 
-    /// Sends a request that asks for an upgrade. It is up to the caller to look
-    /// whether the reply is 101, and to take the upgrade from it.
+    /// Sends an upgrade request. The caller checks for status 101 and takes the upgrade
+    /// from the response.
     pub async fn upgrade(
         &self,
         mut request: Request<Body>,
     ) -> Result<Response<Incoming>, Unreachable> {
         self.address(&mut request).await?;
-        // HTTP/1.1 says the host in a header, and only the path in its first line.
+        // HTTP/1.1 has the host in a header and only the path in the request line.
         let host = HeaderValue::from_str(self.authority()).map_err(|_| unusable("host"))?;
         request.headers_mut().insert(HOST, host);
         let path = request.uri().path_and_query().cloned();
@@ -83,7 +81,7 @@ impl Forwarder {
         sent.map_err(Unreachable::from)
     }
 
-    /// Completes the address and adds our credentials.
+    /// Completes the URI and adds our credentials.
     async fn address(&self, request: &mut Request<Body>) -> Result<(), Unreachable> {
         let server = &self.pool.config().server;
         let below = request.uri().path_and_query();

@@ -1,8 +1,10 @@
-//! A gate before the network: whether bytes may leave is asked where they do.
+//! A write fence: checks right before each write to the network whether this process may
+//! still send.
 //!
-//! A request that was handed to a connection waits there until its task runs, and a
-//! process may be stopped in between. Only a look right before the system call sees
-//! that it may not be sent any longer. What the gate refuses ends the connection.
+//! A request handed to a connection waits until the connection's task runs, and the
+//! process may be paused in between. Only a check right before the system call notices
+//! that, say, a lease was lost meanwhile. A write that the fence refuses ends the
+//! connection.
 
 use std::fmt;
 use std::io;
@@ -12,7 +14,8 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Asked before every write to the network; must be quick. Clones are the same gate.
+/// A predicate evaluated before every write to the network; must be quick. Clones are the
+/// same fence.
 #[derive(Clone)]
 pub struct Gate(Arc<dyn Fn() -> bool + Send + Sync>);
 
@@ -28,7 +31,7 @@ impl fmt::Debug for Gate {
     }
 }
 
-/// A stream behind a gate, or without one.
+/// A stream behind a fence, or without one.
 pub(super) struct Gated<S> {
     pub(super) stream: S,
     pub(super) gate: Option<Gate>,
@@ -51,7 +54,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Gated<S> {
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         if self.gate.as_ref().is_some_and(|gate| !(gate.0)()) {
-            let text = "nothing may be sent any longer";
+            let text = "the write fence is closed";
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::BrokenPipe, text)));
         }
         Pin::new(&mut self.stream).poll_write(cx, buf)
@@ -73,7 +76,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     #[tokio::test]
-    async fn nothing_leaves_through_a_closed_gate() {
+    async fn a_closed_fence_refuses_writes() {
         let (stream, mut peer) = tokio::io::duplex(64);
         let open = Arc::new(AtomicBool::new(true));
         let asked = Arc::clone(&open);

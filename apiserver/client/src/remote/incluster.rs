@@ -1,7 +1,5 @@
-//! The API server of the cluster that this process runs in as a pod.
-//!
-//! Enters: the pod's environment and its mounted service account. Leaves: a
-//! [`Config`] (client-go's `rest.InClusterConfig`).
+//! The API server of the cluster in which this process runs as a pod, from the
+//! environment and the mounted service account (client-go's `rest.InClusterConfig`).
 
 use std::path::{Path, PathBuf};
 
@@ -9,19 +7,20 @@ use super::config::{Config, ConfigError};
 
 const MOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// What a pod is told about its cluster.
+/// A pod's environment: the API server's address and the service account's files.
 #[derive(Clone, Debug)]
 pub struct Pod {
     /// `KUBERNETES_SERVICE_HOST`
     pub host: String,
     /// `KUBERNETES_SERVICE_PORT`
     pub port: String,
-    /// Where `token`, `ca.crt` and `namespace` are.
+    /// The folder with `token`, `ca.crt` and `namespace`.
     pub mount: PathBuf,
 }
 
 impl Pod {
-    /// From the environment; an error says that this is no pod.
+    /// Reads the environment variables; the error says that this process does not run in
+    /// a pod.
     pub fn environment() -> Result<Self, ConfigError> {
         let variable = |name: &str| {
             let found = std::env::var(name).ok().filter(|v| !v.is_empty());
@@ -44,8 +43,8 @@ impl Pod {
         Some(text.trim().to_owned()).filter(|n| !n.is_empty())
     }
 
-    /// The API server and the service account on it. The token is read again as it
-    /// is renewed.
+    /// The API server with the service account's credentials. The token file is re-read
+    /// as it is renewed.
     pub fn load(&self) -> Result<Config, ConfigError> {
         let host = match self.host.contains(':') {
             true => format!("[{}]", self.host),

@@ -1,7 +1,5 @@
-//! Kubeconfig files: merged as client-go merges them, one context resolved.
-//!
-//! Enters: paths and the YAML behind them. Leaves: a [`Config`], or an error that
-//! names the file and the entry. Touches the disk, nothing else.
+//! Kubeconfig files, merged as client-go merges them, with one context resolved into a
+//! [`Config`]. Errors name the file and the entry.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -15,17 +13,17 @@ use super::config::{
     Auth, Config, ConfigError, Exec, Identity, Impersonate, Secret, proxy_uri, server_uri,
 };
 
-/// A kubeconfig with thousands of clusters stays below this.
+/// The largest file read; a kubeconfig with thousands of clusters stays below it.
 const LARGEST: u64 = 16 << 20;
 
-/// Where to look.
+/// Where to find the kubeconfig (client-go's `ClientConfigLoadingRules`).
 #[derive(Clone, Debug, Default)]
 pub struct Source {
     /// `--kubeconfig`: this file and no other.
     pub explicit: Option<PathBuf>,
-    /// `$KUBECONFIG`: a list of files; those that do not exist are skipped.
+    /// `$KUBECONFIG`: a list of files; missing ones are skipped.
     pub variable: Option<String>,
-    /// For `~/.kube/config`, when neither of the above is given.
+    /// The home directory for `~/.kube/config`, if neither of the above is set.
     pub home: Option<PathBuf>,
     /// `--context`; else the current one.
     pub context: Option<String>,
@@ -40,7 +38,7 @@ impl Source {
         }
     }
 
-    /// As kubectl looks: `$KUBECONFIG`, else `~/.kube/config`.
+    /// As kubectl does: `$KUBECONFIG`, else `~/.kube/config`.
     pub fn environment() -> Self {
         Self {
             variable: std::env::var("KUBECONFIG").ok().filter(|v| !v.is_empty()),
@@ -49,7 +47,7 @@ impl Source {
         }
     }
 
-    /// Reads, merges and resolves.
+    /// Reads and merges the files and resolves the context.
     pub fn load(&self) -> Result<Config, ConfigError> {
         let mut merged = Merged::default();
         let mut looked = Vec::new();
@@ -64,7 +62,7 @@ impl Source {
         }
         if merged.first.is_none() {
             let why = match looked.as_slice() {
-                [] => "no kubeconfig given".to_owned(),
+                [] => "no kubeconfig specified".to_owned(),
                 paths => format!("kubeconfig not found at {}", paths.join(", ")),
             };
             return Err(ConfigError(why));
@@ -90,7 +88,7 @@ fn told(path: &Path, why: impl Display) -> ConfigError {
     ConfigError(format!("kubeconfig {}: {why}", path.display()))
 }
 
-/// `None`: there is no such file.
+/// `None`: the file does not exist.
 fn read(path: &Path) -> Result<Option<String>, String> {
     match std::fs::metadata(path) {
         Ok(found) if found.len() > LARGEST => return Err("file is larger than 16 MiB".into()),
@@ -154,7 +152,7 @@ struct User {
     client_key: Option<String>,
     client_key_data: Option<String>,
     token: Option<String>,
-    // The one key in camel case.
+    // The only key in camel case.
     #[serde(rename = "tokenFile")]
     token_file: Option<String>,
     username: Option<String>,
@@ -201,13 +199,14 @@ struct Context {
     namespace: Option<String>,
 }
 
-/// An entry and the file that it came from, for messages and relative paths.
+/// An entry and the file it came from, for messages and relative paths.
 struct From<T> {
     path: PathBuf,
     entry: T,
 }
 
-/// Of entries with one name the first file's counts (client-go's loading rules).
+/// The merged files. Of entries with the same name the first file's wins (client-go's
+/// loading rules).
 #[derive(Default)]
 struct Merged {
     first: Option<PathBuf>,
@@ -314,12 +313,16 @@ fn parse(path: &Path, text: &str) -> Result<File, ConfigError> {
 }
 
 fn names<T>(entries: &BTreeMap<String, T>) -> String {
-    const SHOWN: usize = 10;
+    const MAX_LISTED_NAMES: usize = 10;
     if entries.is_empty() {
         return "none".into();
     }
-    let mut text: Vec<&str> = entries.keys().take(SHOWN).map(String::as_str).collect();
-    if entries.len() > SHOWN {
+    let mut text: Vec<&str> = entries
+        .keys()
+        .take(MAX_LISTED_NAMES)
+        .map(String::as_str)
+        .collect();
+    if entries.len() > MAX_LISTED_NAMES {
         text.push("…");
     }
     text.join(", ")
@@ -330,7 +333,7 @@ fn given(text: &Option<String>) -> Option<String> {
 }
 
 impl<T> From<T> {
-    /// A path in the file is relative to the file.
+    /// A relative path is relative to the file.
     fn beside(&self, path: &str) -> PathBuf {
         match self.path.parent() {
             Some(folder) => folder.join(path),
@@ -338,7 +341,7 @@ impl<T> From<T> {
         }
     }
 
-    /// Inline data goes before a file.
+    /// Inline data takes precedence over a file.
     fn data(
         &self,
         what: &str,
@@ -374,7 +377,7 @@ impl From<Cluster> {
             )
             .map_err(fail)?;
         if own.insecure_skip_tls_verify && ca.is_some() {
-            let why = "insecure-skip-tls-verify and a certificate-authority exclude each other";
+            let why = "specifying a root certificates file with the insecure flag is not allowed";
             return Err(fail(why.into()));
         }
         let mut config = Config::new("https://localhost")?;
@@ -429,7 +432,7 @@ impl From<User> {
         };
         let bearer = auth.token.is_some() || auth.token_file.is_some();
         if bearer && auth.basic.is_some() {
-            return Err(fail("token and username exclude each other".into()));
+            return Err(fail("more than one authentication method found: token and username; only one is allowed".into()));
         }
         Ok(auth)
     }
@@ -448,10 +451,10 @@ impl From<User> {
             return Err("exec: no command".into());
         }
         if entry.interactive_mode.as_deref() == Some("Always") {
-            return Err("exec: interactiveMode Always needs a terminal, which is not given".into());
+            return Err("exec: interactiveMode Always needs a terminal, and there is none".into());
         }
-        // As client-go: a path with a slash is relative to the file, a bare name is
-        // looked up.
+        // As in client-go, a path with a slash is relative to the file; a bare name is
+        // looked up in `PATH`.
         let command = match entry.command.contains('/') {
             true => self.beside(&entry.command),
             false => PathBuf::from(&entry.command),
@@ -479,7 +482,9 @@ impl From<User> {
             return Ok(None);
         }
         if who.user.is_empty() {
-            let why = format!("user {name:?}: as-uid, as-groups and as-user-extra need as");
+            let why = format!(
+                "user {name:?}: requesting uid, groups or user-extra without impersonating a user"
+            );
             return Err(told(&self.path, why));
         }
         Ok(Some(who))

@@ -1,3 +1,5 @@
+//! Tests of loading kubeconfig files.
+
 use super::*;
 
 const WHOLE: &str = r#"
@@ -129,7 +131,7 @@ fn errors_name_the_file_and_the_entry_and_no_secret() {
         ),
         (
             "both",
-            "cluster \"both\": insecure-skip-tls-verify and a certificate-authority exclude each other",
+            "cluster \"both\": specifying a root certificates file with the insecure flag is not allowed",
         ),
         (
             "socks",
@@ -154,7 +156,7 @@ fn errors_name_the_file_and_the_entry_and_no_secret() {
         ),
         (
             "asonly",
-            "user \"asonly\": as-uid, as-groups and as-user-extra need as",
+            "user \"asonly\": requesting uid, groups or user-extra without impersonating a user",
         ),
     ];
     let path = files.0.path().join("config");
@@ -185,7 +187,7 @@ fn errors_name_the_file_and_the_entry_and_no_secret() {
 }
 
 #[test]
-fn of_several_files_the_first_to_name_something_counts() {
+fn the_first_of_several_files_wins() {
     let files = Files::new();
     let first = files.put("first", "contexts: [{name: m, context: {cluster: c, user: token}}]\ncurrent-context: m\nclusters: [{name: c, cluster: {server: first}}]\n");
     let list = std::env::join_paths([
@@ -215,6 +217,6 @@ fn of_several_files_the_first_to_name_something_counts() {
     assert_eq!(missing, "kubeconfig /nowhere/at/all: no such file");
     assert_eq!(
         Source::default().load().unwrap_err().to_string(),
-        "no kubeconfig given"
+        "no kubeconfig specified"
     );
 }

@@ -1,8 +1,7 @@
-//! The API of a server far away.
+//! [`RemoteApi`]: [`Api`] over HTTP, for a [`Config`] from a kubeconfig or elsewhere.
 //!
-//! Enters: a [`Config`], from a kubeconfig or made otherwise. Leaves: [`Api`].
-//! Touches the network, and the files and programs that the config names. All
-//! calls have a time limit but the stream of a watch, whose connection is pinged.
+//! Every call has a timeout except the stream of a watch; its connection is checked with
+//! HTTP/2 pings.
 
 mod body;
 mod config;
@@ -52,18 +51,18 @@ use pool::{Fate, Pool};
 use request::Ask;
 pub use tls::client as tls_client;
 
-/// All of a call but the stream of a watch.
+/// The timeout of a call, without the stream of a watch.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// A page of a list is at most 500 objects of 1.5 MiB, in practice far less.
+/// A page of a list holds at most 500 objects of 1.5 MiB each, in practice far less.
 const LARGEST_REPLY: usize = 256 << 20;
-/// Attempts of a call that the server asks to repeat later.
+/// Attempts of a call that the server asks to retry later.
 const ATTEMPTS: u32 = 4;
-/// The longest pause that a server may ask for.
+/// The longest `Retry-After` that is honored.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// How much longer than asked for a watch may live.
+/// How long a watch may outlive its `timeoutSeconds`.
 const WATCH_GRACE: Duration = Duration::from_secs(60);
 
-/// A client of one server. It lives as long as its tasks are not stopped.
+/// A client of one server. It works until its tasks are stopped.
 pub struct Remote {
     pool: Pool,
     host: String,
@@ -72,12 +71,12 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// A client whose connections belong to `tasks`. Nothing is dialled yet.
+    /// A client whose connections are owned by `tasks`. Nothing is dialed yet.
     pub fn new(config: Config, tasks: &Tasks) -> std::result::Result<Self, ConfigError> {
         let host = config.server.authority();
         let host = host.map_or_else(String::new, ToString::to_string);
         let as_user = request::as_user(config.impersonate.as_ref()).map_err(ConfigError)?;
-        // What can be seen to be unusable is told before the first call.
+        // Reports unusable TLS settings before the first call.
         tls::client(&config, config.auth.identity.as_ref(), tls::ANY)
             .map_err(|e| ConfigError(format!("{host}: {e}")))?;
         Ok(Self {
@@ -92,8 +91,8 @@ impl Remote {
         self.pool.config()
     }
 
-    /// POST of JSON to a path outside the API, once: of a webhook, for one. An answer
-    /// of more bytes than `most` is refused.
+    /// POSTs JSON to a path outside the API, such as a webhook, without retries. A
+    /// response body larger than `most` bytes is an error.
     pub async fn post(&self, path: &str, body: Bytes, most: usize) -> Result<Bytes> {
         let ask = Ask::post(path.to_owned(), body);
         let response = self.ask_once(&ask).await.map_err(|(error, _)| error)?;
@@ -107,15 +106,15 @@ impl Remote {
         }
     }
 
-    /// Asks until there is an answer other than "later", "who are you" or silence,
-    /// as far as repeating does no harm.
+    /// Sends a request and repeats it, where that is safe, on 429 and 503, on 401 with
+    /// fresh credentials, and once if the connection breaks.
     async fn ask(&self, ask: &Ask) -> Result<Response<Reply>> {
         let mut attempt = 1;
         let mut refused = false;
         loop {
             let response = match self.ask_once(ask).await {
                 Ok(response) => response,
-                // The connection broke while the answer was awaited.
+                // The connection broke before the response arrived.
                 Err((error, fate)) => {
                     let harmless = ask.method == Method::GET && fate == Fate::Unknown;
                     if harmless && attempt == 1 {
@@ -146,7 +145,7 @@ impl Remote {
         }
     }
 
-    /// Once more if the server says that it did nothing with it.
+    /// Sends once; again if the server refused the request unprocessed.
     async fn ask_once(&self, ask: &Ask) -> std::result::Result<Response<Reply>, (Error, Fate)> {
         match self.send(ask).await {
             Err((_, Fate::Refused)) => self.send(ask).await,
@@ -166,7 +165,7 @@ impl Remote {
         sent.map_err(|failure| (self.transport(failure.message), failure.fate))
     }
 
-    /// The whole body of a successful answer.
+    /// The body of a successful response.
     async fn fetch(&self, ask: &Ask) -> Result<Bytes> {
         self.in_time(async {
             let response = self.ask(ask).await?;
@@ -211,8 +210,9 @@ impl Remote {
     }
 }
 
-/// How long to wait before asking again, if the answer says "later". A 429 was not
-/// processed; a 503 may have been, so that only repeatable calls are repeated.
+/// The delay before a retry, if the server asks for one. A request answered with 429 was
+/// not processed; one answered with 503 may have been, so only idempotent requests are
+/// repeated.
 fn pause(method: &Method, response: &Response<Reply>) -> Option<Duration> {
     let told = response.headers().get(RETRY_AFTER);
     let seconds: Option<u64> = told.and_then(|v| v.to_str().ok()?.parse().ok());
@@ -222,7 +222,7 @@ fn pause(method: &Method, response: &Response<Reply>) -> Option<Duration> {
         StatusCode::SERVICE_UNAVAILABLE if repeatable && seconds.is_some() => {}
         _ => return None,
     }
-    // A 429 of an eviction is an answer: it names no time.
+    // The 429 of an eviction is final: it has no Retry-After.
     Some(Duration::from_secs(seconds?).min(LONGEST_PAUSE))
 }
 
@@ -232,9 +232,9 @@ struct Kind {
     kind: String,
 }
 
-/// The Status in an error's body, or one made from the code.
+/// The `Status` in the body of an error response, or one made from the status code.
 fn refusal(code: StatusCode, body: &[u8]) -> Status {
-    const SHOWN: usize = 200;
+    const MAX_MESSAGE_CHARS: usize = 200;
     let is_status = serde_json::from_slice::<Kind>(body).is_ok_and(|k| k.kind == "Status");
     if is_status && let Ok(mut status) = serde_json::from_slice::<Status>(body) {
         if status.code == 0 {
@@ -257,7 +257,7 @@ fn refusal(code: StatusCode, body: &[u8]) -> Status {
         _ => "",
     };
     let text = String::from_utf8_lossy(body);
-    let text: String = text.trim().chars().take(SHOWN).collect();
+    let text: String = text.trim().chars().take(MAX_MESSAGE_CHARS).collect();
     let message = match text.as_str() {
         "" => code.to_string(),
         text => format!("{code}: {text}"),
@@ -294,7 +294,7 @@ impl Watch {
                 Some(deadline) => {
                     match tokio::time::timeout_at(deadline, self.body.frame()).await {
                         Ok(frame) => frame,
-                        // A server that is alive would have ended it: resume.
+                        // A live server would have ended the watch by now: resume.
                         Err(_) => return Ok(None),
                     }
                 }

@@ -1,13 +1,12 @@
 //! The connections to one server.
 //!
-//! Enters: requests. Leaves: responses whose bodies hold their place on a
-//! connection. HTTP/2: streams are counted, and the next connection is opened
-//! before the peer's limit is reached, because a stream above the limit waits
-//! until another ends, and a watch does not end. HTTP/1.1: a few idle connections
-//! are kept.
+//! A response body holds its permit on a connection. HTTP/2: streams are counted, and the
+//! next connection is opened before the peer's stream limit is reached, because a stream
+//! above the limit waits until another one ends, and a watch does not end. HTTP/1.1: a
+//! few idle connections are kept.
 //!
-//! A server that cannot be reached is asked again after a growing pause; in the
-//! meantime callers get the last error at once instead of waiting.
+//! A server that cannot be reached is dialed again after a growing backoff; until then
+//! callers get the last error at once.
 
 use std::error::Error as _;
 use std::pin::Pin;
@@ -31,28 +30,28 @@ use super::credentials::Credentials;
 use super::dial::{Connection, dial, dial_upgradable};
 use crate::tasks::Tasks;
 
-/// HTTP/1.1 connections kept for the next request.
+/// Idle HTTP/1.1 connections kept for later requests.
 const IDLE: usize = 8;
-/// A server that is down is dialled at most this often, at first and in the end.
+/// The backoff between dials of a server that is down, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// A request that was surely not processed is sent again this many times.
+/// How often a request is sent again that was certainly not processed.
 const RESENDS: usize = 3;
 
-/// Why there is no response.
+/// A request without a response.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) message: String,
     pub(super) fate: Fate,
 }
 
-/// What became of a request without a response.
+/// Whether the server processed a request that got no response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// The server cannot have seen it.
+    /// The request was never sent.
     Unsent,
-    /// The server said that it did nothing with it: it was on its way while the
-    /// server said goodbye (RFC 9113, 8.7).
+    /// The server reported that it did not process the request: it was in flight while
+    /// the server sent GOAWAY (RFC 9113, 8.7).
     Refused,
     Unknown,
 }
@@ -65,7 +64,7 @@ impl Failure {
         }
     }
 
-    /// The server has not begun with the request.
+    /// The server has certainly not processed the request.
     pub(super) fn not_begun(&self) -> bool {
         self.fate != Fate::Unknown
     }
@@ -74,7 +73,7 @@ impl Failure {
 struct Http2 {
     sender: http2::SendRequest<Body>,
     limit: watch::Receiver<usize>,
-    /// What we allow ourselves.
+    /// Our own limit of streams.
     own_limit: usize,
     open: Arc<AtomicUsize>,
 }
@@ -98,7 +97,7 @@ struct State {
     failed: Option<Down>,
 }
 
-/// The last attempt to connect failed.
+/// The last dial failed.
 struct Down {
     message: String,
     until: Instant,
@@ -110,11 +109,11 @@ struct Shared {
     credentials: Credentials,
     tasks: Tasks,
     state: Mutex<State>,
-    /// Held while connecting, so that a burst opens one connection.
+    /// Held while dialing, so that a burst opens one connection.
     connecting: tokio::sync::Mutex<()>,
 }
 
-/// The pool. Clones are the same pool.
+/// A connection pool. Clones are the same pool.
 #[derive(Clone)]
 pub(super) struct Pool(Arc<Shared>);
 
@@ -142,7 +141,7 @@ impl Pool {
         &self.0.credentials
     }
 
-    /// Sends a request as soon as a connection has room.
+    /// Sends a request as soon as a connection has capacity.
     pub(super) async fn send(
         &self,
         mut request: Request<Body>,
@@ -182,9 +181,8 @@ impl Pool {
         }
     }
 
-    /// Sends a request that asks to leave HTTP, on a connection of its own. Whether
-    /// the server agreed is in the reply; the reply's body or its upgrade holds the
-    /// connection.
+    /// Sends an upgrade request on a connection of its own. The response says whether the
+    /// server agreed; its body or its upgrade holds the connection.
     pub(super) async fn send_alone(
         &self,
         request: Request<Body>,
@@ -206,14 +204,14 @@ impl Pool {
             .map_err(|(failure, _)| failure)
     }
 
-    /// New requests get new connections, such as after other credentials came.
+    /// New requests get new connections, for example with new credentials.
     pub(super) fn retire(&self) {
         let mut state = self.0.state.lock();
         state.http2.clear();
         state.idle.clear();
     }
 
-    /// Connections that are open for requests.
+    /// The number of open connections.
     #[cfg(test)]
     pub(super) fn connections(&self) -> usize {
         let mut state = self.0.state.lock();
@@ -249,12 +247,13 @@ impl Pool {
         }
     }
 
-    /// Opens a connection: HTTP/2 goes to the pool, HTTP/1.1 to the caller.
+    /// Dials: an HTTP/2 connection goes to the pool, an HTTP/1.1 connection to the
+    /// caller.
     async fn open(&self) -> Result<Option<http1::SendRequest<Body>>, String> {
         let shared = &*self.0;
         let dialled = async {
             let identity = shared.credentials.identity().await?;
-            // Rare and large: kept out of every request's future.
+            // Boxed: it is rare and large, and would enlarge every request's future.
             Box::pin(dial(&shared.config, identity.as_ref(), &shared.tasks)).await
         };
         let dialled = dialled.await;
@@ -288,8 +287,9 @@ impl Pool {
         }
     }
 
-    /// A place on an open connection. The oldest with room is filled first, so that
-    /// later ones run empty when load falls; an empty one too many is closed.
+    /// A permit on an open connection. The oldest connection with capacity is filled
+    /// first, so that later ones run empty when load falls; surplus empty ones are
+    /// closed.
     fn ready(&self) -> Option<Lent> {
         let mut state = self.0.state.lock();
         state.http2.retain(|c| !c.sender.is_closed());
@@ -321,14 +321,14 @@ async fn send_http1(
     sender: &mut http1::SendRequest<Body>,
     request: Request<Body>,
 ) -> Result<Response<Incoming>, (Failure, Option<Request<Body>>)> {
-    // A connection taken from the pool may just have been closed by the server.
+    // The server may just have closed a pooled connection.
     if let Err(e) = sender.ready().await {
         return Err((Failure::unsent(chain(&e)), Some(request)));
     }
     sender.try_send_request(request).await.map_err(explain)
 }
 
-/// Whether the message came back says that it was never sent.
+/// A message that hyper returns was never sent.
 fn explain(mut failed: TrySendError<Request<Body>>) -> (Failure, Option<Request<Body>>) {
     let back = failed.take_message();
     let error = failed.into_error();
@@ -341,8 +341,8 @@ fn explain(mut failed: TrySendError<Request<Body>>) -> (Failure, Option<Request<
     (Failure { message, fate }, back)
 }
 
-/// A stream that fails by the server's GOAWAY is past the last one that the server
-/// began with; all others go on.
+/// A stream that fails with the server's GOAWAY comes after the last stream that the
+/// server processes; the earlier ones continue.
 fn refused(error: &hyper::Error) -> bool {
     let http2 = error.source().and_then(|e| e.downcast_ref::<h2::Error>());
     http2.is_some_and(|e| {
@@ -350,7 +350,7 @@ fn refused(error: &hyper::Error) -> bool {
     })
 }
 
-/// An error and its sources in one line.
+/// An error and its sources on one line.
 pub(super) fn chain(error: &hyper::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -365,7 +365,7 @@ pub(super) fn chain(error: &hyper::Error) -> String {
     text
 }
 
-/// A stream's place on an HTTP/2 connection.
+/// A stream's permit on an HTTP/2 connection.
 struct Place(Arc<AtomicUsize>);
 
 impl Drop for Place {
@@ -374,7 +374,7 @@ impl Drop for Place {
     }
 }
 
-/// A response's body. While it lives, it holds its place; read to the end, an
+/// A response body. It holds its stream permit while it lives; read to the end, its
 /// HTTP/1.1 connection returns to the pool.
 pub struct Reply {
     body: Incoming,

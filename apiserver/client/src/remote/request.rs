@@ -1,4 +1,4 @@
-//! Requests as values: path, query, headers, body.
+//! API requests as values: path, query, headers and body.
 
 use std::fmt::Write;
 
@@ -14,7 +14,8 @@ use crate::api::{
 
 const AGENT: &str = concat!("flotilla/", env!("CARGO_PKG_VERSION"));
 
-/// What is asked; becomes an [`Request`] once per attempt, with fresh credentials.
+/// A request to the API. Each attempt builds an HTTP [`Request`] from it, with fresh
+/// credentials.
 pub(super) struct Ask {
     pub(super) method: Method,
     /// Path and query.
@@ -37,7 +38,7 @@ impl Ask {
         }
     }
 
-    /// JSON to a path, as it is.
+    /// A POST of JSON to a path.
     pub(super) fn post(path: String, body: Bytes) -> Self {
         Self {
             content_type: Some("application/json"),
@@ -57,7 +58,7 @@ impl Ask {
     }
 
     pub(super) fn watch(at: At<'_>, options: &WatchOptions) -> Self {
-        // A watch of one object is a watch of its collection, narrowed.
+        // A watch of one object is a watch of its collection with a field selector.
         let mut ask = Self::get(At { name: "", ..at });
         ask.query("watch", "1");
         ask.query("labelSelector", &options.label_selector);
@@ -160,7 +161,7 @@ impl Ask {
         self.query("continue", &options.continue_token);
     }
 
-    /// Adds a parameter; an empty value says nothing and is left out.
+    /// Adds a query parameter unless the value is empty.
     fn query(&mut self, name: &str, value: &str) {
         if value.is_empty() {
             return;
@@ -172,7 +173,8 @@ impl Ask {
         encode(&mut self.target, value);
     }
 
-    /// The request on one server, as one user.
+    /// The HTTP request to `server`, with the given credentials and impersonation
+    /// headers.
     pub(super) fn request(
         &self,
         server: &Uri,
@@ -333,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn impersonation_is_told_in_headers() {
+    fn impersonation_is_sent_in_headers() {
         let who = Impersonate {
             user: "u".into(),
             uid: "1".into(),

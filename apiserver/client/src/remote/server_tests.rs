@@ -1,4 +1,4 @@
-//! The remote form against real HTTPS servers in this process.
+//! Tests of the remote API against real HTTPS servers in this process.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -28,7 +28,7 @@ static MAPS: Gvr = Gvr::constant("", "v1", "configmaps");
 
 type Answer = Response<Either<Full<Bytes>, StreamBody<Fed>>>;
 
-/// A body that a test feeds.
+/// A response body that a test feeds.
 struct Fed(mpsc::UnboundedReceiver<Bytes>);
 
 impl futures_util::Stream for Fed {
@@ -39,19 +39,20 @@ impl futures_util::Stream for Fed {
     }
 }
 
-/// What the server is told to do, and what it saw.
+/// What the server does, and what it counted.
 #[derive(Default)]
 struct Script {
     connections: AtomicUsize,
     requests: AtomicUsize,
     most_streams: AtomicUsize,
     open: Mutex<Vec<mpsc::UnboundedSender<Bytes>>>,
-    /// Answers given before the usual ones.
+    /// Responses sent before the usual ones.
     first: Mutex<Vec<(u16, String, String)>>,
-    /// Answers by path.
+    /// Responses by path.
     paths: Mutex<HashMap<&'static str, &'static str>>,
     goaway: AtomicBool,
-    /// Connections that say goodbye when they have read a request, and leave it.
+    /// How many connections send GOAWAY once they have read a request, without processing
+    /// it.
     refusing: AtomicUsize,
 }
 
@@ -177,7 +178,7 @@ async fn connection(
         .await;
 }
 
-/// Speaks just enough of HTTP/2 to leave the first request behind a GOAWAY.
+/// Speaks just enough HTTP/2 to leave the first request unprocessed behind a GOAWAY.
 async fn refuse(mut stream: tokio_rustls::server::TlsStream<tokio::net::TcpStream>) {
     const PREFACE: usize = 24;
     const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
@@ -256,7 +257,7 @@ async fn a_connection_is_opened_before_the_peers_limit_is_reached() {
     for _ in 0..20 {
         streams.push(watch(&client).await);
     }
-    // 9 of 10 on each: a call still goes through at once.
+    // 9 of 10 streams on each connection: a call still goes through at once.
     client.get(At::one(&MAPS, "ns", "m")).await.unwrap();
     assert_eq!(
         (
@@ -284,7 +285,7 @@ async fn a_connection_is_opened_before_the_peers_limit_is_reached() {
     assert_eq!(
         client.pool.connections(),
         1,
-        "empty ones too many are closed"
+        "surplus empty connections are closed"
     );
     server.tasks.stop().await;
 }
@@ -302,7 +303,7 @@ async fn a_burst_shares_one_connection() {
 }
 
 #[tokio::test]
-async fn what_a_leaving_server_did_not_begin_with_is_sent_again() {
+async fn a_request_refused_with_goaway_is_sent_again() {
     let server = Server::start(&["h2"], 10).await;
     let client = server.client();
     let made = json!({"metadata": {"name": "m"}});
@@ -312,12 +313,12 @@ async fn what_a_leaving_server_did_not_begin_with_is_sent_again() {
     create().await.unwrap();
     assert_eq!(server.count(|s| &s.connections), 2);
     assert_eq!(server.count(|s| &s.requests), 1);
-    // What is said once only, as to a webhook, was not said.
+    // A request that is not retried, as to a webhook, was not processed either.
     client.pool.retire();
     server.script.refusing.store(1, Ordering::SeqCst);
     client.post("/hook", Bytes::new(), 1000).await.unwrap();
     assert_eq!(server.count(|s| &s.requests), 2);
-    // Not for ever.
+    // It is sent again only once.
     client.pool.retire();
     server.script.refusing.store(2, Ordering::SeqCst);
     create().await.unwrap_err();
@@ -342,7 +343,7 @@ async fn goaway_moves_new_calls_and_leaves_open_watches() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_gone_fails_fast_and_comes_back() {
+async fn an_unreachable_server_fails_fast_and_recovers() {
     let mut server = Server::start(&["h2"], 100).await;
     let listening = server.tasks.clone();
     server.tasks = Tasks::new(Shutdown::new());
@@ -392,9 +393,9 @@ async fn answers_are_repeated_understood_or_refused() {
     let server = Server::start(&["h2"], 100).await;
     let client = server.client();
     let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "message": "gone", "code": 404}).to_string();
-    // (method is a write, answers before the usual one, requests made, error)
-    type Row<'a> = (bool, Vec<(u16, &'a str, &'a str)>, usize, Option<&'a str>);
-    let table: [Row<'_>; 8] = [
+    // (method is a write, responses before the usual one, requests made, error)
+    type TestCase<'a> = (bool, Vec<(u16, &'a str, &'a str)>, usize, Option<&'a str>);
+    let table: [TestCase<'_>; 8] = [
         (false, vec![(429, "0", ""), (503, "0", "")], 3, None),
         (true, vec![(429, "0", "")], 2, None),
         (
@@ -536,12 +537,16 @@ async fn both_forms_of_discovery_are_read() {
     let old = client.resources().await.unwrap();
     assert_eq!(new.resources, old.resources);
     assert_eq!((new.resources.len(), &*new.resources[0].kind), (1, "Pod"));
-    assert_eq!(old.failed.len(), 1, "what is not found is not served");
+    assert_eq!(
+        old.failed.len(),
+        1,
+        "a group that is not found is not served"
+    );
     assert_eq!(
         (&*new.failed[0].0, &*old.failed[0].0),
         ("x.io/v1", "x.io/v1")
     );
-    // A group that is not wanted is not asked for: it may be our own.
+    // A group that is filtered out is not requested: it may be our own.
     let core = client
         .resources_of(&|group| group.is_empty())
         .await

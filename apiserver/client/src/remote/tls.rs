@@ -1,4 +1,4 @@
-//! TLS to a server: roots, client certificate, protocols.
+//! The TLS configuration of a client: roots, client certificate and ALPN protocols.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 
 use super::config::{Config, Identity};
 
-/// HTTP/2 before HTTP/1.1.
+/// HTTP/2 preferred over HTTP/1.1.
 pub(super) const ANY: &[&[u8]] = &[b"h2", b"http/1.1"];
-/// For a connection that is to be upgraded.
+/// For a connection that will be upgraded.
 pub(super) const HTTP1: &[&[u8]] = &[b"http/1.1"];
 
-/// The client's side of TLS, asking for one of `protocols`. The error says which
-/// part cannot be used.
+/// A TLS client configuration that offers `protocols` by ALPN. The error says which
+/// setting is unusable.
 pub fn client(
     config: &Config,
     identity: Option<&Identity>,
@@ -75,8 +75,8 @@ fn roots(config: &Config) -> Result<RootCertStore, String> {
     Ok(roots)
 }
 
-/// `insecure-skip-tls-verify`: the certificate is not looked at, but whoever shows
-/// it must hold its key.
+/// `insecure-skip-tls-verify`: accepts any certificate, but the server must still hold
+/// its key.
 #[derive(Debug)]
 struct AnyServer(Arc<CryptoProvider>);
 

@@ -1,12 +1,12 @@
-//! What a Cluster ought to carry. Pure.
+//! The taints that a Cluster gets from its Ready condition. Pure.
 
 use openapi::karmada::cluster::Taint;
 use openapi::karmada::labels::{TAINT_NOT_READY, TAINT_UNREACHABLE};
 
 const NO_SCHEDULE: &str = "NoSchedule";
 
-/// The taints that go with the Ready condition's status (`None`: there is no such
-/// condition); `None` when they are what they should be. Others are kept.
+/// The taints for a status of the Ready condition (`None`: no such condition), added to
+/// the others; `None` if nothing changes.
 pub(super) fn taints(current: &[Taint], ready: Option<&str>, now: &str) -> Option<Vec<Taint>> {
     let (add, remove): (Option<&str>, &[&str]) = match ready {
         None => (Some(TAINT_NOT_READY), &[]),
@@ -34,12 +34,12 @@ pub(super) fn taints(current: &[Taint], ready: Option<&str>, now: &str) -> Optio
     (next != current).then_some(next)
 }
 
-/// The text of the event about taints.
+/// The message of the event about taints.
 pub(super) fn taints_text(taints: &[Taint]) -> String {
     format!("Taint cluster succeed: {}.", taints_told(taints))
 }
 
-/// What taints there are now (`GenerateTaintsMessage`).
+/// Describes the current taints (`GenerateTaintsMessage`).
 pub(crate) fn taints_told(taints: &[Taint]) -> String {
     if taints.is_empty() {
         return "cluster now does not have taints".to_owned();
@@ -90,7 +90,7 @@ mod tests {
         check(&[], Some("odd"), None);
         check(std::slice::from_ref(&older), None, None);
         check(std::slice::from_ref(&older), Some("False"), None);
-        // A taint that is there already stays, also without a condition.
+        // An existing taint stays, also without a Ready condition.
         check(
             std::slice::from_ref(&unreachable),
             None,
@@ -111,7 +111,7 @@ mod tests {
             Some("True"),
             Some(std::slice::from_ref(&own)),
         );
-        // Another effect is another taint.
+        // A taint with another effect is another taint.
         check(std::slice::from_ref(&evicting), Some("True"), None);
     }
 

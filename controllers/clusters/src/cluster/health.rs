@@ -1,4 +1,4 @@
-//! When an agent's silence has lasted too long. Pure.
+//! Decides when the agent of a cluster in pull mode has been silent for too long. Pure.
 
 use std::time::Duration;
 
@@ -6,25 +6,25 @@ use jiff::Timestamp;
 
 use crate::condition::Verdict;
 
-/// What is to be seen of a cluster in pull mode.
+/// What is observed of a cluster in pull mode.
 pub(super) struct Seen<'a> {
-    /// The Ready condition: status and the time of its transition.
+    /// The Ready condition: status and `lastTransitionTime`.
     pub(super) ready: Option<(&'a str, &'a str)>,
-    /// Of the Cluster; looked at only while there is no Ready condition.
+    /// The Cluster's creation time; used only while there is no Ready condition.
     pub(super) created: Timestamp,
     /// The lease's `renewTime`.
     pub(super) renewed: Option<Timestamp>,
 }
 
-/// How long silence is borne.
+/// How long an agent may be silent.
 #[derive(Clone, Copy)]
 pub(super) struct Grace {
     pub(super) usual: Duration,
-    /// Where the agent has never said anything.
+    /// For an agent that has never reported.
     pub(super) startup: Duration,
 }
 
-/// What was seen last, and when there was a sign of life.
+/// The last observation, and when the agent last showed a sign of life.
 #[derive(Debug)]
 pub(super) struct Health {
     ready: Option<(String, String)>,
@@ -37,8 +37,9 @@ impl Health {
         Self {
             ready: seen.ready.map(own),
             renewed: seen.renewed,
-            // A silence may be as old as the Cluster, whoever watches since when;
-            // but a lease says that somebody is there.
+            // Without a condition and a lease the silence counts from the Cluster's
+            // creation, no matter when this process started; a lease shows that an agent
+            // exists.
             alive: match (seen.ready, seen.renewed) {
                 (None, None) => seen.created,
                 _ => now,
@@ -46,7 +47,7 @@ impl Health {
         }
     }
 
-    /// What the Ready condition becomes, if it must change.
+    /// The update of the Ready condition, if the grace period has passed.
     pub(super) fn observe(
         &mut self,
         seen: &Seen<'_>,
@@ -147,7 +148,7 @@ mod tests {
             (175, Some("False"), None, ""),
             (176, Some("False"), None, "ClusterStatusUnknown"),
         ]);
-        // A clock that went back proves nothing.
+        // A clock that goes back has no effect.
         check(&[(100, yes, None, ""), (10, yes, None, "")]);
     }
 }

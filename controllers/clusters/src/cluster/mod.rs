@@ -1,5 +1,5 @@
-//! Execution space, taints, finalizer and deletion of a Cluster; silence of
-//! agents.
+//! The cluster controller: execution space, taints, finalizer and deletion of a Cluster,
+//! and the health of clusters in pull mode.
 //!
 //! Karmada: `pkg/controllers/cluster/cluster_controller.go`.
 

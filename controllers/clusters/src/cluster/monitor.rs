@@ -1,7 +1,5 @@
-//! The monitor: Clusters in pull mode whose agent is silent become Unknown.
-//!
-//! Enters: Clusters and the leases that agents renew. Leaves: the Ready condition
-//! of those that do not. Costs nothing where nobody pulls.
+//! The health monitor: sets Ready to Unknown on Clusters in pull mode whose agent stops
+//! renewing its lease and status. It costs nothing if no cluster is in pull mode.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,10 +20,10 @@ use crate::condition::{self, Verdict};
 use crate::start::Deps;
 
 pub(super) static LEASES: Gvr = Gvr::constant("coordination.k8s.io", "v1", "leases");
-/// Where agents keep their leases.
+/// The namespace of the agents' leases.
 pub(super) const LEASE_NAMESPACE: &str = "karmada-cluster";
 const RETRY_CONFLICT: Duration = Duration::from_millis(20);
-/// Nothing is known of the leases yet.
+/// Retry while the leases are not listed yet.
 const RETRY_UNSYNCED: Duration = Duration::from_millis(200);
 
 pub(super) struct Monitor {

@@ -1,7 +1,5 @@
-//! Which Clusters are looked at and when, and what is written.
-//!
-//! Enters: changes of Clusters, namespaces and bindings. Leaves: execution
-//! spaces, taints and finalizers. A deletion waits for events, never for time.
+//! The cluster controller: reacts to Clusters, namespaces and bindings, and writes
+//! execution spaces, taints and finalizers. A deletion waits for events, never for time.
 
 use std::sync::Arc;
 
@@ -94,7 +92,8 @@ impl Controller {
         });
     }
 
-    /// A Work that came while its cluster was leaving is let go of as the others were.
+    /// Enqueues a terminating cluster, so that a Work created meanwhile loses its
+    /// finalizer too.
     fn work_changed(&self, work: &Object) {
         if let Some(cluster) = names::cluster_of_space(work.namespace())
             && self.is_leaving(cluster)
@@ -108,7 +107,7 @@ impl Controller {
         known.is_some_and(|c| c.head().deleting)
     }
 
-    /// Wakes the deletions that a binding may have held back.
+    /// Enqueues the terminating clusters that this binding was the last to block.
     fn binding_changed(&self, change: &Change<'_>) {
         let Some(old) = change.old else { return };
         if change
@@ -150,7 +149,7 @@ impl Controller {
         let taints = taints(&cluster.spec.taints, ready, &now);
         let mut patch = json!({});
         if let Some(taints) = &taints {
-            // None are no field, as Kubernetes writes it.
+            // An empty list is an absent field, as with Go's `omitempty`.
             patch["spec"]["taints"] = match taints.as_slice() {
                 [] => Value::Null,
                 taints => json!(taints),
@@ -227,12 +226,12 @@ impl Controller {
         self.patch(&CLUSTERS, object, patch).await
     }
 
-    /// Deletes the execution space; whether it is gone.
+    /// Deletes the execution space; returns whether it is gone.
     async fn remove_space(&self, object: &Object, cluster: &Cluster) -> Result<bool> {
         let space = names::execution_space(object.name());
         let about = ObjectRef::of(object);
         let done = async {
-            // An agent that is silent will not let go of its works.
+            // A silent agent does not remove the finalizers of its Works.
             if cluster.spec.sync_mode == "Pull" && !cluster.is_ready() {
                 self.release_works(&space).await?;
             }
@@ -277,7 +276,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Merges, unless the object has changed since it was read.
+    /// Merge-patches an object unless it has changed since it was read.
     async fn patch(&self, resource: &Gvr, object: &Object, mut patch: Value) -> Result<()> {
         patch["metadata"]["resourceVersion"] = object.revision().to_string().into();
         let at = At::of(resource, object);

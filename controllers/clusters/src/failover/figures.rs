@@ -1,11 +1,11 @@
-//! What is told of evictions, under Karmada's names (`pkg/metrics/cluster.go`).
+//! The metrics of evictions, named as in Karmada (`pkg/metrics/cluster.go`).
 
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use metrics::{Counter, Family, Gauge, Histogram, exponential};
 
-/// Karmada has a queue for each kind of binding; here it is one.
+/// Karmada has one queue per kind of binding; here there is one for both.
 const QUEUE: &str = "binding-eviction";
 
 pub(super) struct Figures {
@@ -19,23 +19,23 @@ pub(super) static FIGURES: LazyLock<Figures> = LazyLock::new(|| {
     let of = metrics::process();
     let latency = of.histograms(
         "eviction_processing_latency_seconds",
-        "Time that an eviction takes, once it is its turn.",
+        "Latency of processing an eviction in seconds, without the wait for the eviction rate.",
         &exponential(0.001, 2.0, 15),
         ["name"],
     );
     let outcomes = of.counters(
         "eviction_processing_total",
-        "Evictions by result.",
+        "Number of evictions processed by result.",
         ["name", "result"],
     );
     let depth = of.gauges(
         "eviction_queue_depth",
-        "Bindings that wait to be looked at, since a taint may evict them.",
+        "Current depth of the eviction queue.",
         ["name"],
     );
     let kinds = of.gauges(
         "eviction_kind_total",
-        "Bindings that a taint of a cluster may evict, until that is decided.",
+        "Number of bindings in the eviction queue by cluster and kind.",
         ["member_cluster", "resource_kind"],
     );
     Figures {
@@ -51,7 +51,7 @@ impl Figures {
         self.depth.set(depth as i64);
     }
 
-    /// Those of one cluster, by the kind of binding.
+    /// The gauge of one cluster and kind of binding.
     pub(super) fn of_kind(&self, cluster: &str, kind: &str) -> Gauge {
         self.kinds.with([cluster, kind])
     }

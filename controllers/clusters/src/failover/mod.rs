@@ -1,10 +1,10 @@
-//! What becomes of copies when they, or their clusters, fail.
+//! Failover: moves workloads when they or their clusters fail.
 //!
-//! Evictions begin in [`noexecute`] (taints that nobody tolerates), [`application`]
-//! (copies that stay unhealthy) and [`automatic`] (clusters that stay not Ready; not
-//! Karmada's); each takes the cluster out of a binding's targets and leaves a task,
-//! for which the scheduler finds another place. [`graceful`] ends the tasks of the
-//! first two, and with them the old copy; the third ends its own.
+//! Evictions are started by [`no_execute`] (NoExecute taints that are not tolerated),
+//! [`application`] (workloads that stay unhealthy) and [`auto_failover`] (clusters that
+//! stay not Ready; not in Karmada). Each removes the cluster from a binding's targets and
+//! adds an eviction task; the scheduler then selects other clusters. [`graceful`] ends
+//! the tasks of the first two, and with them the old workload; the third ends its own.
 
 mod application;
 mod automatic;
@@ -21,7 +21,7 @@ use openapi::karmada::failover::{DIRECTLY, GRACEFULLY};
 use crate::bindings::Bindings;
 use crate::start::Deps;
 
-/// What becomes of a copy whose taints nobody tolerates, where its policy does not say.
+/// How a workload with untolerated taints is evicted if its policy does not say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PurgeMode {
     Directly,
@@ -38,7 +38,7 @@ impl PurgeMode {
     }
 }
 
-/// Defaults are those of `karmada-controller-manager`.
+/// The options of failover. The defaults are those of `karmada-controller-manager`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
     /// `--enable-taint-manager`
@@ -47,7 +47,7 @@ pub struct Options {
     pub no_execute_eviction: bool,
     /// `--no-execute-taint-eviction-purge-mode`
     pub purge_mode: PurgeMode,
-    /// `--resource-eviction-rate`: per second; 0 is one in half an hour.
+    /// `--resource-eviction-rate`: evictions per second; 0 means one per half hour.
     pub eviction_rate: f64,
     /// `--graceful-eviction-timeout`
     pub graceful_timeout: Duration,

@@ -1,8 +1,8 @@
-//! The state that a failed copy hands to the one that takes its place.
+//! State preservation: labels made from the status of a failed workload, injected into
+//! its replacement. Pure.
 //!
-//! Enters: rules of a policy, the copy's status as it was last collected. Leaves:
-//! labels. Pure. Source: Karmada's `pkg/util/helper/failover.go`; paths are templates
-//! as `client-go/util/jsonpath` reads them: text outside braces stands for itself.
+//! Karmada: `pkg/util/helper/failover.go`. Paths are templates as
+//! `client-go/util/jsonpath` reads them: text outside braces is literal.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use openapi::karmada::binding::AggregatedItem;
 use openapi::karmada::failover::{StatePreservation, StateRule};
 use serde_json::Value;
 
-/// Why there is no state; nothing may be evicted then.
+/// Why the state cannot be preserved; the workload must not be evicted then.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum StateError {
     #[error("the application status has not yet been collected from Cluster({0})")]
@@ -24,7 +24,7 @@ pub(super) enum StateError {
     },
 }
 
-/// The labels that the rules make of a cluster's status; none without rules.
+/// The labels that the rules extract from a cluster's status; empty without rules.
 pub(super) fn preserved(
     rules: Option<&StatePreservation>,
     statuses: &[AggregatedItem],
@@ -68,7 +68,7 @@ fn render(template: &str, status: &Value) -> Result<String, String> {
     Ok(text)
 }
 
-/// Scalars as they are, others as JSON.
+/// Scalars as text, other values as JSON.
 fn show(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -83,7 +83,7 @@ mod tests {
 
     // proves: APP-path
     #[test]
-    fn templates_render_what_a_status_holds() {
+    fn templates_render_values_of_the_status() {
         let status = json!({"jobStatus": {"jobID": "ab12", "checkpoint": 9_007_199_254_740_993_i64},
             "replicas": 2, "up": true, "ports": [80, 443]});
         for (path, expected) in [

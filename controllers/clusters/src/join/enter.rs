@@ -1,8 +1,8 @@
-//! Joining: accounts in the member, their tokens and a Cluster in the control
-//! plane.
+//! Joins a cluster in push mode: creates service accounts in the member, and their tokens
+//! and a Cluster in the control plane.
 //!
-//! Every step is one that may find its work done, so that a join which was cut
-//! off is simply begun again.
+//! Every step tolerates that its work is already done, so an interrupted join can simply
+//! be repeated.
 
 use std::time::Duration;
 
@@ -19,29 +19,29 @@ use super::wait::{Late, until};
 use super::{Progress, objects};
 use crate::NAMESPACES;
 
-/// Until the member's token controller has filled in the tokens.
+/// How long the member's token controller may take to fill in the tokens.
 const TOKENS: Duration = Duration::from_secs(30);
-/// What fits behind the prefix of execution spaces.
+/// The longest cluster name that fits behind the prefix of execution spaces.
 const LONGEST_NAME: usize = 48;
 
-/// A cluster that is to be joined in push mode.
+/// The cluster to join in push mode.
 #[derive(Clone, Debug)]
 pub struct JoinSpec {
     pub name: String,
-    /// URL of the member's API server, as the control plane reaches it.
+    /// The URL of the member's API server, as the control plane reaches it.
     pub endpoint: String,
-    /// PEM by which the endpoint is verified; `None`: the `ca.crt` beside the
+    /// The CA bundle in PEM that verifies the endpoint; `None`: the `ca.crt` beside the
     /// member's tokens.
     pub ca_pem: Option<String>,
-    /// The endpoint is not verified at all.
+    /// The endpoint's certificate is not verified.
     pub insecure: bool,
     pub proxy_url: Option<String>,
-    /// Where accounts and secrets are kept, on both sides.
+    /// The namespace of service accounts and secrets, on both sides.
     pub namespace: String,
     pub provider: Option<String>,
     pub region: Option<String>,
     pub zones: Vec<String>,
-    /// Checks only; writes nothing.
+    /// Only checks; writes nothing.
     pub dry_run: bool,
 }
 
@@ -62,7 +62,7 @@ impl Default for JoinSpec {
     }
 }
 
-/// A cluster that was joined.
+/// The result of a join.
 #[derive(Debug)]
 pub struct Joined {
     /// The UID of the member's `kube-system` namespace.
@@ -74,18 +74,18 @@ pub struct Joined {
 /// Why a cluster was not joined.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
-    #[error("the cluster name {0:?} cannot be used: {1}")]
+    #[error("the cluster name {0:?} is invalid: {1}")]
     Name(String, String),
     #[error("the cluster name {0:?} has been registered")]
     NameTaken(String),
     #[error("the cluster ID {id} has been registered as {name:?}")]
     IdTaken { id: String, name: String },
-    /// The member's `kube-system` namespace does not tell its UID.
+    /// The member's `kube-system` namespace has no UID.
     #[error("the member cluster has no ID")]
     NoId,
-    #[error("the member cluster told no CA, and the endpoint shall be verified")]
+    #[error("the member cluster provides no CA bundle to verify its endpoint")]
     NoCa,
-    #[error("no token for the service account {account:?} within {} s{}", .limit.as_secs(), reason(.last))]
+    #[error("no token for the service account {account:?} within {} s{}", .limit.as_secs(), error_suffix(.last))]
     Token {
         account: String,
         limit: Duration,
@@ -97,7 +97,7 @@ pub enum JoinError {
     Host { what: String, source: Error },
 }
 
-pub(super) fn reason(last: &Option<Error>) -> String {
+pub(super) fn error_suffix(last: &Option<Error>) -> String {
     last.as_ref().map(|e| format!(": {e}")).unwrap_or_default()
 }
 
@@ -113,15 +113,15 @@ fn host(what: impl Into<String>) -> impl FnOnce(Error) -> JoinError {
     move |source| JoinError::Host { what, source }
 }
 
-/// What stands in the way, or how far an earlier attempt came.
+/// Whether the cluster is registered, and how far an earlier join got.
 enum Standing {
     New,
-    /// The Cluster is there, its secrets may not be its own yet.
+    /// The Cluster exists; its secrets may lack their owner reference.
     Unfinished(Object),
 }
 
-/// Joins a cluster in push mode. May be repeated after it was cut off; a cluster
-/// that is joined already is refused.
+/// Joins a cluster in push mode. An interrupted join may be repeated; a cluster that is
+/// already joined is refused.
 pub async fn join(
     control: &dyn Api,
     cluster: &dyn Api,
@@ -133,14 +133,14 @@ pub async fn join(
     let standing = standing(control, spec, &id).await?;
     if spec.dry_run {
         progress(&format!(
-            "cluster {:?} with ID {id} could be joined",
+            "cluster {:?} with ID {id} can be joined",
             spec.name
         ));
         return Ok(Joined { id, cluster: None });
     }
     let object = match standing {
         Standing::Unfinished(object) => {
-            progress("finishing what an earlier join began");
+            progress("finishing an interrupted join");
             object
         }
         Standing::New => {
@@ -201,7 +201,7 @@ async fn standing(control: &dyn Api, spec: &JoinSpec, id: &str) -> Outcome<Stand
     let Some(object) = same else {
         return Ok(Standing::New);
     };
-    // Making the secrets the Cluster's own is the last step.
+    // Setting the Cluster as the secrets' owner is the last step of a join.
     let mut finished = !object.head().deleting;
     for name in secret_names(spec) {
         let at = At::one(&objects::SECRETS, &spec.namespace, &name);
@@ -209,7 +209,7 @@ async fn standing(control: &dyn Api, spec: &JoinSpec, id: &str) -> Outcome<Stand
         let owns = |s: &Object| s.head().owners.iter().any(|o| *o.uid == *object.uid());
         finished &= match secret {
             Ok(secret) => owns(&secret),
-            // Not what a join leaves behind: somebody has taken it away since.
+            // A join never leaves a secret missing: it was deleted later.
             Err(JoinError::Host { source, .. }) if source.is_not_found() => true,
             Err(e) => return Err(e),
         };
@@ -289,7 +289,7 @@ async fn obtain(cluster: &dyn Api, spec: &JoinSpec, progress: Progress<'_>) -> O
     })
 }
 
-/// The data of an account's token once it is there; with the CA where needed.
+/// Waits for the data of a service account's token secret, with the CA if `ca` is set.
 async fn token(cluster: &dyn Api, namespace: &str, account: &str, ca: bool) -> Outcome<Value> {
     let at = At::one(&objects::SECRETS, namespace, account);
     let filled = |secret: Option<&Object>| {
@@ -322,7 +322,7 @@ async fn register(
         let body = objects::secret(namespace, &name, data);
         let done = match ensure(control, &objects::SECRETS, namespace, body).await {
             Ok(true) => Ok(()),
-            // Of an earlier attempt, whose tokens may be void by now.
+            // From an earlier attempt, whose tokens may be invalid by now.
             Ok(false) => {
                 let patch = json!({"data": data});
                 merge(control, &objects::SECRETS, namespace, &name, patch).await
@@ -344,12 +344,14 @@ async fn own_secrets(control: &dyn Api, spec: &JoinSpec, cluster: &Object) -> Ou
     for name in secret_names(spec) {
         let patch = objects::owned_by(cluster.name(), cluster.uid());
         let done = merge(control, &objects::SECRETS, &spec.namespace, &name, patch).await;
-        done.map_err(host(format!("make the secret {name:?} the cluster's own")))?;
+        done.map_err(host(format!(
+            "set the cluster as owner of the secret {name:?}"
+        )))?;
     }
     Ok(())
 }
 
-/// Whether an object was created; `false`: it was there.
+/// Creates an object; returns `false` if it exists already.
 async fn ensure(api: &dyn Api, resource: &Gvr, namespace: &str, body: Value) -> Result<bool> {
     let at = At::all(resource, namespace);
     match api.create(at, body, &WriteOptions::default()).await {

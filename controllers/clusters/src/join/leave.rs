@@ -1,5 +1,5 @@
-//! Unjoining: the Cluster goes, with all that was placed on it; then the accounts
-//! in the member.
+//! Unjoins a cluster: deletes the Cluster with everything scheduled to it, then the
+//! service accounts in the member.
 
 use std::time::Duration;
 
@@ -12,19 +12,19 @@ use openapi::karmada::{Cluster, names};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::enter::reason;
+use super::enter::error_suffix;
 use super::wait::{Late, until};
 use super::{Progress, objects};
 use crate::NAMESPACES;
 
-/// A cluster that is to leave.
+/// The cluster to unjoin.
 #[derive(Clone, Debug)]
 pub struct UnjoinSpec {
     pub name: String,
-    /// Where the accounts are kept in the member; it is deleted with them.
+    /// The namespace of the service accounts in the member; it is deleted too.
     pub namespace: String,
-    /// What does not go in time loses its finalizers; objects may stay behind in
-    /// the member.
+    /// Removes the finalizers of objects that are not deleted in time; objects may be
+    /// left behind in the member.
     pub force: bool,
     /// How long the deletion may take.
     pub wait: Duration,
@@ -41,14 +41,14 @@ impl Default for UnjoinSpec {
     }
 }
 
-/// Why a cluster has not left.
+/// Why a cluster was not unjoined.
 #[derive(Debug, thiserror::Error)]
 pub enum UnjoinError {
     #[error("no cluster object {0:?} found in the control plane")]
     Unknown(String),
     #[error("cluster {0:?} is a Pull mode member cluster; unregister it instead")]
     Pull(String),
-    #[error("cluster {name:?} was not deleted within {} s{}", .limit.as_secs(), reason(.last))]
+    #[error("cluster {name:?} was not deleted within {} s{}", .limit.as_secs(), error_suffix(.last))]
     Late {
         name: String,
         limit: Duration,
@@ -67,8 +67,8 @@ fn host(what: impl Into<String>) -> impl FnOnce(Error) -> UnjoinError {
     move |source| UnjoinError::Host { what, source }
 }
 
-/// Removes a cluster in push mode; with access to the member also what joining
-/// had made there.
+/// Unjoins a cluster in push mode. With access to the member it also deletes there what
+/// the join created.
 pub async fn unjoin(
     control: &dyn Api,
     cluster: Option<&dyn Api>,
@@ -92,7 +92,7 @@ pub async fn unjoin(
         "waiting for the cluster {:?} to be deleted",
         spec.name
     ));
-    // One of the same name that came since is another.
+    // A Cluster of the same name created since is another one.
     let is_gone = |found: Option<&Object>| {
         let same = found.is_some_and(|o| o.uid() == object.uid());
         (!same).then_some(())
@@ -100,7 +100,7 @@ pub async fn unjoin(
     match until(control, at, spec.wait, is_gone).await {
         Ok(()) => {}
         Err(Late(_)) if spec.force => {
-            progress("the deletion takes too long: finalizers are removed");
+            progress("the deletion timed out; removing finalizers");
             release(control, &spec.name).await?;
         }
         Err(Late(last)) => {
@@ -115,7 +115,7 @@ pub async fn unjoin(
         progress("removing service accounts and roles in the member cluster");
         clean(cluster, spec, progress).await?;
     }
-    progress(&format!("cluster {:?} has left", spec.name));
+    progress(&format!("cluster {:?} is unjoined", spec.name));
     Ok(())
 }
 
@@ -126,7 +126,8 @@ fn gone(deleted: Result<()>) -> Result<()> {
     }
 }
 
-/// Takes away whatever still holds the Cluster.
+/// Removes the finalizers that block the deletion of the Cluster, its execution space and
+/// its Works.
 async fn release(control: &dyn Api, name: &str) -> Outcome<()> {
     let space = names::execution_space(name);
     let options = ListOptions::default();
@@ -137,11 +138,14 @@ async fn release(control: &dyn Api, name: &str) -> Outcome<()> {
         let deleted = control.delete(at, &DeleteOptions::default()).await;
         gone(deleted.map(drop)).map_err(host("delete a work"))?;
         let stripped = strip(control, &WORKS, at, WORK_FINALIZER).await;
-        stripped.map_err(host(format!("release the work {}", work.head().key())))?;
+        stripped.map_err(host(format!(
+            "remove the finalizer of the work {}",
+            work.head().key()
+        )))?;
     }
     finalize(control, &space)
         .await
-        .map_err(host(format!("release the namespace {space}")))?;
+        .map_err(host(format!("finalize the namespace {space}")))?;
     strip(
         control,
         &CLUSTERS,
@@ -149,7 +153,7 @@ async fn release(control: &dyn Api, name: &str) -> Outcome<()> {
         CLUSTER_FINALIZER,
     )
     .await
-    .map_err(host("release the cluster"))
+    .map_err(host("remove the finalizer of the cluster"))
 }
 
 #[derive(Deserialize)]

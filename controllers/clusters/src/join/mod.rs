@@ -1,7 +1,7 @@
-//! How a cluster comes into the control plane's care, and how it leaves.
+//! Joining clusters to the control plane, and unjoining them.
 //!
 //! Karmada: `pkg/karmadactl/{join,unjoin}`, `pkg/util/credential.go`. Progress is
-//! told as short sentences; no credential is in them.
+//! reported in short sentences without credentials.
 
 mod enter;
 mod leave;
@@ -11,7 +11,7 @@ mod wait;
 pub use enter::{JoinError, JoinSpec, Joined, join};
 pub use leave::{UnjoinError, UnjoinSpec, unjoin};
 
-/// Told what is being done.
+/// Called with a description of each step.
 pub type Progress<'a> = &'a (dyn Fn(&str) + Sync);
 
 #[cfg(test)]

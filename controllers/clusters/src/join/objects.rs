@@ -1,4 +1,4 @@
-//! The objects that joining makes, in the member and in the control plane. Pure.
+//! The objects that a join creates in the member and in the control plane. Pure.
 
 use machinery::Gvr;
 use openapi::karmada::labels::SYSTEM;
@@ -13,10 +13,10 @@ pub(super) static ROLES: Gvr = Gvr::constant("rbac.authorization.k8s.io", "v1", 
 pub(super) static ROLE_BINDINGS: Gvr =
     Gvr::constant("rbac.authorization.k8s.io", "v1", "clusterrolebindings");
 
-/// The account in whose name the control plane acts for its users.
+/// The service account that impersonates the users of the control plane in a member.
 pub(super) const IMPERSONATOR: &str = "karmada-impersonator";
 
-/// The account of the control plane in a member.
+/// The control plane's service account in a member.
 pub(super) fn account_name(cluster: &str) -> String {
     format!("karmada-{cluster}")
 }
@@ -38,7 +38,7 @@ pub(super) fn account(namespace: &str, name: &str) -> Value {
            "metadata": {"namespace": namespace, "name": name, "labels": system()}})
 }
 
-/// To be filled in by the member's token controller.
+/// A token secret, which the member's token controller fills in.
 pub(super) fn token(namespace: &str, account: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token",
            "metadata": {"namespace": namespace, "name": account,
@@ -59,7 +59,7 @@ pub(super) fn role_binding(cluster: &str, namespace: &str) -> Value {
            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role_name(cluster)}})
 }
 
-/// A secret in the control plane; `data` is base64 already.
+/// A secret in the control plane; the values of `data` are base64.
 pub(super) fn secret(namespace: &str, name: &str, data: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "data": data,
            "metadata": {"namespace": namespace, "name": name, "labels": system()}})
@@ -95,7 +95,7 @@ pub(super) fn cluster(spec: &JoinSpec, id: &str) -> Value {
     body
 }
 
-/// Makes secrets go with their Cluster.
+/// A patch that makes a Cluster the owner of its secrets.
 pub(super) fn owned_by(cluster: &str, uid: &str) -> Value {
     json!({"metadata": {"ownerReferences": [{
         "apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "name": cluster, "uid": uid,

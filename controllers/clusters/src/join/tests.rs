@@ -1,4 +1,4 @@
-//! Joining and leaving, with a control plane and a member in memory.
+//! Tests of joining and unjoining, with a control plane and a member in memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +39,7 @@ impl Sides {
         Self { host, member }
     }
 
-    /// Joins while a token controller is at work in the member.
+    /// Joins while a token controller runs in the member.
     async fn join(&self, spec: &JoinSpec) -> Result<Joined, JoinError> {
         let tokens = async {
             loop {
@@ -83,7 +83,7 @@ fn names(api: &FakeApi, resource: &Gvr) -> Vec<String> {
 
 // proves: NAM-account, NAM-impersonation, LAB-system
 #[tokio::test(start_paused = true)]
-async fn joining_makes_both_sides() {
+async fn join_creates_objects_on_both_sides() {
     fn may_be_spawned<F: Send>(work: F) -> F {
         work
     }
@@ -124,7 +124,7 @@ async fn joining_makes_both_sides() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_registered_is_refused() {
+async fn registered_clusters_are_refused() {
     let sides = Sides::new();
     sides.join(&spec("m1")).await.unwrap();
     let again = sides.join(&spec("m1")).await.unwrap_err();
@@ -151,8 +151,8 @@ async fn what_is_registered_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_join_that_was_cut_off_is_finished_by_the_next() {
-    // At each write that the join makes on either side it is cut off once.
+async fn an_interrupted_join_is_finished_by_the_next() {
+    // Interrupts the join once at each of its writes on either side.
     for cut in 1.. {
         let sides = Sides::new();
         let left = Arc::new(std::sync::atomic::AtomicUsize::new(cut));
@@ -166,7 +166,7 @@ async fn a_join_that_was_cut_off_is_finished_by_the_next() {
         }
         let first = sides.join(&spec("m1")).await;
         if first.is_ok() {
-            assert!(cut > 10, "all writes were cut off once");
+            assert!(cut > 10, "each write was interrupted once");
             break;
         }
         sides.join(&spec("m1")).await.unwrap();
@@ -178,7 +178,7 @@ async fn a_join_that_was_cut_off_is_finished_by_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tokens_that_never_come_end_the_wait() {
+async fn waiting_for_tokens_times_out() {
     let sides = Sides::new();
     let error = join(&*sides.host, &*sides.member, &spec("m1"), &|_| {})
         .await
@@ -211,7 +211,7 @@ fn leaving(force: bool) -> UnjoinSpec {
 }
 
 #[tokio::test(start_paused = true)]
-async fn leaving_cleans_both_sides() {
+async fn unjoin_deletes_objects_on_both_sides() {
     let sides = Sides::new();
     sides.join(&spec("m1")).await.unwrap();
     unjoin(&*sides.host, Some(&*sides.member), &leaving(false), &|_| {})
@@ -238,7 +238,7 @@ async fn pull_clusters_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_does_not_go_is_forced_only_when_asked() {
+async fn finalizers_are_removed_only_with_force() {
     let sides = Sides::new();
     sides.join(&spec("m1")).await.unwrap();
     let held = |resource: &Gvr, namespace: &str, name: &str, finalizer: &str| {

@@ -1,4 +1,4 @@
-//! Waiting for one object to become what it shall be: by watch, with a deadline.
+//! Waits for one object to satisfy a condition: by list and watch, with a timeout.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use client::{Api, At, Error, ListOptions, Result, WatchEvent, WatchOptions};
 use futures_util::StreamExt;
 use machinery::Object;
 
-/// After an error the server is asked again, until the deadline.
+/// The delay before a retry after an error.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The deadline has passed; the last error, if there was one.
+/// The timeout has passed. Holds the last error, if there was one.
 #[derive(Debug)]
 pub(super) struct Late(pub(super) Option<Error>);
 
-/// Waits until `check` finds something in the object (`None`: it does not exist).
+/// Waits until `check` returns a value for the object (`None`: it does not exist).
 pub(super) async fn until<T>(
     api: &dyn Api,
     at: At<'_>,
@@ -37,7 +37,7 @@ pub(super) async fn until<T>(
     found.map_err(|_| Late(last))
 }
 
-/// One list and one watch; `None` when the watch ended first.
+/// One list and one watch; `None` if the watch ended first.
 async fn follow<T>(
     api: &dyn Api,
     at: At<'_>,

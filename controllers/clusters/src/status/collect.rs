@@ -1,4 +1,4 @@
-//! From what was found to the status that says so. Pure.
+//! Builds the status of a Cluster from what was collected. Pure.
 
 use std::collections::BTreeMap;
 
@@ -10,24 +10,24 @@ use serde_json::{Map, Value, json};
 
 use crate::condition::{self, Verdict};
 
-/// What a member serves.
+/// The version and the APIs of a member.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Facts {
-    /// `gitVersion`; empty when it could not be read.
+    /// `gitVersion`; empty if it could not be read.
     pub(super) version: String,
     pub(super) enablements: Vec<ApiEnablement>,
     pub(super) complete: Verdict,
 }
 
-/// What a member has.
+/// The nodes and resources of a member.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Resources {
     pub(super) summary: Summary,
-    /// Nodes by grade.
+    /// The number of nodes by grade.
     pub(super) modelings: Vec<GradeCount>,
 }
 
-/// What goes into the status; `None` leaves what is there.
+/// What to write into the status; `None` leaves the current value.
 #[derive(Default)]
 pub(super) struct Findings<'a> {
     pub(super) ready: Option<&'a Verdict>,
@@ -36,7 +36,7 @@ pub(super) struct Findings<'a> {
 }
 
 impl Facts {
-    /// `found`: `None` when discovery failed altogether.
+    /// `found` is `None` if discovery failed entirely.
     pub(super) fn new(version: Option<String>, found: Option<&Discovered>) -> Self {
         let enablements = found.map(|f| enablements(&f.resources)).unwrap_or_default();
         let complete = match found {
@@ -64,7 +64,7 @@ impl Facts {
     }
 }
 
-/// By group version, and by name in each.
+/// API enablements sorted by group version, resources by name.
 fn enablements(all: &[ApiResource]) -> Vec<ApiEnablement> {
     let mut groups: BTreeMap<String, BTreeMap<&str, &str>> = BTreeMap::new();
     for served in all.iter().filter(|r| !r.resource.resource.contains('/')) {
@@ -90,7 +90,7 @@ fn enablements(all: &[ApiResource]) -> Vec<ApiEnablement> {
         .collect()
 }
 
-/// The least that each grade asks for.
+/// The minimums of each grade.
 pub(super) fn models(of: &[ResourceModel]) -> Vec<Model> {
     of.iter()
         .map(|model| Model {
@@ -103,7 +103,7 @@ pub(super) fn models(of: &[ResourceModel]) -> Vec<Model> {
         .collect()
 }
 
-/// Grades with their counts.
+/// Grades with their node counts.
 pub(super) fn grades(of: &[ResourceModel], counts: &[i64]) -> Vec<GradeCount> {
     of.iter()
         .zip(counts)
@@ -114,7 +114,7 @@ pub(super) fn grades(of: &[ResourceModel], counts: &[i64]) -> Vec<GradeCount> {
         .collect()
 }
 
-/// The status after the findings; `None` when it says all of it already.
+/// The updated status; `None` if nothing changes.
 pub(super) fn status(old: &Value, findings: &Findings<'_>, now: &str) -> Option<Value> {
     let mut next = match old {
         Value::Object(_) => old.clone(),
@@ -149,7 +149,7 @@ pub(super) fn status(old: &Value, findings: &Findings<'_>, now: &str) -> Option<
     (next != *old).then_some(next)
 }
 
-/// Sets a field, or removes it when there is nothing to say.
+/// Sets a field, or removes it if the value is empty.
 fn set(object: &mut Value, field: &str, value: Value) {
     let empty = match &value {
         Value::String(s) => s.is_empty(),
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn enablements_are_sorted_and_say_whether_they_are_complete() {
+    fn enablements_are_sorted_and_their_completeness_is_reported() {
         let resources = vec![
             served("", "v1", "services", "Service"),
             served("", "v1", "pods/log", "Pod"),
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_ours_changes_and_only_when_it_differs() {
+    fn only_own_fields_change_and_only_if_they_differ() {
         let old = json!({
             "remedyActions": ["TrafficControl"], "kubernetesVersion": "v1.30.0",
             "conditions": [{"type": "Foreign", "status": "True", "lastTransitionTime": "t0", "reason": "", "message": ""}],

@@ -1,17 +1,17 @@
-//! A short absence is not told. Pure.
+//! Holds back a change of the Ready condition until it has lasted for a threshold. Pure.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-/// How long an observation must last before it is shown.
+/// How long an observation must last before it is reported.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Thresholds {
     pub(super) success: Duration,
     pub(super) failure: Duration,
 }
 
-/// The last observation of a cluster, and since when it is so.
+/// The last observation of a cluster, and since when it is unchanged.
 #[derive(Debug, Default)]
 pub(super) struct Damper(Option<(bool, Option<Timestamp>)>);
 
@@ -20,9 +20,9 @@ impl Damper {
         self.0.is_none()
     }
 
-    /// Whether an observation is to be shown now, where the status `shown` stands.
-    /// The first one is, and so is one that changes nothing or that finds nothing
-    /// shown. Only between ready and anything else time must pass.
+    /// Whether to report an observation now, given the reported status `shown`. The first
+    /// observation is reported, as is one that changes nothing or for which nothing is
+    /// reported yet. The thresholds apply only between True and the other statuses.
     pub(super) fn shows(
         &mut self,
         ready: bool,
@@ -54,7 +54,7 @@ impl Damper {
 mod tests {
     use super::*;
 
-    /// Steps: second, observed ready, shown, whether it shows.
+    /// Steps: second, observed ready, reported status, whether it is reported.
     fn check(steps: &[(i64, bool, Option<&str>, bool)]) {
         let thresholds = Thresholds {
             success: Duration::from_secs(30),
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_lasts_is_shown() {
+    fn only_lasting_observations_are_reported() {
         let (yes, no, unknown) = (Some("True"), Some("False"), Some("Unknown"));
         check(&[(0, true, None, true)]);
         check(&[(0, false, yes, true), (10, false, no, true)]);
@@ -84,7 +84,7 @@ mod tests {
             (80, true, no, false),
             (90, true, no, true),
         ]);
-        // Back in time: the clock starts anew with the next absence.
+        // After a recovery the threshold starts anew with the next failure.
         check(&[
             (0, true, None, true),
             (10, false, yes, false),

@@ -1,7 +1,7 @@
-//! What is told of members, under the names of Karmada (`pkg/metrics/cluster.go`).
+//! The metrics of member clusters, named as in Karmada (`pkg/metrics/cluster.go`).
 //!
-//! Enters: the Clusters as they are when somebody asks. A Cluster that is deleted is
-//! told of no more; neither is any by a process that no longer leads.
+//! The gauges are computed from the Clusters at each scrape. A deleted Cluster has no
+//! series, and neither has a process that is no longer the leader.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use runtime::{Informer, Shutdown};
 
 const MEMBER: [&str; 1] = ["member_cluster"];
-/// Those of Go's client of Prometheus.
+/// The default buckets of Prometheus' Go client.
 const BUCKETS: [f64; 11] = [
     0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
 ];
@@ -22,36 +22,42 @@ const fn gauge(name: &'static str, help: &'static str) -> Figure {
 }
 
 const CLUSTERS: [Figure; 9] = [
-    gauge("cluster_ready_state", "Whether the cluster is ready."),
-    gauge("cluster_node_number", "Nodes of the cluster."),
-    gauge("cluster_ready_node_number", "Ready nodes of the cluster."),
+    gauge(
+        "cluster_ready_state",
+        "State of the cluster(1 if ready, 0 otherwise).",
+    ),
+    gauge("cluster_node_number", "Number of nodes in the cluster."),
+    gauge(
+        "cluster_ready_node_number",
+        "Number of ready nodes in the cluster.",
+    ),
     gauge(
         "cluster_memory_allocatable_bytes",
-        "Memory that pods may request in the cluster.",
+        "Allocatable cluster memory resource in bytes.",
     ),
     gauge(
         "cluster_cpu_allocatable_number",
-        "Cores that pods may request in the cluster.",
+        "Number of allocatable CPU in the cluster.",
     ),
     gauge(
         "cluster_pod_allocatable_number",
-        "Pods that the cluster has room for.",
+        "Number of allocatable pods in the cluster.",
     ),
     gauge(
         "cluster_memory_allocated_bytes",
-        "Memory that pods request in the cluster.",
+        "Allocated cluster memory resource in bytes.",
     ),
     gauge(
         "cluster_cpu_allocated_number",
-        "Cores that pods request in the cluster.",
+        "Number of allocated CPU in the cluster.",
     ),
     gauge(
         "cluster_pod_allocated_number",
-        "Pods placed in the cluster.",
+        "Number of allocated pods in the cluster.",
     ),
 ];
 
-/// The Clusters of the present term, and its end.
+/// The Clusters of the current leader term, and the token that ends the term.
 static SHOWN: Mutex<Option<(Informer, Shutdown)>> = Mutex::new(None);
 
 static SYNCED: LazyLock<Family<Histogram, 1>> = LazyLock::new(|| {
@@ -69,24 +75,24 @@ static SYNCED: LazyLock<Family<Histogram, 1>> = LazyLock::new(|| {
     });
     metrics::process().histograms(
         "cluster_sync_status_duration_seconds",
-        "Time that it took to look at a cluster and to tell what it is like.",
+        "Duration in seconds for syncing the status of the cluster once.",
         &BUCKETS,
         MEMBER,
     )
 });
 
-/// Tells of these Clusters until the token is triggered.
+/// Reports these Clusters until the token is triggered.
 pub(super) fn show(clusters: &Informer, ends: &Shutdown) {
     LazyLock::force(&SYNCED);
     *SHOWN.lock() = Some((clusters.clone(), ends.clone()));
 }
 
-/// Counts a look at a cluster.
+/// Observes the duration of one status sync.
 pub(super) fn synced(cluster: &str, took: Duration) {
     SYNCED.with([cluster]).observe(took.as_secs_f64());
 }
 
-/// Ends what is counted of a cluster that is gone.
+/// Removes the series of a deleted cluster.
 pub(super) fn forget(cluster: &str) {
     SYNCED.forget([cluster]);
 }

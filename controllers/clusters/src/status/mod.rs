@@ -1,4 +1,5 @@
-//! What a member says of itself, written into its Cluster's status.
+//! The cluster status controller: writes the health, version, APIs and resources of a
+//! member into its Cluster's status.
 //!
 //! Karmada: `pkg/controllers/status/cluster_status_controller.go`,
 //! `cluster_condition_cache.go`.

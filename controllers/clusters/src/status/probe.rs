@@ -1,4 +1,4 @@
-//! The questions that a member is asked. Each has a deadline.
+//! The requests to a member: health, version and discovery, each with a timeout.
 
 use std::future::Future;
 use std::time::Duration;
@@ -12,8 +12,8 @@ use crate::condition::Verdict;
 const PROBE: Duration = Duration::from_secs(10);
 const DISCOVERY: Duration = Duration::from_secs(30);
 
-/// Whether the member is there and well. Other than with Karmada, a server that
-/// answers with a failure is called unready, not unreachable.
+/// Probes whether the member is reachable and healthy. Unlike in Karmada, a server that
+/// responds with an error is not ready, but reachable.
 pub(super) async fn health(api: &dyn Api) -> Verdict {
     let answer = match within(PROBE, api.raw("/readyz")).await {
         Err(Error::Status(s)) if s.code == 404 => within(PROBE, api.raw("/healthz")).await,
@@ -36,7 +36,7 @@ pub(super) async fn health(api: &dyn Api) -> Verdict {
     }
 }
 
-/// Version and served kinds; what cannot be read is empty.
+/// The version and the APIs; what cannot be read is empty.
 pub(super) async fn facts(api: &dyn Api) -> Facts {
     let (version, found) = tokio::join!(
         within(PROBE, api.raw("/version")),

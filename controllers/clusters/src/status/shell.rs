@@ -1,8 +1,7 @@
-//! Which members are asked and when, and what is written.
+//! The cluster status controller: reacts to Clusters and connections, probes members, and
+//! writes a Cluster's status if it differs.
 //!
-//! Enters: changes of Clusters and connections, answers of members. Leaves: one
-//! write of a Cluster's status where it differs. A member that is slow holds one
-//! of many workers, each question has a deadline.
+//! A slow member holds one of many workers, and each request has a timeout.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,11 +27,12 @@ use super::track::{Track, Wake};
 use crate::condition::Verdict;
 use crate::start::{Deps, Options};
 
-/// A worker does nothing but wait for a member.
+/// A worker mostly waits for a member.
 const WORKERS: usize = 64;
-/// A Cluster may be seen before its secret: only then it lacks a connection.
+/// How long a Cluster may lack a connection before this is reported: its secret may be
+/// created after it.
 const CONNECTING: Duration = Duration::from_secs(2);
-/// Definitions come in swarms.
+/// CRDs are often created in batches.
 const GATHER: Duration = Duration::from_millis(200);
 
 pub(super) struct Controller {
@@ -43,7 +43,7 @@ pub(super) struct Controller {
     clusters: Informer,
     queue: Queue<String>,
     wakes: Mutex<AHashMap<String, Wake>>,
-    /// A cluster that a worker looks at is taken out for that time.
+    /// The state of each cluster; a worker takes it out while it works on the cluster.
     tracks: Mutex<AHashMap<String, Track>>,
 }
 
@@ -76,7 +76,7 @@ impl Controller {
                 WORKERS,
                 move |name: String| {
                     let (it, ends) = (Arc::clone(&it), ends.clone());
-                    // A member's silence must not hold up the end.
+                    // A silent member must not delay the shutdown.
                     async move {
                         let done = ends.unless(it.reconcile(&name)).await;
                         done.unwrap_or(Ok(Action::Done))
@@ -138,7 +138,8 @@ impl Controller {
             figures::forget(name);
             return Ok(Action::Done);
         };
-        // Until the other controller has the Cluster in its care; that is a change.
+        // Wait until the cluster controller has added its finalizer, which is a change of
+        // the Cluster.
         if !is_kept(&object) {
             return Ok(Action::Done);
         }
@@ -205,7 +206,7 @@ impl Controller {
         if !track.well {
             return;
         }
-        // Discovery runs with every probe: a member does not announce what it starts to serve.
+        // Discovery runs with every probe: a member does not announce new APIs.
         if probed || wake.discover {
             track.facts = Some(probe::facts(&**member.api()).await);
         }
@@ -226,8 +227,8 @@ impl Controller {
         Some(Resources { summary, modelings })
     }
 
-    /// Where nobody could be asked yet this is no observation: the first answer
-    /// shall count at once.
+    /// Before the first probe a missing connection is not an observation, so that the
+    /// first response counts at once.
     fn unconnected(&self, track: &mut Track, shown: Option<&str>, why: &str, now: Timestamp) {
         track.probed(now, self.options.status_period);
         let shows =
@@ -260,8 +261,8 @@ impl Controller {
     }
 }
 
-/// Whether it is the control plane that asks this member. A Cluster that names no
-/// secret reports through somebody else.
+/// Whether this controller collects the status of the cluster. A Cluster in push mode
+/// without a secret is reported by someone else.
 fn is_reached(cluster: &Object) -> bool {
     cluster
         .view::<Cluster>()

@@ -1,5 +1,4 @@
-//! What is remembered of a cluster between two looks, and when the next is due.
-//! Pure.
+//! The state of a cluster between two syncs, and when the next sync is due. Pure.
 
 use std::time::Duration;
 
@@ -9,30 +8,31 @@ use super::collect::{Facts, Resources};
 use super::damping::Damper;
 use crate::condition::Verdict;
 
-/// The first wait for the sums of nodes and pods; it doubles up to the period.
+/// The first delay while the totals of nodes and pods are missing; it doubles up to the
+/// period.
 const FIRST_SUM: Duration = Duration::from_millis(20);
 
-/// Why a cluster is looked at before its time.
+/// Why a cluster is synced before its period is over.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Wake {
     pub(super) probe: bool,
-    /// What the member serves may have changed.
+    /// The APIs of the member may have changed.
     pub(super) discover: bool,
 }
 
 #[derive(Default)]
 pub(super) struct Track {
     pub(super) damper: Damper,
-    /// The verdict that shall be shown; `None`: what is shown stays.
+    /// The Ready condition to write; `None`: the current one stays.
     pub(super) ready: Option<Verdict>,
-    /// Well, and shown to be: facts and resources are told.
+    /// The cluster is ready and reported so: APIs and resources are written.
     pub(super) well: bool,
     pub(super) facts: Option<Facts>,
     pub(super) resources: Option<Resources>,
     /// Since when there is no connection.
     pub(super) unconnected: Option<Timestamp>,
     probe_at: Option<Timestamp>,
-    /// Looks at sums that were not there yet.
+    /// How often the totals were missing.
     sums_missed: Option<u32>,
 }
 
@@ -41,12 +41,12 @@ impl Track {
         wake.probe || self.probe_at.is_none_or(|at| now >= at)
     }
 
-    /// `period`: between probes.
+    /// `period` is the time between probes.
     pub(super) fn probed(&mut self, now: Timestamp, period: Duration) {
         self.probe_at = Some(later(now, period));
     }
 
-    /// Whether the sums are read: once per period, and until they are there.
+    /// Whether to read the totals: once per period, and until they are available.
     pub(super) fn sums_due(&self, probed: bool) -> bool {
         probed || self.sums_missed.is_some()
     }
@@ -61,7 +61,7 @@ impl Track {
         };
     }
 
-    /// How long until the next look.
+    /// The delay until the next sync.
     pub(super) fn next(&self, now: Timestamp, period: Duration) -> Duration {
         let left = self
             .probe_at
@@ -74,7 +74,7 @@ impl Track {
     }
 }
 
-/// A sum that exceeds the calendar is its end.
+/// `now + by`, limited to the largest timestamp.
 fn later(now: Timestamp, by: Duration) -> Timestamp {
     now.checked_add(by).unwrap_or(Timestamp::MAX)
 }
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_that_are_not_there_are_asked_for_ever_more_rarely() {
+    fn missing_totals_are_read_with_backoff() {
         let mut track = Track::default();
         track.probed(at(0), PERIOD);
         assert_eq!(track.next(at(0), PERIOD), PERIOD);

@@ -1,17 +1,17 @@
-//! Which taints a cluster is to have. Pure.
+//! The taints that ClusterTaintPolicies give to a cluster. Pure.
 
 use openapi::karmada::binding::Condition;
 use openapi::karmada::cluster::Taint;
 use openapi::karmada::taint_policy::{ClusterTaintPolicySpec, MatchCondition};
 use openapi::karmada::{ClusterFacts, ClusterTaintPolicy};
 
-/// Whether a policy means a cluster.
+/// Whether a policy targets a cluster.
 pub(super) fn concerns(spec: &ClusterTaintPolicySpec, cluster: &ClusterFacts<'_>) -> bool {
     let targets = spec.target_clusters.as_ref();
     targets.is_none_or(|targets| targets.matcher().matches(cluster))
 }
 
-/// Puts policies in the order in which they are applied: the oldest first.
+/// Sorts policies in the order in which they apply: the oldest first.
 pub(super) fn order(policies: &mut [(String, ClusterTaintPolicy)]) {
     let age = |(name, policy): &(String, ClusterTaintPolicy)| {
         (policy.metadata.creation_timestamp.clone(), name.clone())
@@ -19,8 +19,8 @@ pub(super) fn order(policies: &mut [(String, ClusterTaintPolicy)]) {
     policies.sort_by_key(age);
 }
 
-/// The taints after all policies that mean the cluster; each first adds, then removes.
-/// One that is there keeps its value and its time.
+/// The taints after all policies that target the cluster. Each policy first adds, then
+/// removes. An existing taint keeps its value and time.
 pub(super) fn taints<'a>(
     current: &[Taint],
     conditions: &[Condition],
@@ -53,8 +53,8 @@ pub(super) fn taints<'a>(
     taints
 }
 
-/// Whether all of some requirements hold; of none, none does. A condition that is
-/// absent meets nothing.
+/// Whether all requirements are met; false if there are none. An absent condition meets
+/// no requirement.
 fn hold(required: &[MatchCondition], conditions: &[Condition]) -> bool {
     !required.is_empty()
         && required.iter().all(|r| {
@@ -83,7 +83,7 @@ mod tests {
 
     // proves: TNT-conditions, TNT-all-conditions
     #[test]
-    fn requirements_hold_together() {
+    fn all_requirements_must_be_met() {
         let conditions: Vec<Condition> = serde_json::from_value(
             json!([{"type": "Ready", "status": "False"}, {"type": "Net", "status": "True"}]),
         )
@@ -147,11 +147,11 @@ mod tests {
         ]);
         check(old.clone(), "False", &[&both], kept);
         check(old, "True", &[&both], json!([there("own", "", "t")]));
-        // Another effect is another taint.
+        // A taint with another effect is another taint.
         let other = json!([{"key": "a", "effect": "NoExecute"}]);
         let removes = json!({"removeOnConditions": down(), "taints": [taint("a", "")]});
         check(other.clone(), "False", &[&removes], other);
-        // Later policies see what earlier ones did.
+        // Later policies see the result of earlier ones.
         let adds = json!({"addOnConditions": down(), "taints": [taint("a", "")]});
         check(json!([]), "False", &[&adds, &removes], json!([]));
         let kept = json!([there("a", "", "now")]);

@@ -1,6 +1,7 @@
-//! ClusterTaintPolicy: taints that clusters get and lose by their conditions.
+//! The ClusterTaintPolicy controller: taints that clusters get and lose by their
+//! conditions.
 //!
-//! Karmada: `pkg/controllers/taint`, behind the gate `Failover`.
+//! Karmada: `pkg/controllers/taint`, behind the feature gate `Failover`.
 
 mod decide;
 mod shell;

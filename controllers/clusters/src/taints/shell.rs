@@ -1,7 +1,5 @@
-//! Which Clusters are looked at and when, and what is written.
-//!
-//! Enters: conditions of Clusters, ClusterTaintPolicies that come or change. Leaves:
-//! taints. What a policy that goes has put there stays.
+//! The ClusterTaintPolicy controller: reacts to conditions of Clusters and to policies,
+//! and writes taints. Taints of a deleted policy stay.
 
 use std::sync::Arc;
 
@@ -43,7 +41,7 @@ impl Controller {
         it.listen();
         let (tasks, shutdown) = (deps.tasks.clone(), deps.tasks.shutdown().clone());
         deps.tasks.spawn(async move {
-            // Of several policies the order counts.
+            // All policies must be listed: their order matters.
             if shutdown.unless(it.policies.wait_synced()).await.is_none() {
                 return;
             }
@@ -127,7 +125,7 @@ impl Controller {
     }
 
     async fn write(&self, object: &Object, taints: &[Taint]) -> Result<()> {
-        // None are no field, as Kubernetes writes it.
+        // An empty list is an absent field, as with Go's `omitempty`.
         let list = match taints {
             [] => Value::Null,
             taints => json!(taints),

@@ -1,4 +1,5 @@
-//! Which copies have been unhealthy for too long, and the task of an eviction. Pure.
+//! Decides which workloads have been unhealthy for too long, and builds their eviction
+//! tasks. Pure.
 
 use std::collections::BTreeMap;
 
@@ -9,15 +10,15 @@ use openapi::karmada::{Binding, FeatureGates, Gate};
 
 use crate::failover::state::{StateError, preserved};
 
-/// Since when copies are unhealthy, by cluster.
+/// Cluster → since when the workload is unhealthy there.
 pub(super) type Since = BTreeMap<String, Timestamp>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Judgement {
-    /// Brought up to date.
+    /// The updated times.
     pub(super) since: Since,
     pub(super) evict: Vec<String>,
-    /// When the first of the others has been unhealthy for too long.
+    /// When the next of the other clusters exceeds its toleration.
     pub(super) next: Option<Timestamp>,
 }
 
@@ -29,22 +30,24 @@ pub(super) enum Refused {
     Gate,
 }
 
-/// What a binding's policy says of unhealthy copies, where it is acted on.
+/// The application failover of a binding, if it applies: dependencies are propagated and
+/// a status was collected.
 pub(super) fn applies(binding: &Binding) -> Option<ApplicationFailover> {
-    let told = binding.spec.failover().application?;
+    let application = binding.spec.failover().application?;
     let observed = !binding.status.aggregated_status.is_empty();
-    (binding.spec.propagate_deps && observed).then_some(told)
+    (binding.spec.propagate_deps && observed).then_some(application)
 }
 
-/// A copy that is healthy, or of which nothing is known, begins anew; so does one that
-/// is no target any more.
+/// Evaluates the health of a binding's workload in each cluster. The toleration starts
+/// anew when the workload is healthy, its health is unknown, or the cluster is no longer
+/// a target.
 pub(super) fn judge(
     binding: &Binding,
-    told: &ApplicationFailover,
+    application: &ApplicationFailover,
     since: &Since,
     now: Timestamp,
 ) -> Judgement {
-    let tolerated = SignedDuration::from_secs(told.decision_conditions.toleration_seconds);
+    let tolerated = SignedDuration::from_secs(application.decision_conditions.toleration_seconds);
     let mut found = Judgement {
         since: Since::new(),
         evict: Vec::new(),
@@ -61,29 +64,30 @@ pub(super) fn judge(
         match began.checked_add(tolerated) {
             Ok(end) if end < now => found.evict.push(cluster.clone()),
             Ok(end) => found.next = Some(found.next.map_or(end, |next| next.min(end))),
-            // Longer than time itself.
+            // The end exceeds the range of timestamps.
             Err(_) => {}
         }
     }
     found
 }
 
-/// The task of an eviction. A state that cannot be told yet keeps the copy.
+/// Builds an eviction task. It is an error if the state to preserve was not collected
+/// yet.
 pub(super) fn task(
     binding: &Binding,
-    told: &ApplicationFailover,
+    application: &ApplicationFailover,
     cluster: &str,
     producer: &str,
     gates: FeatureGates,
 ) -> Result<EvictionTask, Refused> {
     let mut task = EvictionTask {
         from_cluster: cluster.to_owned(),
-        purge_mode: told.purge_mode.clone(),
+        purge_mode: application.purge_mode.clone(),
         reason: "ApplicationFailure".to_owned(),
         producer: producer.to_owned(),
         ..EvictionTask::default()
     };
-    let rules = told.state_preservation.as_ref();
+    let rules = application.state_preservation.as_ref();
     let rules =
         rules.filter(|r| gates.is_on(Gate::StatefulFailoverInjection) && !r.rules.is_empty());
     if rules.is_some() {
@@ -92,9 +96,9 @@ pub(super) fn task(
         let before = binding.spec.clusters.iter().map(|t| t.name.clone());
         task.clusters_before_failover = before.collect();
     }
-    match told.purge_mode.as_str() {
+    match application.purge_mode.as_str() {
         GRACEFULLY if !gates.is_on(Gate::GracefulEviction) => return Err(Refused::Gate),
-        GRACEFULLY => task.grace_period_seconds = told.grace_period_seconds,
+        GRACEFULLY => task.grace_period_seconds = application.grace_period_seconds,
         NEVER => task.suppress_deletion = Some(true),
         _ => {}
     }
@@ -129,7 +133,7 @@ mod tests {
 
     // proves: APP-tolerated, APP-anew, APP-evicting, APP-since
     #[test]
-    fn unhealthy_for_too_long_is_evicted_and_anything_else_begins_anew() {
+    fn unhealthy_for_too_long_is_evicted_and_anything_else_restarts_the_toleration() {
         let minute = json!({"decisionConditions": {"tolerationSeconds": 60}});
         let check = |healths: &[(&str, &str)],
                      evicting: &[&str],
@@ -168,7 +172,7 @@ mod tests {
 
     // proves: APP-applies, APP-default
     #[test]
-    fn it_applies_to_what_is_observed_and_propagates_what_it_needs() {
+    fn it_applies_with_a_status_and_propagated_dependencies() {
         let told =
             |binding: &Binding| applies(binding).map(|a| a.decision_conditions.toleration_seconds);
         let mut some = binding(json!({}), &[("a", "Healthy")], &[]);

@@ -1,5 +1,5 @@
-//! Application failover: a copy that stays unhealthy for longer than its policy
-//! tolerates is evicted.
+//! Application failover: evicts a workload that stays unhealthy for longer than its
+//! policy tolerates.
 //!
 //! Karmada: `pkg/controllers/applicationfailover`.
 

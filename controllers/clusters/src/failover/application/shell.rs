@@ -1,5 +1,5 @@
-//! When bindings are looked at, and what is written. Since when copies are unhealthy
-//! is known here alone: as in Karmada it begins anew with the process.
+//! The application failover controller. Since when workloads are unhealthy is kept in
+//! memory only: as in Karmada, it starts anew with the process.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ impl Controller {
                 wake.add_lane(change.key(), change.initial);
             }
         });
-        // Other rules say how healthy copies of a kind are.
+        // Changed interpreter rules can change the health of a kind.
         let wake = queue.clone();
         let visit = move |binding: &Object| {
             if is_told(binding) {
@@ -68,9 +68,10 @@ impl Controller {
         };
         let sweep = bindings.sweep(&deps.tasks, "failover-of-kinds", visit);
         deps.interpreter.on_change(move |changed| {
-            const ASKED: &[Operation] = &[Operation::InterpretHealth];
-            if changed.touches(ASKED) {
-                let concerns = |group: ResourceGroup<'_>| changed.concerns(&group.gvk(), ASKED);
+            const HEALTH_OPERATIONS: &[Operation] = &[Operation::InterpretHealth];
+            if changed.touches(HEALTH_OPERATIONS) {
+                let concerns =
+                    |group: ResourceGroup<'_>| changed.concerns(&group.gvk(), HEALTH_OPERATIONS);
                 sweep.add(|key| ResourceGroup::parse(key).is_some_and(concerns));
             }
         });
@@ -90,37 +91,44 @@ impl Controller {
         self.interpreter.wait_synced().await;
         let found = self.bindings.get(key);
         let view = found.as_ref().map(Object::view::<Binding>).transpose()?;
-        let tells = |b: &&Arc<Binding>| self.interpreter.tells_health(&b.spec.resource.gvk());
-        let told = view.as_ref().filter(tells).and_then(|b| applies(b));
-        let (Some(object), Some(binding), Some(told)) = (found, view, told) else {
+        let interprets_health =
+            |b: &&Arc<Binding>| self.interpreter.tells_health(&b.spec.resource.gvk());
+        let application = view
+            .as_ref()
+            .filter(interprets_health)
+            .and_then(|b| applies(b));
+        let (Some(object), Some(binding), Some(application)) = (found, view, application) else {
             self.unhealthy.lock().remove(key);
             return Ok(Action::Done);
         };
         let now = self.clock.now();
-        let judged = {
+        let evaluation = {
             let mut unhealthy = self.unhealthy.lock();
             let since = unhealthy.get(key).cloned().unwrap_or_default();
-            let judged = judge(&binding, &told, &since, now);
-            if judged.since.is_empty() {
+            let evaluation = judge(&binding, &application, &since, now);
+            if evaluation.since.is_empty() {
                 unhealthy.remove(key);
             } else {
-                unhealthy.insert(key.to_owned(), judged.since.clone());
+                unhealthy.insert(key.to_owned(), evaluation.since.clone());
             }
-            judged
+            evaluation
         };
-        match self.evict(&object, &binding, &told, &judged.evict).await {
+        match self
+            .evict(&object, &binding, &application, &evaluation.evict)
+            .await
+        {
             Err(Failure::Api(e)) if e.is_conflict() => return Ok(Action::AFTER_CONFLICT),
             Err(Failure::Api(e)) if e.is_not_found() => return Ok(Action::Done),
             other => other?,
         }
-        Ok(judged.next.map_or(Action::Done, |at| until(at, now)))
+        Ok(evaluation.next.map_or(Action::Done, |at| until(at, now)))
     }
 
     async fn evict(
         &self,
         object: &Object,
         binding: &Binding,
-        told: &ApplicationFailover,
+        application: &ApplicationFailover,
         clusters: &[String],
     ) -> Result<(), Failure> {
         let producer = match object.namespace() {
@@ -129,7 +137,7 @@ impl Controller {
         };
         let mut spec = binding.spec.clone();
         for cluster in clusters {
-            let mut task = task(binding, told, cluster, producer, self.gates)?;
+            let mut task = task(binding, application, cluster, producer, self.gates)?;
             task.creation_timestamp = stamp(self.gates, self.clock.now());
             spec.evict(task);
         }

@@ -1,4 +1,4 @@
-//! What is to be done about one binding. Pure.
+//! Decides the automatic failover of one binding. Pure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,41 +15,43 @@ use crate::failover::graceful::all_healthy;
 pub(super) const PRODUCER: &str = "flotilla-failover";
 const REASON: &str = "ClusterNotReady";
 
-/// How a cluster is.
+/// The readiness of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Ready,
-    /// Not Ready since.
+    /// Not Ready since this time.
     Down(Timestamp),
-    /// It has never said.
+    /// It has no Ready condition yet.
     Unheard,
-    /// It leaves, or is gone.
+    /// The Cluster is terminating or deleted.
     Gone,
 }
 
-/// What a decision looks at beside the binding.
+/// The inputs of a decision besides the binding.
 pub(super) struct Sight<'a> {
     pub(super) state: &'a dyn Fn(&str) -> State,
-    /// Where all are down, what is broken is rather here than there.
+    /// Whether any cluster is Ready. If none is, the fault is more likely in the control
+    /// plane.
     pub(super) any_ready: bool,
-    /// How long its policy lets clusters be not Ready; `None`: it does not say.
+    /// How long the policy tolerates a cluster that is not Ready; `None`: no automatic
+    /// failover.
     pub(super) after: Option<Duration>,
     pub(super) now: Timestamp,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Deed {
-    /// The scheduler shall find another place.
+    /// The eviction started; the scheduler selects another cluster.
     Begun(String),
-    /// The cluster is Ready again: it has its copy back.
+    /// The cluster is Ready again and gets its workload back.
     CalledOff(String),
-    /// The replacements are healthy: the old copy goes.
+    /// The replacements are healthy; the old workload is removed.
     Ended(String),
-    /// There is no cluster any more that the copy could be on.
+    /// The cluster was deleted, and the old workload with it.
     Dropped(String),
 }
 
-/// The targets before each failover, by the cluster that was left.
+/// Evicted cluster → the targets before its failover.
 pub(super) type Before = BTreeMap<String, Vec<TargetCluster>>;
 
 #[derive(Clone, Debug)]
@@ -57,7 +59,7 @@ pub(super) struct Plan {
     pub(super) spec: BindingSpec,
     pub(super) before: Before,
     pub(super) deeds: Vec<Deed>,
-    /// When the first of its clusters has been down for too long.
+    /// When the next of its clusters has been not Ready for too long.
     pub(super) next: Option<Timestamp>,
 }
 
@@ -65,14 +67,14 @@ pub(super) fn is_ours(task: &EvictionTask) -> bool {
     task.producer == PRODUCER
 }
 
-/// What the annotation remembers; nothing where it cannot be read.
+/// The targets saved in the annotation; empty if it cannot be read.
 pub(super) fn remembered(binding: &Binding) -> Before {
     let text = binding.metadata.annotations.get(BEFORE_FAILOVER);
     text.and_then(|text| serde_json::from_str(text).ok())
         .unwrap_or_default()
 }
 
-pub(super) fn plan(binding: &Binding, generation: i64, sight: &Sight<'_>) -> Plan {
+pub(super) fn plan(binding: &Binding, generation: i64, context: &Sight<'_>) -> Plan {
     let mut plan = Plan {
         spec: binding.spec.clone(),
         before: remembered(binding),
@@ -80,12 +82,12 @@ pub(super) fn plan(binding: &Binding, generation: i64, sight: &Sight<'_>) -> Pla
         next: None,
     };
     let ours = binding.spec.graceful_eviction_tasks.iter();
-    // The last failover is undone first.
+    // The last failover is canceled first.
     for task in ours.rev().filter(|t| is_ours(t)) {
         let cluster = task.from_cluster.clone();
-        match (sight.state)(&cluster) {
+        match (context.state)(&cluster) {
             State::Gone => plan.forget(Deed::Dropped(cluster)),
-            State::Ready => plan.call_off(task, sight),
+            State::Ready => plan.call_off(task, context),
             State::Down(_) | State::Unheard if is_replaced(binding, task, generation) => {
                 plan.forget(Deed::Ended(cluster));
             }
@@ -94,32 +96,35 @@ pub(super) fn plan(binding: &Binding, generation: i64, sight: &Sight<'_>) -> Pla
     }
     plan.before
         .retain(|cluster, _| plan.spec.is_evicting(cluster));
-    if let Some(after) = sight.after.filter(|_| sight.any_ready && !is_held(binding)) {
-        plan.begin(after, sight);
+    if let Some(after) = context
+        .after
+        .filter(|_| context.any_ready && !is_held(binding))
+    {
+        plan.begin(after, context);
     }
     plan
 }
 
-/// Nobody would look for another place.
+/// Scheduling is suspended: no other cluster would be selected.
 fn is_held(binding: &Binding) -> bool {
     let suspension = binding.spec.suspension.as_ref();
     suspension.is_some_and(|s| s.scheduling == Some(true))
 }
 
-/// Whether other copies do what the old one did: all are healthy, those that count
-/// replicas have theirs, and together they are as many as are wanted; where nothing is
-/// divided, at least one is new.
+/// Whether other clusters have taken over: the workload is healthy on all targets, has
+/// its replicas where the status counts them, and the targets together have the wanted
+/// replicas; without divided scheduling, at least one target is new.
 fn is_replaced(binding: &Binding, task: &EvictionTask, generation: i64) -> bool {
     let spec = &binding.spec;
-    let seen = binding.status.scheduler_observed_generation == generation;
-    if !seen || spec.clusters.is_empty() || !all_healthy(binding) {
+    let observed = binding.status.scheduler_observed_generation == generation;
+    if !observed || spec.clusters.is_empty() || !all_healthy(binding) {
         return false;
     }
     let is_there = |target: &TargetCluster| {
         let statuses = &binding.status.aggregated_status;
         let item = statuses.iter().find(|i| i.cluster_name == target.name);
-        let told = item.and_then(|i| i.status.as_ref()?.get("replicas")?.as_i64());
-        told.is_none_or(|replicas| replicas >= target.replicas)
+        let replicas_in_status = item.and_then(|i| i.status.as_ref()?.get("replicas")?.as_i64());
+        replicas_in_status.is_none_or(|replicas| replicas >= target.replicas)
     };
     let placement = spec.placement.as_ref();
     let scheduling = placement.and_then(|p| p.replica_scheduling.as_ref());
@@ -134,18 +139,19 @@ fn is_replaced(binding: &Binding, task: &EvictionTask, generation: i64) -> bool 
 }
 
 impl Plan {
-    fn forget(&mut self, deed: Deed) {
+    fn forget(&mut self, action: Deed) {
         let (Deed::Begun(cluster)
         | Deed::CalledOff(cluster)
         | Deed::Ended(cluster)
-        | Deed::Dropped(cluster)) = &deed;
+        | Deed::Dropped(cluster)) = &action;
         let tasks = &mut self.spec.graceful_eviction_tasks;
         tasks.retain(|t| !(is_ours(t) && t.from_cluster == *cluster));
-        self.deeds.push(deed);
+        self.deeds.push(action);
     }
 
-    /// The targets are as they were before, but for what has failed meanwhile.
-    fn call_off(&mut self, task: &EvictionTask, sight: &Sight<'_>) {
+    /// Restores the targets from before the failover, without those that have failed
+    /// meanwhile.
+    fn call_off(&mut self, task: &EvictionTask, context: &Sight<'_>) {
         let cluster = &task.from_cluster;
         self.forget(Deed::CalledOff(cluster.clone()));
         let before = self.before.remove(cluster).unwrap_or_else(|| {
@@ -158,21 +164,21 @@ impl Plan {
             others.cloned().chain([back]).collect()
         });
         let stays = |t: &TargetCluster| {
-            !self.spec.is_evicting(&t.name) && (sight.state)(&t.name) != State::Gone
+            !self.spec.is_evicting(&t.name) && (context.state)(&t.name) != State::Gone
         };
         self.spec.clusters = before.into_iter().filter(stays).collect();
     }
 
-    fn begin(&mut self, after: Duration, sight: &Sight<'_>) {
+    fn begin(&mut self, after: Duration, context: &Sight<'_>) {
         let after = SignedDuration::try_from(after).unwrap_or(SignedDuration::MAX);
         for target in self.spec.clusters.clone() {
-            let State::Down(since) = (sight.state)(&target.name) else {
+            let State::Down(since) = (context.state)(&target.name) else {
                 continue;
             };
             let Ok(end) = since.checked_add(after) else {
                 continue;
             };
-            if end > sight.now {
+            if end > context.now {
                 self.next = Some(self.next.map_or(end, |next| next.min(end)));
                 continue;
             }
@@ -189,7 +195,7 @@ impl Plan {
                 ),
                 producer: PRODUCER.to_owned(),
                 suppress_deletion: Some(true),
-                creation_timestamp: Some(rfc3339_seconds(sight.now)),
+                creation_timestamp: Some(rfc3339_seconds(context.now)),
                 clusters_before_failover: names,
                 ..EvictionTask::default()
             });
@@ -212,7 +218,7 @@ mod tests {
         Timestamp::from_second(1_767_225_600 + second).unwrap()
     }
 
-    /// Two clusters of three are alive.
+    /// Any other cluster is Ready.
     fn state(cluster: &str) -> State {
         match cluster {
             "down" => State::Down(at(0)),
@@ -246,18 +252,18 @@ mod tests {
     }
 
     fn decide(binding: &Binding, after: Option<u64>, any_ready: bool, now: i64) -> Plan {
-        let sight = Sight {
+        let context = Sight {
             state: &state,
             any_ready,
             after: after.map(Duration::from_secs),
             now: at(now),
         };
-        plan(binding, GENERATION, &sight)
+        plan(binding, GENERATION, &context)
     }
 
     // proves: AFO-asked, AFO-moves, AFO-nowhere
     #[test]
-    fn a_cluster_that_stays_down_is_left() {
+    fn a_cluster_that_stays_not_ready_is_evicted() {
         let placed = [("down", 2), ("a", 2)];
         let check = |more: Value, after, any_ready, now, begun: bool, next: Option<i64>| {
             let plan = decide(&binding(&placed, more.clone()), after, any_ready, now);
@@ -290,7 +296,7 @@ mod tests {
                 "creationTimestamp": "2026-01-01T00:05:10Z", "clustersBeforeFailover": ["down", "a"],
             }])
         );
-        // Those that never spoke, and those that leave, are others' to care for.
+        // Clusters that never reported or are being deleted are not failed over.
         let plan = decide(
             &binding(&[("unheard", 1), ("gone", 1)], none()),
             Some(0),
@@ -302,7 +308,7 @@ mod tests {
 
     // proves: AFO-old-copy
     #[test]
-    fn the_old_copy_goes_when_the_new_ones_do_its_work() {
+    fn the_old_workload_is_removed_when_it_is_replaced() {
         let well = |cluster: &str, replicas: Value| json!({"clusterName": cluster, "health": "Healthy", "status": {"replicas": replicas}});
         let check = |clusters: &[(&str, i64)], more: Value, items: Value, observed, ended: bool| {
             let mut binding = binding(
@@ -330,7 +336,8 @@ mod tests {
         };
         let none = || json!({});
         check(&[("a", 4)], none(), json!([well("a", json!(4))]), 7, true);
-        // Not yet: replicas, health, the scheduler, the share of a cluster.
+        // Not replaced: too few replicas, unhealthy, not observed by the scheduler, or
+        // too few replicas assigned.
         check(&[("a", 4)], none(), json!([well("a", json!(2))]), 7, false);
         let sick = json!([{"clusterName": "a", "health": "Unhealthy", "status": {"replicas": 4}}]);
         check(&[("a", 4)], none(), sick, 7, false);
@@ -338,7 +345,7 @@ mod tests {
         check(&[("a", 4)], none(), json!([well("a", json!(4))]), 6, false);
         check(&[("a", 2)], none(), json!([well("a", json!(4))]), 7, false);
         check(&[], none(), json!([]), 7, false);
-        // Kinds that count no replicas are healthy or not.
+        // Kinds without replicas only have a health.
         check(
             &[("a", 4)],
             none(),
@@ -346,7 +353,7 @@ mod tests {
             7,
             true,
         );
-        // Where nothing is divided, another cluster takes over, if there is one.
+        // Without divided scheduling, a new cluster must take over.
         let whole = json!({"placement": {}});
         let both = json!([well("a", json!(0)), well("b", json!(0))]);
         check(&[("a", 0), ("b", 0)], whole.clone(), both.clone(), 7, true);
@@ -355,7 +362,7 @@ mod tests {
 
     // proves: AFO-back
     #[test]
-    fn a_cluster_that_is_ready_again_has_its_copy_back() {
+    fn a_cluster_that_is_ready_again_gets_its_workload_back() {
         let check = |clusters: &[(&str, i64)],
                      tasks: Value,
                      before: Value,
@@ -385,7 +392,8 @@ mod tests {
             &[off("back")],
             &[("back", 2), ("a", 2)],
         );
-        // Without a memory it comes on top; the scheduler sees that it is too much.
+        // Without saved targets the cluster is added; the scheduler then removes the
+        // surplus.
         check(
             &[("a", 4)],
             json!([task("back", &[])]),
@@ -393,7 +401,7 @@ mod tests {
             &[off("back")],
             &[("a", 4), ("back", 2)],
         );
-        // What has failed or left meanwhile does not come back with it.
+        // Targets that have failed or were deleted meanwhile are not restored.
         let was = targets(&[("back", 1), ("down", 1), ("gone", 1), ("a", 1)]);
         check(
             &[("b", 4)],
@@ -402,7 +410,7 @@ mod tests {
             &[off("back")],
             &[("back", 1), ("a", 1)],
         );
-        // The last is undone first.
+        // The last failover is canceled first.
         check(
             &[("c", 4)],
             json!([task("first", &[]), task("second", &[])]),
@@ -413,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_decided_is_not_decided_again() {
+    fn decisions_are_idempotent() {
         let was = targets(&[("back", 2), ("down", 2)]);
         let annotation = json!({"back": was}).to_string();
         let more = json!({"gracefulEvictionTasks": [task("back", &[]), task("gone", &[])]});
@@ -434,7 +442,7 @@ mod tests {
 
     // proves: AFO-gone
     #[test]
-    fn tasks_of_clusters_that_are_gone_and_of_others() {
+    fn tasks_of_deleted_clusters_are_removed_and_others_stay() {
         let mut foreign = task("back", &[]);
         foreign["producer"] = "TaintManager".into();
         let tasks = json!([foreign, task("gone", &[]), task("unheard", &[])]);

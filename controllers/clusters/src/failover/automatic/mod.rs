@@ -1,10 +1,10 @@
-//! Automatic failover, which is not Karmada's: a policy with the annotation
-//! `flotilla.io/failover: auto` has what is on a cluster that stays not Ready brought
-//! elsewhere, whichever feature gates are open.
+//! Automatic failover, which Karmada does not have: with the annotation
+//! `flotilla.io/failover: auto` on a policy, workloads on a cluster that stays not Ready
+//! are moved to others, independent of feature gates.
 //!
-//! Replacements come first: the old copy stays, under a task with `suppressDeletion`
-//! that the graceful eviction controller leaves alone, until they are healthy. If the
-//! cluster is Ready again before that, everything is as it was.
+//! Replacements come first: the old workload stays, under an eviction task with
+//! `suppressDeletion` that the graceful eviction controller leaves alone, until they are
+//! healthy. If the cluster is Ready again before that, the previous targets are restored.
 
 mod decide;
 #[cfg(test)]

@@ -1,5 +1,6 @@
-//! Whatever falls and comes back in whichever order: what was decided is not decided
-//! again, no cluster is both left and a target, no replica is lost on the way back.
+//! Property tests of automatic failover: in whatever order clusters fail and recover,
+//! decisions are idempotent, no cluster is both evicted and a target, and no replica is
+//! lost on recovery.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,7 +24,7 @@ fn name(cluster: usize) -> String {
     format!("m{cluster}")
 }
 
-/// How the clusters are at a time: gone, Ready, silent from the first, or down since.
+/// The readiness of each cluster at one time.
 fn states() -> impl Strategy<Value = Vec<State>> {
     let one = prop_oneof![
         1 => Just(State::Gone),
@@ -34,24 +35,24 @@ fn states() -> impl Strategy<Value = Vec<State>> {
     proptest::collection::vec(one, CLUSTERS)
 }
 
-fn decide(binding: &Binding, states: &[State], wanted: bool, now: i64) -> Plan {
+fn decide(binding: &Binding, states: &[State], enabled: bool, now: i64) -> Plan {
     let by_name: BTreeMap<String, State> = (0..).map(name).zip(states.iter().copied()).collect();
-    let sight = Sight {
+    let context = Sight {
         state: &|cluster| by_name.get(cluster).copied().unwrap_or(State::Gone),
         any_ready: states.contains(&State::Ready),
-        after: wanted.then_some(Duration::from_secs(AFTER)),
+        after: enabled.then_some(Duration::from_secs(AFTER)),
         now: at(now),
     };
-    // The scheduler has not seen it yet: nothing is replaced.
-    plan(binding, 2, &sight)
+    // Generation 2 is not observed by the scheduler: nothing is replaced.
+    plan(binding, 2, &context)
 }
 
 fn apply(binding: &mut Binding, plan: Plan) {
-    let told = json!(plan.before).to_string();
+    let saved = json!(plan.before).to_string();
     binding
         .metadata
         .annotations
-        .insert(BEFORE_FAILOVER.into(), told);
+        .insert(BEFORE_FAILOVER.into(), saved);
     binding.spec = plan.spec;
 }
 
@@ -61,7 +62,7 @@ fn total(binding: &Binding) -> i64 {
 
 proptest! {
     #[test]
-    fn decisions_settle(
+    fn decisions_are_idempotent(
         placed in proptest::collection::btree_map(0..CLUSTERS, 1..5_i64, 0..=CLUSTERS),
         rounds in proptest::collection::vec((states(), any::<bool>()), 1..6),
     ) {
@@ -71,13 +72,13 @@ proptest! {
             .collect();
         let mut binding: Binding =
             serde_json::from_value(json!({"spec": {"clusters": clusters}})).unwrap();
-        for (round, (states, wanted)) in rounds.iter().enumerate() {
+        for (round, (states, enabled)) in rounds.iter().enumerate() {
             let now = 100 * (round as i64 + 1);
-            let found = decide(&binding, states, *wanted, now);
+            let found = decide(&binding, states, *enabled, now);
             let begun = found.deeds.iter().any(|d| matches!(d, Deed::Begun(_)));
-            prop_assert!(*wanted || !begun);
+            prop_assert!(*enabled || !begun);
             apply(&mut binding, found);
-            let again = decide(&binding, states, *wanted, now);
+            let again = decide(&binding, states, *enabled, now);
             prop_assert_eq!(&again.deeds, &Vec::new());
             prop_assert_eq!(&again.spec.clusters, &binding.spec.clusters);
             for target in &binding.spec.clusters {
@@ -90,7 +91,7 @@ proptest! {
     }
 
     #[test]
-    fn all_that_were_left_come_back_whole(
+    fn all_evicted_clusters_get_their_replicas_back(
         placed in proptest::collection::btree_map(0..CLUSTERS, 1..5_i64, 1..=CLUSTERS),
         falls in proptest::collection::vec(0..CLUSTERS, 1..CLUSTERS),
     ) {

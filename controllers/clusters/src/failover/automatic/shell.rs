@@ -1,7 +1,5 @@
-//! Which bindings are looked at and when, and what is written.
-//!
-//! Enters: Clusters that change their state, bindings, annotations of policies. Leaves:
-//! evictions, and tasks that are over.
+//! The automatic failover controller: reacts to the readiness of Clusters, to bindings
+//! and to annotations of policies, and starts and ends evictions.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,9 +26,9 @@ use crate::bindings::{Bindings, tell_evicted};
 use crate::failover::graceful::until;
 use crate::start::Deps;
 
-/// Bindings by the policy that they are of, as its key.
+/// The index of bindings by the key of their policy.
 const BY_POLICY: &str = "clusters/policy";
-/// Bindings by the clusters that they were taken from here.
+/// The index of bindings by the clusters that this controller evicts them from.
 const BY_LEFT: &str = "clusters/left";
 const WORKERS: usize = 8;
 
@@ -42,11 +40,12 @@ struct Annotated {
 pub(in crate::failover) struct Controller {
     bindings: Bindings,
     clusters: Informer,
-    /// Namespaced, and of the cluster.
+    /// PropagationPolicies and ClusterPropagationPolicies.
     policies: [Informer; 2],
     clock: Arc<dyn Clock>,
     recorder: Recorder,
-    /// Since when clusters are not Ready: from not reachable to unknown it goes on.
+    /// Since when each cluster is not Ready; a change from False to Unknown does not
+    /// restart it.
     down: Mutex<HashMap<String, Timestamp>>,
     queue: Queue<String>,
 }
@@ -81,7 +80,7 @@ impl Controller {
         });
     }
 
-    /// A cluster that is not listed yet is not gone.
+    /// A cluster that is not listed yet must not count as deleted.
     async fn wait_synced(&self) {
         self.clusters.wait_synced().await;
         for policies in &self.policies {
@@ -135,7 +134,7 @@ impl Controller {
                 self.look_at(self.bindings.placed_on(name));
             }
             State::Ready => {
-                // It may be the first that others can go to.
+                // It may be the first cluster that workloads can move to.
                 let down: Vec<String> = self.down.lock().keys().cloned().collect();
                 for cluster in down {
                     self.look_at(self.bindings.placed_on(&cluster));
@@ -152,7 +151,8 @@ impl Controller {
         }
     }
 
-    /// How a cluster is, by its own word; a time that cannot be read is that of now.
+    /// The readiness by the Cluster's condition; a time that cannot be parsed counts as
+    /// now.
     fn observe(&self, object: &Object) -> Option<State> {
         if object.head().deleting {
             return Some(State::Gone);
@@ -184,7 +184,7 @@ impl Controller {
         !self.clusters.list_where(is_ready).is_empty()
     }
 
-    /// Whether there may be anything to do: most bindings have neither.
+    /// Whether a binding may need a decision; most bindings do not.
     fn concerns(&self, binding: &Object) -> bool {
         let Ok(view) = binding.view::<Binding>() else {
             return false;
@@ -219,8 +219,8 @@ impl Controller {
             Err(e) if e.is_conflict() => return Ok(Action::AFTER_CONFLICT),
             other => other?,
         }
-        for deed in &plan.deeds {
-            self.tell(&object, &binding, deed);
+        for action in &plan.deeds {
+            self.tell(&object, &binding, action);
         }
         Ok(next)
     }
@@ -228,13 +228,13 @@ impl Controller {
     fn plan(&self, object: &Object, binding: &Binding, now: Timestamp) -> Plan {
         let policy = policy_of(object).and_then(|key| self.policy(&key));
         let after = policy.and_then(|policy| after(&policy));
-        let sight = Sight {
+        let context = Sight {
             state: &|cluster| self.state(cluster),
             any_ready: after.is_some() && self.any_ready(),
             after,
             now,
         };
-        plan(binding, object.head().generation, &sight)
+        plan(binding, object.head().generation, &context)
     }
 
     fn policy(&self, key: &str) -> Option<Object> {
@@ -243,9 +243,9 @@ impl Controller {
         informer.get_key(key)
     }
 
-    fn tell(&self, object: &Object, binding: &Binding, deed: &Deed) {
+    fn tell(&self, object: &Object, binding: &Binding, action: &Deed) {
         let about = ObjectRef::of(object);
-        match deed {
+        match action {
             Deed::Begun(cluster) => self.recorder.warning(
                 &about,
                 "FailoverBegun",
@@ -264,13 +264,14 @@ impl Controller {
     }
 }
 
-/// What a policy wants; nothing of one that admission would not take.
+/// The failover delay of a policy; `None` if its annotations are invalid.
 fn after(policy: &Object) -> Option<Duration> {
     let view = policy.view::<Annotated>().ok()?;
     automatic(&view.metadata.annotations).ok().flatten()
 }
 
-/// `namespace/name` of a binding's policy, or the name of one of the cluster.
+/// The key of a binding's policy: `namespace/name`, or the name of a
+/// ClusterPropagationPolicy.
 fn policy_of(binding: &Object) -> Option<String> {
     let view = binding.view::<Binding>().ok()?;
     let annotations = &view.metadata.annotations;
@@ -294,14 +295,14 @@ fn left(binding: &Object) -> Vec<String> {
     ours.map(|t| t.from_cluster.clone()).collect()
 }
 
-/// The merge patch of the annotations. What is put back is scheduled again: much may
-/// have changed since it was decided.
+/// The merge patch of the annotations. A binding with restored targets is scheduled
+/// again: much may have changed since they were selected.
 fn annotations(binding: &Binding, plan: &Plan) -> Value {
     let mut patch = json!({});
     if plan.before != remembered(binding) {
         patch[BEFORE_FAILOVER] = memory(&plan.before);
     }
-    let back = |deed: &Deed| matches!(deed, Deed::CalledOff(_));
+    let back = |action: &Deed| matches!(action, Deed::CalledOff(_));
     if plan.deeds.iter().any(back) {
         patch[APPLIED_PLACEMENT] = Value::Null;
     }

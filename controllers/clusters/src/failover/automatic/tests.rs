@@ -1,4 +1,4 @@
-//! A cluster that stays not Ready, from its fall to its return.
+//! Tests of the automatic failover controller, from a cluster's failure to its recovery.
 
 use std::time::Duration;
 
@@ -14,32 +14,34 @@ use crate::lab::Lab;
 const LONG_AGO: &str = "2025-12-31T00:00:00Z";
 const BEGAN: &str = "2026-01-01T00:00:00Z";
 
-/// Two clusters and two bindings on one of them; one is of a policy that says `auto`.
-async fn lab(after: &str) -> Lab {
-    let lab = Lab::start();
-    lab.told("a", "True", LONG_AGO);
-    lab.told("b", "True", LONG_AGO);
+/// Creates two clusters and two bindings on one of them; the policy of one has automatic
+/// failover.
+async fn fixture(after: &str) -> Lab {
+    let fixture = Lab::start();
+    fixture.told("a", "True", LONG_AGO);
+    fixture.told("b", "True", LONG_AGO);
     for (name, annotations) in [
         ("moved", json!({FAILOVER: "auto", FAILOVER_AFTER: after})),
         ("stays", json!({})),
     ] {
         let metadata = json!({"name": name, "namespace": "n", "annotations": annotations});
         let kind = "PropagationPolicy";
-        lab.host.seed(
+        fixture.host.seed(
             &POLICIES,
             json!({"apiVersion": "policy.karmada.io/v1alpha1", "kind": kind, "metadata": metadata, "spec": {}}),
         );
-        lab.place(name, &["a"], &json!([]));
+        fixture.place(name, &["a"], &json!([]));
         let of = json!({POLICY_NAMESPACE: "n", POLICY_NAME: name});
-        lab.merge(
-            &BINDINGS,
-            ("n", name),
-            json!({"metadata": {"annotations": of}}),
-        )
-        .await;
+        fixture
+            .merge(
+                &BINDINGS,
+                ("n", name),
+                json!({"metadata": {"annotations": of}}),
+            )
+            .await;
     }
-    lab.settle().await;
-    lab
+    fixture.settle().await;
+    fixture
 }
 
 fn annotation(binding: &Value, key: &str) -> Value {
@@ -48,87 +50,93 @@ fn annotation(binding: &Value, key: &str) -> Value {
 
 // proves: AFO-asked, AFO-old-copy
 #[tokio::test(start_paused = true)]
-async fn the_old_copy_goes_when_its_replacement_is_healthy() {
-    let lab = lab("1m").await;
-    lab.told("a", "False", BEGAN);
+async fn the_old_workload_is_removed_when_its_replacement_is_healthy() {
+    let fixture = fixture("1m").await;
+    fixture.told("a", "False", BEGAN);
     sleep(Duration::from_secs(40)).await;
-    // Still the same fall.
-    lab.told("a", "Unknown", "2026-01-01T00:00:40Z");
+    // False to Unknown is still the same outage.
+    fixture.told("a", "Unknown", "2026-01-01T00:00:40Z");
     sleep(Duration::from_secs(18)).await;
-    assert_eq!(lab.placed("moved"), json!([{"name": "a"}]));
+    assert_eq!(fixture.placed("moved"), json!([{"name": "a"}]));
     sleep(Duration::from_secs(2)).await;
-    assert_eq!(lab.placed("moved"), Value::Null);
-    assert_eq!(lab.placed("stays"), json!([{"name": "a"}]));
+    assert_eq!(fixture.placed("moved"), Value::Null);
+    assert_eq!(fixture.placed("stays"), json!([{"name": "a"}]));
     assert_eq!(
-        annotation(&lab.binding("moved"), BEFORE_FAILOVER),
+        annotation(&fixture.binding("moved"), BEFORE_FAILOVER),
         r#"{"a":[{"name":"a"}]}"#
     );
-    // The scheduler's part.
+    // Acts as the scheduler.
     let b = json!({"spec": {"clusters": [{"name": "b"}]}});
-    lab.merge(&BINDINGS, ("n", "moved"), b).await;
-    lab.observe("moved", &[("a", "Unknown"), ("b", "Unknown")])
+    fixture.merge(&BINDINGS, ("n", "moved"), b).await;
+    fixture
+        .observe("moved", &[("a", "Unknown"), ("b", "Unknown")])
         .await;
     sleep(Duration::from_secs(5000)).await;
-    assert_eq!(lab.tasks("moved").len(), 1, "no time is too long");
-    lab.observe("moved", &[("a", "Unknown"), ("b", "Healthy")])
+    assert_eq!(
+        fixture.eviction_tasks("moved").len(),
+        1,
+        "the old workload has no deadline"
+    );
+    fixture
+        .observe("moved", &[("a", "Unknown"), ("b", "Healthy")])
         .await;
-    lab.settle().await;
-    let end = lab.binding("moved");
+    fixture.settle().await;
+    let end = fixture.binding("moved");
     assert_eq!(end["spec"].get("gracefulEvictionTasks"), None);
     assert_eq!(annotation(&end, BEFORE_FAILOVER), Value::Null);
-    assert_eq!(lab.placed("moved"), json!([{"name": "b"}]));
-    lab.tasks.stop().await;
+    assert_eq!(fixture.placed("moved"), json!([{"name": "b"}]));
+    fixture.tasks.stop().await;
 }
 
 // proves: AFO-back
 #[tokio::test(start_paused = true)]
-async fn a_cluster_that_is_ready_again_has_its_copy_back() {
-    let lab = lab("1m").await;
-    lab.told("a", "False", BEGAN);
+async fn a_cluster_that_is_ready_again_gets_its_workload_back() {
+    let fixture = fixture("1m").await;
+    fixture.told("a", "False", BEGAN);
     sleep(Duration::from_secs(61)).await;
     let b = json!({"spec": {"clusters": [{"name": "b"}]}});
-    lab.merge(&BINDINGS, ("n", "moved"), b).await;
-    lab.observe("moved", &[("b", "Unknown")]).await;
-    lab.told("a", "True", "2026-01-01T00:01:02Z");
-    lab.settle().await;
-    let back = lab.binding("moved");
-    assert_eq!(lab.placed("moved"), json!([{"name": "a"}]));
-    assert_eq!(lab.tasks("moved"), [] as [Value; 0]);
+    fixture.merge(&BINDINGS, ("n", "moved"), b).await;
+    fixture.observe("moved", &[("b", "Unknown")]).await;
+    fixture.told("a", "True", "2026-01-01T00:01:02Z");
+    fixture.settle().await;
+    let back = fixture.binding("moved");
+    assert_eq!(fixture.placed("moved"), json!([{"name": "a"}]));
+    assert_eq!(fixture.eviction_tasks("moved"), [] as [Value; 0]);
     assert_eq!(annotation(&back, BEFORE_FAILOVER), Value::Null);
     assert_eq!(annotation(&back, APPLIED_PLACEMENT), Value::Null);
-    lab.tasks.stop().await;
+    fixture.tasks.stop().await;
 }
 
 // proves: AFO-nowhere
 #[tokio::test(start_paused = true)]
-async fn nothing_is_moved_while_there_is_no_place_or_no_wish() {
-    let lab = lab("1m").await;
+async fn nothing_is_moved_without_a_ready_cluster_or_the_annotation() {
+    let fixture = fixture("1m").await;
     for cluster in ["a", "b"] {
-        lab.told(cluster, "Unknown", BEGAN);
+        fixture.told(cluster, "Unknown", BEGAN);
     }
     sleep(Duration::from_secs(500)).await;
-    assert_eq!(lab.placed("moved"), json!([{"name": "a"}]));
-    lab.told("b", "True", "2026-01-01T00:08:00Z");
-    lab.settle().await;
-    assert_eq!(lab.placed("moved"), Value::Null);
-    // The wish may come late.
-    let wish = json!({"metadata": {"annotations": {FAILOVER: "auto"}}});
-    lab.merge(&POLICIES, ("n", "stays"), wish).await;
-    lab.settle().await;
-    assert_eq!(lab.placed("stays"), Value::Null);
-    lab.tasks.stop().await;
+    assert_eq!(fixture.placed("moved"), json!([{"name": "a"}]));
+    fixture.told("b", "True", "2026-01-01T00:08:00Z");
+    fixture.settle().await;
+    assert_eq!(fixture.placed("moved"), Value::Null);
+    // The annotation may be added later.
+    let annotated = json!({"metadata": {"annotations": {FAILOVER: "auto"}}});
+    fixture.merge(&POLICIES, ("n", "stays"), annotated).await;
+    fixture.settle().await;
+    assert_eq!(fixture.placed("stays"), Value::Null);
+    fixture.tasks.stop().await;
 }
 
 // proves: AFO-gone
 #[tokio::test(start_paused = true)]
-async fn with_its_cluster_goes_the_task() {
-    let lab = lab("1m").await;
-    lab.told("a", "False", BEGAN);
+async fn the_task_is_removed_with_its_cluster() {
+    let fixture = fixture("1m").await;
+    fixture.told("a", "False", BEGAN);
     sleep(Duration::from_secs(61)).await;
-    assert_eq!(lab.tasks("moved").len(), 1);
-    lab.host.remove(&CLUSTERS, "", "a");
-    lab.settle().await;
-    assert_eq!(lab.tasks("moved"), [] as [Value; 0]);
-    assert_eq!(lab.placed("moved"), Value::Null);
-    lab.tasks.stop().await;
+    assert_eq!(fixture.eviction_tasks("moved").len(), 1);
+    fixture.host.remove(&CLUSTERS, "", "a");
+    fixture.settle().await;
+    assert_eq!(fixture.eviction_tasks("moved"), [] as [Value; 0]);
+    assert_eq!(fixture.placed("moved"), Value::Null);
+    fixture.tasks.stop().await;
 }

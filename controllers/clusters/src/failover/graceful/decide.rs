@@ -1,4 +1,5 @@
-//! Which tasks stay. Pure (`evictiontask.go`).
+//! Decides which graceful eviction tasks are finished. Pure (Karmada's
+//! `evictiontask.go`).
 
 use std::time::Duration;
 
@@ -7,8 +8,9 @@ use machinery::time::{parse, rfc3339_seconds};
 use openapi::karmada::binding::EvictionTask;
 use openapi::karmada::{Binding, FeatureGates, Gate};
 
-/// The time of a task that is made now: with the eviction goes the write that would
-/// only tell it. Without a controller that looks at it there is none, as in Karmada.
+/// The creation timestamp of a new task. Setting it with the eviction saves the write
+/// that would only add it. Without the graceful eviction controller there is none, as in
+/// Karmada.
 pub(in crate::failover) fn stamp(gates: FeatureGates, now: Timestamp) -> Option<String> {
     gates
         .is_on(Gate::GracefulEviction)
@@ -18,13 +20,14 @@ pub(in crate::failover) fn stamp(gates: FeatureGates, now: Timestamp) -> Option<
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Assessment {
     pub(super) kept: Vec<EvictionTask>,
-    /// The clusters whose task is over.
+    /// The clusters whose task is finished.
     pub(super) evicted: Vec<String>,
-    /// When the first of the others is over for lack of time.
+    /// When the next of the other tasks times out.
     pub(super) next: Option<Timestamp>,
 }
 
-/// Judges the tasks of a binding. A task that is new is given the time of now.
+/// Assesses the eviction tasks of a binding. A new task gets `now` as its creation
+/// timestamp.
 pub(super) fn assess(
     binding: &Binding,
     generation: i64,
@@ -62,8 +65,8 @@ pub(super) fn assess(
     found
 }
 
-/// When a task has taken too long; never, where its beginning cannot be read, which
-/// admission does not let in.
+/// The deadline of a task; `None` if its creation timestamp cannot be parsed, which
+/// admission prevents.
 fn end(task: &EvictionTask, timeout: Duration) -> Option<Timestamp> {
     let created = parse(task.creation_timestamp.as_deref()?).ok()?;
     let grace = match task.grace_period_seconds {
@@ -73,8 +76,8 @@ fn end(task: &EvictionTask, timeout: Duration) -> Option<Timestamp> {
     created.checked_add(grace).ok()
 }
 
-/// Whether every target is known to be healthy. Of no targets all are, as in Karmada:
-/// where nothing takes its place, the old copy goes.
+/// Whether the workload is healthy on every target. True without targets, as in Karmada:
+/// if nothing replaces the old workload, it is removed.
 pub(in crate::failover) fn all_healthy(binding: &Binding) -> bool {
     let statuses = &binding.status.aggregated_status;
     binding.spec.clusters.iter().all(|target| {
@@ -116,7 +119,7 @@ mod tests {
         task
     }
 
-    /// Whether the one task stays, and when it is looked at again.
+    /// Whether the single task stays, and when it is assessed again.
     fn check(more: Value, clusters: &[&str], observed: i64, second: i64) -> (bool, Option<i64>) {
         let binding = binding(&json!([task(more)]), clusters, &["well"], observed);
         let found = assess(&binding, 7, MINUTE, at(second));
@@ -127,18 +130,18 @@ mod tests {
 
     // proves: GRA-healthy, GRA-grace, GRA-suppress, GRA-nowhere, GRA-directly
     #[test]
-    fn tasks_end_by_health_by_time_or_by_word() {
+    fn tasks_end_by_health_timeout_or_suppress_deletion() {
         let none = || json!({});
         for (more, clusters, observed, second, expected) in [
-            // Health, once the scheduler has seen this generation.
+            // Health counts once the scheduler has observed this generation.
             (none(), &["well"][..], 7, 5, (false, None)),
             (none(), &["well"], 6, 5, (true, Some(60))),
             (none(), &["well", "sick"], 7, 5, (true, Some(60))),
             (none(), &["well", "unheard"], 7, 5, (true, Some(60))),
-            // Of no clusters all are healthy.
+            // Without targets all are healthy.
             (none(), &[], 7, 5, (false, None)),
             (none(), &[], 6, 5, (true, Some(60))),
-            // Time: the flag's, or the task's own.
+            // The timeout of the flag, or the task's own grace period.
             (none(), &["sick"], 7, 60, (true, Some(60))),
             (none(), &["sick"], 7, 61, (false, None)),
             (
@@ -155,7 +158,7 @@ mod tests {
                 6,
                 (false, None),
             ),
-            // A word: neither health nor time counts.
+            // `suppressDeletion` overrides health and time.
             (
                 json!({"suppressDeletion": true}),
                 &["well"],
@@ -170,7 +173,7 @@ mod tests {
                 1,
                 (false, None),
             ),
-            // Purging at once follows the same rules.
+            // The purge mode does not matter here.
             (
                 json!({"purgeMode": "Directly"}),
                 &["sick"],
@@ -186,7 +189,7 @@ mod tests {
 
     // proves: GRA-stamp
     #[test]
-    fn a_new_task_is_given_its_time_and_stays() {
+    fn a_new_task_gets_its_creation_timestamp_and_stays() {
         let mut new = task(json!({"suppressDeletion": false}));
         new.as_object_mut().unwrap().remove("creationTimestamp");
         let mut plain = new.clone();

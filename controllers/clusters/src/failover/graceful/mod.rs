@@ -1,5 +1,5 @@
-//! Graceful eviction: tasks end when the copies that replace an evicted one are
-//! healthy, or their time is up; the copy goes with its task.
+//! Graceful eviction: a task ends when the replacements of an evicted workload are
+//! healthy or its time is up; the old workload is removed with its task.
 //!
 //! Karmada: `pkg/controllers/gracefuleviction`.
 

@@ -1,4 +1,5 @@
-//! When bindings with tasks are looked at, and what is written.
+//! The graceful eviction controller: assesses bindings with eviction tasks and removes
+//! finished tasks.
 
 use std::sync::Arc;
 
@@ -85,7 +86,7 @@ fn has_tasks(binding: &Object) -> bool {
     view.is_ok_and(|b| !b.spec.graceful_eviction_tasks.is_empty())
 }
 
-/// Again a moment after a time, when it has passed.
+/// Requeues a key one millisecond after `at`.
 pub(in crate::failover) fn until(at: Timestamp, now: Timestamp) -> Action {
     let wait = at.duration_since(now).try_into().unwrap_or(Duration::ZERO);
     Action::After(wait + Duration::from_millis(1))

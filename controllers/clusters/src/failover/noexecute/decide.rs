@@ -1,5 +1,5 @@
-//! Whether taints are tolerated, how an eviction is told, and how fast evictions
-//! follow each other. Pure.
+//! Decides whether NoExecute taints are tolerated, builds eviction tasks, and limits the
+//! rate of evictions. Pure.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ use crate::failover::PurgeMode;
 use crate::failover::state::{StateError, preserved};
 
 const NO_EXECUTE: &str = "NoExecute";
-/// Between evictions where the rate is none.
+/// The interval between evictions if the rate is zero.
 const HALTED: Duration = Duration::from_secs(1800);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// For ever, or there is nothing to tolerate.
+    /// Tolerated without a time limit, or there is no such taint.
     Tolerated,
     Until(Timestamp),
     Evict,
@@ -39,7 +39,7 @@ pub(super) fn evicts(taints: &[Taint]) -> bool {
     taints.iter().any(|t| t.effect == NO_EXECUTE)
 }
 
-/// The tolerations that count: those of the last scheduling.
+/// The tolerations of the last scheduling.
 pub(super) fn tolerations(binding: &Binding) -> Result<Vec<Toleration>, Unjudged> {
     let applied = binding.metadata.annotations.get(labels::APPLIED_PLACEMENT);
     let text = applied
@@ -50,8 +50,9 @@ pub(super) fn tolerations(binding: &Binding) -> Result<Vec<Toleration>, Unjudged
     Ok(placement.cluster_tolerations)
 }
 
-/// Every taint must be tolerated. Of each the first toleration that fits counts; the
-/// time of the shortest counts for all taints that it fits.
+/// Every NoExecute taint must be tolerated by the first toleration that matches it. Of
+/// these tolerations, each limits all the taints that it matches; the earliest end
+/// counts.
 pub(super) fn judge(taints: &[Taint], tolerations: &[Toleration], now: Timestamp) -> Verdict {
     let taints: Vec<&Taint> = taints.iter().filter(|t| t.effect == NO_EXECUTE).collect();
     let mut used: Vec<&Toleration> = Vec::with_capacity(taints.len());
@@ -78,20 +79,25 @@ fn end(toleration: &Toleration, taint: &Taint) -> Option<Timestamp> {
     added.checked_add(seconds).ok()
 }
 
-/// The task of an eviction. A state that cannot be told yet keeps the copy.
+/// Builds an eviction task. It is an error if the state to preserve was not collected
+/// yet.
 pub(super) fn task(
     binding: &Binding,
     cluster: &str,
     gates: FeatureGates,
     mode: PurgeMode,
 ) -> Result<EvictionTask, StateError> {
-    let FailoverBehavior { cluster: told, .. } = binding.spec.failover();
-    let purge_mode = match &told {
+    let FailoverBehavior {
+        cluster: behavior, ..
+    } = binding.spec.failover();
+    let purge_mode = match &behavior {
         None => mode.name(),
-        Some(told) if told.purge_mode.is_empty() => GRACEFULLY,
-        Some(told) => &told.purge_mode,
+        Some(behavior) if behavior.purge_mode.is_empty() => GRACEFULLY,
+        Some(behavior) => &behavior.purge_mode,
     };
-    let rules = told.as_ref().and_then(|t| t.state_preservation.as_ref());
+    let rules = behavior
+        .as_ref()
+        .and_then(|t| t.state_preservation.as_ref());
     let rules = rules.filter(|_| gates.is_on(Gate::StatefulFailoverInjection));
     Ok(EvictionTask {
         from_cluster: cluster.to_owned(),
@@ -103,7 +109,7 @@ pub(super) fn task(
     })
 }
 
-/// Lets evictions follow each other at a rate; the first need not wait.
+/// Limits the rate of evictions; the first need not wait.
 #[derive(Debug)]
 pub(super) struct Pace {
     interval: Duration,
@@ -111,7 +117,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// `rate`: evictions in a second.
+    /// `rate` is in evictions per second.
     pub(super) fn new(rate: f64) -> Self {
         let interval = Duration::try_from_secs_f64(1.0 / rate).unwrap_or(HALTED);
         Self {
@@ -120,7 +126,7 @@ impl Pace {
         }
     }
 
-    /// Whether one may happen now, which then counts; else when to ask again.
+    /// Takes a permit for one eviction, or returns the time of the next one.
     pub(super) fn take(&mut self, now: Instant) -> Result<(), Instant> {
         if let Some(next) = self.next.filter(|next| *next > now) {
             return Err(next);
@@ -154,7 +160,7 @@ mod tests {
 
     // proves: EVI-untolerated, EVI-toleration-time, EVI-toleration-ever
     #[test]
-    fn every_taint_is_tolerated_for_its_time_or_evicts() {
+    fn every_taint_is_tolerated_or_evicts() {
         let exists = |key: &str, seconds: Option<i64>| json!({"key": key, "operator": "Exists", "tolerationSeconds": seconds});
         let (a, b) = (taint("a", "NoExecute", 0), taint("b", "NoExecute", 100));
         let harmless = taint("c", "NoSchedule", 0);
@@ -174,7 +180,7 @@ mod tests {
         check(&[&a], json!([exists("a", Some(30))]), 30, Evict);
         check(&[&a], json!([exists("a", Some(0))]), 0, Evict);
         check(&[&a], json!([exists("a", Some(-5))]), 0, Evict);
-        // The first that fits counts.
+        // The first matching toleration counts.
         check(
             &[&a],
             json!([exists("a", None), exists("a", Some(0))]),
@@ -187,14 +193,14 @@ mod tests {
             9,
             Evict,
         );
-        // The shortest of several, from the time of each taint that it fits.
+        // The earliest end of all, from the time of each matching taint.
         let both = json!([exists("a", Some(500)), exists("b", Some(60))]);
         check(&[&a, &b], both, 9, Until(at(160)));
         let wide = json!([{"operator": "Exists", "tolerationSeconds": 50}]);
         check(&[&a, &b], wide, 9, Until(at(50)));
         let other_effect = json!([{"key": "a", "operator": "Exists", "effect": "NoSchedule"}]);
         check(&[&a], other_effect, 0, Evict);
-        // A taint without its time is tolerated as long as it takes.
+        // A taint without `timeAdded` is tolerated without a time limit.
         let mut timeless = a;
         timeless.time_added = None;
         check(&[&timeless], json!([exists("a", Some(1))]), 99, Tolerated);
@@ -266,7 +272,7 @@ mod tests {
 
     // proves: EVI-rate
     #[tokio::test(start_paused = true)]
-    async fn evictions_keep_their_distance() {
+    async fn evictions_are_rate_limited() {
         for (rate, seconds) in [(0.5, 2.0), (10.0, 0.1), (0.0, 1800.0)] {
             let mut pace = Pace::new(rate);
             let now = Instant::now();

@@ -1,5 +1,5 @@
-//! The taint manager: taints with the effect NoExecute evict what does not tolerate
-//! them, one binding after another at a given rate.
+//! The NoExecute taint manager: evicts bindings that do not tolerate a NoExecute taint,
+//! one after another at a limited rate.
 //!
 //! Karmada: `pkg/controllers/cluster/{taint_manager,eviction_worker}.go`.
 

@@ -1,8 +1,8 @@
-//! Which bindings are looked at and when, and what is written.
+//! The NoExecute taint manager: reacts to taints of Clusters and to bindings scheduled to
+//! them, and evicts at the rate of the process.
 //!
-//! Enters: taints of Clusters, bindings placed on them. Leaves: evictions, at the rate
-//! of the process. A binding whose time has not come waits in the queue, one whose
-//! turn has not come with its worker.
+//! A binding whose toleration has not ended waits in the queue; one that waits for the
+//! rate limiter holds its worker.
 
 use std::sync::Arc;
 
@@ -25,10 +25,10 @@ use crate::failover::state::StateError;
 use crate::failover::{Options, figures::FIGURES};
 use crate::start::Deps;
 
-/// With a rate that is opened up, writes are what takes time.
+/// At a high rate the writes take the time.
 const WORKERS: usize = 8;
 
-/// Why a binding is looked at again.
+/// Why a binding is retried.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error(transparent)]
@@ -54,7 +54,7 @@ pub(in crate::failover) struct Manager {
     shutdown: Shutdown,
 }
 
-/// What is to be done about a binding on a cluster.
+/// What to do about a binding on a cluster.
 enum Due {
     Nothing,
     Later(Action),
@@ -119,7 +119,7 @@ impl Manager {
         }
     }
 
-    /// One that is placed, or has new tolerations, under taints that are there.
+    /// Enqueues a binding that was scheduled to tainted clusters or got new tolerations.
     fn binding_changed(&self, change: &Change<'_>) {
         let Some(new) = change.new else { return };
         let Ok(view) = new.view::<Binding>() else {
@@ -173,7 +173,7 @@ impl Manager {
             Due::Eviction(object, binding) => match self.turn().await {
                 Turn::Now => (object, binding),
                 Turn::End => return Ok(Action::Done),
-                // Much may have changed meanwhile.
+                // Evaluate again: much may have changed while waiting.
                 Turn::Waited => match self.look(key)? {
                     Due::Nothing => return Ok(Action::Done),
                     Due::Later(action) => return Ok(action),
@@ -245,6 +245,6 @@ impl Manager {
 enum Turn {
     Now,
     Waited,
-    /// The process ends.
+    /// The process is shutting down.
     End,
 }

@@ -1,6 +1,6 @@
-//! Which bindings wait for what becomes of them under a taint: what the gauge
-//! `eviction_kind_total` tells. Each counts once, however often it is queued; with the
-//! process's term all of them end.
+//! The bindings with a pending decision about a NoExecute taint, for the gauge
+//! `eviction_kind_total`. Each counts once, however often it is queued; all are removed
+//! when the leader term ends.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::failover::figures::FIGURES;
 
-/// A binding's key, and a cluster that it is placed on.
+/// A binding's key, and the name of a cluster that it is scheduled to.
 pub(super) type Key = (String, String);
 
 #[derive(Default)]

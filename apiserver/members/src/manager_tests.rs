@@ -1,3 +1,5 @@
+//! Tests of connecting members by their Clusters and Secrets.
+
 use std::time::Duration;
 
 use client::Shutdown;
@@ -107,7 +109,7 @@ async fn a_member_follows_its_cluster_and_secret() {
         .on_object(move |_, _, change| late.lock().push(format!("late {}", change.key())));
     s.expect(&["late ns/a"]).await;
 
-    // Nothing that concerns the connection: nothing happens. A new token: all anew.
+    // A change that does not affect the connection has no effect; a new token reconnects.
     let mut labelled = cluster("m", "Push", "https://one");
     labelled["metadata"]["labels"] = json!({"a": "b"});
     s.host.seed(&CLUSTERS, labelled);
@@ -120,14 +122,14 @@ async fn a_member_follows_its_cluster_and_secret() {
 
     s.host.remove(&CLUSTERS, "", "m");
     s.expect(&["m false"]).await;
-    s.why_not("m", "cluster \"m\" is not known").await;
+    s.why_not("m", "cluster \"m\" not found").await;
     assert!(s.members.names().is_empty());
     s.members.close().await;
     s.tasks.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_followed_no_longer_is_told_from_the_first_when_it_is_wanted_again() {
+async fn a_restarted_informer_delivers_all_objects_again() {
     let s = Setup::new();
     s.host.seed(&SECRETS, secret("m", "t"));
     s.host.seed(&CLUSTERS, cluster("m", "Push", "https://one"));
@@ -141,7 +143,7 @@ async fn what_is_followed_no_longer_is_told_from_the_first_when_it_is_wanted_aga
     member.unfollow(&MAPS);
     member.unfollow(&MAPS);
     assert!(member.followed(&MAPS).is_none());
-    // Its end is its own task's.
+    // The informer stops in its own task.
     tokio::time::sleep(Duration::from_secs(1)).await;
     s.member.seed(&MAPS, map("b", true));
     tokio::time::sleep(Duration::from_secs(60)).await;
@@ -155,7 +157,7 @@ async fn what_is_followed_no_longer_is_told_from_the_first_when_it_is_wanted_aga
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_missing_is_named() {
+async fn errors_name_what_is_missing() {
     let s = Setup::new();
     let mut bare = cluster("bare", "Push", "https://one");
     bare["spec"]["secretRef"] = Value::Null;
@@ -197,7 +199,7 @@ async fn what_is_missing_is_named() {
 }
 
 #[test]
-fn the_remote_connector_tells_what_cannot_be_used_and_no_secret() {
+fn connector_errors_name_the_setting_and_no_secret() {
     let endpoint = |server: &str, ca: &str, proxy: &str| Endpoint {
         cluster: "m".into(),
         server: server.into(),

@@ -1,3 +1,5 @@
+//! Tests of tracking ResourceQuotas.
+
 use std::time::Duration;
 
 use client::Shutdown;
@@ -60,7 +62,7 @@ async fn quotas_are_followed_by_namespace() {
     fake.remove(&QUOTAS, "m", "bare");
     until(|| quotas.of("m").unwrap().is_empty() && quotas.of("n").unwrap().len() == 2).await;
     until(|| quotas.of("n").unwrap()[0].hard == amount("4")).await;
-    // What goes while the watch is broken is missed.
+    // Objects deleted while the watch is broken are removed after the next list.
     fake.on_call(|c| (c.verb == "watch").then(|| machinery::Status::expired("old").into()));
     fake.end_watches();
     fake.remove(&QUOTAS, "n", "a");

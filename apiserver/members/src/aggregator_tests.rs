@@ -1,3 +1,5 @@
+//! Tests of the aggregation of nodes and pods.
+
 use std::time::Duration;
 
 use client::Shutdown;
@@ -67,7 +69,7 @@ async fn sums_follow_nodes_and_pods() {
         told.allocating,
         [("cpu".into(), q("250m")), ("pods".into(), q("1"))].into()
     );
-    // a has 3.5 free; b has cpu, but no pod slot.
+    // Node a has 3.5 cpu free; b has cpu, but no pod slot.
     assert_eq!(fold.modelings(&models()).unwrap(), [0, 1, 0]);
 
     fake.seed(&PODS, pod("p", "a", "500m", "Failed"));
@@ -79,7 +81,7 @@ async fn sums_follow_nodes_and_pods() {
     until(|| fold.summary().unwrap().allocated["pods"] == q("1")).await;
     assert_eq!(fold.modelings(&models()).unwrap(), [0, 0, 1]);
 
-    // What goes while the watch is broken is missed by no sum.
+    // Objects deleted while the watch is broken are subtracted after the next list.
     fake.on_call(|c| (c.verb == "watch").then(|| machinery::Status::expired("old").into()));
     fake.end_watches();
     fake.remove(&PODS, "ns", "waiting");
@@ -92,7 +94,7 @@ async fn sums_follow_nodes_and_pods() {
     tasks.stop().await;
 }
 
-/// How many nodes are in each grade, of one node with so much, and pods on it.
+/// The modelings of one node with these allocatable resources and pods.
 fn grades(
     node: [(&str, &str); 3],
     pods: &[&[(&str, &str)]],
@@ -229,7 +231,7 @@ proptest! {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nodes_are_told_one_by_one_where_that_is_asked_for() {
+async fn single_nodes_can_be_read_if_enabled() {
     let (fake, tasks) = (FakeApi::new(), Tasks::new(Shutdown::new()));
     let mut tainted = node("a", "4", "2", true);
     tainted["metadata"]["labels"] = json!({"zone": "x", "empty": "", "a.b/c": "1"});

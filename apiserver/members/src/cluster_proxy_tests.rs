@@ -1,3 +1,5 @@
+//! Tests of the cluster proxy's backends.
+
 use std::time::Duration;
 
 use base64::Engine;
@@ -34,7 +36,7 @@ fn told(entered: Result<Place, Refused>) -> String {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_named() {
+async fn errors_name_what_is_missing() {
     let without = |field: &str| {
         let mut spec = whole();
         spec.as_object_mut().unwrap().remove(field);
@@ -42,7 +44,7 @@ async fn what_is_missing_is_named() {
     };
     let token = || vec![secret("m-impersonator", &[("token", "t")])];
     let table = [
-        (None, vec![], "cluster \"m\" is not known"),
+        (None, vec![], "cluster \"m\" not found"),
         (
             Some(without("apiEndpoint")),
             token(),
@@ -69,7 +71,7 @@ async fn what_is_missing_is_named() {
             "the secret \"kc/m\" of cluster \"m\" does not exist",
         ),
         (Some(cluster(whole())), token(), "/base"),
-        // In pull mode there may be no secret to get in by.
+        // A cluster in pull mode may have no access secret.
         (Some(without("secretRef")), token(), "/base"),
     ];
     for (cluster, secrets, expected) in table {
@@ -98,7 +100,7 @@ async fn a_gateway_is_kept_until_something_changes() {
     let (one, two) = (enter().await, enter().await);
     assert!(Arc::ptr_eq(&one.gateway, &two.gateway));
     drop(two);
-    // Another token: a new gateway, while the first request has its own yet.
+    // A new token opens a new backend, while the first request keeps the old one.
     host.seed(&SECRETS, secret("m-impersonator", &[("token", "u")]));
     let late = async {
         loop {
@@ -117,7 +119,7 @@ async fn a_gateway_is_kept_until_something_changes() {
     drop(one);
     let patience = Duration::from_secs(60);
     tokio::time::timeout(patience, ended.wait()).await.unwrap();
-    // A cluster has so many places.
+    // The number of requests per cluster is limited.
     let all: Vec<Place> = {
         let mut all = vec![late];
         while let Ok(place) = gateways.enter("m").await {
