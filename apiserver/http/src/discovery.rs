@@ -1,7 +1,5 @@
-//! Discovery: what is served, in both of Kubernetes' forms.
-//!
-//! Enters: the resource table. Leaves: the documents of `/api`, `/apis` and below,
-//! made once per table.
+//! Builds and serves the discovery documents of `/api`, `/apis` and below, in the
+//! aggregated and the legacy form, once per resource table.
 
 use std::collections::HashMap;
 
@@ -26,11 +24,11 @@ struct Tagged {
     etag: String,
 }
 
-/// The documents of one table.
+/// The discovery documents of one resource table.
 pub(crate) struct Discovery {
     /// `/api` and `/apis` in the aggregated form.
     aggregated: HashMap<&'static str, Tagged>,
-    /// Every path in the legacy form.
+    /// Every discovery path in the legacy form.
     legacy: HashMap<String, Value>,
 }
 
@@ -73,7 +71,7 @@ impl Discovery {
         Self { aggregated, legacy }
     }
 
-    /// Answers a discovery path; `None` when nothing is there.
+    /// Serves a discovery path; `None` when the path is no discovery path.
     pub(crate) fn answer(
         &self,
         headers: &HeaderMap,
@@ -104,13 +102,13 @@ impl Discovery {
         })
     }
 
-    /// Paths for the document of `/`.
+    /// The discovery paths, for the document of `/`.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &String> {
         self.legacy.keys()
     }
 }
 
-/// Whether the best clause that can be served asks for the aggregated form.
+/// Whether the best Accept clause that can be served asks for aggregated discovery.
 fn wants_aggregated(headers: &HeaderMap) -> bool {
     for clause in negotiation::clauses(headers) {
         let json = matches!(clause.media, "application/json" | "*/*" | "application/*");
