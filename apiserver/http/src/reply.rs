@@ -1,9 +1,9 @@
-//! Replies: objects, lists, failures, in the form that was negotiated.
+//! Writes responses in the negotiated format: objects, lists and errors
+//! (kube-apiserver's `responsewriters`).
 //!
-//! Enters: shared objects and a [`Form`]. Leaves: a response. Lists are spliced
-//! from shared bytes, chunk by chunk. Tables and lists of metadata are rendered before
-//! anything is sent: an object that cannot be shown fails the whole list, as it does in
-//! kube-apiserver (`endpoints/handlers/response.go`).
+//! Lists are spliced from shared bytes, chunk by chunk. Tables and metadata lists are
+//! rendered before anything is sent: an object that cannot be rendered fails the whole
+//! list, as in kube-apiserver (`endpoints/handlers/response.go`).
 
 use bytes::{Bytes, BytesMut};
 use http::header::{
@@ -18,17 +18,17 @@ use crate::body::{Body, Chunks};
 use crate::negotiation::{Encoding, Form, View};
 use crate::table;
 
-/// Replies shorter than this are not worth compressing (`responsewriters`).
+/// Shorter responses are not compressed (`responsewriters`).
 const GZIP_FROM: u64 = 128 * 1024;
 /// Small objects are gathered into chunks of about this size.
 const CHUNK: usize = 64 * 1024;
-/// Rows rendered before other requests get a turn.
+/// Items rendered before the task yields.
 const ROWS_PER_TURN: usize = 64;
-/// Warnings told in full, all together.
+/// Characters of all warnings together above which each is truncated.
 const WARNINGS_MAX: usize = 4096;
 const WARNING_CUT: usize = 256;
 
-/// What a reply needs to know of its request.
+/// How to write the response of one request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) form: Form,
@@ -52,7 +52,7 @@ fn response(code: u16, body: Body, content_type: HeaderValue) -> Response<Body> 
     response
 }
 
-/// A failure, or the success of a deletion.
+/// Writes a `Status`: a failure, or the success of a deletion.
 pub(crate) fn status(status: &Status, form: Form) -> Response<Body> {
     let code = if status.code == 0 { 200 } else { status.code };
     let mut response = value(code, &status.document(), form);
@@ -66,7 +66,7 @@ pub(crate) fn status(status: &Status, form: Form) -> Response<Body> {
     response
 }
 
-/// A tree of values.
+/// Writes a JSON value.
 pub(crate) fn value(code: u16, value: &Value, form: Form) -> Response<Body> {
     let text = match (form.encoding, form.pretty) {
         (Encoding::Yaml, _) => match serde_saphyr::to_string(value) {
@@ -87,7 +87,7 @@ pub(crate) fn value(code: u16, value: &Value, form: Form) -> Response<Body> {
     response(code, Body::full(text), json_type(form.encoding))
 }
 
-/// Text, as the health endpoints give it.
+/// Writes plain text, as the health endpoints do.
 pub(crate) fn text(code: u16, text: String) -> Response<Body> {
     let plain = HeaderValue::from_static("text/plain; charset=utf-8");
     let mut response = response(code, Body::full(text), plain);
@@ -98,8 +98,8 @@ pub(crate) fn text(code: u16, text: String) -> Response<Body> {
     response
 }
 
-/// Sends chunks; compressed when the client takes it and `size` (exact, or about)
-/// says it is worth it.
+/// Writes chunks, compressed when the client accepts gzip and `size` is large enough.
+/// With `exact`, `size` becomes the content length.
 fn send(code: u16, chunks: Chunks, size: u64, exact: bool, shape: Shape) -> Response<Body> {
     if shape.form.pretty || shape.form.encoding == Encoding::Yaml {
         let whole: Vec<u8> = chunks.flatten().collect();
@@ -125,7 +125,7 @@ fn send(code: u16, chunks: Chunks, size: u64, exact: bool, shape: Shape) -> Resp
     response
 }
 
-/// One object.
+/// Writes one object.
 pub(crate) fn object(
     code: u16,
     row: &Row,
@@ -159,7 +159,7 @@ pub(crate) fn object(
     ))
 }
 
-/// A list.
+/// Writes a list.
 pub(crate) async fn list(
     list: ListReply,
     shape: Shape,
@@ -212,7 +212,7 @@ async fn rendered(
     Ok(rows)
 }
 
-/// A list of items that are there already.
+/// Writes a list of items that are in memory.
 fn joined(head: String, items: Vec<Bytes>, shape: Shape) -> Response<Body> {
     let commas = items.len().saturating_sub(1);
     let sum: usize = items.iter().map(Bytes::len).sum();
@@ -221,8 +221,8 @@ fn joined(head: String, items: Vec<Bytes>, shape: Shape) -> Response<Body> {
     send(200, Box::new(chunks), size, true, shape)
 }
 
-/// A head, items with commas between them, and the closing brackets, gathered
-/// into chunks; an item as large as half a chunk is passed on as it is.
+/// Gathers the list's head, the comma-separated items and the closing brackets into
+/// chunks; an item of half a chunk or more is passed on without copying.
 struct Joined<I> {
     buffer: BytesMut,
     items: I,
@@ -277,7 +277,8 @@ impl<I: Iterator<Item = Bytes>> Iterator for Joined<I> {
     }
 }
 
-/// Adds `Warning` headers, each text once, cut when they are too long together.
+/// Adds each distinct warning as a `Warning` header; truncates all when they are too
+/// long together.
 pub(crate) fn warn(response: &mut Response<Body>, warnings: &[String]) {
     let mut seen: Vec<&str> = Vec::new();
     for text in warnings {
@@ -300,7 +301,7 @@ pub(crate) fn warn(response: &mut Response<Body>, warnings: &[String]) {
     }
 }
 
-/// A document that changes seldom: with its tag, or 304 when the client has it.
+/// Writes a cacheable document with its ETag, or 304 when the client has it.
 pub(crate) fn document(
     request: &http::HeaderMap,
     content_type: &'static str,
@@ -334,7 +335,7 @@ pub(crate) fn document(
     response
 }
 
-/// The document of `/`.
+/// Writes the document of `/`.
 pub(crate) fn paths(paths: &[String], form: Form) -> Response<Body> {
     value(200, &json!({ "paths": paths }), form)
 }

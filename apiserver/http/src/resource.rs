@@ -1,4 +1,5 @@
-//! Requests on resources: from verb and body to a call of the registry, and back.
+//! Handles requests on resources: maps verb and body to a registry call and writes its
+//! result (kube-apiserver's `endpoints/handlers`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +25,7 @@ const JSON_PATCH: &str = "application/json-patch+json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
 const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
 
-/// A request on a resource, authorised.
+/// An authorized request on a resource.
 pub(crate) struct Call {
     pub(crate) user: Arc<UserInfo>,
     pub(crate) verb: &'static str,
@@ -33,7 +34,7 @@ pub(crate) struct Call {
     pub(crate) deadline: Option<Instant>,
 }
 
-/// What a call needs at hand, all looked up.
+/// Handles one [`ResourceCall`]; holds the resource and context looked up for it.
 struct Found<'a> {
     app: &'a App,
     call: &'a Call,
@@ -88,8 +89,8 @@ impl App {
     }
 }
 
-/// Whether the row has this verb at this place: 404 and 405 as kube-apiserver's
-/// routes give them.
+/// Checks that the resource has this verb at this path; 404 and 405 as from
+/// kube-apiserver's routes.
 fn allowed(row: &Row, call: &Call) -> Result<(), Status> {
     let (r, verb) = (&call.resource, call.verb);
     let kind = &row.kind;
@@ -150,14 +151,15 @@ impl Found<'_> {
         })
     }
 
-    /// What a registry's option parser asks for parameters.
+    /// Runs one of the registry's option parsers on the query.
     fn with_query<T>(
         &self,
         parse: impl FnOnce(options::Query<'_>) -> Result<T, Status>,
     ) -> Result<T, Status> {
         let query = &self.call.query;
         parse(&|key| {
-            // Each value of dryRun counts: the first that is not All is refused.
+            // Every value of dryRun counts: the parser gets the first that is not All
+            // and refuses it.
             let refused = match key {
                 "dryRun" => query.all(key).find(|v| *v != "All"),
                 _ => None,
@@ -220,7 +222,7 @@ impl Found<'_> {
         Ok(response)
     }
 
-    /// Reads and decodes the object in a body.
+    /// Reads and decodes the object in a request body.
     async fn body(&self, headers: &HeaderMap, body: Incoming) -> Result<registry::Body, Status> {
         // Subresources have kinds of their own, most of them with a protobuf form.
         let proto = self.row.kind.proto
@@ -250,7 +252,7 @@ impl Found<'_> {
         let mut written = registry
             .create(&self.ctx, self.at(), body, &options)
             .await?;
-        // POST makes something, be it only an answer.
+        // POST returns 201 even where nothing is stored, as for reviews.
         written.created = true;
         self.written(&written, shape)
     }
@@ -267,7 +269,7 @@ impl Found<'_> {
         self.written(&written, shape)
     }
 
-    /// A PUT that would make the object needs the right to create it.
+    /// A PUT that would create the object needs the right to create it.
     async fn may_create(&self) -> Result<(), Status> {
         if !self.row.kind.create_on_update || !self.call.resource.subresource.is_empty() {
             return Ok(());
@@ -311,7 +313,7 @@ impl Found<'_> {
         self.written(&written, shape)
     }
 
-    /// Options of a deletion: from the body when there is one, else the query.
+    /// DeleteOptions from the body when there is one, else from the query.
     async fn delete_options(
         &self,
         headers: &HeaderMap,
@@ -321,7 +323,7 @@ impl Found<'_> {
         let value = if bytes.is_empty() {
             None
         } else {
-            // Every client may send DeleteOptions as protobuf, whatever the kind.
+            // Clients may send DeleteOptions as protobuf, whatever the kind.
             let body_type: BodyType = negotiation::body_type(headers, true)?;
             Some(decode::object(&bytes, body_type)?.value)
         };
@@ -364,13 +366,13 @@ fn forced() -> Status {
     Status::invalid(&kind, "", &[error])
 }
 
-/// How long a request may take: what it asks for, at most the server's limit.
+/// The timeout of a request: its `timeout` parameter, at most the server's limit.
 pub(crate) fn time_limit(query: &Query, limit: Duration) -> Duration {
     let asked = query.get("timeout").and_then(parse_seconds);
     asked.map_or(limit, |asked| asked.min(limit))
 }
 
-/// `34s`, `500ms`, `1m`: Go's durations with one unit.
+/// Parses Go durations of one unit: `34s`, `500ms`, `1m`.
 fn parse_seconds(text: &str) -> Option<Duration> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let number: f64 = digits

@@ -1,7 +1,5 @@
-//! Tables and partial metadata: the views that kubectl and metadata clients ask
-//! for.
-//!
-//! Enters: a shared object and its row. Leaves: JSON text. Pure.
+//! Renders objects as `Table` rows and `PartialObjectMetadata`, the representations
+//! that kubectl and metadata clients ask for. Does no I/O.
 
 use bytes::Bytes;
 use machinery::{Object, Status};
@@ -11,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// What a table's rows carry beside their cells (`includeObject`).
+/// What the rows of a table carry besides their cells (meta/v1 `IncludeObjectPolicy`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Include {
     None,
@@ -20,7 +18,7 @@ pub(crate) enum Include {
 }
 
 impl Include {
-    /// From the query parameter.
+    /// Parses the `includeObject` query parameter. Fails with 400 when it is unknown.
     pub(crate) fn parse(text: Option<&str>) -> Result<Self, Status> {
         match text {
             None | Some("" | "Metadata") => Ok(Self::Metadata),
@@ -41,7 +39,7 @@ pub(crate) fn api_version(beta: bool) -> &'static str {
     }
 }
 
-/// `metadata` of a list, as JSON text.
+/// The `metadata` of a list, as JSON text.
 pub(crate) fn list_metadata(revision: u64, next: Option<&str>, remaining: Option<u64>) -> String {
     let mut text = format!("{{\"resourceVersion\":\"{revision}\"");
     if let Some(next) = next.filter(|n| !n.is_empty()) {
@@ -55,7 +53,7 @@ pub(crate) fn list_metadata(revision: u64, next: Option<&str>, remaining: Option
     text
 }
 
-/// A table up to its rows; `columns` false leaves the definitions out, as in
+/// A table up to its rows. With `columns` false the column definitions are null, as in
 /// every watch event but the first.
 pub(crate) fn open(row: &Row, beta: bool, metadata: &str, columns: bool) -> String {
     let definitions = if columns {
@@ -101,7 +99,7 @@ struct Outer<'a> {
     metadata: Option<&'a RawValue>,
 }
 
-/// An object's metadata alone, spliced from its bytes.
+/// Builds PartialObjectMetadata by splicing the metadata from the object's bytes.
 pub(crate) fn partial(object: &Object, beta: bool) -> Result<Bytes, Status> {
     let outer: Result<Outer<'_>, _> = serde_json::from_slice(object.bytes());
     let outer = outer.map_err(|e| {

@@ -1,4 +1,5 @@
-//! The whole server over TLS, on an in-memory store, with a plain hyper client.
+//! Tests of the whole server over TLS, on an in-memory store, with a plain hyper
+//! client.
 
 mod identity;
 mod series;
@@ -187,7 +188,7 @@ impl Caller {
         self.call_with(method, path, headers, body).await
     }
 
-    /// A call whose header values may be any bytes.
+    /// Sends a request whose header values may be any bytes.
     async fn call_with<V: AsRef<[u8]>>(
         &mut self,
         method: Method,
@@ -245,13 +246,13 @@ async fn who_asks_decides_what_is_answered() {
     }
     let bad = [("authorization", "Bearer nonsense")];
     assert_eq!(nobody.call(Method::GET, "/livez", &bad, "").await.code, 401);
-    // Headers of a front proxy from somebody who is none change nothing.
+    // Front-proxy headers from a client that is no front proxy are ignored.
     let forged = [
         ("x-remote-user", "admin"),
         ("x-remote-group", "system:masters"),
     ];
     assert_eq!(nobody.call(Method::GET, MAPS, &forged, "").await.code, 403);
-    // An authority that is not ours: refused, but not by the handshake.
+    // A certificate of another CA fails authentication, not the handshake.
     let other = tempfile::tempdir().unwrap();
     let foreign = Pki::open(other.path(), &[], jiff::Timestamp::now()).unwrap();
     let mut stranger = Caller(running.connect(Some(&foreign.admin)).await);

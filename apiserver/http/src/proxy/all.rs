@@ -1,9 +1,9 @@
-//! `clusters/*/proxy/{path}`: all clusters as one, as far as that can be.
+//! Serves `clusters/*/proxy/{path}`: one view over all member clusters.
 //!
-//! An object is looked for in every cluster, and the request goes to the one that has
-//! it; a list is put together of the lists of all. Clusters that do not answer, or do
-//! not let the user see, are left out. What is not of one cluster (discovery, versions)
-//! is asked of the control plane itself. Karmada:
+//! A request for one object is looked up in every cluster and forwarded to the one that
+//! has it; a list is merged from the lists of all. Clusters that do not respond, or
+//! that deny the user access, are left out. Non-resource paths (discovery, versions)
+//! are redirected to the control plane. Karmada:
 //! `pkg/registry/cluster/storage/aggregate.go`.
 
 use std::collections::BTreeMap;
@@ -25,13 +25,13 @@ use crate::body::Body;
 use crate::connect::Connection;
 use crate::requestinfo::{self, Query};
 
-/// The name that stands for all clusters.
+/// The cluster name that selects all clusters.
 pub(super) const ALL: &str = "*";
-/// Of one cluster's list.
+/// Bound on one cluster's list.
 const LARGEST: usize = 64 << 20;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// A cluster's good answer.
+/// The 200 response of one cluster.
 struct Hit {
     cluster: String,
     response: Response<Reply>,
@@ -74,7 +74,9 @@ impl ClusterProxy {
                 .await
             {
                 Ok(body) => lists.push(body.to_bytes()),
-                Err(error) => tracing::warn!(cluster = hit.cluster, %error, "a list broke off"),
+                Err(error) => {
+                    tracing::warn!(cluster = hit.cluster, %error, "cannot read the list of a cluster")
+                }
             }
         }
         let mut response = Response::new(Body::full(merged(&lists)?));
@@ -82,7 +84,8 @@ impl ClusterProxy {
         Ok(response)
     }
 
-    /// Who answers well, by name.
+    /// Sends a GET to every cluster; returns the responses with code 200, ordered by
+    /// cluster name.
     async fn ask_all(&self, user: &UserInfo, path: &PathAndQuery) -> Result<Vec<Hit>, Status> {
         let accept = HeaderMap::from_iter([(ACCEPT, JSON)]);
         let headers = headers::request(&accept, user, None)?;
@@ -98,7 +101,7 @@ impl ClusterProxy {
         let place = match self.gateways.enter(&cluster).await {
             Ok(place) => place,
             Err(why) => {
-                tracing::debug!(cluster, %why, "not asked");
+                tracing::debug!(cluster, %why, "cluster skipped");
                 return None;
             }
         };
@@ -112,14 +115,14 @@ impl ClusterProxy {
                 _place: place,
             }),
             Err(why) => {
-                tracing::debug!(cluster, %why, "no answer");
+                tracing::debug!(cluster, %why, "cluster did not respond");
                 None
             }
         }
     }
 }
 
-/// Where a list is asked for whole: a page and its `continue` are of one cluster.
+/// The path without `limit` and `continue`, which are valid in one cluster only.
 fn unpaged(path: &PathAndQuery) -> Result<PathAndQuery, Status> {
     let query = path.query().unwrap_or_default().split('&');
     let kept: Vec<&str> = query
@@ -128,7 +131,8 @@ fn unpaged(path: &PathAndQuery) -> Result<PathAndQuery, Status> {
     path::below(path.path(), Some(&kept.join("&")))
 }
 
-/// To the control plane itself, which may be the server before us.
+/// Redirects to the control plane, which may be a kube-apiserver in front of this
+/// server.
 fn redirect(path: &PathAndQuery) -> Result<Response<Body>, Status> {
     let to = HeaderValue::from_str(path.as_str()).map_err(Status::internal)?;
     let mut response = Response::new(Body::empty());
@@ -160,7 +164,7 @@ struct List<'a> {
     items: Vec<&'a RawValue>,
 }
 
-/// One list of many: what is said of the list is what the first says.
+/// Merges lists into one; kind, apiVersion and metadata are those of the first.
 fn merged(lists: &[Bytes]) -> Result<Vec<u8>, Status> {
     let mut whole: Option<List<'_>> = None;
     for list in lists {

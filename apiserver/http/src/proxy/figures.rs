@@ -1,4 +1,4 @@
-//! Figures of the cluster proxy, by cluster.
+//! Metrics of the cluster proxy, by cluster.
 
 use std::time::Duration;
 
@@ -13,15 +13,15 @@ pub(super) struct Metrics {
     durations: Family<Histogram, 1>,
 }
 
-/// The figures of one request; it counts as open while they live.
+/// The metrics of one proxied request, which counts as open until this is dropped.
 pub(super) struct Figures {
     cluster: String,
     requests: Family<Counter, 2>,
     duration: Histogram,
     open: Gauge,
-    /// To the member.
+    /// Bytes sent to the member.
     pub(super) sent: Counter,
-    /// From the member.
+    /// Bytes received from the member.
     pub(super) received: Counter,
 }
 
@@ -52,7 +52,8 @@ impl Metrics {
         }
     }
 
-    /// Of a cluster that there is, so that clients cannot make series.
+    /// Counts one request. `cluster` must exist, so that clients cannot grow the number
+    /// of series.
     pub(super) fn begin(&self, cluster: &str) -> Figures {
         let open = self.open.with([cluster]);
         open.inc();

@@ -1,4 +1,5 @@
-//! Headers: what goes on to the member, in whose name, and what comes back. Pure.
+//! Rewrites request headers for a member cluster and response headers for the client.
+//! Does no I/O.
 
 use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderName, HeaderValue, LOCATION,
@@ -8,17 +9,17 @@ use http::{HeaderMap, Request, StatusCode, Version};
 use machinery::user::{AUTHENTICATED, UNAUTHENTICATED};
 use machinery::{Status, UserInfo};
 
-/// The protocols by which browsers hand over a token: it is for us alone.
+/// WebSocket subprotocol by which browsers pass a bearer token; it is never forwarded.
 const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// The protocol that a request wants to change to.
+/// The protocol that a request asks to upgrade to.
 pub(super) fn upgrade<B>(request: &Request<B>) -> Option<HeaderValue> {
     let wanted = request.headers().get(UPGRADE)?;
     let asked = named(request.headers()).any(|name| name.eq_ignore_ascii_case("upgrade"));
     (request.version() == Version::HTTP_11 && asked).then(|| wanted.clone())
 }
 
-/// What the `Connection` headers name.
+/// The connection options (RFC 9110) that the `Connection` headers list.
 fn named(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let values = headers.get_all(CONNECTION).into_iter();
     values
@@ -27,22 +28,23 @@ fn named(headers: &HeaderMap) -> impl Iterator<Item = &str> {
         .map(str::trim)
 }
 
-/// Of one connection, not of what is said over it.
+/// Whether the header is hop-by-hop.
 fn is_hop(name: &HeaderName) -> bool {
     [CONNECTION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE].contains(name)
         || name.as_str() == "keep-alive"
         || name.as_str().starts_with("proxy-")
 }
 
+/// Whether the header is meant for the control plane and must not reach a member.
 fn is_ours(name: &HeaderName) -> bool {
     [AUTHORIZATION, HOST, EXPECT].contains(name)
         || name.as_str().starts_with("impersonate-")
         || name.as_str().starts_with("x-remote-")
 }
 
-/// The headers of a request on its way to a member, where it is made in the name of
-/// the user and of his groups, but for those that everybody is in; uid and extras stay
-/// here, as an impersonator is not given the right to them.
+/// The headers of a proxied request. It impersonates the user with his groups, except
+/// for `system:authenticated` and `system:unauthenticated`; UID and extras are left
+/// out, because the impersonator has no right to impersonate them.
 pub(super) fn request(
     headers: &HeaderMap,
     user: &UserInfo,
@@ -64,8 +66,11 @@ pub(super) fn request(
         out.append(name, value.clone());
     }
     let value = |text: &str| {
-        HeaderValue::from_bytes(text.as_bytes())
-            .map_err(|_| Status::bad_request(format!("{text:?} cannot be told to a cluster")))
+        HeaderValue::from_bytes(text.as_bytes()).map_err(|_| {
+            Status::bad_request(format!(
+                "{text:?} cannot be sent as an impersonation header"
+            ))
+        })
     };
     out.insert("impersonate-user", value(&user.name)?);
     for group in &user.groups {
@@ -80,7 +85,8 @@ pub(super) fn request(
     Ok(out)
 }
 
-/// Fails with 400 when the header cannot be read, and so may hide a token.
+/// Removes the token subprotocol. Fails with 400 when the header is not ASCII, because
+/// it may hide a token.
 fn without_token(value: &HeaderValue) -> Result<Option<HeaderValue>, Status> {
     let unreadable =
         || Status::bad_request(format!("header \"{SEC_WEBSOCKET_PROTOCOL}\" is not ASCII"));
@@ -94,8 +100,8 @@ fn without_token(value: &HeaderValue) -> Result<Option<HeaderValue>, Status> {
     Ok(Some(kept).filter(|v| !v.is_empty()))
 }
 
-/// Makes a member's headers fit for our connection. `moved` tells where a redirect
-/// leads as seen from here.
+/// Removes hop-by-hop headers from a member's response; `moved` rewrites the target of
+/// a redirect.
 pub(super) fn response(
     code: StatusCode,
     headers: &mut HeaderMap,

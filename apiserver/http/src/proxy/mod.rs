@@ -1,12 +1,12 @@
-//! `clusters/{name}/proxy/{path}`: requests of users to a member cluster, passed on
-//! in their own names.
+//! Serves `clusters/{name}/proxy/{path}`: forwards requests to a member cluster and
+//! impersonates the user there.
 //!
-//! request ──► place at the cluster's gateway ──► path, headers ──► member
-//!         ◄── body as it comes, or a tunnel after 101 ◄──
+//! request ──► permit of the cluster's gateway ──► path, headers ──► member
+//!         ◄── streamed body, or a tunnel after 101 ◄──
 //!
-//! Enters: a request that was authorised on `clusters/proxy`. Leaves: what the
-//! member answers; a `Status` where it cannot be asked. Nothing is buffered: bodies
-//! pass frame by frame in both directions, tunnels byte by byte. Karmada:
+//! The request was authorized on `clusters/proxy`. The client gets the member's
+//! response, or a `Status` when the member is unreachable. Nothing is buffered: bodies
+//! are forwarded frame by frame in both directions, tunnels byte by byte. Karmada:
 //! `pkg/registry/cluster/storage/proxy.go`, `pkg/util/proxy`.
 
 mod all;
@@ -38,36 +38,36 @@ use crate::connect::{Connect, Connection};
 use figures::{Figures, Metrics};
 use stream::{End, Passing};
 
-/// The key under which this is a connector.
+/// Group, resource and subresource under which [`ClusterProxy`] is registered.
 pub const CLUSTER_PROXY: (&str, &str, &str) = ("cluster.karmada.io", "clusters", "proxy");
 
-/// Passes requests on to member clusters.
+/// Forwards requests to member clusters.
 pub struct ClusterProxy {
     gateways: Gateways,
     metrics: Metrics,
-    /// The tunnels.
+    /// Owns the tunnels.
     tasks: Tasks,
 }
 
-/// What is under way, and counted until it is over.
+/// A proxied request: its gateway permit, and its metrics until it ends.
 struct Held {
     place: Place,
     figures: Figures,
 }
 
-/// What came of a request; with both ends of a tunnel where the member agreed to one.
+/// The member's response, with both ends of a tunnel when the member agreed to upgrade.
 struct Answer {
     response: Response<Body>,
     tunnel: Option<Ends>,
 }
 
-/// The client's and the member's connection, once both have left HTTP.
+/// The upgraded connections of client and member.
 struct Ends {
     client: OnUpgrade,
     member: OnUpgrade,
 }
 
-/// A request, taken apart.
+/// The request to send to the member.
 struct Outgoing {
     method: Method,
     path: PathAndQuery,
@@ -76,7 +76,7 @@ struct Outgoing {
 }
 
 impl ClusterProxy {
-    /// `tasks` own the tunnels; figures are told with those of a server.
+    /// `tasks` owns the tunnels; the metrics are registered with `registry`.
     pub fn new(gateways: Gateways, tasks: &Tasks, registry: &metrics::Registry) -> Arc<Self> {
         Arc::new(Self {
             gateways,
@@ -147,7 +147,7 @@ impl ClusterProxy {
         let mut answer = answered.map_err(|why| self.unreachable(&cluster, &why))?;
         let response = &mut answer.response;
         if response.status() == StatusCode::UNAUTHORIZED {
-            // Not the user's credentials were refused, but ours.
+            // The member refused our token, not the user's credentials.
             let why = format!("cluster {cluster:?} refused the token of its impersonator");
             return Err(unavailable(why, "ImpersonatorRefused"));
         }
@@ -162,7 +162,7 @@ impl ClusterProxy {
         Ok(answer)
     }
 
-    /// An ordinary request: the reply's body follows when it comes.
+    /// Sends an ordinary request; its response body is streamed.
     async fn streamed(
         &self,
         outgoing: Outgoing,
@@ -190,8 +190,8 @@ impl ClusterProxy {
         })
     }
 
-    /// A request that asks to leave HTTP. Where the member agrees, the answer
-    /// holds both ends of the tunnel.
+    /// Sends an upgrade request. When the member switches protocols, the response holds
+    /// both ends of the tunnel.
     async fn upgraded(
         &self,
         outgoing: Outgoing,
@@ -220,20 +220,20 @@ impl ClusterProxy {
     }
 
     fn unreachable(&self, cluster: &str, why: &Unreachable) -> Status {
-        let trouble = self.gateways.trouble(cluster);
-        let seen = match trouble.as_str() {
+        let condition = self.gateways.condition(cluster);
+        let seen = match condition.as_str() {
             "" => String::new(),
-            trouble => format!(" (last seen as {trouble})"),
+            condition => format!(" (last seen as {condition})"),
         };
         let text = match why.unsent {
             true => format!("cluster {cluster:?} cannot be reached: {why}{seen}"),
-            false => format!("cluster {cluster:?} gave no answer: {why}{seen}"),
+            false => format!("cluster {cluster:?} did not respond: {why}{seen}"),
         };
         unavailable(text, "ClusterNotReachable")
     }
 }
 
-/// 503 without a time to come back: whoever asks decides that.
+/// 503 without `Retry-After`: the client decides when to retry.
 fn unavailable(text: String, reason: &str) -> Status {
     Status::failure(503, "ServiceUnavailable", text.clone()).cause(reason, text, "")
 }

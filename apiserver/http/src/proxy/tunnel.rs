@@ -1,4 +1,4 @@
-//! What remains of a request after 101: two streams of bytes, joined.
+//! Copies bytes between client and member after 101 Switching Protocols.
 
 use std::io;
 
@@ -8,16 +8,16 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::{Ends, Held};
 
-/// As the frames of SPDY in exec and port-forward have it.
+/// The usual size of SPDY frames in exec and port-forward.
 const CHUNK: usize = 32 << 10;
 
-/// Carries bytes both ways until both sides have ended, or one has broken. A side
-/// that ends closes the other's way only: what is still said to it arrives.
+/// Copies bytes both ways until both sides end or one fails. A side that ends closes
+/// only its own direction: data still sent to it arrives.
 pub(super) async fn run(ends: Ends, held: Held) {
     let (client, member) = match tokio::try_join!(ends.client, ends.member) {
         Ok(both) => both,
         Err(error) => {
-            tracing::debug!(%error, "an upgrade broke off");
+            tracing::debug!(%error, "upgrade failed");
             return;
         }
     };
@@ -28,7 +28,7 @@ pub(super) async fn run(ends: Ends, held: Held) {
         carry(from_member, to_client, &held.figures.received),
     );
     if let Err(error) = both {
-        tracing::debug!(cluster = held.place.cluster(), %error, "a tunnel broke");
+        tracing::debug!(cluster = held.place.cluster(), %error, "tunnel failed");
     }
 }
 

@@ -1,4 +1,4 @@
-//! How many series there are is decided by what is served, not by what is asked.
+//! The number of metric series depends on the served resources, not on the requests.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +8,8 @@ use rand::{Rng, SeedableRng};
 
 use super::{Caller, start};
 
-/// A path made of what is known and what is not, so that every step of routing is
-/// reached, and a verb.
+/// A random method and a path of known and unknown segments, so that every branch of
+/// routing is reached.
 fn strange(rng: &mut StdRng, names: &mut StdRng) -> (Method, String) {
     let methods = [
         Method::GET,
@@ -55,8 +55,8 @@ async fn series_do_not_grow_with_what_clients_ask_for() {
             .map(|l| l.split(' ').next().unwrap().to_owned())
             .collect::<BTreeSet<_>>()
     };
-    // The same requests three times, but for the names that nobody knows. The first
-    // time something may still be there to be deleted.
+    // The same requests three times, apart from the unknown segments. The first round
+    // may still delete something.
     let mut names = StdRng::seed_from_u64(1);
     let mut seen = Vec::new();
     for _ in 0..3 {

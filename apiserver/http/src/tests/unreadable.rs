@@ -1,5 +1,5 @@
-//! Stored objects that cannot be shown in the form that was asked for: never left out
-//! without a word.
+//! A stored object that cannot be rendered in the requested representation fails the
+//! request; it is never left out silently.
 
 use http::Method;
 use serde_json::Value;
@@ -12,8 +12,8 @@ const METADATA: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=met
 const SCALERS: &str = "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers";
 
 impl Running {
-    /// Stores an object with a number that no 64-bit float can hold: its head can be
-    /// read, all of it cannot.
+    /// Stores an object with a number that no 64-bit float can hold: its metadata can
+    /// be read, the rest cannot.
     async fn store_unreadable(&self, resource: &str, api_version: &str, kind: &str) {
         let value = format!(
             r#"{{"apiVersion":"{api_version}","kind":"{kind}","metadata":{{"name":"bad","namespace":"default","uid":"u"}},"data":{{"n":1e999}}}}"#
@@ -67,7 +67,7 @@ async fn a_list_with_an_object_that_cannot_be_shown_fails_and_names_it() {
         let message = status["message"].as_str().unwrap();
         assert!(message.contains(named), "{path}: {message}");
     }
-    // Where only the head is shown, it is shown of all.
+    // Metadata lists need only the metadata, so they include every object.
     for accept in [METADATA, "application/json"] {
         let bytes = admin.get_as(MAPS, accept).await.body;
         let text = String::from_utf8_lossy(&bytes).replace("1e999", "1");
