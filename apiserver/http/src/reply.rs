@@ -195,7 +195,7 @@ pub(crate) async fn list(
     }
 }
 
-/// Every item in the form that was asked for, or the error of the first that has none.
+/// Renders every item; fails with the error of the first that cannot be rendered.
 async fn rendered(
     items: &[Object],
     show: impl Fn(&Object) -> Result<Bytes, Status>,

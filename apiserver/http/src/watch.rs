@@ -158,7 +158,7 @@ async fn next(state: &mut State) -> Option<Bytes> {
     state.over = over;
     let mut batch = BytesMut::new();
     while !state.over && first.len() + batch.len() < BATCH {
-        // What is ready now goes along; waiting is for the next turn.
+        // Takes only events that are ready now, without waiting for more.
         let Some(ready) = state.watch.next().now_or_never() else {
             break;
         };

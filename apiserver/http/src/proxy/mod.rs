@@ -220,7 +220,7 @@ impl ClusterProxy {
     }
 
     fn unreachable(&self, cluster: &str, why: &Unreachable) -> Status {
-        let condition = self.gateways.condition(cluster);
+        let condition = self.gateways.trouble(cluster);
         let seen = match condition.as_str() {
             "" => String::new(),
             condition => format!(" (last seen as {condition})"),
