@@ -1,12 +1,12 @@
-//! Certificates for mutual TLS between an etcd and its client, with an authority of
-//! their own that signs nothing else.
+//! Certificates for mutual TLS between etcd and its client, signed by a CA that signs
+//! nothing else.
 //!
-//! Pure but for the randomness of new keys: several replicas read what is kept, and
-//! the first to write what comes next decides.
+//! Does no I/O, and is deterministic except for new keys: when several replicas renew
+//! at once, the first write wins.
 //!
-//! etcd reads its own certificate at each handshake, but the authorities that it
-//! trusts only at its start. The authority is therefore renewed with the same key and
-//! name, so that an etcd which has read the certificate before goes on.
+//! etcd reads its own certificate at each handshake, but its trusted CA only at start.
+//! The CA is therefore renewed with the same key and name, so that an etcd which has
+//! loaded the previous certificate goes on.
 
 use std::collections::BTreeSet;
 
@@ -19,26 +19,26 @@ use crate::pki::{DAY, Error, Identity, LEAF_DAYS, Leaf, authority_params, names_
 use crate::rolling::{belongs, with_earlier};
 use crate::x509::{Usage, Verifier, expiry};
 
-/// The name in client certificates.
+/// Common name of client certificates.
 const CLIENT: &str = "flotilla";
-/// Certificates are renewed when a third of their life is left.
+/// Certificates are renewed when a third of their lifetime is left.
 const RENEW_BEFORE: u64 = LEAF_DAYS * DAY / 3;
 
-/// Everything that is kept, as PEM. No `Debug`, on purpose.
+/// The stored certificates and keys, as PEM. Deliberately not `Debug`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct EtcdCertificates {
-    /// The authorities to trust, the newest first.
+    /// The CA bundle to trust, newest first.
     pub ca: String,
     pub ca_key: String,
-    /// What etcd shows to its clients.
+    /// The serving certificate of etcd.
     pub server: Identity,
-    /// What clients show to etcd.
+    /// The client certificate for etcd.
     pub client: Identity,
 }
 
 impl EtcdCertificates {
-    /// What to keep from now on, when it differs from what is kept. `names` are those
-    /// by which clients reach etcd.
+    /// The certificates to store, when they differ from the stored ones. `names` are
+    /// the host names and addresses by which clients reach etcd.
     pub fn next(
         kept: Option<&Self>,
         names: &BTreeSet<String>,
@@ -144,7 +144,7 @@ mod tests {
         first.unwrap().unwrap()
     }
 
-    /// Whether whoever trusts `ca` takes a certificate.
+    /// Whether a verifier that trusts `ca` accepts a certificate.
     fn trusts(ca: &str, identity: &Identity, usage: Usage, seconds: u64) -> bool {
         let der = CertificateDer::from_pem_slice(identity.certificate_pem.as_bytes()).unwrap();
         let now = at(seconds).as_second().unsigned_abs();
@@ -163,12 +163,12 @@ mod tests {
                 kept = next;
                 changes += 1;
             }
-            // Neither side has read what is new, or one of them has.
+            // Both sides, or either one, still have the previous certificates.
             for (ca, identities) in [(&before.ca, &kept), (&kept.ca, &before), (&kept.ca, &kept)] {
                 assert!(trusts(ca, &identities.server, Usage::Server, now));
                 assert!(trusts(ca, &identities.client, Usage::Client, now));
             }
-            // etcd's gateway is a client of etcd, with the server's certificate.
+            // etcd's gateway is a client of etcd with the server's certificate.
             assert!(trusts(&kept.ca, &kept.server, Usage::Client, now));
             if now < 10 * YEAR - DAY {
                 let old = trusts(&begin.ca, &kept.client, Usage::Client, now);

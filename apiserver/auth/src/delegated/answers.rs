@@ -1,8 +1,7 @@
-//! What was asked lately, and what is being asked: each question once.
+//! Caches review results by digest and merges concurrent identical reviews into one.
 //!
-//! Enters: a question's digest and how to ask. Leaves: an answer, fresh or
-//! remembered. Failures are told to all who waited for them, and not remembered.
-//! Bounded: what was used longest ago is forgotten first.
+//! Failures are shared with every waiting caller and not cached. The cache is bounded;
+//! the least recently used entries are evicted first.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -12,15 +11,15 @@ use machinery::Status;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// As Kubernetes' delegated authorizer has it.
+/// Bound on cached reviews, as in Kubernetes' delegated authorizer.
 const REMEMBERED: usize = 8192;
 
-/// Digest of a question.
+/// SHA-256 digest of a review.
 pub(super) type Key = [u8; 32];
 
 struct Outcome<V> {
     at: Instant,
-    /// Believed until then.
+    /// Valid until then.
     until: Instant,
     result: Result<V, Status>,
 }
@@ -34,7 +33,7 @@ struct Entry<V> {
 
 struct Entries<V> {
     by_key: HashMap<Key, Entry<V>>,
-    /// Counts uses.
+    /// Incremented on every use.
     clock: u64,
 }
 
@@ -82,8 +81,8 @@ impl<V> Answers<V> {
 }
 
 impl<V> Entries<V> {
-    /// Lets the eighth go that was not used for longest, so that the cost of
-    /// looking at all is shared by many insertions.
+    /// Evicts the least recently used eighth, so that many insertions share the cost of
+    /// one scan.
     fn forget(&mut self, most: usize) {
         let mut uses: Vec<u64> = self.by_key.values().map(|e| e.used).collect();
         uses.sort_unstable();
@@ -93,9 +92,9 @@ impl<V> Entries<V> {
 }
 
 impl<V: Clone> Answers<V> {
-    /// The answer to a question. `ask` gives it with how long it is to be believed;
-    /// whoever asks the same meanwhile waits for that answer. When the asking
-    /// caller goes away, the next one asks.
+    /// Returns the cached result, or the result of `ask` and caches it for the returned
+    /// duration. Concurrent callers with the same key wait for the same result; when
+    /// the caller that runs `ask` is cancelled, the next one runs its own.
     pub(super) async fn get(
         &self,
         key: Key,

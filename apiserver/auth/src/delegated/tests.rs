@@ -1,4 +1,4 @@
-//! A host in memory answers the questions; certificates are made here.
+//! Tests against a fake host, with certificates created here.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -49,7 +49,7 @@ impl Ca {
     }
 }
 
-/// A host with two authorities, and an authenticator that has read them.
+/// A host with two CAs, and an authenticator that has read them.
 struct Lab {
     fake: Arc<FakeApi>,
     clients: Ca,
@@ -104,7 +104,7 @@ impl Lab {
             .await
     }
 
-    /// Asks with a token and headers of any bytes.
+    /// Authenticates with a token and headers of any bytes.
     async fn ask_with<V: AsRef<[u8]> + Sync>(
         &self,
         peer: Option<&Peer>,
@@ -149,7 +149,8 @@ async fn only_a_front_proxy_is_believed() {
         (&user, ADMIN, "jane"),
         (&same_name, ADMIN, "front-proxy-client"),
         (&stranger, ADMIN, "401"),
-        // A proxy that asks for nobody is a client without an authority of clients.
+        // A proxy's certificate without identity headers does not authenticate a
+        // client.
         (&proxy, &[], "401"),
         (&proxy, &[("x-remote-user", "")], "401"),
         (&Peer::default(), ADMIN, "system:anonymous"),
@@ -394,7 +395,7 @@ async fn rights_are_reviewed_and_remembered() {
     tokio::time::advance(Duration::from_secs(11)).await;
     rights.authorize(&jane, "get", target).await.unwrap();
     assert_eq!(asked.lock().len(), 3);
-    // Nobody is asked about these.
+    // These need no review.
     let master = UserInfo {
         groups: vec![MASTERS.into()],
         ..UserInfo::default()

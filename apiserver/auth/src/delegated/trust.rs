@@ -1,7 +1,5 @@
-//! Which authorities and which headers the host trusts, out of the ConfigMap
-//! `kube-system/extension-apiserver-authentication`.
-//!
-//! Enters: the ConfigMap, by list and watch. Leaves: [`Trust`], replaced as a whole
+//! The CAs and identity headers that the host trusts, from the ConfigMap
+//! `kube-system/extension-apiserver-authentication`, which a reflector keeps current
 //! (`authentication/request/headerrequest`, `server/options/authentication.go`).
 
 use std::collections::BTreeMap;
@@ -32,17 +30,17 @@ struct Data {
     data: BTreeMap<String, String>,
 }
 
-/// What one state of the ConfigMap says.
+/// The parsed content of the ConfigMap.
 pub(super) struct Trust {
     clients: Option<Verifier>,
     proxies: Option<Verifier>,
-    /// Common names a proxy may have; empty: any.
+    /// Common names that a proxy may have; empty means any.
     allowed: Vec<String>,
-    // In lower case, as all below.
+    // Header names in lower case, as are all below.
     user: Vec<String>,
     uid: Vec<String>,
     groups: Vec<String>,
-    /// Prefixes.
+    /// Header prefixes.
     extra: Vec<String>,
 }
 
@@ -81,12 +79,12 @@ impl Trust {
             extra: headers(&data, "requestheader-extra-headers-prefix")?,
         };
         if trust.proxies.is_some() && trust.user.is_empty() {
-            return Err("requestheader-username-headers names no header".into());
+            return Err("requestheader-username-headers is empty".into());
         }
         Ok(trust)
     }
 
-    /// Whether a chain is a front proxy's whose word counts.
+    /// Whether a chain belongs to a front proxy whose headers count.
     pub(super) fn is_proxy(&self, chain: &[CertificateDer<'_>], now: Timestamp) -> bool {
         let Some(proxies) = &self.proxies else {
             return false;
@@ -104,18 +102,18 @@ impl Trust {
     ) -> Result<Arc<UserInfo>, String> {
         match &self.clients {
             Some(clients) => clients.user(chain, now),
-            None => Err("the host names no authority of client certificates".into()),
+            None => Err("the host has no client CA".into()),
         }
     }
 
-    /// Whether a header (in lower case) is one that says who asks.
+    /// Whether a header (in lower case) carries an identity.
     pub(super) fn names(&self, header: &str) -> bool {
         let exact = [&self.user, &self.uid, &self.groups];
         exact.iter().any(|list| list.iter().any(|h| h == header))
             || self.extra.iter().any(|p| header.starts_with(p.as_str()))
     }
 
-    /// The user that headers name; none when no header names one.
+    /// The user that the headers name; `None` when they name none.
     pub(super) fn remote_user(&self, headers: Headers<'_>) -> Result<Option<UserInfo>, String> {
         let mut given: BTreeMap<String, Vec<String>> = BTreeMap::new();
         let mut malformed = false;
@@ -159,7 +157,7 @@ impl Trust {
     }
 }
 
-/// Whoever is known belongs to everybody who is (D2.6).
+/// Adds `system:authenticated` to an authenticated user (D2.6).
 pub(super) fn include_everyone(mut user: UserInfo) -> UserInfo {
     if !user.in_group(AUTHENTICATED) && !user.in_group(UNAUTHENTICATED) {
         user.groups.push(AUTHENTICATED.into());
@@ -167,7 +165,7 @@ pub(super) fn include_everyone(mut user: UserInfo) -> UserInfo {
     user
 }
 
-/// The newest state that could be read.
+/// The last valid content of the ConfigMap, or why there is none.
 pub(super) struct Followed {
     newest: RwLock<Result<Arc<Trust>, String>>,
     read: watch::Sender<bool>,
@@ -194,11 +192,11 @@ impl Followed {
     }
 
     pub(super) async fn wait(&self) {
-        // The sender lives in `self`, so that waiting cannot fail.
+        // The sender lives in `self`, so waiting cannot fail.
         let _ = self.read.subscribe().wait_for(|read| *read).await;
     }
 
-    /// A state that cannot be used leaves the one before in force.
+    /// Keeps the previous content when the new one is invalid.
     fn take(&self, state: Result<Trust, String>) {
         let mut newest = self.newest.write();
         match state {
@@ -245,7 +243,7 @@ impl Sink for Taking<'_> {
         self.followed.take(Err("was deleted".into()));
     }
 
-    // What is known stays in force while the host is away.
+    // The last content stays in force while the host is unreachable.
     fn health(&mut self, error: Option<&Error>) {
         if let Some(error) = error {
             let mut newest = self.followed.newest.write();

@@ -1,6 +1,5 @@
-//! Maps the path after `proxy` to the member's path, and redirects of the member back.
-//! Does no I/O.
-//! redirects. Pure.
+//! Maps the path after `proxy` to the member's path, and a member's redirects back to the
+//! proxy. Does no I/O.
 
 use http::Uri;
 use http::uri::PathAndQuery;
