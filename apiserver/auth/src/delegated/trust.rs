@@ -230,7 +230,7 @@ impl Sink for Taking<'_> {
 
     fn listed(&mut self) {
         if !self.seen {
-            self.followed.take(Err("is not there".into()));
+            self.followed.take(Err("not found".into()));
         }
     }
 
