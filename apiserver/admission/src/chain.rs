@@ -1,9 +1,8 @@
-//! The chain that every write passes: what is filled in, and what is refused.
+//! The admission chain of every write: mutates, validates and charges quotas.
 //!
-//! Enters: a write's attributes, the new object and the stored one. Leaves: the
-//! object as it will be stored, warnings, or the `Status` of a refusal: 422 for
-//! the kinds' own rules, 403 in the words of a webhook for Karmada's. Reads other
-//! objects through `client::Api` where a rule looks beyond one object.
+//! A rejected write fails with a `Status`: 422 for built-in rules, 403 with a webhook's
+//! message for Karmada's. Rules that look at other objects read them through
+//! `client::Api`.
 
 use std::sync::{Arc, OnceLock};
 
@@ -27,23 +26,23 @@ use crate::{
 };
 
 const PRIORITY_CLASSES: Gvr = Gvr::constant("scheduling.k8s.io", "v1", "priorityclasses");
-/// Objects read at once when a rule looks at all of a kind.
+/// Objects per list call when a rule reads all objects of a kind.
 pub(crate) const PAGE: u64 = 500;
 
-/// What the chain is told once.
+/// Options of an [`AdmissionChain`].
 #[derive(Clone)]
 pub struct Options {
     pub clock: Arc<dyn Clock>,
-    /// Compiles the scripts of interpreter customizations; unset: not compiled.
+    /// Compiles the scripts of interpreter customizations; `None` skips the check.
     pub compile: Option<Compile>,
-    /// A ClusterTaintPolicy may use the effect NoExecute.
+    /// Whether a ClusterTaintPolicy may use the effect NoExecute.
     pub allow_no_execute: bool,
-    /// Which optional behaviour is on.
+    /// The feature gates.
     pub gates: FeatureGates,
-    /// Protected objects are not deleted. Not so in a member: copies carry the
-    /// label of their template.
+    /// Whether deletion protection applies. False in a member cluster, where copies
+    /// carry the labels of their template.
     pub protects: bool,
-    /// Says which Secrets the writer of a Cluster may read; unset: all.
+    /// Decides which Secrets the writer of a Cluster may read; `None` allows all.
     pub secrets: Option<Arc<dyn SecretAuthorizer>>,
 }
 
@@ -60,11 +59,11 @@ impl Default for Options {
     }
 }
 
-/// Mutation and validation of writes.
+/// Mutates and validates writes.
 pub struct Chain {
     options: Options,
     api: OnceLock<Arc<dyn Api>>,
-    /// Who charges quotas now: others in this process would only get in the way.
+    /// Serializes quota charges in this process, which would otherwise conflict.
     charging: Mutex<()>,
 }
 
@@ -77,15 +76,14 @@ impl Chain {
         }
     }
 
-    /// Hands in the API through which rules look at other objects. Until then
-    /// writes that need it answer 503. Later calls change nothing.
+    /// Sets the API for reading other objects. Until then, writes that need it fail
+    /// with 503. Later calls have no effect.
     pub fn connect(&self, api: Arc<dyn Api>) {
-        // A second connection would lead to the same server.
+        // A second API would be the same server.
         let _ = self.api.set(api);
     }
 
-    /// Fills in what the server decides. Between the schema's defaults and its
-    /// validation.
+    /// Mutates the object; runs after defaulting and before schema validation.
     pub async fn mutate(
         &self,
         at: &Attributes<'_>,
@@ -120,8 +118,8 @@ impl Chain {
         Ok(())
     }
 
-    /// Judges the object, after schema validation. A deletion is judged by `old`
-    /// alone. The strings are warnings for the client.
+    /// Validates the object; runs after schema validation. A deletion is validated by
+    /// `old` alone. Returns warnings for the client.
     pub async fn validate(
         &self,
         at: &Attributes<'_>,
@@ -164,8 +162,8 @@ impl Chain {
         Ok(Vec::new())
     }
 
-    /// Charges quotas for a write that was found valid, as the last thing before it
-    /// is stored. Whoever cannot store it then gives the charge back.
+    /// Charges quotas for a valid write, as the last step before it is stored. When the
+    /// write fails, the caller must [`refund`](Self::refund_quota) the charge.
     pub async fn charge(
         &self,
         at: &Attributes<'_>,
@@ -197,7 +195,7 @@ impl Chain {
 
     fn api(&self) -> Result<&Arc<dyn Api>, Status> {
         let api = self.api.get();
-        api.ok_or_else(|| Status::unavailable("the server is not ready to judge this object"))
+        api.ok_or_else(|| Status::unavailable("the server is not ready to validate this object"))
     }
 
     async fn karmada(
@@ -243,7 +241,7 @@ impl Chain {
         }
     }
 
-    /// Every object of a cluster-scoped kind that is called otherwise.
+    /// All objects of a cluster-scoped kind except the one called `name`.
     async fn others(&self, name: &str, resource: &Gvr) -> Result<Vec<Value>, Status> {
         let api = self.api()?;
         let mut options = ListOptions {
@@ -268,8 +266,8 @@ impl Chain {
     }
 }
 
-/// Status and connecting subresources have no rules here; a scale is a write of
-/// its parent.
+/// Whether the request writes the object itself; a scale counts as such. Status and
+/// connecting subresources have no rules here.
 fn concerns_the_object(at: &Attributes<'_>) -> bool {
     matches!(at.operation, Operation::Create | Operation::Update)
         && matches!(at.subresource, "" | "scale")
@@ -283,7 +281,7 @@ fn invalid(at: &Attributes<'_>, new: &Value, errors: Vec<FieldError>) -> Result<
     }
 }
 
-/// The path of a creation names nothing; the object does.
+/// The object's name; in a creation the path has none.
 fn name<'a>(at: &Attributes<'a>, new: &'a Value) -> &'a str {
     if at.name.is_empty() {
         text(new, "/metadata/name")
@@ -292,7 +290,7 @@ fn name<'a>(at: &Attributes<'a>, new: &'a Value) -> &'a str {
     }
 }
 
-/// The name under which Karmada registers the rules of a kind.
+/// The name of Karmada's webhook for a kind.
 pub(crate) fn webhook(at: &Attributes<'_>) -> String {
     match &*at.gvk.kind {
         "ResourceInterpreterWebhookConfiguration" => "config.karmada.io".into(),

@@ -1,4 +1,4 @@
-//! HorizontalPodAutoscaler; its parts also serve the federated one.
+//! Validates HorizontalPodAutoscaler; FederatedHPA shares the parts.
 
 use machinery::FieldError;
 use machinery::names::path_segment;
@@ -36,7 +36,7 @@ pub(super) fn validate(version: &str, hpa: &Value, errors: &mut Vec<FieldError>)
     behavior(get(spec, "/behavior"), errors);
 }
 
-/// 1 ≤ minReplicas ≤ maxReplicas.
+/// Requires 1 ≤ minReplicas ≤ maxReplicas.
 pub(crate) fn replicas(spec: &Value, errors: &mut Vec<FieldError>) {
     let min = int(spec, "/minReplicas");
     if let Some(min) = min
@@ -59,7 +59,7 @@ pub(crate) fn replicas(spec: &Value, errors: &mut Vec<FieldError>) {
     errors.push(FieldError::invalid("spec.maxReplicas", &max.into(), why));
 }
 
-/// What is scaled has a kind and a name.
+/// Requires kind and name of the scale target.
 pub(crate) fn scale_target(spec: &Value, errors: &mut Vec<FieldError>) {
     for part in ["kind", "name"] {
         let field = format!("spec.scaleTargetRef.{part}");
@@ -72,8 +72,8 @@ pub(crate) fn scale_target(spec: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Each metric has a type that is allowed here, and the source that belongs to it
-/// with a target.
+/// Requires each metric to have an allowed type, only the source of that type, and a
+/// target in it.
 pub(crate) fn metrics(allowed: &[&str], metrics: &[Value], errors: &mut Vec<FieldError>) {
     for (i, metric) in metrics.iter().enumerate() {
         let field = nth("spec.metrics", i);
@@ -163,7 +163,8 @@ fn target(field: &str, target: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Windows 0–3600 s, at least one policy, each with a period of 1–1800 s.
+/// Requires windows of 0–3600 s and at least one policy, each with a period of 1–1800
+/// s.
 pub(crate) fn behavior(behavior: &Value, errors: &mut Vec<FieldError>) {
     for side in ["scaleUp", "scaleDown"] {
         let rules = get(behavior, &format!("/{side}"));

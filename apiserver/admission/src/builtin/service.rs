@@ -1,4 +1,4 @@
-//! Service.
+//! Mutates and validates Service.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ fn kind(service: &Value) -> &str {
     not_empty_or(text(service, "/spec/type"), "ClusterIP")
 }
 
-/// An update that says nothing of the address keeps it.
+/// Keeps the cluster IP when an update leaves it out.
 pub(super) fn mutate(new: &mut Value, old: Option<&Value>) {
     let Some(old) = old else {
         return;
@@ -137,8 +137,7 @@ fn ports(service: &Value, kind: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// The address is given once; only becoming or ceasing to be an ExternalName
-/// changes it.
+/// Forbids changes of the cluster IP, unless the type changes to or from ExternalName.
 fn same_address(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
     if kind(new) == "ExternalName" || kind(old) == "ExternalName" {
         return;

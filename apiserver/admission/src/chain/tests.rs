@@ -44,7 +44,7 @@ fn chain() -> Chain {
     })
 }
 
-/// Mutates, validates, and gives the object or the refusal.
+/// Mutates and validates; returns the object or the error.
 async fn admit(
     chain: &Chain,
     at: &Attributes<'_>,
@@ -313,7 +313,7 @@ async fn subresources_have_no_rules_but_scale() {
     }
 }
 
-/// Trees with the names that rules look for.
+/// Random objects with the field names that rules look for.
 fn tree() -> impl Strategy<Value = Value> {
     const NAMES: &str = "(metadata|spec|labels|name|resourceSelectors|placement|clusterAffinities|overflowAffinities|taints|resourceModels|ranges|template|containers|ports|selector|matchLabels|workload|manifests|kind|rules|value|data|zone|metrics|behavior)";
     let leaf = prop_oneof![

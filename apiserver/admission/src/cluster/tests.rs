@@ -12,7 +12,7 @@ fn cluster(change: Value) -> Value {
     json!({"metadata": {"name": "m1"}, "spec": spec})
 }
 
-/// The spec as it is stored at the beginning of time.
+/// The spec after mutation at the Unix epoch.
 fn stored(operation: Operation, change: Value) -> Value {
     let mut new = cluster(change);
     mutate(operation, true, &mut new, Timestamp::UNIX_EPOCH);
@@ -370,7 +370,7 @@ fn an_endpoint_is_https_unless_verification_is_off() {
     ] {
         assert_eq!(said(&at(endpoint, insecure)), expected, "{endpoint}");
     }
-    // Stored before the rule was there, or with verification off.
+    // Stored before the rule existed, or with verification off.
     let stored = at("http://a:6443", false);
     let mut labelled = stored.clone();
     labelled["metadata"]["labels"] = json!({"a": "b"});
