@@ -1,8 +1,6 @@
-//! PropagationPolicy and ClusterPropagationPolicy.
-//!
-//! Enters: a policy. Leaves: the policy with defaults and permanent id, or field
-//! errors. Pure but for the random id. Rules of Karmada's
-//! `webhook/{propagationpolicy,clusterpropagationpolicy}` and
+//! Mutates and validates PropagationPolicy and ClusterPropagationPolicy: defaults,
+//! permanent ID and finalizer. Deterministic except for the random ID. Rules of
+//! Karmada's `webhook/{propagationpolicy,clusterpropagationpolicy}` and
 //! `util/validation/validation.go`.
 
 use machinery::FieldError;
@@ -16,7 +14,7 @@ use crate::attributes::{Attributes, Operation};
 use crate::placement;
 use crate::tree::{check, entries, flag, get, has, int, items, items_mut, nth, object_mut, text};
 
-/// What tells the two kinds apart.
+/// The label and finalizer in which the two kinds differ.
 struct Variant {
     label: &'static str,
     finalizer: &'static str,
@@ -80,7 +78,7 @@ pub(crate) fn mutate(at: &Attributes<'_>, policy: &mut Value) {
     }
 }
 
-/// A selector without namespace means the policy's own.
+/// Defaults the namespace of resource selectors to the policy's own.
 pub(crate) fn fill_namespace(namespace: &str, policy: &mut Value) {
     if namespace.is_empty() {
         return;
@@ -113,7 +111,7 @@ fn mark(variant: &Variant, policy: &mut Value) {
     }
 }
 
-/// What a policy keeps for life, and must have.
+/// Requires a permanent ID; forbids changes of it and of the scheduler name.
 pub(crate) fn identity(
     at: &Attributes<'_>,
     policy: &Value,
@@ -151,7 +149,7 @@ pub(crate) fn validate(at: &Attributes<'_>, policy: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// Not Karmada's: its annotations say what no field can.
+/// Validates the annotations of automatic failover, which Karmada does not have.
 fn automatic_failover(policy: &Value, errors: &mut Vec<FieldError>) {
     let annotations = entries(policy, "/metadata/annotations")
         .filter_map(|(key, value)| Some((key.to_owned(), value.as_str()?.to_owned())))
@@ -231,7 +229,7 @@ fn selectors(namespace: &str, spec: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// A namespaced policy reaches no other namespace.
+/// Requires the selectors of a namespaced policy to select its own namespace.
 pub(crate) fn own_namespace(namespace: &str, spec: &Value, errors: &mut Vec<FieldError>) {
     if namespace.is_empty() {
         return;
@@ -252,7 +250,7 @@ fn suspension(spec: &Value, errors: &mut Vec<FieldError>) {
     let clusters = get(spec, "/suspension/dispatchingOnClusters/clusterNames");
     if flag(spec, "/suspension/dispatching") && clusters.as_array().is_some_and(|c| !c.is_empty()) {
         errors.push(FieldError::invalid(
-            // The path names it twice in Karmada too.
+            // Karmada's path repeats the field name too.
             "spec.suspension.suspension",
             get(spec, "/suspension"),
             "suspension dispatching cannot co-exist with dispatchingOnClusters.clusterNames",

@@ -1,6 +1,4 @@
-//! FederatedResourceQuota.
-//!
-//! Enters: a quota. Leaves: field errors. Pure. Rules of Karmada's
+//! Validates FederatedResourceQuota. Does no I/O. Rules of Karmada's
 //! `webhook/federatedresourcequota`.
 
 pub(crate) mod enforce;

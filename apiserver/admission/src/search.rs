@@ -1,6 +1,4 @@
-//! ResourceRegistry: what is searched in which clusters, and where it is kept.
-//!
-//! Enters: a registry. Leaves: field errors. Pure. Rules of Karmada's
+//! Validates ResourceRegistry. Does no I/O. Rules of Karmada's
 //! `apis/search/validation`.
 
 use machinery::FieldError;

@@ -1,17 +1,17 @@
-//! The parts of an absolute URL that rules ask about. Pure.
+//! Splits absolute URLs for validation. Does no I/O.
 
-/// A URL taken apart, without judging its parts.
+/// The parts of a URL, not validated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Parts<'a> {
     pub(crate) scheme: &'a str,
     pub(crate) host: &'a str,
     pub(crate) user: Option<&'a str>,
-    /// Empty when there is none, as the fragment.
+    /// Empty when absent, as is the fragment.
     pub(crate) query: &'a str,
     pub(crate) fragment: &'a str,
 }
 
-/// `None` unless there is a scheme and `://`.
+/// Splits a URL; `None` without a scheme and `://`.
 pub(crate) fn parts(url: &str) -> Option<Parts<'_>> {
     let (scheme, rest) = url.split_once("://")?;
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"+-.".contains(&b);

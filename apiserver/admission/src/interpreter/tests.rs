@@ -12,7 +12,7 @@ fn webhook(change: &Value) -> Value {
     webhook
 }
 
-/// What is said of the one webhook, after its path.
+/// Checks the errors of the only webhook, without their path prefix.
 fn check(change: Value, expected: &[&str]) {
     let errors = validate_webhooks(&json!({"webhooks": [webhook(&change)]}));
     let said: Vec<String> = errors.iter().map(ToString::to_string).collect();

@@ -20,7 +20,8 @@ fn at<'a>(namespace: &'a str, user: &'a UserInfo) -> Attributes<'a> {
     }
 }
 
-/// What is said of a policy of a namespace, or of the cluster.
+/// Checks the errors of an OverridePolicy, or with an empty namespace of a
+/// ClusterOverridePolicy.
 fn check_in(namespace: &str, spec: Value, expected: &[&str]) {
     let user = UserInfo::default();
     let policy = json!({"metadata": {"name": "o"}, "spec": spec});

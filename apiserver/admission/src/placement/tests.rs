@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 
-/// What is said of a placement, after `spec.placement`.
+/// Checks the errors of a placement, without the prefix `spec.placement`.
 fn check(placement: Value, expected: &[&str]) {
     let mut errors = Vec::new();
     validate(&placement, &mut errors);
@@ -34,7 +34,7 @@ fn one_affinity_or_several() {
             r#": Invalid value: {{"clusterAffinity":{{"clusterNames":["m"]}},"clusterAffinities":[{{"affinityName":"a","clusterNames":["m"]}}]}}: {why}"#
         )],
     );
-    // A list that is there counts, though nothing is in it.
+    // An empty list still counts as set.
     check(
         json!({"clusterAffinity": {}, "clusterAffinities": []}),
         &[&format!(
@@ -179,7 +179,7 @@ fn tiers_of_an_overflow_have_names_of_their_own() {
     );
 }
 
-/// Constraints, and what is said of the first one.
+/// Checks the errors of the first constraint.
 fn spread(constraints: Value, expected: &[&str]) {
     let expected: Vec<String> = expected
         .iter()

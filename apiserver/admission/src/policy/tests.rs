@@ -28,7 +28,7 @@ fn policy(change: Value) -> Value {
     json!({"metadata": {"name": "p", "namespace": "n", "labels": {NAMESPACED.label: "id"}}, "spec": spec})
 }
 
-/// The spec after mutation differs from the one before only at `path`.
+/// Checks that mutation changes the spec at `path` only.
 fn check_mutation(change: Value, path: &str, expect: Value) {
     let user = UserInfo::default();
     let mut new = policy(change.clone());
@@ -127,7 +127,7 @@ fn creation_marks_the_policy() {
     }
 }
 
-/// What is said of a policy of the namespace n.
+/// Checks the errors of a policy in the namespace n.
 fn check(change: Value, expected: &[&str]) {
     let user = UserInfo::default();
     let errors = validate(&at("n", Operation::Create, &user), &policy(change.clone()));

@@ -1,12 +1,13 @@
-//! Webhooks that the host registers, called for the kinds that we serve: the host
-//! passes requests on to us before its own admission (contract D4.6, F6).
+//! Calls the admission webhooks that are registered with the host, for the kinds that
+//! this server serves: the host forwards requests before its own admission (contract
+//! D4.6, F6).
 //!
-//! configurations ──► [`config`] ──► hooks ──► [`matching`] ──► [`review`] ──► [`Caller`] ──► verdicts, patches
+//! configurations ──► `configuration` ──► webhooks ──► [`matching`] ──► [`review`] ──► `WebhookCaller` ──► decisions, patches
 //!
-//! Invariants: mutating hooks run one after the other, by the names of their
-//! configurations; validating ones abreast. No hook changes what an object is
-//! called. `matchConditions` are not evaluated: they only narrow, so that a hook
-//! which has them is asked more often than it needs to be, never less.
+//! Invariants: mutating webhooks run one after the other, sorted by configuration name;
+//! validating ones run concurrently. No webhook changes the identity of an object.
+//! `matchConditions` are not evaluated: they only narrow, so a webhook that has them is
+//! called more often than needed, never less.
 
 mod config;
 mod matching;
@@ -26,18 +27,18 @@ use crate::attributes::Attributes;
 use config::{Hook, SideEffects};
 use review::Verdict;
 
-/// Namespaces that another server keeps.
+/// Reads namespaces of another server.
 #[async_trait]
 pub trait Namespaces: Send + Sync {
-    /// The namespace; none only when that server says so now.
+    /// The namespace; `None` only when that server reports it missing now.
     async fn find(&self, name: &str) -> Result<Option<Object>, Status>;
 }
 
 /// Applies a JSON patch.
 pub type Apply = fn(&Value, &Value) -> Result<Value, String>;
 
-/// An object's kind in the versions that are served, the requested one first, and
-/// how to go between them and the stored form.
+/// An object's kind in all served versions, the requested one first, and the
+/// conversions between them and the stored form.
 pub struct Versions<'a> {
     pub kinds: Vec<(Gvk, Gvr)>,
     pub show: &'a (dyn Fn(usize, &Value) -> Value + Send + Sync),
@@ -50,17 +51,17 @@ struct Hooks {
     validating: Vec<Arc<Hook>>,
 }
 
-/// The hooks of a host.
+/// Calls the admission webhooks of a host.
 pub struct Webhooks {
     hooks: RwLock<Hooks>,
     caller: Arc<dyn Caller>,
     namespaces: Arc<dyn Namespaces>,
     apply: Apply,
-    /// Hooks that are passed over at present.
+    /// Log state of the webhooks that fail and are ignored at present.
     failures: FailureLog,
 }
 
-/// What is asked about.
+/// The request that webhooks are called for.
 struct Asked<'a> {
     at: &'a Attributes<'a>,
     versions: &'a Versions<'a>,
@@ -82,25 +83,25 @@ impl Webhooks {
         })
     }
 
-    /// All MutatingWebhookConfigurations that there are now.
+    /// Replaces the webhooks by those of all MutatingWebhookConfigurations.
     pub fn set_mutating(&self, configurations: &[Object]) {
         self.hooks.write().mutating = config::parse_all(configurations);
     }
 
-    /// All ValidatingWebhookConfigurations that there are now.
+    /// Replaces the webhooks by those of all ValidatingWebhookConfigurations.
     pub fn set_validating(&self, configurations: &[Object]) {
         self.hooks.write().validating = config::parse_all(configurations);
     }
 
-    /// Whether any hook looks at a resource, whatever is done to it; quick.
+    /// Whether any webhook has a rule for a resource, for any operation; does no I/O.
     pub fn concern(&self, resource: &Gvr, subresource: &str) -> bool {
         let hooks = self.hooks.read();
         let mut all = hooks.mutating.iter().chain(&hooks.validating);
         all.any(|hook| matching::names(hook, resource, subresource))
     }
 
-    /// Lets mutating hooks change `new` (null: a deletion). True when one did; the
-    /// strings are warnings for the client.
+    /// Calls the mutating webhooks for `new` (null in a deletion). Returns whether one
+    /// changed it; collects warnings for the client.
     pub async fn mutate(
         &self,
         at: &Attributes<'_>,
@@ -112,7 +113,7 @@ impl Webhooks {
         let hooks = self.hooks.read().mutating.clone();
         let asked = Asked { at, versions, old };
         let mut changed_by = None;
-        // Who ran, and may want to again when somebody after it changed something.
+        // Webhooks to reinvoke when a later one changes the object.
         let mut earlier = Vec::new();
         for (turn, hook) in hooks.iter().enumerate() {
             let Some(version) = self.wants(hook, &asked, new).await? else {
@@ -137,7 +138,8 @@ impl Webhooks {
         Ok(true)
     }
 
-    /// Asks validating hooks, all at once; the first refusal in their order counts.
+    /// Calls the validating webhooks concurrently; returns the first denial in their
+    /// order.
     pub async fn validate(
         &self,
         at: &Attributes<'_>,
@@ -163,7 +165,7 @@ impl Webhooks {
         Ok(())
     }
 
-    /// In which of the versions a hook is to be asked, if at all.
+    /// The index of the version to call a webhook with; `None` when it does not match.
     async fn wants(
         &self,
         hook: &Hook,
@@ -191,7 +193,8 @@ impl Webhooks {
         Ok(Some(version))
     }
 
-    /// Asks a mutating hook and applies its patch. Whether anything changed.
+    /// Calls a mutating webhook and applies its patch. Returns whether the object
+    /// changed.
     async fn change(
         &self,
         hook: &Hook,
@@ -213,7 +216,7 @@ impl Webhooks {
             (self.apply)(&shown, &patch).and_then(|patched| {
                 match review::same_identity(&shown, &patched) {
                     true => Ok(patched),
-                    false => Err("the patch changes what the object is called".into()),
+                    false => Err("the patch changes the identity of the object".into()),
                 }
             });
         let patched = match patched {
@@ -226,7 +229,8 @@ impl Webhooks {
         Ok(changed)
     }
 
-    /// The verdict of a hook; none when it failed and may.
+    /// Calls a webhook and returns its decision; `None` when it failed and failures are
+    /// ignored.
     async fn ask(
         &self,
         hook: &Hook,
@@ -244,12 +248,12 @@ impl Webhooks {
         let call = self.caller.call(&hook.place, body, hook.timeout);
         let answer = match tokio::time::timeout(hook.timeout, call).await {
             Ok(answer) => answer,
-            Err(_) => Err(format!("no answer within {} s", hook.timeout.as_secs())),
+            Err(_) => Err(format!("no response within {} s", hook.timeout.as_secs())),
         };
         match answer.and_then(|body| review::verdict(&hook.name, &uid, &body)) {
             Ok(verdict) => {
                 if self.failures.record_success(&hook.name) {
-                    tracing::info!(webhook = %hook.name, "answers again");
+                    tracing::info!(webhook = %hook.name, "webhook call succeeds again");
                 }
                 Ok(Some(verdict))
             }
@@ -261,7 +265,7 @@ impl Webhooks {
     fn failed(&self, hook: &Hook, why: &str) -> Result<(), Status> {
         if hook.ignore_failures {
             if self.failures.record_failure(&hook.name, why) {
-                tracing::warn!(webhook = %hook.name, %why, "failed and is passed over");
+                tracing::warn!(webhook = %hook.name, %why, "webhook call failed, ignoring it");
             }
             return Ok(());
         }

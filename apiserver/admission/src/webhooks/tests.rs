@@ -1,4 +1,4 @@
-//! Hooks as closures behind a caller in memory.
+//! Tests with webhooks as closures behind a fake caller.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::attributes::Operation;
 
 type Hooked = Box<dyn Fn(&Value) -> Result<Value, String> + Send + Sync>;
 
-/// Hooks by their paths, and what they were asked.
+/// Webhooks by path, and the requests they got.
 #[derive(Default)]
 struct Lab {
     hooks: Mutex<BTreeMap<String, Hooked>>,
@@ -54,7 +54,7 @@ impl Namespaces for OneNamespace {
     }
 }
 
-/// Enough of RFC 6902 for here.
+/// Applies the subset of RFC 6902 that these tests need.
 fn apply(doc: &Value, patch: &Value) -> Result<Value, String> {
     let mut doc = doc.clone();
     for step in patch.as_array().ok_or("no list")? {
@@ -92,7 +92,7 @@ fn configuration(name: &str, hooks: Value) -> Object {
     Object::from_value(&body).unwrap()
 }
 
-/// One request, and who answers.
+/// A request and its webhooks.
 struct Case {
     lab: Arc<Lab>,
     hooks: Arc<Webhooks>,
@@ -124,7 +124,7 @@ impl Case {
         hooks.insert(format!("/{hook}"), Box::new(says));
     }
 
-    /// The object after all hooks, and the warnings.
+    /// Runs all webhooks; returns the object and the warnings.
     async fn write(
         &self,
         mut new: Value,
