@@ -10,7 +10,7 @@ use crate::tree::{get, has, items, text};
 /// NotIn. Reports the first error only.
 pub(crate) fn validate(field: &str, affinity: &Value, errors: &mut Vec<FieldError>) {
     let expressions = items(affinity, "/fieldSelector/matchExpressions");
-    let trouble = expressions.iter().find_map(|expression| {
+    let invalid = expressions.iter().find_map(|expression| {
         let (key, operator) = (text(expression, "/key"), text(expression, "/operator"));
         if !matches!(key, "provider" | "region" | "zone") {
             return Some(format!(
@@ -20,7 +20,7 @@ pub(crate) fn validate(field: &str, affinity: &Value, errors: &mut Vec<FieldErro
         (!matches!(operator, "In" | "NotIn"))
             .then(|| format!("unsupported operator {operator:?}, must be In or NotIn"))
     });
-    if let Some(why) = trouble {
+    if let Some(why) = invalid {
         errors.push(FieldError::invalid(
             format!("{field}.fieldSelector"),
             get(affinity, "/fieldSelector"),

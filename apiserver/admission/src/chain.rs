@@ -179,7 +179,7 @@ impl Chain {
             return Ok(Charge::default());
         };
         let api = self.api()?;
-        let _alone = self.charging.lock().await;
+        let _quota_guard = self.charging.lock().await;
         enforce::charge(&**api, at, &more).await
     }
 
@@ -188,7 +188,7 @@ impl Chain {
         if let Some(api) = self.api.get()
             && !charge.is_empty()
         {
-            let _alone = self.charging.lock().await;
+            let _quota_guard = self.charging.lock().await;
             enforce::refund(&**api, charge).await;
         }
     }

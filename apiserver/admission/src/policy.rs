@@ -40,11 +40,11 @@ fn variant(at: &Attributes<'_>) -> &'static Variant {
 pub(crate) fn mutate(at: &Attributes<'_>, policy: &mut Value) {
     fill_namespace(at.namespace, policy);
     for constraint in items_mut(policy, "/spec/placement/spreadConstraints") {
-        let unsaid = text(constraint, "/spreadByField").is_empty()
+        let no_dimension = text(constraint, "/spreadByField").is_empty()
             && text(constraint, "/spreadByLabel").is_empty();
         let no_minimum = int(constraint, "/minGroups").unwrap_or(0) == 0;
         if let Some(fields) = constraint.as_object_mut() {
-            if unsaid {
+            if no_dimension {
                 fields.insert("spreadByField".into(), "cluster".into());
             }
             if no_minimum {
@@ -235,11 +235,11 @@ pub(crate) fn own_namespace(namespace: &str, spec: &Value, errors: &mut Vec<Fiel
         return;
     }
     for (i, selector) in items(spec, "/resourceSelectors").iter().enumerate() {
-        let asked = text(selector, "/namespace");
-        if asked != namespace {
+        let selected = text(selector, "/namespace");
+        if selected != namespace {
             errors.push(FieldError::invalid(
                 format!("{}.namespace", nth("spec.resourceSelectors", i)),
-                &asked.into(),
+                &selected.into(),
                 "namespace of resource selector must be the same as the namespace of the policy",
             ));
         }

@@ -34,10 +34,13 @@ pub enum Authentication {
 }
 
 impl Authentication {
-    pub async fn authenticate(&self, given: Credentials<'_>) -> Result<Arc<UserInfo>, Denied> {
+    pub async fn authenticate(
+        &self,
+        credentials: Credentials<'_>,
+    ) -> Result<Arc<UserInfo>, Denied> {
         match self {
-            Self::Own(own) => own.authenticate(given).await,
-            Self::Delegated(host) => host.authenticate(given).await,
+            Self::Own(own) => own.authenticate(credentials).await,
+            Self::Delegated(host) => host.authenticate(credentials).await,
         }
     }
 
@@ -52,12 +55,12 @@ impl Authentication {
     /// Whether a header (in lower case) carries an identity and must be removed after
     /// authentication.
     pub fn is_credential(&self, header: &str) -> bool {
-        let known = header == "authorization"
+        let standard = header == "authorization"
             || header.starts_with("x-remote-")
             || header.starts_with("impersonate-");
         match self {
-            Self::Delegated(host) if !known => host.is_credential(header),
-            _ => known,
+            Self::Delegated(host) if !standard => host.is_credential(header),
+            _ => standard,
         }
     }
 }

@@ -152,10 +152,13 @@ impl Authenticator {
 
     /// Authenticates by certificate, then by token; a request is anonymous only when it
     /// has neither.
-    pub async fn authenticate(&self, given: Credentials<'_>) -> Result<Arc<UserInfo>, Denied> {
+    pub async fn authenticate(
+        &self,
+        credentials: Credentials<'_>,
+    ) -> Result<Arc<UserInfo>, Denied> {
         let mut refused = None;
         let certificates = self.certificates.read().clone();
-        if let (Some(pool), Some(peer)) = (certificates, given.peer)
+        if let (Some(pool), Some(peer)) = (certificates, credentials.peer)
             && !peer.chain().is_empty()
         {
             match pool.user(peer.chain(), self.clock.now()) {
@@ -163,7 +166,7 @@ impl Authenticator {
                 Err(why) => refused = Some(Refused(format!("client certificate: {why}"))),
             }
         }
-        match (given.bearer, refused) {
+        match (credentials.bearer, refused) {
             (Some(token), _) => {
                 let token = readable(token)?;
                 self.token(token, &[]).await.map(|(user, _)| user)
@@ -186,8 +189,8 @@ impl Authenticator {
         let hash: [u8; 32] = Sha256::digest(token).into();
         let remembered = self.known.lock().get(&hash).cloned();
         let is_new = remembered.is_none();
-        let known = match remembered {
-            Some(known) => known,
+        let verified = match remembered {
+            Some(verified) => verified,
             None => {
                 let claims = self.signer.verify(token).map_err(Refused)?;
                 Known {
@@ -196,35 +199,35 @@ impl Authenticator {
                 }
             }
         };
-        check_times(&known.claims, self.clock.now())?;
-        let given = match known.claims.audiences.as_slice() {
+        check_times(&verified.claims, self.clock.now())?;
+        let token_audiences = match verified.claims.audiences.as_slice() {
             // A token in a secret is for the API server, whatever its audiences are
             // called.
             [] => &self.audiences,
-            given => given,
+            token_audiences => token_audiences,
         };
-        let wanted = match audiences {
+        let requested = match audiences {
             [] => &self.audiences,
-            wanted => wanted,
+            requested => requested,
         };
-        let matched = wanted.iter().filter(|a| given.contains(a));
+        let matched = requested.iter().filter(|a| token_audiences.contains(a));
         let matched: Vec<String> = matched.cloned().collect();
         if matched.is_empty() {
             return Err(Refused("the token is for another audience".into()).into());
         }
-        if let Err(denied) = self.check_objects(&known.claims, token).await {
+        if let Err(denied) = self.check_objects(&verified.claims, token).await {
             if matches!(denied, Denied::Refused(_)) {
                 self.known.lock().remove(&hash);
             }
             return Err(denied);
         }
-        let user = Arc::clone(&known.user);
+        let user = Arc::clone(&verified.user);
         if is_new {
             let mut all = self.known.lock();
             if all.len() >= REMEMBERED {
                 all.clear();
             }
-            all.insert(hash, known);
+            all.insert(hash, verified);
         }
         Ok((user, matched))
     }

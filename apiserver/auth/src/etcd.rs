@@ -40,11 +40,11 @@ impl EtcdCertificates {
     /// The certificates to store, when they differ from the stored ones. `names` are
     /// the host names and addresses by which clients reach etcd.
     pub fn next(
-        kept: Option<&Self>,
+        stored: Option<&Self>,
         names: &BTreeSet<String>,
         now: Timestamp,
     ) -> Result<Option<Self>, Error> {
-        let (ca, ca_key) = authority(kept, now)?;
+        let (ca, ca_key) = authority(stored, now)?;
         let signer = Signer {
             ca: &ca,
             ca_key: &ca_key,
@@ -58,25 +58,25 @@ impl EtcdCertificates {
             groups: Vec::new(),
         };
         let next = Self {
-            server: signer.keep_or_sign(kept.map(|k| &k.server), &server)?,
-            client: signer.keep_or_sign(kept.map(|k| &k.client), &client)?,
+            server: signer.keep_or_sign(stored.map(|k| &k.server), &server)?,
+            client: signer.keep_or_sign(stored.map(|k| &k.client), &client)?,
             ca: ca.clone(),
             ca_key: ca_key.clone(),
         };
-        Ok((kept != Some(&next)).then_some(next))
+        Ok((stored != Some(&next)).then_some(next))
     }
 }
 
-fn authority(kept: Option<&EtcdCertificates>, now: Timestamp) -> Result<(String, String), Error> {
-    let earlier = kept.map_or("", |kept| &kept.ca);
-    let key = match kept.filter(|kept| belongs(earlier, &kept.ca_key)) {
-        Some(kept) => {
+fn authority(stored: Option<&EtcdCertificates>, now: Timestamp) -> Result<(String, String), Error> {
+    let earlier = stored.map_or("", |stored| &stored.ca);
+    let key = match stored.filter(|stored| belongs(earlier, &stored.ca_key)) {
+        Some(stored) => {
             let der = CertificateDer::from_pem_slice(earlier.as_bytes());
             let expires = der.ok().and_then(|der| expiry(&der).ok()).unwrap_or(0);
             if expires > now.as_second() + (LEAF_DAYS * DAY).cast_signed() {
-                return Ok((kept.ca.clone(), kept.ca_key.clone()));
+                return Ok((stored.ca.clone(), stored.ca_key.clone()));
             }
-            KeyPair::from_pem(&kept.ca_key)?
+            KeyPair::from_pem(&stored.ca_key)?
         }
         None => KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?,
     };
@@ -92,19 +92,19 @@ struct Signer<'a> {
 }
 
 impl Signer<'_> {
-    fn keep_or_sign(&self, kept: Option<&Identity>, leaf: &Leaf) -> Result<Identity, Error> {
-        if let Some(kept) = kept.filter(|kept| self.is_good(kept, leaf)) {
-            return Ok(kept.clone());
+    fn keep_or_sign(&self, stored: Option<&Identity>, leaf: &Leaf) -> Result<Identity, Error> {
+        if let Some(stored) = stored.filter(|stored| self.is_good(stored, leaf)) {
+            return Ok(stored.clone());
         }
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
         sign(self.ca, self.ca_key, leaf, &key, self.now)
     }
 
-    fn is_good(&self, kept: &Identity, leaf: &Leaf) -> bool {
-        if !belongs(&kept.certificate_pem, &kept.key_pem) {
+    fn is_good(&self, stored: &Identity, leaf: &Leaf) -> bool {
+        if !belongs(&stored.certificate_pem, &stored.key_pem) {
             return false;
         }
-        let Ok(der) = CertificateDer::from_pem_slice(kept.certificate_pem.as_bytes()) else {
+        let Ok(der) = CertificateDer::from_pem_slice(stored.certificate_pem.as_bytes()) else {
             return false;
         };
         let usage = match leaf {

@@ -24,7 +24,7 @@ pub struct Wanted {
 pub fn wanted<'a>(
     headers: impl Iterator<Item = (&'a str, &'a [u8])>,
 ) -> Result<Option<Wanted>, Status> {
-    let mut wanted = Wanted::default();
+    let mut impersonated = Wanted::default();
     let mut any = false;
     for (name, value) in headers {
         let name = name.to_ascii_lowercase();
@@ -37,29 +37,33 @@ pub fn wanted<'a>(
         match what {
             "user" | "uid" => {
                 let one = match what {
-                    "user" => &mut wanted.user,
-                    _ => &mut wanted.uid,
+                    "user" => &mut impersonated.user,
+                    _ => &mut impersonated.uid,
                 };
                 if !one.is_empty() {
                     return Err(unusable("must not be repeated"));
                 }
                 *one = value.to_owned();
             }
-            "group" => wanted.groups.push(value.to_owned()),
+            "group" => impersonated.groups.push(value.to_owned()),
             _ => {
                 let key = what.strip_prefix("extra-");
                 let key = key.ok_or_else(|| unusable("is unknown"))?;
                 let key = unescape(key).ok_or_else(|| unusable("names a key that is not UTF-8"))?;
-                wanted.extra.entry(key).or_default().push(value.to_owned());
+                impersonated
+                    .extra
+                    .entry(key)
+                    .or_default()
+                    .push(value.to_owned());
             }
         }
     }
-    if any && wanted.user.is_empty() {
+    if any && impersonated.user.is_empty() {
         return Err(Status::bad_request(
             "requested impersonation without impersonating a user",
         ));
     }
-    Ok(any.then_some(wanted))
+    Ok(any.then_some(impersonated))
 }
 
 /// Percent-decodes the key of an extra; malformed escapes stay as they are. `None` when

@@ -107,9 +107,14 @@ impl Pki {
             ca_key_pem: &ca_key_pem,
             now,
         };
-        let mut wanted: BTreeSet<String> = NAMES.iter().map(|n| (*n).to_owned()).collect();
-        wanted.extend(names.iter().filter_map(|n| canonical_name(n)));
-        let serving = maker.keep_or_make("server", &Leaf::Server { names: wanted })?;
+        let mut serving_names: BTreeSet<String> = NAMES.iter().map(|n| (*n).to_owned()).collect();
+        serving_names.extend(names.iter().filter_map(|n| canonical_name(n)));
+        let serving = maker.keep_or_make(
+            "server",
+            &Leaf::Server {
+                names: serving_names,
+            },
+        )?;
         let admin = maker.keep_or_make(
             "admin",
             &Leaf::Client {
@@ -234,10 +239,10 @@ impl Maker<'_> {
                 key_pem,
             });
         }
-        let made = sign(self.ca_pem, self.ca_key_pem, leaf, &key, self.now)?;
-        write(&cert_path, &made.certificate_pem, 0o644)?;
+        let signed = sign(self.ca_pem, self.ca_key_pem, leaf, &key, self.now)?;
+        write(&cert_path, &signed.certificate_pem, 0o644)?;
         Ok(Identity {
-            certificate_pem: made.certificate_pem,
+            certificate_pem: signed.certificate_pem,
             key_pem,
         })
     }
@@ -258,8 +263,8 @@ impl Maker<'_> {
             .map_err(|e| malformed(format!("is not a PEM certificate: {e}")))?;
         let (names, public) = names_and_key(&der).map_err(malformed)?;
         let usage = match leaf {
-            Leaf::Server { names: wanted } | Leaf::Peer { names: wanted } => {
-                if *wanted != names {
+            Leaf::Server { names: expected } | Leaf::Peer { names: expected } => {
+                if *expected != names {
                     return Ok(false);
                 }
                 Usage::Server

@@ -91,13 +91,13 @@ fn authorities(bundle: &str, now: i64) -> Vec<Authority> {
 impl Rolling {
     /// The certificates to store, when they differ from the stored ones.
     pub fn next(
-        kept: Option<&Self>,
+        stored: Option<&Self>,
         names: &BTreeSet<String>,
         now: Timestamp,
     ) -> Result<Option<Self>, Error> {
         let seconds = now.as_second();
-        let mut trusted = kept.map_or_else(Vec::new, |k| authorities(&k.bundle, seconds));
-        let usable_key = kept.filter(|k| {
+        let mut trusted = stored.map_or_else(Vec::new, |k| authorities(&k.bundle, seconds));
+        let usable_key = stored.filter(|k| {
             let first = trusted.first();
             first.is_some_and(|a| belongs(&a.pem, &k.authority_key))
         });
@@ -119,18 +119,18 @@ impl Rolling {
         let (Some(newest), Some(authority_key)) = (trusted.first(), authority_key) else {
             return Err(Error::Generate(rcgen::Error::CouldNotParseKeyPair));
         };
-        let leaf = kept.and_then(|k| Leaved::read(k, &trusted, names, now));
+        let leaf = stored.and_then(|k| Leaved::read(k, &trusted, names, now));
         let settled = seconds - newest.made >= SETTLED;
         let good = leaf.filter(|l| !l.due && (l.signer == 0 || !settled));
-        let next = match (good, kept) {
-            (Some(leaf), Some(kept)) => {
-                let gone = leaf.signer == 0 && seconds - leaf.made > OUTGOING;
-                let still = if gone { 1 } else { trusted.len() };
+        let next = match (good, stored) {
+            (Some(leaf), Some(stored)) => {
+                let drop_old = leaf.signer == 0 && seconds - leaf.made > OUTGOING;
+                let still = if drop_old { 1 } else { trusted.len() };
                 Self {
                     bundle: joined(&trusted[..still]),
                     authority_key,
-                    certificate: kept.certificate.clone(),
-                    key: kept.key.clone(),
+                    certificate: stored.certificate.clone(),
+                    key: stored.key.clone(),
                 }
             }
             _ => {
@@ -138,16 +138,16 @@ impl Rolling {
                 let leaf = Leaf::Server {
                     names: names.clone(),
                 };
-                let made = sign(&newest.pem, &authority_key, &leaf, &key, now)?;
+                let signed = sign(&newest.pem, &authority_key, &leaf, &key, now)?;
                 Self {
                     bundle: joined(&trusted),
                     authority_key,
-                    certificate: made.certificate_pem,
-                    key: made.key_pem,
+                    certificate: signed.certificate_pem,
+                    key: signed.key_pem,
                 }
             }
         };
-        Ok((kept != Some(&next)).then_some(next))
+        Ok((stored != Some(&next)).then_some(next))
     }
 
     /// Certificate chain and key for the listener.
@@ -196,13 +196,13 @@ struct Leaved {
 
 impl Leaved {
     fn read(
-        kept: &Rolling,
+        stored: &Rolling,
         trusted: &[Authority],
         names: &BTreeSet<String>,
         now: Timestamp,
     ) -> Option<Self> {
-        let der = CertificateDer::from_pem_slice(kept.certificate.as_bytes()).ok()?;
-        if !belongs(&kept.certificate, &kept.key) {
+        let der = CertificateDer::from_pem_slice(stored.certificate.as_bytes()).ok()?;
+        if !belongs(&stored.certificate, &stored.key) {
             return None;
         }
         let seconds = now.as_second();

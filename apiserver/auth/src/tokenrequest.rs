@@ -190,14 +190,14 @@ fn check_names(account: &Object, metadata: Option<&Metadata>) -> Result<(), Stat
     let Some(metadata) = metadata else {
         return Ok(());
     };
-    for (field, given, own) in [
+    for (field, value, own) in [
         ("name", &metadata.name, account.name()),
         ("namespace", &metadata.namespace, account.namespace()),
     ] {
-        let given = given.as_deref().unwrap_or_default();
-        if !given.is_empty() && given != own {
+        let value = value.as_deref().unwrap_or_default();
+        if !value.is_empty() && value != own {
             let why = format!("must match the service account {field} if specified");
-            let error = FieldError::invalid(format!("metadata.{field}"), &given.into(), why);
+            let error = FieldError::invalid(format!("metadata.{field}"), &value.into(), why);
             return Err(Status::invalid(&KIND, account.name(), &[error]));
         }
     }

@@ -264,14 +264,14 @@ impl App {
             .admit(peer, &info, &mut request, route, long || probe)
             .await?;
         let limit = time_limit(&query, self.options.request_timeout);
-        let mut held: Vec<Box<dyn std::any::Any + Send>> = Vec::new();
+        let mut guards: Vec<Box<dyn std::any::Any + Send>> = Vec::new();
         if long {
-            held.push(Box::new(self.metrics.long_running(route)));
+            guards.push(Box::new(self.metrics.long_running(route)));
         } else {
             let mutating = mutating(info.verb);
             let short = Arc::clone(&self.short).try_acquire_owned().ok();
             let inflight = self.metrics.inflight(mutating);
-            held.push(Box::new((admitted.permit, short, inflight)));
+            guards.push(Box::new((admitted.permit, short, inflight)));
         }
         let handled = self.handle(
             admitted.user,
@@ -289,7 +289,7 @@ impl App {
                 .map_err(|_| Status::timeout(text))??
         };
         if !response.body().is_full() {
-            held.into_iter().for_each(|h| response.body_mut().keep(h));
+            guards.into_iter().for_each(|h| response.body_mut().keep(h));
         }
         Ok(response)
     }
@@ -304,15 +304,16 @@ impl App {
         exempt: bool,
     ) -> Result<Admitted, Status> {
         let began = Instant::now();
-        let known = self.authenticated(peer, request.headers()).await;
-        self.metrics.authenticated(began.elapsed(), known.is_ok());
-        let asking = known?;
-        let permit = if exempt || asking.in_group(MASTERS) {
+        let authenticated = self.authenticated(peer, request.headers()).await;
+        self.metrics
+            .authenticated(began.elapsed(), authenticated.is_ok());
+        let requester = authenticated?;
+        let permit = if exempt || requester.in_group(MASTERS) {
             None
         } else {
             Some(self.permit(mutating(info.verb), route)?)
         };
-        let user = self.impersonated(asking, request.headers()).await?;
+        let user = self.impersonated(requester, request.headers()).await?;
         self.strip_credentials(request.headers_mut());
         let target = match &info.resource {
             Some(r) => resource_target(r),
@@ -367,7 +368,7 @@ impl App {
         if status.code != 404 {
             return status;
         }
-        match self.options.whole.as_ref().map(|whole| whole()) {
+        match self.options.whole.as_ref().map(|check| check()) {
             Some(Err(why)) => {
                 tracing::debug!(%why, "503 instead of 404");
                 Status::unavailable("the request has been made before all resources have been installed, please try again").retry_after(1)
@@ -379,32 +380,32 @@ impl App {
     /// Removes the credential headers, so that they reach neither handlers nor proxied
     /// servers.
     fn strip_credentials(&self, headers: &mut HeaderMap) {
-        let spent: Vec<_> = headers
+        let credentials: Vec<_> = headers
             .keys()
             .filter(|name| self.authentication.is_credential(name.as_str()))
             .cloned()
             .collect();
-        for name in spent {
+        for name in credentials {
             headers.remove(name);
         }
     }
 
     async fn impersonated(
         &self,
-        asking: Arc<UserInfo>,
+        requester: Arc<UserInfo>,
         headers: &HeaderMap,
     ) -> Result<Arc<UserInfo>, Status> {
         let pairs = headers
             .iter()
             .filter(|(name, _)| name.as_str().starts_with("impersonate-"))
             .map(|(name, value)| (name.as_str(), value.as_bytes()));
-        let Some(wanted) = impersonation::wanted(pairs)? else {
-            return Ok(asking);
+        let Some(impersonated) = impersonation::wanted(pairs)? else {
+            return Ok(requester);
         };
-        for target in wanted.requires() {
-            self.authorize(&asking, "impersonate", target).await?;
+        for target in impersonated.requires() {
+            self.authorize(&requester, "impersonate", target).await?;
         }
-        Ok(Arc::new(wanted.user()))
+        Ok(Arc::new(impersonated.user()))
     }
 
     async fn handle(
@@ -538,11 +539,11 @@ fn is_probe(path: &str) -> bool {
 /// The bearer token of a request, undecoded. Other schemes are ignored, as in
 /// kube-apiserver; a header whose scheme is not UTF-8, or a second header, is refused.
 fn bearer(headers: &HeaderMap) -> Result<Option<&[u8]>, Status> {
-    let mut given = headers.get_all(AUTHORIZATION).iter();
-    let Some(value) = given.next() else {
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let Some(value) = values.next() else {
         return Ok(None);
     };
-    if given.next().is_some() {
+    if values.next().is_some() {
         return Err(Status::unauthorized());
     }
     let value = value.as_bytes().trim_ascii();

@@ -111,19 +111,19 @@ impl Documents {
 
     fn generation(&self) -> Arc<Generation> {
         let table = self.registry.table();
-        if let Some(kept) = self.newest.load_full()
-            && Arc::ptr_eq(&kept.table, &table)
+        if let Some(current) = self.newest.load_full()
+            && Arc::ptr_eq(&current.table, &table)
         {
-            return kept;
+            return current;
         }
-        let made = Arc::new(Generation {
+        let built = Arc::new(Generation {
             discovery: Discovery::new(&table),
             table,
             v2: OnceCell::new(),
             v3: OnceCell::new(),
         });
-        self.newest.store(Some(Arc::clone(&made)));
-        made
+        self.newest.store(Some(Arc::clone(&built)));
+        built
     }
 
     /// Serves discovery: the `/api` and `/apis` paths that are not resources.

@@ -56,12 +56,12 @@ pub(crate) fn answer(
 ) -> Option<Response<Body>> {
     let mut parts = path.trim_start_matches('/').splitn(2, '/');
     let (kind, one) = (parts.next()?, parts.next());
-    let asked = |c: &&Check| kind == "readyz" || c.live;
+    let in_scope = |c: &&Check| kind == "readyz" || c.live;
     if !matches!(kind, "healthz" | "livez" | "readyz") {
         return None;
     }
     if let Some(name) = one {
-        let check = checks.iter().filter(asked).find(|c| c.name == name)?;
+        let check = checks.iter().filter(in_scope).find(|c| c.name == name)?;
         return Some(match (check.probe)() {
             Ok(()) => reply::text(200, "ok".into()),
             Err(why) => {
@@ -74,7 +74,7 @@ pub(crate) fn answer(
     let excluded: Vec<&str> = query.all("exclude").flat_map(|v| v.split(',')).collect();
     let mut lines = String::new();
     let mut fine = true;
-    for check in checks.iter().filter(asked) {
+    for check in checks.iter().filter(in_scope) {
         if excluded.contains(&check.name.as_str()) {
             lines.push_str(&format!("[+]{} excluded: ok\n", check.name));
             continue;

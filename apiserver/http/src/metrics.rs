@@ -214,7 +214,7 @@ impl Metrics {
         if let Some(found) = self.routes.read().get(route) {
             return Arc::clone(found);
         }
-        let made = || {
+        let new_series = || {
             Arc::new(Handles {
                 timed: OnceLock::new(),
                 codes: RwLock::default(),
@@ -229,7 +229,7 @@ impl Metrics {
                 ..Route::default()
             }
         };
-        Arc::clone(routes.entry(route).or_insert_with(made))
+        Arc::clone(routes.entry(route).or_insert_with(new_series))
     }
 
     fn timed(&self, r: &Route) -> Timed {

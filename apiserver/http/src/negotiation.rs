@@ -168,8 +168,8 @@ pub(crate) fn reply(headers: &HeaderMap, query: &Query, views: bool) -> Result<F
 }
 
 fn pretty(headers: &HeaderMap, query: &Query, clause: &Clause<'_>) -> bool {
-    if let Some(wanted) = query.get("pretty") {
-        return matches!(wanted, "1" | "true" | "t" | "T" | "TRUE" | "True");
+    if let Some(value) = query.get("pretty") {
+        return matches!(value, "1" | "true" | "t" | "T" | "TRUE" | "True");
     }
     if clause.param("pretty") == "1" {
         return true;
@@ -199,8 +199,8 @@ pub(crate) fn content_type(headers: &HeaderMap) -> &str {
     let Some(value) = headers.get(CONTENT_TYPE) else {
         return JSON;
     };
-    let whole = value.to_str().unwrap_or(UNREADABLE);
-    match whole.split(';').next().unwrap_or_default().trim() {
+    let text = value.to_str().unwrap_or(UNREADABLE);
+    match text.split(';').next().unwrap_or_default().trim() {
         "" => JSON,
         media => media,
     }

@@ -96,9 +96,9 @@ impl Server {
         ));
         options.checks.insert(0, Check::live("ping", || Ok(())));
         let stopping = CancellationToken::new();
-        let seen = stopping.clone();
+        let shutting_down = stopping.clone();
         options.checks.push(Check::ready("shutdown", move || {
-            if seen.is_cancelled() {
+            if shutting_down.is_cancelled() {
                 Err("the server is shutting down".into())
             } else {
                 Ok(())

@@ -102,8 +102,8 @@ pub(crate) fn text(code: u16, text: String) -> Response<Body> {
 /// With `exact`, `size` becomes the content length.
 fn send(code: u16, chunks: Chunks, size: u64, exact: bool, shape: Shape) -> Response<Body> {
     if shape.form.pretty || shape.form.encoding == Encoding::Yaml {
-        let whole: Vec<u8> = chunks.flatten().collect();
-        return match serde_json::from_slice(&whole) {
+        let bytes: Vec<u8> = chunks.flatten().collect();
+        return match serde_json::from_slice(&bytes) {
             Ok(tree) => value(code, &tree, shape.form),
             Err(e) => status(&Status::internal(e), Form::PLAIN),
         };
@@ -280,14 +280,14 @@ impl<I: Iterator<Item = Bytes>> Iterator for Joined<I> {
 /// Adds each distinct warning as a `Warning` header; truncates all when they are too
 /// long together.
 pub(crate) fn warn(response: &mut Response<Body>, warnings: &[String]) {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut distinct: Vec<&str> = Vec::new();
     for text in warnings {
-        if !text.is_empty() && !seen.contains(&text.as_str()) {
-            seen.push(text);
+        if !text.is_empty() && !distinct.contains(&text.as_str()) {
+            distinct.push(text);
         }
     }
-    let long = seen.iter().map(|t| t.chars().count()).sum::<usize>() > WARNINGS_MAX;
-    for text in seen {
+    let long = distinct.iter().map(|t| t.chars().count()).sum::<usize>() > WARNINGS_MAX;
+    for text in distinct {
         let shown: String = if long {
             text.chars().take(WARNING_CUT).collect()
         } else {
@@ -309,13 +309,13 @@ pub(crate) fn document(
     bytes: &Bytes,
 ) -> Response<Body> {
     let quoted = format!("\"{etag}\"");
-    let known = request
+    let not_modified = request
         .get_all(http::header::IF_NONE_MATCH)
         .iter()
         .filter_map(|v| v.to_str().ok())
         .flat_map(|v| v.split(','))
         .any(|v| v.trim().trim_start_matches("W/") == quoted || v.trim() == "*");
-    let mut response = if known {
+    let mut response = if not_modified {
         let mut empty = Response::new(Body::empty());
         *empty.status_mut() = StatusCode::NOT_MODIFIED;
         empty

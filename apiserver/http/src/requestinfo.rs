@@ -264,17 +264,17 @@ fn selected_name(query: &Query) -> Option<Cow<'static, str>> {
 
 /// The undecoded path after the first `count` segments.
 fn tail(path: &str, count: usize) -> String {
-    let mut seen = 0;
-    let mut inside = false;
+    let mut segments = 0;
+    let mut in_segment = false;
     for (at, byte) in path.bytes().enumerate() {
         if byte == b'/' {
-            if inside && seen == count {
+            if in_segment && segments == count {
                 return path[at..].to_owned();
             }
-            inside = false;
-        } else if !inside {
-            inside = true;
-            seen += 1;
+            in_segment = false;
+        } else if !in_segment {
+            in_segment = true;
+            segments += 1;
         }
     }
     String::new()

@@ -172,8 +172,8 @@ impl Found<'_> {
         let shape = self.shape(headers)?;
         if let Some(teller) = self.app.teller(&self.call.resource) {
             let at = self.at();
-            let told = teller.tell(at.namespace, at.name).await?;
-            return Ok(reply::value(200, &told, shape.form));
+            let value = teller.tell(at.namespace, at.name).await?;
+            return Ok(reply::value(200, &value, shape.form));
         }
         let options = self.with_query(|q| Ok(options::get(q)))?;
         let registry = self.app.registry();
@@ -368,8 +368,8 @@ fn forced() -> Status {
 
 /// The timeout of a request: its `timeout` parameter, at most the server's limit.
 pub(crate) fn time_limit(query: &Query, limit: Duration) -> Duration {
-    let asked = query.get("timeout").and_then(parse_seconds);
-    asked.map_or(limit, |asked| asked.min(limit))
+    let requested = query.get("timeout").and_then(parse_seconds);
+    requested.map_or(limit, |requested| requested.min(limit))
 }
 
 /// Parses Go durations of one unit: `34s`, `500ms`, `1m`.

@@ -82,13 +82,13 @@ pub(crate) async fn serve(
     app.ending.begin(grace / 2);
     stop.cancel();
     let drained = async { while connections.join_next().await.is_some() {} };
-    let patience = async {
+    let grace_period = async {
         sleep(grace).await;
         app.short_over().await;
     };
     let cut = tokio::select! {
         () = drained => false,
-        () = patience => true,
+        () = grace_period => true,
     };
     if cut {
         tracing::warn!("aborting connections that are still open");
@@ -166,11 +166,11 @@ async fn http2_connection(
     stream: TlsStream<TcpStream>,
     stop: CancellationToken,
 ) -> hyper::Result<()> {
-    let spoke = Arc::new(AtomicBool::new(false));
-    let heard = Arc::clone(&spoke);
+    let received_request = Arc::new(AtomicBool::new(false));
+    let set_received = Arc::clone(&received_request);
     let inner = layers::service(&app, peer);
     let service = service_fn(move |request: Request<Incoming>| {
-        heard.store(true, Ordering::Relaxed);
+        set_received.store(true, Ordering::Relaxed);
         inner.call(request)
     });
     let connection = http2::Builder::new(TokioExecutor::new())
@@ -184,15 +184,15 @@ async fn http2_connection(
     let mut connection = pin!(connection);
     // hyper pings only after the client's preface, so a client that never sends one
     // needs its own timeout.
-    let silent = async {
+    let preface_timeout = async {
         sleep(HEADERS).await;
-        if spoke.load(Ordering::Relaxed) {
+        if received_request.load(Ordering::Relaxed) {
             std::future::pending::<()>().await;
         }
     };
     tokio::select! {
         ended = connection.as_mut() => return ended,
-        () = silent => return Ok(()),
+        () = preface_timeout => return Ok(()),
         () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
     }
     connection.await

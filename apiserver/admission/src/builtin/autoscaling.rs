@@ -109,8 +109,8 @@ pub(crate) fn metrics(allowed: &[&str], metrics: &[Value], errors: &mut Vec<Fiel
                 ));
             }
         }
-        let given = get(metric, &format!("/{source}"));
-        if given.is_null() {
+        let fields = get(metric, &format!("/{source}"));
+        if fields.is_null() {
             errors.push(FieldError::required(
                 format!("{field}.{source}"),
                 "must populate information for the given metric source",
@@ -119,13 +119,13 @@ pub(crate) fn metrics(allowed: &[&str], metrics: &[Value], errors: &mut Vec<Fiel
         }
         let named = !matches!(source, "resource" | "containerResource");
         let name = if named { "/metric/name" } else { "/name" };
-        if text(given, name).is_empty() {
+        if text(fields, name).is_empty() {
             let name = name.replace('/', ".");
             errors.push(FieldError::required(format!("{field}.{source}{name}"), ""));
         }
         target(
             &format!("{field}.{source}.target"),
-            get(given, "/target"),
+            get(fields, "/target"),
             errors,
         );
     }
@@ -149,16 +149,16 @@ fn target(field: &str, target: &Value, errors: &mut Vec<FieldError>) {
             "must be greater than 0",
         ));
     }
-    let wanted = match kind {
+    let value_field = match kind {
         "Utilization" => "averageUtilization",
         "Value" => "value",
         "AverageValue" => "averageValue",
         _ => return,
     };
-    if !has(target, &format!("/{wanted}")) {
+    if !has(target, &format!("/{value_field}")) {
         errors.push(FieldError::required(
-            format!("{field}.{wanted}"),
-            &format!("must specify {wanted} for a target of type {kind}"),
+            format!("{field}.{value_field}"),
+            &format!("must specify {value_field} for a target of type {kind}"),
         ));
     }
 }

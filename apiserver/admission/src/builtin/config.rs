@@ -213,10 +213,10 @@ fn bound_part(spec: &Value, new: &Value) -> Value {
 /// objects belong to `default`.
 pub(super) fn event(new: &Value, errors: &mut Vec<FieldError>) {
     let about = text(new, "/involvedObject/namespace");
-    let here = text(new, "/metadata/namespace");
+    let namespace = text(new, "/metadata/namespace");
     let fits = match about {
-        "" => matches!(here, "default" | "kube-system"),
-        about => about == here,
+        "" => matches!(namespace, "default" | "kube-system"),
+        about => about == namespace,
     };
     if !fits {
         errors.push(FieldError::invalid(

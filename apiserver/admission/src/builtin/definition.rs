@@ -116,8 +116,8 @@ fn versions(spec: &Value, errors: &mut Vec<FieldError>) {
                 why,
             ));
         }
-        let place = |shared: bool, own: &str, whole: &str| match (shared, i) {
-            (true, 0) => Some(format!("spec.{whole}")),
+        let place = |shared: bool, own: &str, v1beta1: &str| match (shared, i) {
+            (true, 0) => Some(format!("spec.{v1beta1}")),
             (true, _) => None,
             (false, _) => Some(format!("{at}.{own}")),
         };
@@ -150,9 +150,9 @@ fn versions(spec: &Value, errors: &mut Vec<FieldError>) {
             }
         }
     }
-    let mut seen: Vec<&str> = versions.iter().map(|v| text(v, "/name")).collect();
-    seen.sort_unstable();
-    if seen.windows(2).any(|pair| pair[0] == pair[1]) {
+    let mut names: Vec<&str> = versions.iter().map(|v| text(v, "/name")).collect();
+    names.sort_unstable();
+    if names.windows(2).any(|pair| pair[0] == pair[1]) {
         let why = "must contain unique version names";
         errors.push(FieldError::invalid("spec.versions", all, why));
     }

@@ -62,8 +62,11 @@ pub(super) fn pod(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>
     if was != is && settled(was, was) != settled(is, was) {
         errors.push(FieldError::forbidden("spec", MUTABLE));
     }
-    let kept = items(was, "/tolerations");
-    if !kept.iter().all(|t| items(is, "/tolerations").contains(t)) {
+    let tolerations = items(was, "/tolerations");
+    if !tolerations
+        .iter()
+        .all(|t| items(is, "/tolerations").contains(t))
+    {
         errors.push(FieldError::forbidden(
             "spec.tolerations",
             "existing toleration can not be modified except its tolerationSeconds",

@@ -22,11 +22,14 @@ pub(super) fn mutate(new: &mut Value, old: Option<&Value>) {
     if kind(new) == "ExternalName" || kind(old) == "ExternalName" {
         return;
     }
-    let silent = text(new, "/spec/clusterIP").is_empty();
-    let silent_list = items(new, "/spec/clusterIPs").is_empty();
+    let no_address = text(new, "/spec/clusterIP").is_empty();
+    let no_addresses = items(new, "/spec/clusterIPs").is_empty();
     if let Some(spec) = object_mut(new, &["spec"]) {
-        for (field, silent) in [("clusterIP", silent), ("clusterIPs", silent && silent_list)] {
-            if let Some(value) = get(old, "/spec").get(field).filter(|_| silent) {
+        for (field, no_address) in [
+            ("clusterIP", no_address),
+            ("clusterIPs", no_address && no_addresses),
+        ] {
+            if let Some(value) = get(old, "/spec").get(field).filter(|_| no_address) {
                 spec.insert(field.into(), value.clone());
             }
         }

@@ -145,8 +145,8 @@ pub(super) fn job(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>
         keep(new, Some(old), &["completions"], errors);
     }
     // The template of a suspended job that never started may still change.
-    let held = get(old, "/spec/suspend") == true && !has(old, "/status/startTime");
-    if !held {
+    let not_started = get(old, "/spec/suspend") == true && !has(old, "/status/startTime");
+    if !not_started {
         keep(new, Some(old), &["template"], errors);
     }
 }

@@ -23,8 +23,8 @@ const GRADES: [(i64, i64); 9] = [
 const GIB: i64 = 1 << 30;
 
 pub(super) fn mutate(operation: Operation, spec: &mut Map<String, Value>) {
-    let given = spec.get("resourceModels").and_then(Value::as_array);
-    if given.is_none_or(Vec::is_empty) {
+    let models = spec.get("resourceModels").and_then(Value::as_array);
+    if models.is_none_or(Vec::is_empty) {
         if operation == Operation::Create {
             spec.insert("resourceModels".into(), defaults());
         }

@@ -94,12 +94,12 @@ fn shifted(used: &Amounts, by: &Amounts) -> Amounts {
     }
     let all = sum.into_iter().filter(|(_, q)| *q > Quantity::ZERO);
     all.map(|(name, q)| {
-        let whole = |q: i128| i64::try_from(q).unwrap_or(i64::MAX);
+        let saturating = |q: i128| i64::try_from(q).unwrap_or(i64::MAX);
         let plain = match &*name {
-            "cpu" => Quantity::from_milli(whole(q.milli())),
-            "memory" | "ephemeral-storage" => Quantity::from_bytes(whole(q.value())),
-            n if n.starts_with("hugepages-") => Quantity::from_bytes(whole(q.value())),
-            _ => Quantity::from_units(whole(q.value())),
+            "cpu" => Quantity::from_milli(saturating(q.milli())),
+            "memory" | "ephemeral-storage" => Quantity::from_bytes(saturating(q.value())),
+            n if n.starts_with("hugepages-") => Quantity::from_bytes(saturating(q.value())),
+            _ => Quantity::from_units(saturating(q.value())),
         };
         (name, plain)
     })
@@ -159,10 +159,10 @@ async fn raise(
 ) -> Result<Option<Amounts>, Status> {
     let mut attempts = 0..ATTEMPTS;
     loop {
-        let seen = quota.view::<FederatedResourceQuota>();
-        let seen = seen.map_err(Status::internal)?;
+        let current = quota.view::<FederatedResourceQuota>();
+        let current = current.map_err(Status::internal)?;
         let key = quota.head().key();
-        let raised = raised(&seen, &key, more);
+        let raised = raised(&current, &key, more);
         let Some(used) = raised.map_err(|why| exceeded(at, &why))? else {
             return Ok(None);
         };
@@ -170,7 +170,7 @@ async fn raise(
             return Ok(None);
         }
         match store(api, &quota, &used).await {
-            Ok(()) => return Ok(Some(limited(more, &seen.spec.overall))),
+            Ok(()) => return Ok(Some(limited(more, &current.spec.overall))),
             Err(e) if e.is_conflict() && attempts.next().is_some() => {
                 match api.get(At::of(&QUOTAS, &quota)).await {
                     Ok(newer) => quota = newer,
@@ -230,8 +230,8 @@ async fn lower(api: &dyn Api, namespace: &str, name: &str, back: &Amounts) -> Re
             Err(e) if e.is_not_found() => return Ok(()),
             other => other?,
         };
-        let seen = quota.view::<FederatedResourceQuota>()?;
-        let used = shifted(&seen.status.overall_used, back);
+        let current = quota.view::<FederatedResourceQuota>()?;
+        let used = shifted(&current.status.overall_used, back);
         match store(api, &quota, &used).await {
             Err(e) if e.is_conflict() && attempts.next().is_some() => {}
             other => return other,

@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::config::{Hook, Rule};
 use crate::attributes::Attributes;
 
-fn any(list: &[String], wanted: &str) -> bool {
-    list.iter().any(|entry| entry == "*" || entry == wanted)
+fn any(list: &[String], value: &str) -> bool {
+    list.iter().any(|entry| entry == "*" || entry == value)
 }
 
 /// Matches a rule's resource: `*` is every resource without subresources, `*/*`

@@ -111,28 +111,28 @@ impl Webhooks {
         warnings: &mut Vec<String>,
     ) -> Result<bool, Status> {
         let hooks = self.hooks.read().mutating.clone();
-        let asked = Asked { at, versions, old };
+        let request = Asked { at, versions, old };
         let mut changed_by = None;
         // Webhooks to reinvoke when a later one changes the object.
-        let mut earlier = Vec::new();
-        for (turn, hook) in hooks.iter().enumerate() {
-            let Some(version) = self.wants(hook, &asked, new).await? else {
+        let mut reinvocable = Vec::new();
+        for (index, hook) in hooks.iter().enumerate() {
+            let Some(version) = self.wants(hook, &request, new).await? else {
                 continue;
             };
             if hook.reinvoke {
-                earlier.push(turn);
+                reinvocable.push(index);
             }
-            if self.change(hook, version, &asked, new, warnings).await? {
-                changed_by = Some(turn);
+            if self.change(hook, version, &request, new, warnings).await? {
+                changed_by = Some(index);
             }
         }
         let Some(last) = changed_by else {
             return Ok(false);
         };
-        for turn in earlier.into_iter().filter(|turn| *turn < last) {
-            let hook = &hooks[turn];
-            if let Some(version) = self.wants(hook, &asked, new).await? {
-                self.change(hook, version, &asked, new, warnings).await?;
+        for index in reinvocable.into_iter().filter(|index| *index < last) {
+            let hook = &hooks[index];
+            if let Some(version) = self.wants(hook, &request, new).await? {
+                self.change(hook, version, &request, new, warnings).await?;
             }
         }
         Ok(true)
@@ -149,11 +149,11 @@ impl Webhooks {
         warnings: &mut Vec<String>,
     ) -> Result<(), Status> {
         let hooks = self.hooks.read().validating.clone();
-        let asked = Asked { at, versions, old };
+        let request = Asked { at, versions, old };
         let mut calls = Vec::new();
         for hook in &hooks {
-            if let Some(version) = self.wants(hook, &asked, new).await? {
-                calls.push(self.ask(hook, version, &asked, new));
+            if let Some(version) = self.wants(hook, &request, new).await? {
+                calls.push(self.ask(hook, version, &request, new));
             }
         }
         for answer in futures_util::future::join_all(calls).await {
@@ -169,14 +169,14 @@ impl Webhooks {
     async fn wants(
         &self,
         hook: &Hook,
-        asked: &Asked<'_>,
+        request: &Asked<'_>,
         new: &Value,
     ) -> Result<Option<usize>, Status> {
-        let at = asked.at;
-        let Some(version) = matching::version(hook, at, &asked.versions.kinds) else {
+        let at = request.at;
+        let Some(version) = matching::version(hook, at, &request.versions.kinds) else {
             return Ok(None);
         };
-        if !matching::object(hook, new, asked.old) {
+        if !matching::object(hook, new, request.old) {
             return Ok(None);
         }
         if !at.namespace.is_empty() && !hook.namespaces.is_everything() {
@@ -199,11 +199,11 @@ impl Webhooks {
         &self,
         hook: &Hook,
         version: usize,
-        asked: &Asked<'_>,
+        request: &Asked<'_>,
         new: &mut Value,
         warnings: &mut Vec<String>,
     ) -> Result<bool, Status> {
-        let Some(verdict) = self.ask(hook, version, asked, new).await? else {
+        let Some(verdict) = self.ask(hook, version, request, new).await? else {
             return Ok(false);
         };
         warnings.extend(verdict.warnings);
@@ -211,19 +211,18 @@ impl Webhooks {
         let Some(patch) = verdict.patch.filter(|_| !new.is_null()) else {
             return Ok(false);
         };
-        let shown = (asked.versions.show)(version, new);
-        let patched =
-            (self.apply)(&shown, &patch).and_then(|patched| {
-                match review::same_identity(&shown, &patched) {
-                    true => Ok(patched),
-                    false => Err("the patch changes the identity of the object".into()),
-                }
-            });
+        let converted = (request.versions.show)(version, new);
+        let patched = (self.apply)(&converted, &patch).and_then(|patched| {
+            match review::same_identity(&converted, &patched) {
+                true => Ok(patched),
+                false => Err("the patch changes the identity of the object".into()),
+            }
+        });
         let patched = match patched {
             Ok(patched) => patched,
             Err(why) => return self.failed(hook, &why).map(|()| false),
         };
-        let patched = (asked.versions.take)(version, patched);
+        let patched = (request.versions.take)(version, patched);
         let changed = patched != *new;
         *new = patched;
         Ok(changed)
@@ -235,16 +234,17 @@ impl Webhooks {
         &self,
         hook: &Hook,
         version: usize,
-        asked: &Asked<'_>,
+        request: &Asked<'_>,
         new: &Value,
     ) -> Result<Option<Verdict>, Status> {
-        let shown = |object: &Value| match object {
+        let convert = |object: &Value| match object {
             Value::Null => Value::Null,
-            object => (asked.versions.show)(version, object),
+            object => (request.versions.show)(version, object),
         };
-        let old = asked.old.map_or(Value::Null, shown);
-        let kinds = &asked.versions.kinds;
-        let (uid, body) = review::request(asked.at, &kinds[version], &kinds[0], shown(new), old);
+        let old = request.old.map_or(Value::Null, convert);
+        let kinds = &request.versions.kinds;
+        let (uid, body) =
+            review::request(request.at, &kinds[version], &kinds[0], convert(new), old);
         let call = self.caller.call(&hook.place, body, hook.timeout);
         let answer = match tokio::time::timeout(hook.timeout, call).await {
             Ok(answer) => answer,

@@ -27,11 +27,11 @@ fn resource((_, gvr): &(Gvk, Gvr)) -> Value {
     json!({"group": gvr.group, "version": gvr.version, "resource": gvr.resource})
 }
 
-/// Builds a review and returns its UID and body. `shown` is the version that the
+/// Builds a review and returns its UID and body. `converted` is the version that the
 /// webhook accepts and in which the objects are passed, `requested` the client's.
 pub(super) fn request(
     at: &Attributes<'_>,
-    shown: &(Gvk, Gvr),
+    converted: &(Gvk, Gvr),
     requested: &(Gvk, Gvr),
     new: Value,
     old: Value,
@@ -53,8 +53,8 @@ pub(super) fn request(
     };
     let mut request = json!({
         "uid": uid,
-        "kind": kind(shown),
-        "resource": resource(shown),
+        "kind": kind(converted),
+        "resource": resource(converted),
         "requestKind": kind(requested),
         "requestResource": resource(requested),
         "operation": at.operation.as_str(),

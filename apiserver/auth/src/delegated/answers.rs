@@ -102,8 +102,8 @@ impl<V: Clone> Answers<V> {
     ) -> Result<V, Status> {
         let began = Instant::now();
         let cell = self.cell(key);
-        let mut known = cell.lock().await;
-        if let Some(outcome) = &*known {
+        let mut cached = cell.lock().await;
+        if let Some(outcome) = &*cached {
             let usable = match &outcome.result {
                 Ok(_) => Instant::now() < outcome.until,
                 Err(_) => outcome.at > began,
@@ -119,7 +119,7 @@ impl<V: Clone> Answers<V> {
             Err(_) => at,
         };
         let result = answer.map(|(value, _)| value);
-        *known = Some(Outcome {
+        *cached = Some(Outcome {
             at,
             until,
             result: result.clone(),

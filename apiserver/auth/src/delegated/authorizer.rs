@@ -88,8 +88,8 @@ impl Authorizer {
 
 /// Omits empty fields, as Go's `omitempty` does.
 fn fields<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Map<String, Value> {
-    let given = pairs.into_iter().filter(|(_, value)| !value.is_empty());
-    given.map(|(k, v)| (k.into(), v.into())).collect()
+    let non_empty = pairs.into_iter().filter(|(_, value)| !value.is_empty());
+    non_empty.map(|(k, v)| (k.into(), v.into())).collect()
 }
 
 fn spec(user: &UserInfo, verb: &str, target: Target<'_>) -> Value {

@@ -104,16 +104,16 @@ impl Authenticator {
 
     pub(crate) async fn authenticate(
         &self,
-        given: Credentials<'_>,
+        credentials: Credentials<'_>,
     ) -> Result<Arc<UserInfo>, Denied> {
-        let chain = given.peer.map(crate::Peer::chain).unwrap_or_default();
+        let chain = credentials.peer.map(crate::Peer::chain).unwrap_or_default();
         let mut refused = None;
         if !chain.is_empty() {
             let trust = self.followed.trust().ok_or_else(|| {
                 let text = "the client CA of the host has not been read yet";
                 Denied::from(Status::unavailable(text))
             })?;
-            if let Some(user) = self.proxied(&trust, given)? {
+            if let Some(user) = self.proxied(&trust, credentials)? {
                 return Ok(Arc::new(user));
             }
             match trust.client(chain, self.clock.now()) {
@@ -121,7 +121,7 @@ impl Authenticator {
                 Err(why) => refused = Some(Refused(format!("client certificate: {why}"))),
             }
         }
-        if let Some(token) = given.bearer {
+        if let Some(token) = credentials.bearer {
             return self.tokens.user(readable(token)?).await;
         }
         match (refused, &self.anonymous) {
@@ -132,8 +132,12 @@ impl Authenticator {
     }
 
     /// The user that a verified front proxy names.
-    fn proxied(&self, trust: &Trust, given: Credentials<'_>) -> Result<Option<UserInfo>, Refused> {
-        let (Some(peer), Some(headers)) = (given.peer, given.headers) else {
+    fn proxied(
+        &self,
+        trust: &Trust,
+        credentials: Credentials<'_>,
+    ) -> Result<Option<UserInfo>, Refused> {
+        let (Some(peer), Some(headers)) = (credentials.peer, credentials.headers) else {
             return Ok(None);
         };
         if !trust.is_proxy(peer.chain(), self.clock.now()) {

@@ -22,8 +22,8 @@ pub(super) async fn ask(
     resource: &'static Gvr,
     body: &Value,
 ) -> Result<Value, Status> {
-    let asked = tokio::time::timeout(PATIENCE, repeatedly(host, resource, body));
-    let answer = match asked.await {
+    let creation = tokio::time::timeout(PATIENCE, repeatedly(host, resource, body));
+    let answer = match creation.await {
         Ok(answer) => answer.map_err(|e| e.to_string()),
         Err(_) => Err(format!("no response within {} s", PATIENCE.as_secs())),
     };

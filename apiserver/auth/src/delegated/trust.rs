@@ -115,14 +115,14 @@ impl Trust {
 
     /// The user that the headers name; `None` when they name none.
     pub(super) fn remote_user(&self, headers: Headers<'_>) -> Result<Option<UserInfo>, String> {
-        let mut given: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let mut by_name: BTreeMap<String, Vec<String>> = BTreeMap::new();
         let mut malformed = false;
         headers(&mut |name, value| {
             if !self.names(name) || value.is_empty() {
                 return;
             }
             match std::str::from_utf8(value) {
-                Ok(text) => given.entry(name.into()).or_default().push(text.into()),
+                Ok(text) => by_name.entry(name.into()).or_default().push(text.into()),
                 Err(_) => malformed = true,
             }
         });
@@ -130,16 +130,16 @@ impl Trust {
             return Err(NOT_UTF_8.into());
         }
         let first = |names: &[String]| {
-            let mut found = names.iter().filter_map(|n| given.get(n)?.first());
+            let mut found = names.iter().filter_map(|n| by_name.get(n)?.first());
             found.next().cloned().unwrap_or_default()
         };
         let name = first(&self.user);
         if name.is_empty() {
             return Ok(None);
         }
-        let groups = self.groups.iter().filter_map(|n| given.get(n)).flatten();
+        let groups = self.groups.iter().filter_map(|n| by_name.get(n)).flatten();
         let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for (header, values) in &given {
+        for (header, values) in &by_name {
             for prefix in &self.extra {
                 if let Some(key) = header.strip_prefix(prefix.as_str()) {
                     let key = unescape(key).ok_or(NOT_UTF_8)?;
@@ -187,8 +187,8 @@ impl Followed {
 
     pub(super) fn ready(&self) -> Result<(), String> {
         let newest = self.newest.read();
-        let told = newest.as_ref().map(drop);
-        told.map_err(|why| format!("ConfigMap {NAMESPACE}/{NAME}: {why}"))
+        let result = newest.as_ref().map(drop);
+        result.map_err(|why| format!("ConfigMap {NAMESPACE}/{NAME}: {why}"))
     }
 
     pub(super) async fn wait(&self) {

@@ -132,10 +132,10 @@ impl Policy {
     pub(super) fn replace(&mut self, kind: Kind, objects: &[Object]) {
         let listed: BTreeSet<Key> = objects.iter().map(key_of).collect();
         let clustered = matches!(kind, Kind::ClusterRole | Kind::ClusterRoleBinding);
-        let gone = |key: &&Key| key.0.is_empty() == clustered && !listed.contains(*key);
+        let is_stale = |key: &&Key| key.0.is_empty() == clustered && !listed.contains(*key);
         let stale: Vec<Key> = match kind {
-            Kind::ClusterRole | Kind::Role => self.roles.keys().filter(gone).cloned().collect(),
-            _ => self.bindings.keys().filter(gone).cloned().collect(),
+            Kind::ClusterRole | Kind::Role => self.roles.keys().filter(is_stale).cloned().collect(),
+            _ => self.bindings.keys().filter(is_stale).cloned().collect(),
         };
         for (namespace, name) in stale {
             self.delete(kind, &namespace, &name);
@@ -208,18 +208,18 @@ impl Policy {
         })
     }
 
-    /// The first grant with a rule that `wanted` accepts.
+    /// The first grant with a rule that `predicate` accepts.
     pub(super) fn first_grant(
         &self,
         user: &UserInfo,
         namespace: &str,
-        mut wanted: impl FnMut(&Rule) -> bool,
+        mut predicate: impl FnMut(&Rule) -> bool,
     ) -> Option<Grant> {
         for (key, binding, group) in self.bindings_of(user, namespace) {
             let Some(rules) = self.rules_of(binding) else {
                 continue;
             };
-            if rules.iter().any(&mut wanted) {
+            if rules.iter().any(&mut predicate) {
                 return Some(Grant {
                     namespace: key.0.to_string(),
                     binding: key.1.to_string(),

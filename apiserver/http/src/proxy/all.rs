@@ -53,12 +53,12 @@ impl ClusterProxy {
         };
         if resource.named {
             let of_pod = matches!(resource.subresource.as_str(), "log" | "exec");
-            let sought = match path.path().rsplit_once('/') {
+            let object_path = match path.path().rsplit_once('/') {
                 Some((object, _)) if of_pod => object,
                 _ => path.path(),
             };
-            let sought = path::below(sought, None)?;
-            let hits = self.ask_all(&connection.user, &sought).await?;
+            let object_path = path::below(object_path, None)?;
+            let hits = self.ask_all(&connection.user, &object_path).await?;
             connection.name = the_one(hits.iter().map(|h| h.cluster.as_str()))?;
             drop(hits);
             return Box::pin(self.forward(connection)).await;
@@ -91,10 +91,10 @@ impl ClusterProxy {
         let headers = headers::request(&accept, user, None)?;
         let mut names = self.gateways.names().await.map_err(refused)?;
         names.sort_unstable();
-        let asked = names
+        let requests = names
             .into_iter()
             .map(|name| self.ask_one(name, path, &headers));
-        Ok(join_all(asked).await.into_iter().flatten().collect())
+        Ok(join_all(requests).await.into_iter().flatten().collect())
     }
 
     async fn ask_one(&self, cluster: String, path: &PathAndQuery, with: &HeaderMap) -> Option<Hit> {
@@ -125,10 +125,10 @@ impl ClusterProxy {
 /// The path without `limit` and `continue`, which are valid in one cluster only.
 fn unpaged(path: &PathAndQuery) -> Result<PathAndQuery, Status> {
     let query = path.query().unwrap_or_default().split('&');
-    let kept: Vec<&str> = query
+    let parameters: Vec<&str> = query
         .filter(|p| !p.starts_with("limit=") && !p.starts_with("continue="))
         .collect();
-    path::below(path.path(), Some(&kept.join("&")))
+    path::below(path.path(), Some(&parameters.join("&")))
 }
 
 /// Redirects to the control plane, which may be a kube-apiserver in front of this
@@ -166,22 +166,22 @@ struct List<'a> {
 
 /// Merges lists into one; kind, apiVersion and metadata are those of the first.
 fn merged(lists: &[Bytes]) -> Result<Vec<u8>, Status> {
-    let mut whole: Option<List<'_>> = None;
+    let mut result: Option<List<'_>> = None;
     for list in lists {
         let Ok(mut head) = serde_json::from_slice::<BTreeMap<&str, &RawValue>>(list) else {
             continue;
         };
         let items = head.remove("items").map_or("[]", RawValue::get);
         let items: Vec<&RawValue> = serde_json::from_str(items).unwrap_or_default();
-        match &mut whole {
-            None => whole = Some(List { head, items }),
-            Some(whole) => whole.items.extend(items),
+        match &mut result {
+            None => result = Some(List { head, items }),
+            Some(result) => result.items.extend(items),
         }
     }
-    let Some(whole) = whole else {
+    let Some(result) = result else {
         return Err(Status::failure(404, "NotFound", "not found"));
     };
-    serde_json::to_vec(&whole).map_err(Status::internal)
+    serde_json::to_vec(&result).map_err(Status::internal)
 }
 
 #[cfg(test)]

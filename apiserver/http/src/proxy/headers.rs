@@ -14,9 +14,9 @@ const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// The protocol that a request asks to upgrade to.
 pub(super) fn upgrade<B>(request: &Request<B>) -> Option<HeaderValue> {
-    let wanted = request.headers().get(UPGRADE)?;
-    let asked = named(request.headers()).any(|name| name.eq_ignore_ascii_case("upgrade"));
-    (request.version() == Version::HTTP_11 && asked).then(|| wanted.clone())
+    let protocol = request.headers().get(UPGRADE)?;
+    let has_option = named(request.headers()).any(|name| name.eq_ignore_ascii_case("upgrade"));
+    (request.version() == Version::HTTP_11 && has_option).then(|| protocol.clone())
 }
 
 /// The connection options (RFC 9110) that the `Connection` headers list.
@@ -53,8 +53,8 @@ pub(super) fn request(
     let named: Vec<String> = named(headers).map(str::to_ascii_lowercase).collect();
     let mut out = HeaderMap::with_capacity(headers.len() + 4);
     for (name, value) in headers {
-        let spent = is_hop(name) || is_ours(name) || named.iter().any(|n| n == name.as_str());
-        if spent || (upgrade.is_some() && name == CONTENT_LENGTH) {
+        let dropped = is_hop(name) || is_ours(name) || named.iter().any(|n| n == name.as_str());
+        if dropped || (upgrade.is_some() && name == CONTENT_LENGTH) {
             continue;
         }
         if name == SEC_WEBSOCKET_PROTOCOL {
@@ -91,13 +91,13 @@ fn without_token(value: &HeaderValue) -> Result<Option<HeaderValue>, Status> {
     let unreadable =
         || Status::bad_request(format!("header \"{SEC_WEBSOCKET_PROTOCOL}\" is not ASCII"));
     let text = value.to_str().map_err(|_| unreadable())?;
-    let kept: Vec<&str> = text
+    let remaining: Vec<&str> = text
         .split(',')
         .map(str::trim)
         .filter(|p| !p.starts_with(TOKEN_PROTOCOL))
         .collect();
-    let kept = HeaderValue::from_str(&kept.join(", ")).map_err(|_| unreadable())?;
-    Ok(Some(kept).filter(|v| !v.is_empty()))
+    let remaining = HeaderValue::from_str(&remaining.join(", ")).map_err(|_| unreadable())?;
+    Ok(Some(remaining).filter(|v| !v.is_empty()))
 }
 
 /// Removes hop-by-hop headers from a member's response; `moved` rewrites the target of
@@ -109,20 +109,20 @@ pub(super) fn response(
 ) {
     let switching = code == StatusCode::SWITCHING_PROTOCOLS;
     let named: Vec<String> = named(headers).map(str::to_ascii_lowercase).collect();
-    let spent: Vec<HeaderName> = headers
+    let dropped: Vec<HeaderName> = headers
         .keys()
         .filter(|name| is_hop(name) || named.iter().any(|n| n == name.as_str()))
         .filter(|name| !(switching && [CONNECTION, UPGRADE].contains(name)))
         .cloned()
         .collect();
-    for name in spent {
+    for name in dropped {
         headers.remove(name);
     }
     let location = headers.get(LOCATION).and_then(|l| l.to_str().ok());
-    if let Some(here) = location.and_then(moved)
-        && let Ok(here) = HeaderValue::from_str(&here)
+    if let Some(rewritten) = location.and_then(moved)
+        && let Ok(rewritten) = HeaderValue::from_str(&rewritten)
     {
-        headers.insert(LOCATION, here);
+        headers.insert(LOCATION, rewritten);
     }
 }
 

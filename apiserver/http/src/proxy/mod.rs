@@ -93,27 +93,29 @@ impl ClusterProxy {
 
     async fn forward(&self, connection: Connection) -> Result<Response<Body>, Status> {
         let path = path::below(&connection.tail, connection.request.uri().query())?;
-        let held = self.enter(&connection.name).await?;
+        let guard = self.enter(&connection.name).await?;
         let began = Instant::now();
         let closing = connection.closing.clone();
-        let answered = self.ask(connection, path, &held).await;
+        let answered = self.ask(connection, path, &guard).await;
         let code = match &answered {
             Ok(answer) => answer.response.status().as_u16(),
             Err(status) => status.code,
         };
-        held.figures.answered(code, began.elapsed());
+        guard.figures.answered(code, began.elapsed());
         let Answer {
             mut response,
             tunnel,
         } = answered?;
         match tunnel {
             Some(ends) => {
-                let gone = held.place.gone().clone();
+                let removed = guard.place.gone().clone();
                 self.tasks.spawn(async move {
-                    closing.unless(gone.unless(tunnel::run(ends, held))).await;
+                    closing
+                        .unless(removed.unless(tunnel::run(ends, guard)))
+                        .await;
                 });
             }
-            None => response.body_mut().keep(held),
+            None => response.body_mut().keep(guard),
         }
         Ok(response)
     }
@@ -122,7 +124,7 @@ impl ClusterProxy {
         &self,
         connection: Connection,
         path: PathAndQuery,
-        held: &Held,
+        guard: &Held,
     ) -> Result<Answer, Status> {
         let user = connection.user;
         let end = End {
@@ -130,19 +132,19 @@ impl ClusterProxy {
             closing: connection.closing,
         };
         let mut request = connection.request;
-        let wanted = headers::upgrade(&request);
-        let client = wanted.is_some().then(|| hyper::upgrade::on(&mut request));
+        let protocol = headers::upgrade(&request);
+        let client = protocol.is_some().then(|| hyper::upgrade::on(&mut request));
         let (parts, body) = request.into_parts();
         let outgoing = Outgoing {
-            headers: headers::request(&parts.headers, &user, wanted.as_ref())?,
+            headers: headers::request(&parts.headers, &user, protocol.as_ref())?,
             method: parts.method,
             path,
             body,
         };
-        let cluster = held.place.cluster().to_owned();
+        let cluster = guard.place.cluster().to_owned();
         let answered = match client {
-            Some(client) => self.upgraded(outgoing, client, end, held).await,
-            None => self.streamed(outgoing, end, held).await,
+            Some(client) => self.upgraded(outgoing, client, end, guard).await,
+            None => self.streamed(outgoing, end, guard).await,
         };
         let mut answer = answered.map_err(|why| self.unreachable(&cluster, &why))?;
         let response = &mut answer.response;
@@ -151,7 +153,7 @@ impl ClusterProxy {
             let why = format!("cluster {cluster:?} refused the token of its impersonator");
             return Err(unavailable(why, "ImpersonatorRefused"));
         }
-        let forwarder = held.place.forwarder();
+        let forwarder = guard.place.forwarder();
         let prefix = format!(
             "/apis/{}/{}/{}/{cluster}/proxy",
             CLUSTERS.group, CLUSTERS.version, CLUSTERS.resource
@@ -167,12 +169,12 @@ impl ClusterProxy {
         &self,
         outgoing: Outgoing,
         end: End,
-        held: &Held,
+        guard: &Held,
     ) -> Result<Answer, Unreachable> {
         let body = if outgoing.body.is_end_stream() {
             Passed::whole(Bytes::new())
         } else {
-            let sent = held.figures.sent.clone();
+            let sent = guard.figures.sent.clone();
             Passed::passed(outgoing.body.map_frame(move |frame| {
                 sent.inc_by(frame.data_ref().map_or(0, |d| d.len() as u64));
                 frame
@@ -182,8 +184,8 @@ impl ClusterProxy {
         *request.method_mut() = outgoing.method;
         *request.uri_mut() = Uri::from(outgoing.path);
         *request.headers_mut() = outgoing.headers;
-        let response = held.place.forwarder().send(request).await?;
-        let received = held.figures.received.clone();
+        let response = guard.place.forwarder().send(request).await?;
+        let received = guard.figures.received.clone();
         Ok(Answer {
             response: response.map(|body| Body::foreign(Passing::new(body, received, end))),
             tunnel: None,
@@ -197,18 +199,18 @@ impl ClusterProxy {
         outgoing: Outgoing,
         client: OnUpgrade,
         end: End,
-        held: &Held,
+        guard: &Held,
     ) -> Result<Answer, Unreachable> {
         let mut request = Request::new(Passed::whole(Bytes::new()));
         *request.method_mut() = outgoing.method;
         *request.uri_mut() = Uri::from(outgoing.path);
         *request.headers_mut() = outgoing.headers;
-        let mut response = held.place.forwarder().upgrade(request).await?;
+        let mut response = guard.place.forwarder().upgrade(request).await?;
         let tunnel = (response.status() == StatusCode::SWITCHING_PROTOCOLS).then(|| Ends {
             client,
             member: hyper::upgrade::on(&mut response),
         });
-        let received = held.figures.received.clone();
+        let received = guard.figures.received.clone();
         let pass = |body| match tunnel {
             Some(_) => Body::empty(),
             None => Body::foreign(Passing::new(body, received, end)),
@@ -221,13 +223,13 @@ impl ClusterProxy {
 
     fn unreachable(&self, cluster: &str, why: &Unreachable) -> Status {
         let condition = self.gateways.trouble(cluster);
-        let seen = match condition.as_str() {
+        let last_seen = match condition.as_str() {
             "" => String::new(),
             condition => format!(" (last seen as {condition})"),
         };
         let text = match why.unsent {
-            true => format!("cluster {cluster:?} cannot be reached: {why}{seen}"),
-            false => format!("cluster {cluster:?} did not respond: {why}{seen}"),
+            true => format!("cluster {cluster:?} cannot be reached: {why}{last_seen}"),
+            false => format!("cluster {cluster:?} did not respond: {why}{last_seen}"),
         };
         unavailable(text, "ClusterNotReachable")
     }

@@ -13,7 +13,7 @@ const CHUNK: usize = 32 << 10;
 
 /// Copies bytes both ways until both sides end or one fails. A side that ends closes
 /// only its own direction: data still sent to it arrives.
-pub(super) async fn run(ends: Ends, held: Held) {
+pub(super) async fn run(ends: Ends, guard: Held) {
     let (client, member) = match tokio::try_join!(ends.client, ends.member) {
         Ok(both) => both,
         Err(error) => {
@@ -24,11 +24,11 @@ pub(super) async fn run(ends: Ends, held: Held) {
     let (from_client, to_client) = tokio::io::split(TokioIo::new(client));
     let (from_member, to_member) = tokio::io::split(TokioIo::new(member));
     let both = tokio::try_join!(
-        carry(from_client, to_member, &held.figures.sent),
-        carry(from_member, to_client, &held.figures.received),
+        carry(from_client, to_member, &guard.figures.sent),
+        carry(from_member, to_client, &guard.figures.received),
     );
     if let Err(error) = both {
-        tracing::debug!(cluster = held.place.cluster(), %error, "tunnel failed");
+        tracing::debug!(cluster = guard.place.cluster(), %error, "tunnel failed");
     }
 }
 
