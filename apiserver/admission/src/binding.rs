@@ -155,9 +155,9 @@ mod tests {
     fn a_manifest_says_what_it_is() {
         let with = |manifest: Value| json!({"spec": {"workload": {"manifests": [{"kind": "X"}, manifest]}}});
         assert_eq!(validate_work(&with(json!({"kind": "Y"}))), []);
-        let said = validate_work(&with(json!({"apiVersion": "v1"})));
+        let errors = validate_work(&with(json!({"apiVersion": "v1"})));
         assert_eq!(
-            said[0].to_string(),
+            errors[0].to_string(),
             "spec.workload.manifests[1].kind: Required value: Object 'Kind' is missing"
         );
     }
@@ -170,9 +170,9 @@ mod tests {
         assert!(validate(&binding, gates).is_empty());
         let gates = gates.with(Gate::MultiplePodTemplatesScheduling, true);
         let errors = validate(&binding, gates);
-        let said: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        let messages: Vec<String> = errors.iter().map(ToString::to_string).collect();
         assert_eq!(
-            said,
+            messages,
             [
                 r#"spec.components[1].name: Invalid value: "": component names must be non-empty"#,
                 r#"spec.components[3].name: Invalid value: "a": component names must be unique"#

@@ -2,7 +2,7 @@
 //! or per few kinds with shared rules. What Karmada does in webhooks happens here, in
 //! process.
 //!
-//! write ──► [`AdmissionChain::mutate`] ──► schema, [`metadata`], [`validate_builtin`] ──► [`AdmissionChain::validate`] ──► [`AdmissionChain::charge_quota`] ──► store
+//! write ──► [`AdmissionChain::mutate`] ──► schema, [`metadata`], [`rules`] ──► [`AdmissionChain::validate`] ──► [`AdmissionChain::charge_quota`] ──► store
 //!              └ [`webhooks`] of a host                                              └ [`webhooks`]
 //!
 //! Invariants: rules are functions from JSON values to field errors; only the chain and
@@ -10,7 +10,7 @@
 //! panics, whatever the object.
 //!
 //! Entry points: [`AdmissionChain`], [`webhooks::WebhookDispatcher`],
-//! [`AdmissionAttributes`], [`metadata`], [`validate_builtin`].
+//! [`AdmissionAttributes`], [`metadata`], [`rules`].
 
 mod affinity;
 mod attributes;

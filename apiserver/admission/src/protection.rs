@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use crate::tree::get;
 
-/// The label that protects an object when its value is [`ALWAYS`].
+/// The label that protects an object when its value is [`DELETION_PROTECTED_ALWAYS`].
 pub const LABEL: &str = "resourcetemplate.karmada.io/deletion-protected";
-/// The only value of [`LABEL`] that protects.
+/// The only value of [`DELETION_PROTECTED_LABEL`] that protects.
 pub const ALWAYS: &str = "Always";
 /// The name of Karmada's webhook.
 pub const WEBHOOK: &str = "resourcedeletionprotection.karmada.io";
@@ -58,10 +58,10 @@ mod tests {
         ] {
             let object = json!({"metadata": {"labels": labels}});
             assert_eq!(check(&object).is_ok(), fine, "{object}");
-            let asked = json!({"operation": "DELETE", "oldObject": object});
-            assert_eq!(review(&asked).is_ok(), fine, "{object}");
-            let kept = json!({"operation": "UPDATE", "oldObject": object});
-            assert!(review(&kept).is_ok());
+            let deletion = json!({"operation": "DELETE", "oldObject": object});
+            assert_eq!(review(&deletion).is_ok(), fine, "{object}");
+            let update = json!({"operation": "UPDATE", "oldObject": object});
+            assert!(review(&update).is_ok());
         }
         let status = check(&json!({"metadata": {"labels": {LABEL: "Always"}}})).unwrap_err();
         assert_eq!(status.code, 403);

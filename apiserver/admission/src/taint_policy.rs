@@ -38,8 +38,8 @@ mod tests {
     fn check(taints: &[Value], allowed: bool, expected: &[&str]) {
         let policy = json!({"spec": {"taints": taints}});
         let errors = validate(&policy, allowed);
-        let said: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        assert_eq!(said, expected, "{policy}");
+        let messages: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        assert_eq!(messages, expected, "{policy}");
     }
 
     fn taint(key: &str, effect: &str) -> Value {

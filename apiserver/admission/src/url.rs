@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn urls_are_taken_apart() {
-        let whole = |scheme, host, user, query, fragment| {
+        let url_parts = |scheme, host, user, query, fragment| {
             Some(Parts {
                 scheme,
                 host,
@@ -50,18 +50,21 @@ mod tests {
             })
         };
         for (url, expected) in [
-            ("https://a:6443", whole("https", "a:6443", None, "", "")),
+            ("https://a:6443", url_parts("https", "a:6443", None, "", "")),
             (
                 "https://[::1]:6443/x",
-                whole("https", "[::1]:6443", None, "", ""),
+                url_parts("https", "[::1]:6443", None, "", ""),
             ),
-            ("https://", whole("https", "", None, "", "")),
+            ("https://", url_parts("https", "", None, "", "")),
             ("a:6443", None),
-            ("https://u:p@a", whole("https", "a", Some("u:p"), "", "")),
-            ("https://a?x=1", whole("https", "a", None, "x=1", "")),
+            (
+                "https://u:p@a",
+                url_parts("https", "a", Some("u:p"), "", ""),
+            ),
+            ("https://a?x=1", url_parts("https", "a", None, "x=1", "")),
             (
                 "https://a/b?x=1#y?z",
-                whole("https", "a", None, "x=1", "y?z"),
+                url_parts("https", "a", None, "x=1", "y?z"),
             ),
             ("https://a b", None),
         ] {

@@ -308,15 +308,15 @@ pub(crate) mod tests {
     #[test]
     fn what_is_signed_is_read_back() {
         let signer = signer();
-        let mut given = claims(600);
-        given.bound = Some(Bound {
+        let mut issued = claims(600);
+        issued.bound = Some(Bound {
             kind: "Pod".into(),
             name: "p".into(),
             uid: "u2".into(),
         });
-        let token = signer.issue(&given, Timestamp::UNIX_EPOCH).unwrap();
+        let token = signer.issue(&issued, Timestamp::UNIX_EPOCH).unwrap();
         let read = signer.verify(&token).unwrap();
-        assert_eq!(read, given);
+        assert_eq!(read, issued);
         let user = read.user();
         assert_eq!(user.name, "system:serviceaccount:ns:bot");
         assert!(user.in_group("system:serviceaccounts:ns"));

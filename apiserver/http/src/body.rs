@@ -54,7 +54,7 @@ impl Body {
         })
     }
 
-    /// Like [`ResponseBody::chunks`], compressed with gzip.
+    /// Like [`ServerResponseBody::chunks`], compressed with gzip.
     pub(crate) fn gzip(chunks: Chunks) -> Self {
         Self::chunks(Box::new(Gzip::new(chunks)), None)
     }

@@ -1,7 +1,7 @@
 //! Tower layers around every request: the audit ID, the default response headers, and
 //! empty bodies for HEAD.
 //!
-//! connection ──► [`service`] ──► `ApiServerHandler`
+//! connection ──► [`connection_service`] ──► `ApiServerHandler`
 
 use std::convert::Infallible;
 use std::future::Future;

@@ -1,7 +1,7 @@
 //! Serves the Kubernetes API over HTTPS: listener, filters, routing, content
 //! negotiation, discovery, streaming and the cluster proxy.
 //!
-//! TLS ──► secure_serving ──► layers ──► handler (filters) ──► requestinfo ──► resource_handlers | documents | health ──► registry ──► response_writers | watch ──► [`ResponseBody`]
+//! TLS ──► secure_serving ──► response_headers ──► handler (filters) ──► requestinfo ──► resource_handlers | documents | health ──► registry ──► response_writers | watch ──► [`ServerResponseBody`]
 //!
 //! Invariants: no code knows a kind by name; the resource table decides what is served.
 //! No response is copied into one buffer when it can be spliced from shared bytes.

@@ -1,3 +1,5 @@
+//! Tests of the admission chain.
+
 use client::fake::FakeApi;
 use machinery::time::FakeClock;
 use machinery::{Gvk, UserInfo};

@@ -1,10 +1,12 @@
+//! Tests of the FederatedResourceQuota rules.
+
 use serde_json::json;
 
 use super::*;
 
 fn check(quota: Value, expected: &[&str]) {
-    let said: Vec<String> = validate(&quota).iter().map(ToString::to_string).collect();
-    assert_eq!(said, expected, "{quota}");
+    let messages: Vec<String> = validate(&quota).iter().map(ToString::to_string).collect();
+    assert_eq!(messages, expected, "{quota}");
 }
 
 /// A quota of ten cores and five pods, with six cores assigned to a cluster.

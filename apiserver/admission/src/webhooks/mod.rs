@@ -2,7 +2,7 @@
 //! this server serves: the host forwards requests before its own admission (contract
 //! D4.6, F6).
 //!
-//! configurations ──► `configuration` ──► webhooks ──► [`matching`] ──► [`review`] ──► `WebhookCaller` ──► decisions, patches
+//! configurations ──► `configuration` ──► webhooks ──► [`matching`] ──► [`admission_review`] ──► `WebhookClient` ──► decisions, patches
 //!
 //! Invariants: mutating webhooks run one after the other, sorted by configuration name;
 //! validating ones run concurrently. No webhook changes the identity of an object.

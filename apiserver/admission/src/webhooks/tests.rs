@@ -28,12 +28,12 @@ impl Caller for Lab {
     async fn call(&self, hook: &Place, body: Bytes, _: Duration) -> Result<Bytes, String> {
         let review: Value = serde_json::from_slice(&body).unwrap();
         let request = review["request"].clone();
-        let said = match self.hooks.lock().get(&hook.path) {
+        let answer = match self.hooks.lock().get(&hook.path) {
             Some(hook) => hook(&request),
             None => Err("connection refused".into()),
         };
         self.asked.lock().push((hook.path.clone(), request.clone()));
-        let mut response = said?;
+        let mut response = answer?;
         if response["uid"].is_null() {
             response["uid"] = request["uid"].clone();
         }
@@ -118,10 +118,10 @@ impl Case {
     fn says(
         &self,
         hook: &str,
-        says: impl Fn(&Value) -> Result<Value, String> + Send + Sync + 'static,
+        respond: impl Fn(&Value) -> Result<Value, String> + Send + Sync + 'static,
     ) {
         let mut hooks = self.lab.hooks.lock();
-        hooks.insert(format!("/{hook}"), Box::new(says));
+        hooks.insert(format!("/{hook}"), Box::new(respond));
     }
 
     /// Runs all webhooks; returns the object and the warnings.
@@ -177,8 +177,8 @@ impl Case {
     }
 
     fn asked(&self) -> Vec<String> {
-        let mut asked = self.lab.asked.lock();
-        asked
+        let mut requests = self.lab.asked.lock();
+        requests
             .drain(..)
             .map(|(path, _)| path[1..].to_owned())
             .collect()
@@ -201,8 +201,8 @@ async fn mutating_hooks_build_on_each_other() {
         ),
     ]);
     case.says("first", |r| {
-        let seen = r["object"]["spec"]["third"].as_str().unwrap_or("none");
-        Ok(set("/spec/first", seen))
+        let third = r["object"]["spec"]["third"].as_str().unwrap_or("none");
+        Ok(set("/spec/first", third))
     });
     case.says("second", |_| {
         Ok(json!({"allowed": true, "warnings": ["careful"]}))
@@ -266,8 +266,10 @@ async fn refusals_are_told_in_the_words_of_the_hook() {
         ),
         (Value::Null, 400, "denied the request without explanation"),
     ] {
-        let said = status.clone();
-        case.says("h", move |_| Ok(json!({"allowed": false, "status": said})));
+        let denial = status.clone();
+        case.says("h", move |_| {
+            Ok(json!({"allowed": false, "status": denial}))
+        });
         let refused = case.write(object(), None).await.unwrap_err();
         assert_eq!(refused.code, code, "{status}");
         assert_eq!(refused.message, format!("admission webhook \"h\" {text}"));

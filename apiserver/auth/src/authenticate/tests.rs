@@ -112,13 +112,13 @@ async fn anonymous_users_and_audiences_are_the_operators_choice() {
     let foreign = granted["status"]["token"].as_str().unwrap();
     assert_eq!(code(&authenticator, foreign).await, 401);
     // A token in a secret is for this server, whatever its audiences are called.
-    let kept = authenticator
+    let stored = authenticator
         .signer()
         .issue_for_secret("ns", "bot", "u1", "s");
-    let kept = kept.unwrap();
+    let stored = stored.unwrap();
     let secret = json!({"apiVersion": "v1", "kind": "Secret",
         "metadata": {"name": "s", "namespace": "ns"},
-        "data": {"token": base64::Engine::encode(&base64::engine::general_purpose::STANDARD, &kept)}});
+        "data": {"token": base64::Engine::encode(&base64::engine::general_purpose::STANDARD, &stored)}});
     fake.seed(&SECRETS, secret);
-    assert_eq!(code(&authenticator, &kept).await, 200);
+    assert_eq!(code(&authenticator, &stored).await, 200);
 }

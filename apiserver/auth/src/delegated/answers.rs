@@ -144,11 +144,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn one_asks_and_all_are_answered() {
         let answers = Answers::default();
-        let asked = AtomicUsize::new(0);
+        let calls = AtomicUsize::new(0);
         let ask = |result: Result<u32, Status>| {
-            let asked = &asked;
+            let calls = &calls;
             answers.get(key(1), async move {
-                asked.fetch_add(1, Ordering::Relaxed);
+                calls.fetch_add(1, Ordering::Relaxed);
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 result.map(|v| (v, TTL))
             })
@@ -156,18 +156,18 @@ mod tests {
         let failed = Err(Status::internal("down"));
         let all = futures_util::future::join_all((0..5).map(|_| ask(failed.clone()))).await;
         assert!(all.iter().all(|r| *r == failed));
-        assert_eq!(asked.load(Ordering::Relaxed), 1, "a failure is shared");
+        assert_eq!(calls.load(Ordering::Relaxed), 1, "a failure is shared");
         let all = futures_util::future::join_all((0..5).map(|n| ask(Ok(n)))).await;
         assert!(all.iter().all(|r| *r == Ok(0)), "and not remembered");
         tokio::time::advance(TTL / 2).await;
         assert_eq!(ask(Ok(7)).await, Ok(0), "an answer is");
         tokio::time::advance(TTL).await;
         assert_eq!(ask(Ok(7)).await, Ok(7), "for a while");
-        let gone = tokio::time::timeout(Duration::from_millis(1), async {
+        let cancelled = tokio::time::timeout(Duration::from_millis(1), async {
             tokio::time::advance(TTL * 2).await;
             ask(Ok(8)).await
         });
-        assert!(gone.await.is_err());
+        assert!(cancelled.await.is_err());
         assert_eq!(ask(Ok(9)).await, Ok(9), "who goes away holds nobody up");
     }
 

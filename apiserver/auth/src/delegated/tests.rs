@@ -116,12 +116,12 @@ impl Lab {
                 show(name, value.as_ref());
             }
         };
-        let given = Credentials {
+        let credentials = Credentials {
             peer,
             bearer,
             headers: Some(&shown),
         };
-        self.authentication.authenticate(given).await
+        self.authentication.authenticate(credentials).await
     }
 
     async fn name(&self, peer: &Peer, headers: &[(&str, &str)]) -> String {
@@ -256,11 +256,11 @@ async fn without_the_config_map_nobody_is_known_yet() {
     let authenticator = Authenticator::new(host, Arc::new(SystemClock), &Options::default());
     assert!(authenticator.ready().is_err());
     let peer = Ca::new().peer("x", &[]);
-    let given = Credentials {
+    let credentials = Credentials {
         peer: Some(&peer),
         ..Credentials::default()
     };
-    let Err(Denied::Unknown(status)) = authenticator.authenticate(given).await else {
+    let Err(Denied::Unknown(status)) = authenticator.authenticate(credentials).await else {
         panic!("an answer without trust");
     };
     assert_eq!(status.code, 503);
@@ -274,8 +274,8 @@ async fn tokens_are_reviewed_and_remembered() {
         ..Options::default()
     };
     let lab = Lab::new(&[], options).await;
-    let asked = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&asked);
+    let reviews = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&reviews);
     lab.fake.answer(&TOKENS, move |mut review| {
         count.fetch_add(1, Ordering::Relaxed);
         assert_eq!(review["spec"]["audiences"], json!(["us"]));
@@ -298,13 +298,13 @@ async fn tokens_are_reviewed_and_remembered() {
         }
     }
     assert_eq!(
-        asked.load(Ordering::Relaxed),
+        reviews.load(Ordering::Relaxed),
         3,
         "both answers are remembered"
     );
     tokio::time::advance(Duration::from_secs(11)).await;
     lab.ask(None, Some("good"), &[]).await.unwrap();
-    assert_eq!(asked.load(Ordering::Relaxed), 4, "for ten seconds");
+    assert_eq!(reviews.load(Ordering::Relaxed), 4, "for ten seconds");
     assert!(matches!(
         lab.ask(None, None, &[]).await,
         Err(Denied::Refused(_))
@@ -352,8 +352,8 @@ async fn a_host_that_does_not_answer_is_neither_yes_nor_no() {
 #[tokio::test(start_paused = true)]
 async fn rights_are_reviewed_and_remembered() {
     let fake = FakeApi::new();
-    let asked = Arc::new(parking_lot::Mutex::new(Vec::new()));
-    let log = Arc::clone(&asked);
+    let reviews = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let log = Arc::clone(&reviews);
     fake.answer(&ACCESS, move |mut review| {
         log.lock().push(review["spec"].clone());
         let spec = &review["spec"];
@@ -390,11 +390,11 @@ async fn rights_are_reviewed_and_remembered() {
     let first = json!({"user": "jane", "uid": "7", "groups": ["g"], "extra": {"k": ["v"]},
         "resourceAttributes": {"namespace": "ns", "verb": "get", "group": "work.karmada.io",
             "version": "v1alpha1", "resource": "works", "subresource": "status", "name": "w"}});
-    assert_eq!(asked.lock().len(), 2);
-    assert_eq!(asked.lock()[0], first);
+    assert_eq!(reviews.lock().len(), 2);
+    assert_eq!(reviews.lock()[0], first);
     tokio::time::advance(Duration::from_secs(11)).await;
     rights.authorize(&jane, "get", target).await.unwrap();
-    assert_eq!(asked.lock().len(), 3);
+    assert_eq!(reviews.lock().len(), 3);
     // These need no review.
     let master = UserInfo {
         groups: vec![MASTERS.into()],
@@ -407,5 +407,5 @@ async fn rights_are_reviewed_and_remembered() {
             .await
             .unwrap();
     }
-    assert_eq!(asked.lock().len(), 3);
+    assert_eq!(reviews.lock().len(), 3);
 }

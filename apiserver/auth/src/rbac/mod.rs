@@ -81,7 +81,7 @@ impl Authorizer {
         *self.synced.borrow() == ALL_SYNCED
     }
 
-    /// Waits until [`Self::synced`].
+    /// Waits until [`Self::has_synced`].
     pub async fn wait_synced(&self) {
         let mut receiver = self.synced.subscribe();
         let _ = receiver.wait_for(|bits| *bits == ALL_SYNCED).await;

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use client::remote::{Body as Passed, Reply};
+use client::remote::{Body as ForwardedRequestBody, Reply};
 use futures_util::future::join_all;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, LOCATION};
 use http::uri::PathAndQuery;
@@ -105,7 +105,7 @@ impl ClusterProxy {
                 return None;
             }
         };
-        let mut request = Request::new(Passed::whole(Bytes::new()));
+        let mut request = Request::new(ForwardedRequestBody::whole(Bytes::new()));
         *request.uri_mut() = Uri::from(path.clone());
         *request.headers_mut() = with.clone();
         match place.forwarder().send(request).await {

@@ -156,7 +156,7 @@ mod tests {
             groups: vec!["dev".into(), "ops".into(), AUTHENTICATED.into()],
             extra: [("k".to_owned(), vec!["v".to_owned()])].into(),
         };
-        let given = map(&[
+        let headers = map(&[
             ("host", "here"),
             ("authorization", "Bearer mine"),
             ("impersonate-group", "system:masters"),
@@ -171,7 +171,7 @@ mod tests {
             ("accept", "b"),
             ("content-length", "3"),
         ]);
-        let out = request(&given, &user, None).unwrap();
+        let out = request(&headers, &user, None).unwrap();
         assert_eq!(
             show(&out),
             [
@@ -193,7 +193,7 @@ mod tests {
             name: "a\r\nb".into(),
             ..user
         };
-        assert_eq!(request(&given, &odd, None).unwrap_err().code, 400);
+        assert_eq!(request(&headers, &odd, None).unwrap_err().code, 400);
         let mut unreadable = HeaderMap::new();
         let value = HeaderValue::from_bytes(b"v5.channel.k8s.io\xff").unwrap();
         unreadable.insert(SEC_WEBSOCKET_PROTOCOL, value);
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn an_upgrade_is_asked_for_without_the_token() {
-        let asked = |pairs: &[(&str, &str)], version| {
+        let requested = |pairs: &[(&str, &str)], version| {
             let mut request = Request::new(());
             *request.headers_mut() = map(pairs);
             *request.version_mut() = version;
@@ -212,11 +212,11 @@ mod tests {
             ("connection", "keep-alive, Upgrade"),
             ("upgrade", "SPDY/3.1"),
         ];
-        assert_eq!(asked(&pairs, Version::HTTP_11).unwrap(), "SPDY/3.1");
-        assert_eq!(asked(&pairs, Version::HTTP_2), None);
-        assert_eq!(asked(&pairs[1..], Version::HTTP_11), None);
+        assert_eq!(requested(&pairs, Version::HTTP_11).unwrap(), "SPDY/3.1");
+        assert_eq!(requested(&pairs, Version::HTTP_2), None);
+        assert_eq!(requested(&pairs[1..], Version::HTTP_11), None);
         let secret = format!("v5.channel.k8s.io, {TOKEN_PROTOCOL}c2VjcmV0");
-        let given = map(&[
+        let headers = map(&[
             ("connection", "Upgrade"),
             ("upgrade", "websocket"),
             ("sec-websocket-protocol", &secret),
@@ -227,7 +227,7 @@ mod tests {
             ("content-length", "0"),
         ]);
         let out = request(
-            &given,
+            &headers,
             &UserInfo::default(),
             Some(&HeaderValue::from_static("websocket")),
         );

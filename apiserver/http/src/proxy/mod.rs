@@ -22,7 +22,7 @@ use std::time::Instant;
 use async_trait::async_trait;
 use bytes::Bytes;
 use client::Tasks;
-use client::remote::{Body as Passed, Unreachable};
+use client::remote::{Body as ForwardedRequestBody, Unreachable};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use http_body::Body as _;
@@ -172,10 +172,10 @@ impl ClusterProxy {
         guard: &Held,
     ) -> Result<Answer, Unreachable> {
         let body = if outgoing.body.is_end_stream() {
-            Passed::whole(Bytes::new())
+            ForwardedRequestBody::whole(Bytes::new())
         } else {
             let sent = guard.figures.sent.clone();
-            Passed::passed(outgoing.body.map_frame(move |frame| {
+            ForwardedRequestBody::passed(outgoing.body.map_frame(move |frame| {
                 sent.inc_by(frame.data_ref().map_or(0, |d| d.len() as u64));
                 frame
             }))
@@ -201,7 +201,7 @@ impl ClusterProxy {
         end: End,
         guard: &Held,
     ) -> Result<Answer, Unreachable> {
-        let mut request = Request::new(Passed::whole(Bytes::new()));
+        let mut request = Request::new(ForwardedRequestBody::whole(Bytes::new()));
         *request.method_mut() = outgoing.method;
         *request.uri_mut() = Uri::from(outgoing.path);
         *request.headers_mut() = outgoing.headers;

@@ -18,7 +18,7 @@ fn strange(rng: &mut StdRng, names: &mut StdRng) -> (Method, String) {
         Method::PATCH,
         Method::DELETE,
     ];
-    let known = [
+    let segments = [
         "api",
         "apis",
         "v1",
@@ -37,7 +37,7 @@ fn strange(rng: &mut StdRng, names: &mut StdRng) -> (Method, String) {
     let path = (0..length)
         .map(|_| match rng.random_range(0..3) {
             0 => format!("/x{}", names.random_range(0..1_000_000_u32)),
-            _ => format!("/{}", known[rng.random_range(0..known.len())]),
+            _ => format!("/{}", segments[rng.random_range(0..segments.len())]),
         })
         .collect();
     (methods[rng.random_range(0..methods.len())].clone(), path)
@@ -58,7 +58,7 @@ async fn series_do_not_grow_with_what_clients_ask_for() {
     // The same requests three times, apart from the unknown segments. The first round
     // may still delete something.
     let mut names = StdRng::seed_from_u64(1);
-    let mut seen = Vec::new();
+    let mut snapshots = Vec::new();
     for _ in 0..3 {
         let mut rng = StdRng::seed_from_u64(7);
         for _ in 0..3_400 {
@@ -66,8 +66,8 @@ async fn series_do_not_grow_with_what_clients_ask_for() {
             let json = [("content-type", "application/json")];
             admin.call(method, &path, &json, "{}").await;
         }
-        seen.push(series(&mut admin).await);
+        snapshots.push(series(&mut admin).await);
     }
-    assert_eq!(seen[1], seen[2]);
-    assert!(!seen[2].iter().any(|s| s.contains("\"x")));
+    assert_eq!(snapshots[1], snapshots[2]);
+    assert!(!snapshots[2].iter().any(|s| s.contains("\"x")));
 }

@@ -50,7 +50,7 @@ async fn a_list_with_an_object_that_cannot_be_shown_fails_and_names_it() {
         .store_unreadable("horizontalpodautoscalers", api, kind)
         .await;
     let one = format!("{MAPS}/bad");
-    let asked = [
+    let cases = [
         (MAPS, TABLE, r#"configmaps "default/bad""#),
         (&*one, TABLE, r#"configmaps "default/bad""#),
         (
@@ -59,7 +59,7 @@ async fn a_list_with_an_object_that_cannot_be_shown_fails_and_names_it() {
             r#"horizontalpodautoscalers.autoscaling "default/bad""#,
         ),
     ];
-    for (path, accept, named) in asked {
+    for (path, accept, named) in cases {
         let reply = admin.get_as(path, accept).await;
         assert_eq!(reply.code, 500, "{path}: {:?}", reply.body);
         let status = reply.json();
@@ -78,8 +78,11 @@ async fn a_list_with_an_object_that_cannot_be_shown_fails_and_names_it() {
     let first = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=5";
     let path = format!("{MAPS}?{first}&allowWatchBookmarks=true");
     let accept = [("accept", TABLE)];
-    let told = admin.call(Method::GET, &path, &accept, "").await;
-    let last = told.body.split(|b| *b == b'\n').rfind(|l| !l.is_empty());
+    let response = admin.call(Method::GET, &path, &accept, "").await;
+    let last = response
+        .body
+        .split(|b| *b == b'\n')
+        .rfind(|l| !l.is_empty());
     let event: Value = serde_json::from_slice(last.unwrap()).unwrap();
     assert_eq!(event["type"], "ERROR", "{event}");
     let message = event["object"]["message"].as_str().unwrap();

@@ -1,3 +1,5 @@
+//! Tests of quota enforcement on a fake API.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
