@@ -255,7 +255,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn reads_what_serde_json_reads(text in "[\\[\\]{}:,\"a0.e ]{0,24}") {
+        fn decodes_the_same_as_serde_json(text in "[\\[\\]{}:,\"a0.e ]{0,24}") {
             let theirs = serde_json::from_str::<Value>(&text).ok();
             prop_assert_eq!(json(text.as_bytes()).ok().map(|d| d.value), theirs);
         }

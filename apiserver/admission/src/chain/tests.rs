@@ -336,7 +336,7 @@ fn tree() -> impl Strategy<Value = Value> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn no_tree_makes_a_rule_panic(new in tree(), old in tree()) {
+    fn rules_never_panic(new in tree(), old in tree()) {
         let kinds = [
             ("policy.karmada.io/v1alpha1", "PropagationPolicy"),
             ("policy.karmada.io/v1alpha1", "ClusterOverridePolicy"),

@@ -104,7 +104,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_path_leads_upwards(tail in "(/[a-z.%0-9]{0,7}){0,6}") {
+        fn member_paths_have_no_parent_segments(tail in "(/[a-z.%0-9]{0,7}){0,6}") {
             if let Ok(path) = below(&tail, None) {
                 let decoded = percent_decode(path.path(), false).unwrap();
                 prop_assert!(decoded.split('/').all(|s| s != ".."));
