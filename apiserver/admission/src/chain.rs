@@ -183,7 +183,7 @@ impl Chain {
         enforce::charge(&**api, at, &more).await
     }
 
-    /// Gives back what a write was charged that did not happen.
+    /// Refunds the charge of a write that was not stored.
     pub async fn refund(&self, charge: &Charge) {
         if let Some(api) = self.api.get()
             && !charge.is_empty()

@@ -261,7 +261,7 @@ impl Webhooks {
         }
     }
 
-    /// What becomes of a request whose hook failed.
+    /// Applies the failure policy of a webhook.
     fn failed(&self, hook: &Hook, why: &str) -> Result<(), Status> {
         if hook.ignore_failures {
             if self.failures.record_failure(&hook.name, why) {
