@@ -86,19 +86,19 @@ impl Chain {
     /// Mutates the object; runs after defaulting and before schema validation.
     pub async fn mutate(
         &self,
-        at: &Attributes<'_>,
+        attributes: &Attributes<'_>,
         new: &mut Value,
         old: Option<&Value>,
     ) -> Result<(), Status> {
-        if !concerns_the_object(at) {
+        if !concerns_the_object(attributes) {
             return Ok(());
         }
-        let create = at.operation == Operation::Create;
-        match (&*at.gvk.group, &*at.gvk.kind) {
+        let create = attributes.operation == Operation::Create;
+        match (&*attributes.gvk.group, &*attributes.gvk.kind) {
             ("policy.karmada.io", "PropagationPolicy" | "ClusterPropagationPolicy") => {
-                policy::mutate(at, new);
+                policy::mutate(attributes, new);
             }
-            ("policy.karmada.io", "OverridePolicy") => overrides::mutate(at, new),
+            ("policy.karmada.io", "OverridePolicy") => overrides::mutate(attributes, new),
             ("work.karmada.io", "ResourceBinding") if create => {
                 binding::permanent_id(new, labels::BINDING_ID);
             }
@@ -109,11 +109,11 @@ impl Chain {
             ("cluster.karmada.io", "Cluster") => {
                 let gate = Gate::CustomizedClusterResourceModeling;
                 let graded = self.options.gates.is_on(gate);
-                cluster::mutate(at.operation, graded, new, self.options.clock.now());
+                cluster::mutate(attributes.operation, graded, new, self.options.clock.now());
             }
             ("autoscaling.karmada.io", "FederatedHPA") => federated::mutate_hpa(new),
             ("networking.karmada.io", "MultiClusterService") => federated::mutate_service(new),
-            _ => builtin::mutate(at, new, old)?,
+            _ => builtin::mutate(attributes, new, old)?,
         }
         Ok(())
     }
@@ -122,40 +122,41 @@ impl Chain {
     /// `old` alone. Returns warnings for the client.
     pub async fn validate(
         &self,
-        at: &Attributes<'_>,
+        attributes: &Attributes<'_>,
         new: &Value,
         old: Option<&Value>,
     ) -> Result<Vec<String>, Status> {
-        if at.operation == Operation::Delete {
+        if attributes.operation == Operation::Delete {
             if self.options.protects
-                && at.subresource.is_empty()
+                && attributes.subresource.is_empty()
                 && let Some(old) = old
             {
                 protection::check(old)?;
             }
             return Ok(Vec::new());
         }
-        if !concerns_the_object(at) {
+        if !concerns_the_object(attributes) {
             return Ok(Vec::new());
         }
-        match (&*at.gvk.group, &*at.gvk.kind) {
+        match (&*attributes.gvk.group, &*attributes.gvk.kind) {
             ("cluster.karmada.io", "Cluster") => {
-                invalid(at, new, cluster::validate(new, old))?;
+                invalid(attributes, new, cluster::validate(new, old))?;
                 if let Some(secrets) = &self.options.secrets {
-                    secret_access::check(&**secrets, at, name(at, new), new, old).await?;
+                    secret_access::check(&**secrets, attributes, name(attributes, new), new, old)
+                        .await?;
                 }
             }
             ("search.karmada.io", "ResourceRegistry") => {
-                invalid(at, new, search::validate(new))?;
+                invalid(attributes, new, search::validate(new))?;
             }
             (group, _) if group.ends_with(".karmada.io") => {
-                let errors = self.karmada(at, new, old).await?;
+                let errors = self.karmada(attributes, new, old).await?;
                 if !errors.is_empty() {
-                    return Err(Status::denied(&webhook(at), aggregate(&errors)));
+                    return Err(Status::denied(&webhook(attributes), aggregate(&errors)));
                 }
             }
             ("scheduling.k8s.io", "PriorityClass") => {
-                self.one_default(at, new).await?;
+                self.one_default(attributes, new).await?;
             }
             _ => {}
         }
@@ -166,21 +167,22 @@ impl Chain {
     /// write fails, the caller must [`refund`](Self::refund_quota) the charge.
     pub async fn charge(
         &self,
-        at: &Attributes<'_>,
+        attributes: &Attributes<'_>,
         new: &Value,
         old: Option<&Value>,
     ) -> Result<Charge, Status> {
-        let bindings = (&*at.gvk.group, &*at.gvk.kind) == ("work.karmada.io", "ResourceBinding");
+        let bindings = (&*attributes.gvk.group, &*attributes.gvk.kind)
+            == ("work.karmada.io", "ResourceBinding");
         let enforced = self.options.gates.is_on(Gate::FederatedQuotaEnforcement);
-        if !enforced || !bindings || !concerns_the_object(at) {
+        if !enforced || !bindings || !concerns_the_object(attributes) {
             return Ok(Charge::default());
         }
-        let Some(more) = enforce::demand(at.operation, new, old)? else {
+        let Some(more) = enforce::demand(attributes.operation, new, old)? else {
             return Ok(Charge::default());
         };
         let api = self.api()?;
         let _quota_guard = self.charging.lock().await;
-        enforce::charge(&**api, at, &more).await
+        enforce::charge(&**api, attributes, &more).await
     }
 
     /// Refunds the charge of a write that was not stored.
@@ -200,26 +202,27 @@ impl Chain {
 
     async fn karmada(
         &self,
-        at: &Attributes<'_>,
+        attributes: &Attributes<'_>,
         new: &Value,
         old: Option<&Value>,
     ) -> Result<Vec<FieldError>, Status> {
-        Ok(match &*at.gvk.kind {
+        Ok(match &*attributes.gvk.kind {
             "PropagationPolicy" | "ClusterPropagationPolicy" => {
-                policy::identity(at, new, old).map_err(|e| Status::denied(&webhook(at), e))?;
-                policy::validate(at, new)
+                policy::identity(attributes, new, old)
+                    .map_err(|e| Status::denied(&webhook(attributes), e))?;
+                policy::validate(attributes, new)
             }
-            "OverridePolicy" | "ClusterOverridePolicy" => overrides::validate(at, new),
+            "OverridePolicy" | "ClusterOverridePolicy" => overrides::validate(attributes, new),
             "ClusterTaintPolicy" => taint_policy::validate(new, self.options.allow_no_execute),
             "FederatedResourceQuota" => quota::validate(new),
             "ResourceBinding" => binding::validate(new, self.options.gates),
             "Work" => binding::validate_work(new),
             "ResourceInterpreterWebhookConfiguration" => interpreter::validate_webhooks(new),
             "ResourceInterpreterCustomization" => {
-                let others = self.others(name(at, new), &CUSTOMIZATIONS).await?;
+                let others = self.others(name(attributes, new), &CUSTOMIZATIONS).await?;
                 let compile = self.options.compile.as_ref();
                 interpreter::validate_customization(new, &others, compile)
-                    .map_err(|e| Status::denied(&webhook(at), e))?;
+                    .map_err(|e| Status::denied(&webhook(attributes), e))?;
                 Vec::new()
             }
             "FederatedHPA" => federated::validate_hpa(new),
@@ -230,13 +233,19 @@ impl Chain {
         })
     }
 
-    async fn one_default(&self, at: &Attributes<'_>, new: &Value) -> Result<(), Status> {
+    async fn one_default(&self, attributes: &Attributes<'_>, new: &Value) -> Result<(), Status> {
         if new.get("globalDefault") != Some(&Value::Bool(true)) {
             return Ok(());
         }
-        let others = self.others(name(at, new), &PRIORITY_CLASSES).await?;
+        let others = self
+            .others(name(attributes, new), &PRIORITY_CLASSES)
+            .await?;
         match builtin::rival_default(new, &others) {
-            Some(why) => Err(Status::forbidden(at.gvr, name(at, new), why)),
+            Some(why) => Err(Status::forbidden(
+                attributes.gvr,
+                name(attributes, new),
+                why,
+            )),
             None => Ok(()),
         }
     }
@@ -268,31 +277,39 @@ impl Chain {
 
 /// Whether the request writes the object itself; a scale counts as such. Status and
 /// connecting subresources have no rules here.
-fn concerns_the_object(at: &Attributes<'_>) -> bool {
-    matches!(at.operation, Operation::Create | Operation::Update)
-        && matches!(at.subresource, "" | "scale")
+fn concerns_the_object(attributes: &Attributes<'_>) -> bool {
+    matches!(attributes.operation, Operation::Create | Operation::Update)
+        && matches!(attributes.subresource, "" | "scale")
 }
 
-fn invalid(at: &Attributes<'_>, new: &Value, errors: Vec<FieldError>) -> Result<(), Status> {
+fn invalid(
+    attributes: &Attributes<'_>,
+    new: &Value,
+    errors: Vec<FieldError>,
+) -> Result<(), Status> {
     if errors.is_empty() {
         Ok(())
     } else {
-        Err(Status::invalid(at.gvk, name(at, new), &errors))
+        Err(Status::invalid(
+            attributes.gvk,
+            name(attributes, new),
+            &errors,
+        ))
     }
 }
 
 /// The object's name; in a creation the path has none.
-fn name<'a>(at: &Attributes<'a>, new: &'a Value) -> &'a str {
-    if at.name.is_empty() {
+fn name<'a>(attributes: &Attributes<'a>, new: &'a Value) -> &'a str {
+    if attributes.name.is_empty() {
         text(new, "/metadata/name")
     } else {
-        at.name
+        attributes.name
     }
 }
 
 /// The name of Karmada's webhook for a kind.
-pub(crate) fn webhook(at: &Attributes<'_>) -> String {
-    match &*at.gvk.kind {
+pub(crate) fn webhook(attributes: &Attributes<'_>) -> String {
+    match &*attributes.gvk.kind {
         "ResourceInterpreterWebhookConfiguration" => "config.karmada.io".into(),
         kind => format!("{}.karmada.io", kind.to_ascii_lowercase()),
     }

@@ -10,11 +10,11 @@ use crate::attributes::Attributes;
 use crate::tree::{get, has, items, nth, shown, text};
 use crate::{affinity, metadata, policy};
 
-pub(crate) fn mutate(at: &Attributes<'_>, policy: &mut Value) {
-    policy::fill_namespace(at.namespace, policy);
+pub(crate) fn mutate(attributes: &Attributes<'_>, policy: &mut Value) {
+    policy::fill_namespace(attributes.namespace, policy);
 }
 
-pub(crate) fn validate(at: &Attributes<'_>, policy: &Value) -> Vec<FieldError> {
+pub(crate) fn validate(attributes: &Attributes<'_>, policy: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let spec = get(policy, "/spec");
     let target = get(spec, "/targetCluster");
@@ -49,7 +49,7 @@ pub(crate) fn validate(at: &Attributes<'_>, policy: &Value) -> Vec<FieldError> {
             &mut errors,
         );
     }
-    policy::own_namespace(at.namespace, spec, &mut errors);
+    policy::own_namespace(attributes.namespace, spec, &mut errors);
     errors
 }
 

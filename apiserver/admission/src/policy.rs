@@ -29,16 +29,16 @@ const CLUSTER: Variant = Variant {
     finalizer: labels::CLUSTER_POLICY_FINALIZER,
 };
 
-fn variant(at: &Attributes<'_>) -> &'static Variant {
-    if at.namespace.is_empty() {
+fn variant(attributes: &Attributes<'_>) -> &'static Variant {
+    if attributes.namespace.is_empty() {
         &CLUSTER
     } else {
         &NAMESPACED
     }
 }
 
-pub(crate) fn mutate(at: &Attributes<'_>, policy: &mut Value) {
-    fill_namespace(at.namespace, policy);
+pub(crate) fn mutate(attributes: &Attributes<'_>, policy: &mut Value) {
+    fill_namespace(attributes.namespace, policy);
     for constraint in items_mut(policy, "/spec/placement/spreadConstraints") {
         let no_dimension = text(constraint, "/spreadByField").is_empty()
             && text(constraint, "/spreadByLabel").is_empty();
@@ -73,8 +73,8 @@ pub(crate) fn mutate(at: &Attributes<'_>, policy: &mut Value) {
     {
         application.insert("gracePeriodSeconds".into(), 600.into());
     }
-    if at.operation == Operation::Create {
-        mark(variant(at), policy);
+    if attributes.operation == Operation::Create {
+        mark(variant(attributes), policy);
     }
 }
 
@@ -113,11 +113,11 @@ fn mark(variant: &Variant, policy: &mut Value) {
 
 /// Requires a permanent ID; forbids changes of it and of the scheduler name.
 pub(crate) fn identity(
-    at: &Attributes<'_>,
+    attributes: &Attributes<'_>,
     policy: &Value,
     old: Option<&Value>,
 ) -> Result<(), String> {
-    let label = variant(at).label;
+    let label = variant(attributes).label;
     let id = |object: &Value| get(object, "/metadata/labels").get(label).cloned();
     if let Some(old) = old {
         if text(old, "/spec/schedulerName") != text(policy, "/spec/schedulerName") {
@@ -138,12 +138,12 @@ pub(crate) fn identity(
     Ok(())
 }
 
-pub(crate) fn validate(at: &Attributes<'_>, policy: &Value) -> Vec<FieldError> {
+pub(crate) fn validate(attributes: &Attributes<'_>, policy: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let spec = get(policy, "/spec");
     placement::validate(get(spec, "/placement"), &mut errors);
     failover(spec, &mut errors);
-    selectors(at.namespace, spec, &mut errors);
+    selectors(attributes.namespace, spec, &mut errors);
     suspension(spec, &mut errors);
     automatic_failover(policy, &mut errors);
     errors

@@ -21,22 +21,22 @@ pub trait SecretAuthorizer: Send + Sync {
 /// Fails with 403 when the Cluster would use a Secret that its writer may not get.
 pub(crate) async fn check(
     authorizer: &dyn SecretAuthorizer,
-    at: &Attributes<'_>,
+    attributes: &Attributes<'_>,
     name: &str,
     new: &Value,
     old: Option<&Value>,
 ) -> Result<(), Status> {
     for secret in cluster::secrets_to_authorize(new, old) {
-        let allowed = authorizer.may_get(at.user, secret.namespace, secret.name);
+        let allowed = authorizer.may_get(attributes.user, secret.namespace, secret.name);
         if allowed.await? {
             continue;
         }
         let why = format!(
             "User {:?} cannot get the Secret {}/{}, whose token is sent to spec.apiEndpoint",
-            at.user.name, secret.namespace, secret.name
+            attributes.user.name, secret.namespace, secret.name
         );
         let field = secret.field;
-        let status = Status::forbidden(at.gvr, name, format!("{field}: {why}"));
+        let status = Status::forbidden(attributes.gvr, name, format!("{field}: {why}"));
         return Err(status.cause("FieldValueForbidden", why, field));
     }
     Ok(())

@@ -212,10 +212,11 @@ impl App {
             return route;
         };
         let table = self.registry.table();
-        let Some(row) = table.lookup(&r.group, &r.version, &r.resource) else {
+        let Some(resource_info) = table.lookup(&r.group, &r.version, &r.resource) else {
             return route;
         };
-        let sub_known = row.subresource(&r.subresource).is_some() || self.connector(r).is_some();
+        let sub_known =
+            resource_info.subresource(&r.subresource).is_some() || self.connector(r).is_some();
         if long && info.verb != "watch" {
             route.verb = "CONNECT";
         }

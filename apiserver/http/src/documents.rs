@@ -239,9 +239,9 @@ fn make_v2(table: &Table) -> V2 {
     let resources: Vec<publish::Resource<'_>> = table
         .rows()
         .iter()
-        .map(|row| publish::Resource {
-            kind: &row.kind,
-            schema: &row.schema,
+        .map(|resource_info| publish::Resource {
+            kind: &resource_info.kind,
+            schema: &resource_info.schema,
         })
         .collect();
     let document = publish::v2(&resources);
@@ -263,9 +263,9 @@ fn make_v3(table: &Table) -> V3 {
             let resources: Vec<publish::Resource<'_>> = version
                 .rows
                 .iter()
-                .map(|row| publish::Resource {
-                    kind: &row.kind,
-                    schema: &row.schema,
+                .map(|resource_info| publish::Resource {
+                    kind: &resource_info.kind,
+                    schema: &resource_info.schema,
                 })
                 .collect();
             let document = publish::v3_group(&resources).to_string();

@@ -100,15 +100,15 @@ pub(crate) fn text(code: u16, text: String) -> Response<Body> {
 
 /// Writes chunks, compressed when the client accepts gzip and `size` is large enough.
 /// With `exact`, `size` becomes the content length.
-fn send(code: u16, chunks: Chunks, size: u64, exact: bool, shape: Shape) -> Response<Body> {
-    if shape.form.pretty || shape.form.encoding == Encoding::Yaml {
+fn send(code: u16, chunks: Chunks, size: u64, exact: bool, options: Shape) -> Response<Body> {
+    if options.form.pretty || options.form.encoding == Encoding::Yaml {
         let bytes: Vec<u8> = chunks.flatten().collect();
         return match serde_json::from_slice(&bytes) {
-            Ok(tree) => value(code, &tree, shape.form),
+            Ok(tree) => value(code, &tree, options.form),
             Err(e) => status(&Status::internal(e), Form::PLAIN),
         };
     }
-    let gzip = shape.gzip && size > GZIP_FROM;
+    let gzip = options.gzip && size > GZIP_FROM;
     let body = if gzip {
         Body::gzip(chunks)
     } else if exact {
@@ -128,23 +128,29 @@ fn send(code: u16, chunks: Chunks, size: u64, exact: bool, shape: Shape) -> Resp
 /// Writes one object.
 pub(crate) fn object(
     code: u16,
-    row: &Row,
+    resource_info: &Row,
     object: &Object,
-    shape: Shape,
+    options: Shape,
     now: jiff::Timestamp,
 ) -> Result<Response<Body>, Status> {
-    let bytes = match shape.form.view {
+    let bytes = match options.form.view {
         View::Object => object.bytes().clone(),
         View::Metadata { beta } => table::partial(object, beta)?,
         View::MetadataList { .. } => return Err(Status::not_acceptable(&["application/json"])),
         View::Table { beta } => {
             let mut text = table::open(
-                row,
+                resource_info,
                 beta,
                 &table::list_metadata(object.revision(), None, None),
                 true,
             );
-            text.push_str(&table::row(row, object, shape.include, beta, now)?);
+            text.push_str(&table::row(
+                resource_info,
+                object,
+                options.include,
+                beta,
+                now,
+            )?);
             text.push_str("]}\n");
             text.into()
         }
@@ -155,28 +161,28 @@ pub(crate) fn object(
         Box::new(std::iter::once(bytes)),
         size,
         true,
-        shape,
+        options,
     ))
 }
 
 /// Writes a list.
 pub(crate) async fn list(
     list: ListReply,
-    shape: Shape,
+    options: Shape,
     now: jiff::Timestamp,
 ) -> Result<Response<Body>, Status> {
     let metadata = table::list_metadata(list.revision, list.next.as_deref(), list.remaining);
-    let row = &list.row;
-    match shape.form.view {
+    let resource_info = &list.row;
+    match options.form.view {
         View::Object => {
-            let kind = &row.kind;
+            let kind = &resource_info.kind;
             let head = format!(
                 "{{\"kind\":{:?},\"apiVersion\":{:?},\"metadata\":{metadata},\"items\":[",
                 kind.list_kind,
                 kind.gvk.api_version()
             );
             let items = list.items.iter().map(|o| o.bytes().clone()).collect();
-            Ok(joined(head, items, shape))
+            Ok(joined(head, items, options))
         }
         View::MetadataList { beta } => {
             let head = format!(
@@ -184,12 +190,14 @@ pub(crate) async fn list(
                 table::api_version(beta)
             );
             let items = rendered(&list.items, |o| table::partial(o, beta));
-            Ok(joined(head, items.await?, shape))
+            Ok(joined(head, items.await?, options))
         }
         View::Table { beta } => {
-            let head = table::open(row, beta, &metadata, true);
-            let show = |o: &Object| table::row(row, o, shape.include, beta, now).map(Bytes::from);
-            Ok(joined(head, rendered(&list.items, show).await?, shape))
+            let head = table::open(resource_info, beta, &metadata, true);
+            let show = |o: &Object| {
+                table::row(resource_info, o, options.include, beta, now).map(Bytes::from)
+            };
+            Ok(joined(head, rendered(&list.items, show).await?, options))
         }
         View::Metadata { .. } => Err(Status::not_acceptable(&["application/json"])),
     }
@@ -200,25 +208,25 @@ async fn rendered(
     items: &[Object],
     show: impl Fn(&Object) -> Result<Bytes, Status>,
 ) -> Result<Vec<Bytes>, Status> {
-    let mut rows = Vec::with_capacity(items.len());
+    let mut rendered = Vec::with_capacity(items.len());
     for turn in items.chunks(ROWS_PER_TURN) {
-        if !rows.is_empty() {
+        if !rendered.is_empty() {
             tokio::task::yield_now().await;
         }
         for object in turn {
-            rows.push(show(object)?);
+            rendered.push(show(object)?);
         }
     }
-    Ok(rows)
+    Ok(rendered)
 }
 
 /// Writes a list of items that are in memory.
-fn joined(head: String, items: Vec<Bytes>, shape: Shape) -> Response<Body> {
+fn joined(head: String, items: Vec<Bytes>, options: Shape) -> Response<Body> {
     let commas = items.len().saturating_sub(1);
     let sum: usize = items.iter().map(Bytes::len).sum();
     let size = (head.len() + sum + commas + Joined::TAIL.len()) as u64;
     let chunks = Joined::new(head, items.into_iter());
-    send(200, Box::new(chunks), size, true, shape)
+    send(200, Box::new(chunks), size, true, options)
 }
 
 /// Gathers the list's head, the comma-separated items and the closing brackets into

@@ -63,8 +63,8 @@ impl App {
         }
         call.query.check()?;
         let gvr = Gvr::new(&r.group, &r.version, &r.resource);
-        let row = self.registry().served(&gvr).await?;
-        allowed(&row, &call)?;
+        let resource_info = self.registry().served(&gvr).await?;
+        allowed(&resource_info, &call)?;
         let found = Found {
             app: self,
             ctx: Ctx {
@@ -72,7 +72,7 @@ impl App {
                 deadline: call.deadline,
             },
             call: &call,
-            row,
+            row: resource_info,
         };
         let headers = request.headers().clone();
         match call.verb {
@@ -91,9 +91,9 @@ impl App {
 
 /// Checks that the resource has this verb at this path; 404 and 405 as from
 /// kube-apiserver's routes.
-fn allowed(row: &Row, call: &Call) -> Result<(), Status> {
+fn allowed(resource_info: &Row, call: &Call) -> Result<(), Status> {
     let (r, verb) = (&call.resource, call.verb);
-    let kind = &row.kind;
+    let kind = &resource_info.kind;
     let refused = || Err(Status::method_not_allowed());
     if !kind.namespaced && !r.namespace.is_empty() && r.namespace != r.name {
         return Err(Status::no_such_path());
@@ -107,7 +107,7 @@ fn allowed(row: &Row, call: &Call) -> Result<(), Status> {
         }
     }
     if !r.subresource.is_empty() {
-        let sub = row
+        let sub = resource_info
             .subresource(&r.subresource)
             .ok_or_else(Status::no_such_path)?;
         return match sub.verbs.contains(&verb) && r.tail.trim_matches('/').is_empty() {
@@ -120,7 +120,7 @@ fn allowed(row: &Row, call: &Call) -> Result<(), Status> {
         "get" | "update" | "patch" | "delete" => r.named,
         _ => true,
     };
-    if fits && row.allows(verb) {
+    if fits && resource_info.allows(verb) {
         Ok(())
     } else {
         refused()
@@ -169,32 +169,32 @@ impl Found<'_> {
     }
 
     async fn get(&self, headers: &HeaderMap) -> Result<Response<Body>, Status> {
-        let shape = self.shape(headers)?;
+        let response_options = self.shape(headers)?;
         if let Some(teller) = self.app.teller(&self.call.resource) {
             let at = self.at();
             let value = teller.tell(at.namespace, at.name).await?;
-            return Ok(reply::value(200, &value, shape.form));
+            return Ok(reply::value(200, &value, response_options.form));
         }
         let options = self.with_query(|q| Ok(options::get(q)))?;
         let registry = self.app.registry();
         let object = registry.get(&self.ctx, self.at(), &options).await?;
-        reply::object(200, &self.row, &object, shape, self.app.now())
+        reply::object(200, &self.row, &object, response_options, self.app.now())
     }
 
     async fn list(&self, headers: &HeaderMap) -> Result<Response<Body>, Status> {
-        let shape = self.shape(headers)?;
-        if matches!(shape.form.view, View::Metadata { .. }) {
+        let response_options = self.shape(headers)?;
+        if matches!(response_options.form.view, View::Metadata { .. }) {
             return Err(Status::not_acceptable(&[negotiation::JSON]));
         }
         let options = self.with_query(|q| options::list(q))?;
         let registry = self.app.registry();
         let list = registry.list(&self.ctx, self.at(), &options).await?;
-        reply::list(list, shape, self.app.now()).await
+        reply::list(list, response_options, self.app.now()).await
     }
 
     async fn watch(&self, headers: &HeaderMap) -> Result<Response<Body>, Status> {
-        let shape = self.shape(headers)?;
-        if shape.form.encoding != Encoding::Json {
+        let response_options = self.shape(headers)?;
+        if response_options.form.encoding != Encoding::Json {
             return Err(Status::not_acceptable(&[negotiation::JSON]));
         }
         let options = self.with_query(|q| options::watch(q))?;
@@ -207,7 +207,7 @@ impl Found<'_> {
         let events = watch::events(
             watch,
             Arc::clone(&self.row),
-            shape,
+            response_options,
             self.app.clock(),
             self.app.leaving(),
             self.app
@@ -237,15 +237,25 @@ impl Found<'_> {
         })
     }
 
-    fn written(&self, written: &Written, shape: Shape) -> Result<Response<Body>, Status> {
+    fn written(
+        &self,
+        written: &Written,
+        response_options: Shape,
+    ) -> Result<Response<Body>, Status> {
         let code = if written.created { 201 } else { 200 };
-        let mut response = reply::object(code, &self.row, &written.object, shape, self.app.now())?;
+        let mut response = reply::object(
+            code,
+            &self.row,
+            &written.object,
+            response_options,
+            self.app.now(),
+        )?;
         reply::warn(&mut response, &written.warnings);
         Ok(response)
     }
 
     async fn create(&self, headers: &HeaderMap, body: Incoming) -> Result<Response<Body>, Status> {
-        let shape = self.shape(headers)?;
+        let response_options = self.shape(headers)?;
         let options = self.with_query(|q| options::write(q, "CreateOptions"))?;
         let body = self.body(headers, body).await?;
         let registry = self.app.registry();
@@ -254,11 +264,11 @@ impl Found<'_> {
             .await?;
         // POST returns 201 even where nothing is stored, as for reviews.
         written.created = true;
-        self.written(&written, shape)
+        self.written(&written, response_options)
     }
 
     async fn update(&self, headers: &HeaderMap, body: Incoming) -> Result<Response<Body>, Status> {
-        let shape = self.shape(headers)?;
+        let response_options = self.shape(headers)?;
         let options = self.with_query(|q| options::write(q, "UpdateOptions"))?;
         let body = self.body(headers, body).await?;
         self.may_create().await?;
@@ -266,7 +276,7 @@ impl Found<'_> {
         let written = registry
             .update(&self.ctx, self.at(), body, &options)
             .await?;
-        self.written(&written, shape)
+        self.written(&written, response_options)
     }
 
     /// A PUT that would create the object needs the right to create it.
@@ -288,7 +298,7 @@ impl Found<'_> {
     }
 
     async fn patch(&self, headers: &HeaderMap, body: Incoming) -> Result<Response<Body>, Status> {
-        let shape = self.shape(headers)?;
+        let response_options = self.shape(headers)?;
         let supported = self.row.patch_types();
         let content_type = negotiation::content_type(headers);
         let unsupported = || Status::unsupported_media_type(supported);
@@ -310,7 +320,7 @@ impl Found<'_> {
         let written = registry
             .patch(&self.ctx, self.at(), patch, &options)
             .await?;
-        self.written(&written, shape)
+        self.written(&written, response_options)
     }
 
     /// DeleteOptions from the body when there is one, else from the query.
@@ -331,13 +341,13 @@ impl Found<'_> {
     }
 
     async fn delete(&self, headers: &HeaderMap, body: Incoming) -> Result<Response<Body>, Status> {
-        let shape = self.shape(headers)?;
+        let response_options = self.shape(headers)?;
         let options = self.delete_options(headers, body).await?;
         let registry = self.app.registry();
         match registry.delete(&self.ctx, self.at(), &options).await? {
-            Deleted::Gone(status) => Ok(reply::status(&status, shape.form)),
+            Deleted::Gone(status) => Ok(reply::status(&status, response_options.form)),
             Deleted::Object { object, .. } => {
-                reply::object(200, &self.row, &object, shape, self.app.now())
+                reply::object(200, &self.row, &object, response_options, self.app.now())
             }
         }
     }
@@ -347,7 +357,7 @@ impl Found<'_> {
         headers: &HeaderMap,
         body: Incoming,
     ) -> Result<Response<Body>, Status> {
-        let shape = self.shape(headers)?;
+        let response_options = self.shape(headers)?;
         let select = self.with_query(|q| options::list(q))?;
         let options = self.delete_options(headers, body).await?;
         let list = self
@@ -355,7 +365,7 @@ impl Found<'_> {
             .registry()
             .delete_collection(&self.ctx, self.at(), &options, &select)
             .await?;
-        reply::list(list, shape, self.app.now()).await
+        reply::list(list, response_options, self.app.now()).await
     }
 }
 

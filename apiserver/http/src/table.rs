@@ -55,9 +55,9 @@ pub(crate) fn list_metadata(revision: u64, next: Option<&str>, remaining: Option
 
 /// A table up to its rows. With `columns` false the column definitions are null, as in
 /// every watch event but the first.
-pub(crate) fn open(row: &Row, beta: bool, metadata: &str, columns: bool) -> String {
+pub(crate) fn open(resource_info: &Row, beta: bool, metadata: &str, columns: bool) -> String {
     let definitions = if columns {
-        let headers = printer::columns(&row.kind);
+        let headers = printer::columns(&resource_info.kind);
         serde_json::to_string(&headers).unwrap_or_else(|_| "[]".into())
     } else {
         "null".into()
@@ -70,14 +70,16 @@ pub(crate) fn open(row: &Row, beta: bool, metadata: &str, columns: bool) -> Stri
 
 /// One row of a table.
 pub(crate) fn row(
-    row: &Row,
+    resource_info: &Row,
     object: &Object,
     include: Include,
     beta: bool,
     now: jiff::Timestamp,
 ) -> Result<String, Status> {
-    let value = object.value().map_err(|e| row.unreadable(object, e))?;
-    let cells = Value::Array(printer::cells(&row.kind, &value, now));
+    let value = object
+        .value()
+        .map_err(|e| resource_info.unreadable(object, e))?;
+    let cells = Value::Array(printer::cells(&resource_info.kind, &value, now));
     let mut text = format!("{{\"cells\":{cells},\"object\":");
     match include {
         Include::None => text.push_str("null"),

@@ -119,8 +119,8 @@ struct State {
 /// draining server ends this watch.
 pub(crate) fn events(
     watch: Watch,
-    row: Arc<Row>,
-    shape: Shape,
+    resource_info: Arc<Row>,
+    response_options: Shape,
     clock: Arc<dyn Clock>,
     leaving: Leaving,
     sent: Counter,
@@ -128,8 +128,8 @@ pub(crate) fn events(
     let state = State {
         watch,
         writer: Writer {
-            row,
-            shape,
+            row: resource_info,
+            shape: response_options,
             clock,
             columns_sent: false,
         },

@@ -29,11 +29,11 @@ use crate::attributes::Attributes;
 use crate::tree::int;
 
 pub(crate) fn mutate(
-    at: &Attributes<'_>,
+    attributes: &Attributes<'_>,
     new: &mut Value,
     old: Option<&Value>,
 ) -> Result<(), Status> {
-    match (&*at.gvk.group, &*at.gvk.kind) {
+    match (&*attributes.gvk.group, &*attributes.gvk.kind) {
         ("", "Secret") => config::readable_secret(new),
         ("", "Service") => {
             service::mutate(new, old);

@@ -49,12 +49,12 @@ fn chain() -> Chain {
 /// Mutates and validates; returns the object or the error.
 async fn admit(
     chain: &Chain,
-    at: &Attributes<'_>,
+    attributes: &Attributes<'_>,
     mut new: Value,
     old: Option<&Value>,
 ) -> Result<Value, Status> {
-    chain.mutate(at, &mut new, old).await?;
-    chain.validate(at, &new, old).await?;
+    chain.mutate(attributes, &mut new, old).await?;
+    chain.validate(attributes, &new, old).await?;
     Ok(new)
 }
 

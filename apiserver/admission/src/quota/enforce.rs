@@ -109,16 +109,16 @@ fn shifted(used: &Amounts, by: &Amounts) -> Amounts {
 /// Charges all quotas of the namespace, or none.
 pub(crate) async fn charge(
     api: &dyn Api,
-    at: &Attributes<'_>,
+    attributes: &Attributes<'_>,
     more: &Amounts,
 ) -> Result<Charge, Status> {
     let mut charge = Charge {
-        namespace: at.namespace.to_owned(),
+        namespace: attributes.namespace.to_owned(),
         shares: Vec::new(),
     };
-    for quota in quotas(api, at.namespace).await? {
+    for quota in quotas(api, attributes.namespace).await? {
         let name = quota.name().to_owned();
-        match raise(api, at, quota, more).await {
+        match raise(api, attributes, quota, more).await {
             Ok(None) => {}
             Ok(Some(share)) => charge.shares.push((name, share)),
             Err(refused) => {
@@ -153,7 +153,7 @@ async fn quotas(api: &dyn Api, namespace: &str) -> Result<Vec<Object>, Status> {
 /// request is a dry run.
 async fn raise(
     api: &dyn Api,
-    at: &Attributes<'_>,
+    attributes: &Attributes<'_>,
     mut quota: Object,
     more: &Amounts,
 ) -> Result<Option<Amounts>, Status> {
@@ -163,10 +163,10 @@ async fn raise(
         let current = current.map_err(Status::internal)?;
         let key = quota.head().key();
         let raised = raised(&current, &key, more);
-        let Some(used) = raised.map_err(|why| exceeded(at, &why))? else {
+        let Some(used) = raised.map_err(|why| exceeded(attributes, &why))? else {
             return Ok(None);
         };
-        if at.dry_run {
+        if attributes.dry_run {
             return Ok(None);
         }
         match store(api, &quota, &used).await {
@@ -175,24 +175,24 @@ async fn raise(
                 match api.get(At::of(&QUOTAS, &quota)).await {
                     Ok(newer) => quota = newer,
                     Err(e) if e.is_not_found() => return Ok(None),
-                    Err(e) => return Err(failed(at, &e)),
+                    Err(e) => return Err(failed(attributes, &e)),
                 }
             }
             Err(e) if e.is_not_found() => return Ok(None),
-            Err(e) => return Err(failed(at, &e)),
+            Err(e) => return Err(failed(attributes, &e)),
         }
     }
 }
 
-fn exceeded(at: &Attributes<'_>, why: &str) -> Status {
+fn exceeded(attributes: &Attributes<'_>, why: &str) -> Status {
     Status {
         reason: EXCEEDED.into(),
-        ..Status::denied(&webhook(at), why)
+        ..Status::denied(&webhook(attributes), why)
     }
 }
 
-fn failed(at: &Attributes<'_>, error: &Error) -> Status {
-    let (namespace, name) = (at.namespace, at.name);
+fn failed(attributes: &Attributes<'_>, error: &Error) -> Status {
+    let (namespace, name) = (attributes.namespace, attributes.name);
     let what = if error.is_conflict() {
         "failed to apply FederatedResourceQuota updates after multiple retries"
     } else {

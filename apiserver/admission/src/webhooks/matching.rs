@@ -23,20 +23,20 @@ fn resource(entry: &str, resource: &str, subresource: &str) -> bool {
         }
 }
 
-fn rule(rule: &Rule, at: &Attributes<'_>, gvr: &Gvr) -> bool {
+fn rule(rule: &Rule, attributes: &Attributes<'_>, gvr: &Gvr) -> bool {
     let scope = match rule.scope.as_deref() {
-        Some("Namespaced") => !at.namespace.is_empty(),
-        Some("Cluster") => at.namespace.is_empty(),
+        Some("Namespaced") => !attributes.namespace.is_empty(),
+        Some("Cluster") => attributes.namespace.is_empty(),
         _ => true,
     };
     scope
-        && any(&rule.operations, at.operation.as_str())
+        && any(&rule.operations, attributes.operation.as_str())
         && any(&rule.api_groups, &gvr.group)
         && any(&rule.api_versions, &gvr.version)
         && rule
             .resources
             .iter()
-            .any(|entry| resource(entry, &gvr.resource, at.subresource))
+            .any(|entry| resource(entry, &gvr.resource, attributes.subresource))
 }
 
 /// Whether a webhook has a rule for the resource in some version.
@@ -52,9 +52,17 @@ pub(super) fn names(hook: &Hook, gvr: &Gvr, subresource: &str) -> bool {
 
 /// The index of the first version that a rule matches: the requested one, or any
 /// equivalent one when the webhook accepts them.
-pub(super) fn version(hook: &Hook, at: &Attributes<'_>, versions: &[(Gvk, Gvr)]) -> Option<usize> {
+pub(super) fn version(
+    hook: &Hook,
+    attributes: &Attributes<'_>,
+    versions: &[(Gvk, Gvr)],
+) -> Option<usize> {
     let tried = if hook.equivalent { versions.len() } else { 1 };
-    (0..tried.min(versions.len())).find(|v| hook.rules.iter().any(|r| rule(r, at, &versions[*v].1)))
+    (0..tried.min(versions.len())).find(|v| {
+        hook.rules
+            .iter()
+            .any(|r| rule(r, attributes, &versions[*v].1))
+    })
 }
 
 /// Whether the object selector matches the new or the old object.

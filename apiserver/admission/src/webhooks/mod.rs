@@ -104,14 +104,18 @@ impl Webhooks {
     /// changed it; collects warnings for the client.
     pub async fn mutate(
         &self,
-        at: &Attributes<'_>,
+        attributes: &Attributes<'_>,
         versions: &Versions<'_>,
         new: &mut Value,
         old: Option<&Value>,
         warnings: &mut Vec<String>,
     ) -> Result<bool, Status> {
         let hooks = self.hooks.read().mutating.clone();
-        let request = Asked { at, versions, old };
+        let request = Asked {
+            at: attributes,
+            versions,
+            old,
+        };
         let mut changed_by = None;
         // Webhooks to reinvoke when a later one changes the object.
         let mut reinvocable = Vec::new();
@@ -142,14 +146,18 @@ impl Webhooks {
     /// order.
     pub async fn validate(
         &self,
-        at: &Attributes<'_>,
+        attributes: &Attributes<'_>,
         versions: &Versions<'_>,
         new: &Value,
         old: Option<&Value>,
         warnings: &mut Vec<String>,
     ) -> Result<(), Status> {
         let hooks = self.hooks.read().validating.clone();
-        let request = Asked { at, versions, old };
+        let request = Asked {
+            at: attributes,
+            versions,
+            old,
+        };
         let mut calls = Vec::new();
         for hook in &hooks {
             if let Some(version) = self.wants(hook, &request, new).await? {
@@ -172,21 +180,21 @@ impl Webhooks {
         request: &Asked<'_>,
         new: &Value,
     ) -> Result<Option<usize>, Status> {
-        let at = request.at;
-        let Some(version) = matching::version(hook, at, &request.versions.kinds) else {
+        let attributes = request.at;
+        let Some(version) = matching::version(hook, attributes, &request.versions.kinds) else {
             return Ok(None);
         };
         if !matching::object(hook, new, request.old) {
             return Ok(None);
         }
-        if !at.namespace.is_empty() && !hook.namespaces.is_everything() {
-            let found = self.namespaces.find(at.namespace).await?;
+        if !attributes.namespace.is_empty() && !hook.namespaces.is_everything() {
+            let found = self.namespaces.find(attributes.namespace).await?;
             let label = |key: &str| found.as_ref()?.head().label(key);
             if !hook.namespaces.matches(label) {
                 return Ok(None);
             }
         }
-        if at.dry_run && hook.side_effects != SideEffects::None {
+        if attributes.dry_run && hook.side_effects != SideEffects::None {
             let text = format!("admission webhook {:?} does not support dry run", hook.name);
             return Err(Status::bad_request(text));
         }

@@ -30,24 +30,24 @@ fn resource((_, gvr): &(Gvk, Gvr)) -> Value {
 /// Builds a review and returns its UID and body. `converted` is the version that the
 /// webhook accepts and in which the objects are passed, `requested` the client's.
 pub(super) fn request(
-    at: &Attributes<'_>,
+    attributes: &Attributes<'_>,
     converted: &(Gvk, Gvr),
     requested: &(Gvk, Gvr),
     new: Value,
     old: Value,
 ) -> (String, Bytes) {
     let uid = uuid::Uuid::new_v4().to_string();
-    let options = match at.operation {
+    let options = match attributes.operation {
         Operation::Create => "CreateOptions",
         Operation::Update => "UpdateOptions",
         Operation::Delete => "DeleteOptions",
         Operation::Connect => "ConnectOptions",
     };
     let mut options = json!({"apiVersion": "meta.k8s.io/v1", "kind": options});
-    if at.dry_run {
+    if attributes.dry_run {
         options["dryRun"] = json!(["All"]);
     }
-    let name = match at.name {
+    let name = match attributes.name {
         "" => new["metadata"]["name"].as_str().unwrap_or_default(),
         name => name,
     };
@@ -57,16 +57,16 @@ pub(super) fn request(
         "resource": resource(converted),
         "requestKind": kind(requested),
         "requestResource": resource(requested),
-        "operation": at.operation.as_str(),
-        "userInfo": at.user,
-        "dryRun": at.dry_run,
+        "operation": attributes.operation.as_str(),
+        "userInfo": attributes.user,
+        "dryRun": attributes.dry_run,
         "options": options,
     });
     for (field, value) in [
         ("name", name),
-        ("namespace", at.namespace),
-        ("subResource", at.subresource),
-        ("requestSubResource", at.subresource),
+        ("namespace", attributes.namespace),
+        ("subResource", attributes.subresource),
+        ("requestSubResource", attributes.subresource),
     ] {
         if !value.is_empty() {
             request[field] = value.into();

@@ -1,7 +1,7 @@
 //! Serves `clusters/{name}/proxy/{path}`: forwards requests to a member cluster and
 //! impersonates the user there.
 //!
-//! request ──► permit of the cluster's gateway ──► path, headers ──► member
+//! request ──► permit of the cluster's backend ──► path, headers ──► member
 //!         ◄── streamed body, or a tunnel after 101 ◄──
 //!
 //! The request was authorized on `clusters/proxy`. The client gets the member's
@@ -49,7 +49,7 @@ pub struct ClusterProxy {
     tasks: Tasks,
 }
 
-/// A proxied request: its gateway permit, and its metrics until it ends.
+/// A proxied request: its backend permit, and its metrics until it ends.
 struct Held {
     place: Place,
     figures: Figures,
