@@ -134,69 +134,69 @@ impl Metrics {
         let slis = Registry::new();
         let health = slis.gauges(
             "kubernetes_healthcheck",
-            "Result of a health check.",
+            "The result of a single healthcheck.",
             ["name", "type"],
         );
         let inflight = registry.gauges(
             "apiserver_current_inflight_requests",
-            "Requests being handled.",
+            "Requests in flight by request kind.",
             ["request_kind"],
         );
         build_info(&registry, version);
         Self {
             requests: registry.counters(
                 "apiserver_request_total",
-                "Requests by outcome.",
+                "Counter of apiserver requests by verb, dry run value, group, version, resource, scope, component and HTTP response code.",
                 labels(BASE, &["dry_run", "code"]),
             ),
             durations: registry.histograms(
                 "apiserver_request_duration_seconds",
-                "Time until the reply was ready.",
+                "Response latency in seconds.",
                 &DURATIONS,
                 labels(BASE, &["dry_run"]),
             ),
             sli: registry.histograms(
                 "apiserver_request_sli_duration_seconds",
-                "The same without time spent in webhooks and queues.",
+                "Response latency in seconds, not counting webhook duration and queue wait times.",
                 &DURATIONS[2..],
                 BASE,
             ),
             sizes: registry.histograms(
                 "apiserver_response_sizes",
-                "Bytes of the replies to reads, where known beforehand.",
+                "Response size in bytes for GET and LIST, where known beforehand.",
                 &exponential(1000.0, 10.0, 7),
                 BASE,
             ),
             long_running: registry.gauges(
                 "apiserver_longrunning_requests",
-                "Watches and tunnels open.",
+                "Active long-running requests.",
                 BASE,
             ),
             terminations: registry.counters(
                 "apiserver_request_terminations_total",
-                "Requests refused to protect the server.",
+                "Number of requests which apiserver terminated in self-defense.",
                 ["verb", "code", "component"],
             ),
-            aborts: registry.counter("apiserver_request_aborts_total", "Handlers that panicked."),
+            aborts: registry.counter("apiserver_request_aborts_total", "Number of requests whose handler panicked."),
             handshake_errors: registry.counter(
                 "apiserver_tls_handshake_errors_total",
-                "TLS handshakes that failed.",
+                "Number of failed TLS handshakes.",
             ),
             watch_events: registry.counters(
                 "apiserver_watch_events_total",
-                "Events sent to watchers.",
+                "Number of events sent in watch clients.",
                 ["group", "version", "resource"],
             ),
             certificate_expiration: registry.histogram(
                 "apiserver_client_certificate_expiration_seconds",
-                "Remaining life of client certificates.",
+                "Distribution of the remaining lifetime on the certificate used to authenticate a request.",
                 &LIVES,
             ),
             attempts: Outcomes::new(&registry),
             decisions: {
                 let family = registry.counters(
                     "authorization_attempts_total",
-                    "Requests by whether they were allowed.",
+                    "Counter of authorization attempts by result.",
                     ["result"],
                 );
                 ["allowed", "denied"].map(|result| family.with([result]))
@@ -330,12 +330,12 @@ impl Outcomes {
     fn new(registry: &Registry) -> Self {
         let counts = registry.counters(
             "authentication_attempts",
-            "Attempts to prove who asks.",
+            "Counter of authentication attempts by result.",
             ["result"],
         );
         let times = registry.histograms(
             "authentication_duration_seconds",
-            "Time that it took to know who asks.",
+            "Authentication duration in seconds by result.",
             &exponential(0.001, 2.0, 15),
             ["result"],
         );
@@ -350,7 +350,11 @@ impl Outcomes {
 fn build_info(registry: &Registry, version: &Version) {
     let labels = ["git_version", "major", "minor", "git_commit", "platform"];
     registry
-        .gauges("kubernetes_build_info", "What is running.", labels)
+        .gauges(
+            "kubernetes_build_info",
+            "A metric with a constant '1' value labeled by the version that is running.",
+            labels,
+        )
         .with([
             &version.git_version,
             &version.major,

@@ -30,22 +30,22 @@ impl Metrics {
         Self {
             requests: registry.counters(
                 "flotilla_cluster_proxy_requests_total",
-                "Requests passed on to a member cluster by outcome.",
+                "Requests proxied to a member cluster by response code.",
                 ["cluster", "code"],
             ),
             open: registry.gauges(
                 "flotilla_cluster_proxy_open",
-                "Requests, watches and tunnels to a member cluster that are open.",
+                "Open proxied requests, watches and tunnels to a member cluster.",
                 ["cluster"],
             ),
             bytes: registry.counters(
                 "flotilla_cluster_proxy_bytes_total",
-                "Bytes of bodies and tunnels that passed.",
+                "Bytes of proxied bodies and tunnels.",
                 ["cluster", "direction"],
             ),
             durations: registry.histograms(
                 "flotilla_cluster_proxy_duration_seconds",
-                "Time until a member cluster's answer began.",
+                "Time until a member cluster's response started, in seconds.",
                 &TIMES,
                 ["cluster"],
             ),
