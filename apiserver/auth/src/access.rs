@@ -39,7 +39,7 @@ impl Authentication {
         credentials: Credentials<'_>,
     ) -> Result<Arc<UserInfo>, Denied> {
         match self {
-            Self::Own(own) => own.authenticate(credentials).await,
+            Self::Own(local) => local.authenticate(credentials).await,
             Self::Delegated(host) => host.authenticate(credentials).await,
         }
     }
@@ -47,7 +47,7 @@ impl Authentication {
     /// The issuer of service account tokens, when this server issues them.
     pub fn issuer(&self) -> Option<&Signer> {
         match self {
-            Self::Own(own) => Some(own.issuer()),
+            Self::Own(local) => Some(local.issuer()),
             Self::Delegated(_) => None,
         }
     }
@@ -93,7 +93,7 @@ impl Authorization {
         target: Target<'_>,
     ) -> Result<(), Status> {
         let (allowed, reason) = match self {
-            Self::Own(own) => (own.allows(user, verb, target), String::new()),
+            Self::Own(local) => (local.allows(user, verb, target), String::new()),
             Self::Delegated(host) => {
                 let decision = Box::pin(host.decide(user, verb, target)).await?;
                 (decision.allowed, decision.reason)

@@ -187,9 +187,9 @@ impl Authenticator {
         audiences: &[String],
     ) -> Result<(Arc<UserInfo>, Vec<String>), Denied> {
         let hash: [u8; 32] = Sha256::digest(token).into();
-        let remembered = self.known.lock().get(&hash).cloned();
-        let is_new = remembered.is_none();
-        let verified = match remembered {
+        let cached = self.known.lock().get(&hash).cloned();
+        let is_new = cached.is_none();
+        let verified = match cached {
             Some(verified) => verified,
             None => {
                 let claims = self.signer.verify(token).map_err(Refused)?;

@@ -101,7 +101,7 @@ impl Pki {
     pub fn open(dir: &Path, names: &[String], now: Timestamp) -> Result<Self, Error> {
         private_dir(dir).map_err(|e| io("use", dir, e))?;
         let (ca_pem, ca_key_pem) = authority(dir, now)?;
-        let maker = Maker {
+        let store = Maker {
             dir,
             ca_pem: &ca_pem,
             ca_key_pem: &ca_key_pem,
@@ -109,13 +109,13 @@ impl Pki {
         };
         let mut serving_names: BTreeSet<String> = NAMES.iter().map(|n| (*n).to_owned()).collect();
         serving_names.extend(names.iter().filter_map(|n| canonical_name(n)));
-        let serving = maker.keep_or_make(
+        let serving = store.keep_or_make(
             "server",
             &Leaf::Server {
                 names: serving_names,
             },
         )?;
-        let admin = maker.keep_or_make(
+        let admin = store.keep_or_make(
             "admin",
             &Leaf::Client {
                 user: "kubernetes-admin".into(),

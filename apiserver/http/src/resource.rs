@@ -65,7 +65,7 @@ impl App {
         let gvr = Gvr::new(&r.group, &r.version, &r.resource);
         let resource_info = self.registry().served(&gvr).await?;
         allowed(&resource_info, &call)?;
-        let found = Found {
+        let handler = Found {
             app: self,
             ctx: Ctx {
                 user: Arc::clone(&call.user),
@@ -76,14 +76,14 @@ impl App {
         };
         let headers = request.headers().clone();
         match call.verb {
-            "get" => found.get(&headers).await,
-            "list" => found.list(&headers).await,
-            "watch" => found.watch(&headers).await,
-            "create" => found.create(&headers, request.into_body()).await,
-            "update" => found.update(&headers, request.into_body()).await,
-            "patch" => found.patch(&headers, request.into_body()).await,
-            "delete" => found.delete(&headers, request.into_body()).await,
-            "deletecollection" => found.delete_all(&headers, request.into_body()).await,
+            "get" => handler.get(&headers).await,
+            "list" => handler.list(&headers).await,
+            "watch" => handler.watch(&headers).await,
+            "create" => handler.create(&headers, request.into_body()).await,
+            "update" => handler.update(&headers, request.into_body()).await,
+            "patch" => handler.patch(&headers, request.into_body()).await,
+            "delete" => handler.delete(&headers, request.into_body()).await,
+            "deletecollection" => handler.delete_all(&headers, request.into_body()).await,
             _ => Err(Status::method_not_allowed()),
         }
     }
@@ -170,9 +170,9 @@ impl Found<'_> {
 
     async fn get(&self, headers: &HeaderMap) -> Result<Response<Body>, Status> {
         let response_options = self.shape(headers)?;
-        if let Some(teller) = self.app.teller(&self.call.resource) {
+        if let Some(getter) = self.app.teller(&self.call.resource) {
             let at = self.at();
-            let value = teller.tell(at.namespace, at.name).await?;
+            let value = getter.tell(at.namespace, at.name).await?;
             return Ok(reply::value(200, &value, response_options.form));
         }
         let options = self.with_query(|q| Ok(options::get(q)))?;

@@ -122,8 +122,8 @@ pub(crate) fn events(
     resource_info: Arc<Row>,
     response_options: Shape,
     clock: Arc<dyn Clock>,
-    leaving: Leaving,
-    sent: Counter,
+    open_watch: Leaving,
+    sent_events: Counter,
 ) -> Events {
     let state = State {
         watch,
@@ -133,8 +133,8 @@ pub(crate) fn events(
             clock,
             columns_sent: false,
         },
-        leaving,
-        sent,
+        leaving: open_watch,
+        sent: sent_events,
         over: false,
     };
     futures_util::stream::unfold(state, |mut state| async move {

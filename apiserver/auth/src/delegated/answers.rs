@@ -112,13 +112,13 @@ impl<V: Clone> Answers<V> {
                 return outcome.result.clone();
             }
         }
-        let answer = ask.await;
+        let result = ask.await;
         let at = Instant::now();
-        let until = match &answer {
+        let until = match &result {
             Ok((_, ttl)) => at + *ttl,
             Err(_) => at,
         };
-        let result = answer.map(|(value, _)| value);
+        let result = result.map(|(value, _)| value);
         *cached = Some(Outcome {
             at,
             until,

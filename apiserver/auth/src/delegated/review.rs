@@ -23,18 +23,18 @@ pub(super) async fn ask(
     body: &Value,
 ) -> Result<Value, Status> {
     let creation = tokio::time::timeout(PATIENCE, repeatedly(host, resource, body));
-    let answer = match creation.await {
-        Ok(answer) => answer.map_err(|e| e.to_string()),
+    let result = match creation.await {
+        Ok(result) => result.map_err(|e| e.to_string()),
         Err(_) => Err(format!("no response within {} s", PATIENCE.as_secs())),
     };
-    let answer = answer.and_then(|object| {
+    let result = result.and_then(|object| {
         let mut value = object.value().map_err(|e| e.to_string())?;
         Ok(value["status"].take())
     });
-    if answer.is_ok() && FAILURES.record_success(resource) {
+    if result.is_ok() && FAILURES.record_success(resource) {
         tracing::info!(resource = %resource.qualified(), "reviews on the host succeed again");
     }
-    answer.map_err(|why| {
+    result.map_err(|why| {
         if FAILURES.record_failure(resource, &why) {
             tracing::warn!(resource = %resource.qualified(), %why, "review on the host failed");
         }

@@ -58,9 +58,9 @@ impl ClusterProxy {
                 _ => path.path(),
             };
             let object_path = path::below(object_path, None)?;
-            let hits = self.ask_all(&connection.user, &object_path).await?;
-            connection.name = the_one(hits.iter().map(|h| h.cluster.as_str()))?;
-            drop(hits);
+            let responses = self.ask_all(&connection.user, &object_path).await?;
+            connection.name = the_one(responses.iter().map(|h| h.cluster.as_str()))?;
+            drop(responses);
             return Box::pin(self.forward(connection)).await;
         }
         if info.verb != "list" {
@@ -68,14 +68,14 @@ impl ClusterProxy {
             return Err(Status::failure(405, "MethodNotAllowed", text));
         }
         let mut lists = Vec::new();
-        for hit in self.ask_all(&connection.user, &unpaged(&path)?).await? {
-            match Limited::new(hit.response.into_body(), LARGEST)
+        for response in self.ask_all(&connection.user, &unpaged(&path)?).await? {
+            match Limited::new(response.response.into_body(), LARGEST)
                 .collect()
                 .await
             {
                 Ok(body) => lists.push(body.to_bytes()),
                 Err(error) => {
-                    tracing::warn!(cluster = hit.cluster, %error, "cannot read the list of a cluster")
+                    tracing::warn!(cluster = response.cluster, %error, "cannot read the list of a cluster")
                 }
             }
         }
@@ -98,8 +98,8 @@ impl ClusterProxy {
     }
 
     async fn ask_one(&self, cluster: String, path: &PathAndQuery, with: &HeaderMap) -> Option<Hit> {
-        let place = match self.gateways.enter(&cluster).await {
-            Ok(place) => place,
+        let permit = match self.gateways.enter(&cluster).await {
+            Ok(permit) => permit,
             Err(why) => {
                 tracing::debug!(cluster, %why, "cluster skipped");
                 return None;
@@ -108,11 +108,11 @@ impl ClusterProxy {
         let mut request = Request::new(ForwardedRequestBody::whole(Bytes::new()));
         *request.uri_mut() = Uri::from(path.clone());
         *request.headers_mut() = with.clone();
-        match place.forwarder().send(request).await {
+        match permit.forwarder().send(request).await {
             Ok(response) => (response.status() == StatusCode::OK).then_some(Hit {
                 cluster,
                 response,
-                _place: place,
+                _place: permit,
             }),
             Err(why) => {
                 tracing::debug!(cluster, %why, "cluster did not respond");

@@ -86,16 +86,19 @@ impl ClusterProxy {
     }
 
     async fn enter(&self, cluster: &str) -> Result<Held, Status> {
-        let place = self.gateways.enter(cluster).await.map_err(refused)?;
-        let figures = self.metrics.begin(place.cluster());
-        Ok(Held { place, figures })
+        let permit = self.gateways.enter(cluster).await.map_err(refused)?;
+        let metrics = self.metrics.begin(permit.cluster());
+        Ok(Held {
+            place: permit,
+            figures: metrics,
+        })
     }
 
     async fn forward(&self, connection: Connection) -> Result<Response<Body>, Status> {
         let path = path::below(&connection.tail, connection.request.uri().query())?;
         let guard = self.enter(&connection.name).await?;
         let began = Instant::now();
-        let closing = connection.closing.clone();
+        let shutdown = connection.closing.clone();
         let answered = self.ask(connection, path, &guard).await;
         let code = match &answered {
             Ok(answer) => answer.response.status().as_u16(),
@@ -110,7 +113,7 @@ impl ClusterProxy {
             Some(ends) => {
                 let removed = guard.place.gone().clone();
                 self.tasks.spawn(async move {
-                    closing
+                    shutdown
                         .unless(removed.unless(tunnel::run(ends, guard)))
                         .await;
                 });
