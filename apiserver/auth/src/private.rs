@@ -68,7 +68,7 @@ mod tests {
         }
         fs::set_permissions(&dir, Permissions::from_mode(0o500)).unwrap();
         private_dir(&dir).unwrap();
-        assert_eq!(mode(&dir), 0o500, "a narrow folder stays as it is");
+        assert_eq!(mode(&dir), 0o500, "narrower permissions are kept");
     }
 
     #[test]

@@ -371,7 +371,7 @@ impl App {
         }
         match self.options.whole.as_ref().map(|check| check()) {
             Some(Err(why)) => {
-                tracing::debug!(%why, "503 instead of 404");
+                tracing::debug!(%why, "returning 503 instead of 404");
                 Status::unavailable("the request has been made before all resources have been installed, please try again").retry_after(1)
             }
             _ => status,

@@ -157,7 +157,7 @@ async fn objects_are_completed() {
         Some(&new),
     )
     .await;
-    assert_eq!(update.unwrap(), new, "ids are given on creation only");
+    assert_eq!(update.unwrap(), new, "IDs are set on creation only");
     let with_id = |kind: &str, id: &str| {
         json!({"metadata": {"name": "x", "labels": {format!("{kind}.karmada.io/permanent-id"): id},
             "annotations": {"resourcebinding.karmada.io/dependencies": "?"}}})
@@ -186,7 +186,7 @@ async fn objects_are_completed() {
     let unmarked = json!({"metadata": {"name": "x"}});
     let marked = admit(&chain, &at, unmarked.clone(), Some(&unmarked)).await;
     let id = &marked.unwrap()["metadata"]["labels"]["work.karmada.io/permanent-id"];
-    assert!(id.is_string(), "works get theirs whenever it is missing");
+    assert!(id.is_string(), "a Work gets its ID whenever it is missing");
 }
 
 #[tokio::test]
@@ -240,7 +240,7 @@ async fn rules_that_look_at_others_use_the_api() {
     api.seed(&CUSTOMIZATIONS, customization("x"));
     assert!(
         admit(&chain, &at, customization("x"), None).await.is_ok(),
-        "itself is no rival"
+        "an object does not conflict with itself"
     );
     api.seed(&CUSTOMIZATIONS, customization("other"));
     let refused = admit(&chain, &at, customization("x"), None)

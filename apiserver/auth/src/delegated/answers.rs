@@ -158,17 +158,21 @@ mod tests {
         assert!(all.iter().all(|r| *r == failed));
         assert_eq!(calls.load(Ordering::Relaxed), 1, "a failure is shared");
         let all = futures_util::future::join_all((0..5).map(|n| ask(Ok(n)))).await;
-        assert!(all.iter().all(|r| *r == Ok(0)), "and not remembered");
+        assert!(all.iter().all(|r| *r == Ok(0)), "and not cached");
         tokio::time::advance(TTL / 2).await;
-        assert_eq!(ask(Ok(7)).await, Ok(0), "an answer is");
+        assert_eq!(ask(Ok(7)).await, Ok(0), "a result is cached");
         tokio::time::advance(TTL).await;
-        assert_eq!(ask(Ok(7)).await, Ok(7), "for a while");
+        assert_eq!(ask(Ok(7)).await, Ok(7), "until it expires");
         let cancelled = tokio::time::timeout(Duration::from_millis(1), async {
             tokio::time::advance(TTL * 2).await;
             ask(Ok(8)).await
         });
         assert!(cancelled.await.is_err());
-        assert_eq!(ask(Ok(9)).await, Ok(9), "who goes away holds nobody up");
+        assert_eq!(
+            ask(Ok(9)).await,
+            Ok(9),
+            "a cancelled caller does not block the next"
+        );
     }
 
     #[tokio::test]

@@ -219,7 +219,10 @@ async fn a_change_of_trust_counts_at_once_and_a_broken_one_never() {
         .seed(&CONFIGMAPS, config_map(&lab.clients, &new, &["p"]));
     let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
     while lab.name(&after, ADMIN).await != "admin" {
-        assert!(tokio::time::Instant::now() < deadline, "not taken over");
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "the change was not applied"
+        );
         tokio::task::yield_now().await;
     }
     assert_eq!(lab.name(&before, ADMIN).await, "401");
@@ -300,11 +303,11 @@ async fn tokens_are_reviewed_and_remembered() {
     assert_eq!(
         reviews.load(Ordering::Relaxed),
         3,
-        "both answers are remembered"
+        "both results are cached"
     );
     tokio::time::advance(Duration::from_secs(11)).await;
     lab.ask(None, Some("good"), &[]).await.unwrap();
-    assert_eq!(reviews.load(Ordering::Relaxed), 4, "for ten seconds");
+    assert_eq!(reviews.load(Ordering::Relaxed), 4, "cached for ten seconds");
     assert!(matches!(
         lab.ask(None, None, &[]).await,
         Err(Denied::Refused(_))
@@ -341,11 +344,7 @@ async fn a_host_that_does_not_answer_is_neither_yes_nor_no() {
         rights.authorize(&user, "get", path).await.unwrap_err().code,
         500
     );
-    assert_eq!(
-        tries.load(Ordering::Relaxed),
-        15,
-        "a failure is not remembered"
-    );
+    assert_eq!(tries.load(Ordering::Relaxed), 15, "a failure is not cached");
     lab.tasks.stop().await;
 }
 
