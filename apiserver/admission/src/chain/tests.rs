@@ -176,7 +176,7 @@ async fn objects_are_completed() {
     assert_eq!(
         changed.unwrap(),
         new,
-        "nobody protects the id, or looks at the dependencies"
+        "ClusterResourceBinding updates check neither ID nor dependencies"
     );
     let work = write("work.karmada.io/v1alpha1", "Work", "works");
     let (old, new) = (with_id("work", "a"), with_id("work", "b"));
