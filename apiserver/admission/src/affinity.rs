@@ -1,16 +1,16 @@
-//! Rules of a ClusterAffinity, wherever it stands: placements, override rules,
-//! taint policies.
+//! Validates ClusterAffinity, which placements, override rules and taint policies
+//! contain.
 
 use machinery::{FieldError, LabelSelector};
 use serde_json::Value;
 
 use crate::tree::{get, has, items, text};
 
-/// Field selector: keys provider, region, zone; operators In, NotIn. The first
-/// trouble is the one told.
+/// Validates the field selector: keys provider, region and zone, operators In and
+/// NotIn. Reports the first error only.
 pub(crate) fn validate(field: &str, affinity: &Value, errors: &mut Vec<FieldError>) {
     let expressions = items(affinity, "/fieldSelector/matchExpressions");
-    let trouble = expressions.iter().find_map(|expression| {
+    let invalid = expressions.iter().find_map(|expression| {
         let (key, operator) = (text(expression, "/key"), text(expression, "/operator"));
         if !matches!(key, "provider" | "region" | "zone") {
             return Some(format!(
@@ -20,7 +20,7 @@ pub(crate) fn validate(field: &str, affinity: &Value, errors: &mut Vec<FieldErro
         (!matches!(operator, "In" | "NotIn"))
             .then(|| format!("unsupported operator {operator:?}, must be In or NotIn"))
     });
-    if let Some(why) = trouble {
+    if let Some(why) = invalid {
         errors.push(FieldError::invalid(
             format!("{field}.fieldSelector"),
             get(affinity, "/fieldSelector"),
@@ -29,7 +29,7 @@ pub(crate) fn validate(field: &str, affinity: &Value, errors: &mut Vec<FieldErro
     }
 }
 
-/// A label selector that Kubernetes would refuse.
+/// Reports a label selector that Kubernetes would reject.
 pub(crate) fn label_selector(field: &str, selector: &Value, errors: &mut Vec<FieldError>) {
     if !selector.is_null()
         && let Err(why) = LabelSelector::from_value(selector)
@@ -38,7 +38,7 @@ pub(crate) fn label_selector(field: &str, selector: &Value, errors: &mut Vec<Fie
     }
 }
 
-/// Whether the affinity says nothing.
+/// Whether the affinity selects nothing by itself.
 pub(crate) fn is_empty(affinity: &Value) -> bool {
     !has(affinity, "/labelSelector")
         && !has(affinity, "/fieldSelector")

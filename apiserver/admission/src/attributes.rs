@@ -1,8 +1,8 @@
-//! What a write is about.
+//! The attributes of a request that admission sees besides its objects.
 
 use machinery::{Gvk, Gvr, UserInfo};
 
-/// What is done to an object.
+/// The operation of a request (kube-apiserver's `admission.Operation`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     Create,
@@ -12,7 +12,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// The name in an admission review.
+    /// The operation's name in an AdmissionReview.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Create => "CREATE",
@@ -23,7 +23,7 @@ impl Operation {
     }
 }
 
-/// A write, apart from the object itself.
+/// A request without its objects (kube-apiserver's `admission.Attributes`).
 #[derive(Clone, Copy, Debug)]
 pub struct Attributes<'a> {
     pub gvk: &'a Gvk,
@@ -31,7 +31,7 @@ pub struct Attributes<'a> {
     /// Empty for cluster-scoped objects.
     pub namespace: &'a str,
     pub name: &'a str,
-    /// Empty for the object itself.
+    /// Empty when the request is on the object itself.
     pub subresource: &'a str,
     pub operation: Operation,
     pub user: &'a UserInfo,

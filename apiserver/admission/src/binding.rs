@@ -1,7 +1,5 @@
-//! ResourceBinding, ClusterResourceBinding and Work.
-//!
-//! Enters: an object. Leaves: the object with its permanent id; a Work's manifests
-//! pruned and marked. Pure but for the random id. Rules of Karmada's
+//! Admission of ResourceBinding, ClusterResourceBinding and Work: sets permanent IDs,
+//! prunes and labels a Work's manifests, and validates. Does no I/O. Rules of Karmada's
 //! `webhook/{resourcebinding,clusterresourcebinding,work}`.
 
 use std::collections::HashSet;
@@ -18,7 +16,7 @@ use crate::tree::{entries, get, items, items_mut, nth, object_mut, text};
 pub(crate) const SERVICE_ID: &str = "multiclusterservice.karmada.io/permanent-id";
 const DEPENDENCIES: &str = "resourcebinding.karmada.io/dependencies";
 
-/// Gives an object a permanent id under `label` unless it has one.
+/// Sets the label `label` to a new UUID unless it has a value.
 pub(crate) fn permanent_id(object: &mut Value, label: &str) {
     if let Some(labels) = object_mut(object, &["metadata", "labels"])
         && labels.get(label).is_none_or(|id| id == "")
@@ -42,7 +40,7 @@ pub(crate) fn mutate_work(work: &mut Value) {
     }
 }
 
-/// A manifest says what it is.
+/// Requires a kind in every manifest.
 pub(crate) fn validate_work(work: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let manifests = get(work, "/spec/workload/manifests").as_array();
@@ -83,7 +81,7 @@ fn component_names(binding: &Value, errors: &mut Vec<FieldError>) {
 
 fn dependencies(annotation: &str, errors: &mut Vec<FieldError>) {
     let parsed = serde_json::from_str::<Value>(annotation);
-    // Go's encoder writes nothing at all as null.
+    // Go encodes a nil slice as null.
     let nothing = Vec::new();
     let references = match &parsed {
         Ok(Value::Array(list)) => Some(list),
@@ -157,9 +155,9 @@ mod tests {
     fn a_manifest_says_what_it_is() {
         let with = |manifest: Value| json!({"spec": {"workload": {"manifests": [{"kind": "X"}, manifest]}}});
         assert_eq!(validate_work(&with(json!({"kind": "Y"}))), []);
-        let said = validate_work(&with(json!({"apiVersion": "v1"})));
+        let errors = validate_work(&with(json!({"apiVersion": "v1"})));
         assert_eq!(
-            said[0].to_string(),
+            errors[0].to_string(),
             "spec.workload.manifests[1].kind: Required value: Object 'Kind' is missing"
         );
     }
@@ -172,9 +170,9 @@ mod tests {
         assert!(validate(&binding, gates).is_empty());
         let gates = gates.with(Gate::MultiplePodTemplatesScheduling, true);
         let errors = validate(&binding, gates);
-        let said: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        let messages: Vec<String> = errors.iter().map(ToString::to_string).collect();
         assert_eq!(
-            said,
+            messages,
             [
                 r#"spec.components[1].name: Invalid value: "": component names must be non-empty"#,
                 r#"spec.components[3].name: Invalid value: "a": component names must be unique"#

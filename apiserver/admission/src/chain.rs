@@ -1,9 +1,8 @@
-//! The chain that every write passes: what is filled in, and what is refused.
+//! The admission chain of every write: mutates, validates and charges quotas.
 //!
-//! Enters: a write's attributes, the new object and the stored one. Leaves: the
-//! object as it will be stored, warnings, or the `Status` of a refusal: 422 for
-//! the kinds' own rules, 403 in the words of a webhook for Karmada's. Reads other
-//! objects through `client::Api` where a rule looks beyond one object.
+//! A rejected write fails with a `Status`: 422 for built-in rules, 403 with a webhook's
+//! message for Karmada's. Rules that look at other objects read them through
+//! `client::Api`.
 
 use std::sync::{Arc, OnceLock};
 
@@ -27,23 +26,23 @@ use crate::{
 };
 
 const PRIORITY_CLASSES: Gvr = Gvr::constant("scheduling.k8s.io", "v1", "priorityclasses");
-/// Objects read at once when a rule looks at all of a kind.
+/// Objects per list call when a rule reads all objects of a kind.
 pub(crate) const PAGE: u64 = 500;
 
-/// What the chain is told once.
+/// Options of an [`AdmissionChain`].
 #[derive(Clone)]
 pub struct Options {
     pub clock: Arc<dyn Clock>,
-    /// Compiles the scripts of interpreter customizations; unset: not compiled.
+    /// Compiles the scripts of interpreter customizations; `None` skips the check.
     pub compile: Option<Compile>,
-    /// A ClusterTaintPolicy may use the effect NoExecute.
+    /// Whether a ClusterTaintPolicy may use the effect NoExecute.
     pub allow_no_execute: bool,
-    /// Which optional behaviour is on.
+    /// The feature gates.
     pub gates: FeatureGates,
-    /// Protected objects are not deleted. Not so in a member: copies carry the
-    /// label of their template.
+    /// Whether deletion protection applies. False in a member cluster, where copies
+    /// carry the labels of their template.
     pub protects: bool,
-    /// Says which Secrets the writer of a Cluster may read; unset: all.
+    /// Decides which Secrets the writer of a Cluster may read; `None` allows all.
     pub secrets: Option<Arc<dyn SecretAuthorizer>>,
 }
 
@@ -60,11 +59,11 @@ impl Default for Options {
     }
 }
 
-/// Mutation and validation of writes.
+/// Mutates and validates writes.
 pub struct Chain {
     options: Options,
     api: OnceLock<Arc<dyn Api>>,
-    /// Who charges quotas now: others in this process would only get in the way.
+    /// Serializes quota charges in this process, which would otherwise conflict.
     charging: Mutex<()>,
 }
 
@@ -77,30 +76,29 @@ impl Chain {
         }
     }
 
-    /// Hands in the API through which rules look at other objects. Until then
-    /// writes that need it answer 503. Later calls change nothing.
+    /// Sets the API for reading other objects. Until then, writes that need it fail
+    /// with 503. Later calls have no effect.
     pub fn connect(&self, api: Arc<dyn Api>) {
-        // A second connection would lead to the same server.
+        // A second API would be the same server.
         let _ = self.api.set(api);
     }
 
-    /// Fills in what the server decides. Between the schema's defaults and its
-    /// validation.
+    /// Mutates the object; runs after defaulting and before schema validation.
     pub async fn mutate(
         &self,
-        at: &Attributes<'_>,
+        attributes: &Attributes<'_>,
         new: &mut Value,
         old: Option<&Value>,
     ) -> Result<(), Status> {
-        if !concerns_the_object(at) {
+        if !concerns_the_object(attributes) {
             return Ok(());
         }
-        let create = at.operation == Operation::Create;
-        match (&*at.gvk.group, &*at.gvk.kind) {
+        let create = attributes.operation == Operation::Create;
+        match (&*attributes.gvk.group, &*attributes.gvk.kind) {
             ("policy.karmada.io", "PropagationPolicy" | "ClusterPropagationPolicy") => {
-                policy::mutate(at, new);
+                policy::mutate(attributes, new);
             }
-            ("policy.karmada.io", "OverridePolicy") => overrides::mutate(at, new),
+            ("policy.karmada.io", "OverridePolicy") => overrides::mutate(attributes, new),
             ("work.karmada.io", "ResourceBinding") if create => {
                 binding::permanent_id(new, labels::BINDING_ID);
             }
@@ -111,117 +109,120 @@ impl Chain {
             ("cluster.karmada.io", "Cluster") => {
                 let gate = Gate::CustomizedClusterResourceModeling;
                 let graded = self.options.gates.is_on(gate);
-                cluster::mutate(at.operation, graded, new, self.options.clock.now());
+                cluster::mutate(attributes.operation, graded, new, self.options.clock.now());
             }
             ("autoscaling.karmada.io", "FederatedHPA") => federated::mutate_hpa(new),
             ("networking.karmada.io", "MultiClusterService") => federated::mutate_service(new),
-            _ => builtin::mutate(at, new, old)?,
+            _ => builtin::mutate(attributes, new, old)?,
         }
         Ok(())
     }
 
-    /// Judges the object, after schema validation. A deletion is judged by `old`
-    /// alone. The strings are warnings for the client.
+    /// Validates the object; runs after schema validation. A deletion is validated by
+    /// `old` alone. Returns warnings for the client.
     pub async fn validate(
         &self,
-        at: &Attributes<'_>,
+        attributes: &Attributes<'_>,
         new: &Value,
         old: Option<&Value>,
     ) -> Result<Vec<String>, Status> {
-        if at.operation == Operation::Delete {
+        if attributes.operation == Operation::Delete {
             if self.options.protects
-                && at.subresource.is_empty()
+                && attributes.subresource.is_empty()
                 && let Some(old) = old
             {
                 protection::check(old)?;
             }
             return Ok(Vec::new());
         }
-        if !concerns_the_object(at) {
+        if !concerns_the_object(attributes) {
             return Ok(Vec::new());
         }
-        match (&*at.gvk.group, &*at.gvk.kind) {
+        match (&*attributes.gvk.group, &*attributes.gvk.kind) {
             ("cluster.karmada.io", "Cluster") => {
-                invalid(at, new, cluster::validate(new, old))?;
+                invalid(attributes, new, cluster::validate(new, old))?;
                 if let Some(secrets) = &self.options.secrets {
-                    secret_access::check(&**secrets, at, name(at, new), new, old).await?;
+                    secret_access::check(&**secrets, attributes, name(attributes, new), new, old)
+                        .await?;
                 }
             }
             ("search.karmada.io", "ResourceRegistry") => {
-                invalid(at, new, search::validate(new))?;
+                invalid(attributes, new, search::validate(new))?;
             }
             (group, _) if group.ends_with(".karmada.io") => {
-                let errors = self.karmada(at, new, old).await?;
+                let errors = self.karmada(attributes, new, old).await?;
                 if !errors.is_empty() {
-                    return Err(Status::denied(&webhook(at), aggregate(&errors)));
+                    return Err(Status::denied(&webhook(attributes), aggregate(&errors)));
                 }
             }
             ("scheduling.k8s.io", "PriorityClass") => {
-                self.one_default(at, new).await?;
+                self.one_default(attributes, new).await?;
             }
             _ => {}
         }
         Ok(Vec::new())
     }
 
-    /// Charges quotas for a write that was found valid, as the last thing before it
-    /// is stored. Whoever cannot store it then gives the charge back.
+    /// Charges quotas for a valid write, as the last step before it is stored. When the
+    /// write fails, the caller must [`refund`](Self::refund_quota) the charge.
     pub async fn charge(
         &self,
-        at: &Attributes<'_>,
+        attributes: &Attributes<'_>,
         new: &Value,
         old: Option<&Value>,
     ) -> Result<Charge, Status> {
-        let bindings = (&*at.gvk.group, &*at.gvk.kind) == ("work.karmada.io", "ResourceBinding");
+        let bindings = (&*attributes.gvk.group, &*attributes.gvk.kind)
+            == ("work.karmada.io", "ResourceBinding");
         let enforced = self.options.gates.is_on(Gate::FederatedQuotaEnforcement);
-        if !enforced || !bindings || !concerns_the_object(at) {
+        if !enforced || !bindings || !concerns_the_object(attributes) {
             return Ok(Charge::default());
         }
-        let Some(more) = enforce::demand(at.operation, new, old)? else {
+        let Some(more) = enforce::demand(attributes.operation, new, old)? else {
             return Ok(Charge::default());
         };
         let api = self.api()?;
-        let _alone = self.charging.lock().await;
-        enforce::charge(&**api, at, &more).await
+        let _quota_guard = self.charging.lock().await;
+        enforce::charge(&**api, attributes, &more).await
     }
 
-    /// Gives back what a write was charged that did not happen.
+    /// Refunds the charge of a write that was not stored.
     pub async fn refund(&self, charge: &Charge) {
         if let Some(api) = self.api.get()
             && !charge.is_empty()
         {
-            let _alone = self.charging.lock().await;
+            let _quota_guard = self.charging.lock().await;
             enforce::refund(&**api, charge).await;
         }
     }
 
     fn api(&self) -> Result<&Arc<dyn Api>, Status> {
         let api = self.api.get();
-        api.ok_or_else(|| Status::unavailable("the server is not ready to judge this object"))
+        api.ok_or_else(|| Status::unavailable("the server is not ready to validate this object"))
     }
 
     async fn karmada(
         &self,
-        at: &Attributes<'_>,
+        attributes: &Attributes<'_>,
         new: &Value,
         old: Option<&Value>,
     ) -> Result<Vec<FieldError>, Status> {
-        Ok(match &*at.gvk.kind {
+        Ok(match &*attributes.gvk.kind {
             "PropagationPolicy" | "ClusterPropagationPolicy" => {
-                policy::identity(at, new, old).map_err(|e| Status::denied(&webhook(at), e))?;
-                policy::validate(at, new)
+                policy::identity(attributes, new, old)
+                    .map_err(|e| Status::denied(&webhook(attributes), e))?;
+                policy::validate(attributes, new)
             }
-            "OverridePolicy" | "ClusterOverridePolicy" => overrides::validate(at, new),
+            "OverridePolicy" | "ClusterOverridePolicy" => overrides::validate(attributes, new),
             "ClusterTaintPolicy" => taint_policy::validate(new, self.options.allow_no_execute),
             "FederatedResourceQuota" => quota::validate(new),
             "ResourceBinding" => binding::validate(new, self.options.gates),
             "Work" => binding::validate_work(new),
             "ResourceInterpreterWebhookConfiguration" => interpreter::validate_webhooks(new),
             "ResourceInterpreterCustomization" => {
-                let others = self.others(name(at, new), &CUSTOMIZATIONS).await?;
+                let others = self.others(name(attributes, new), &CUSTOMIZATIONS).await?;
                 let compile = self.options.compile.as_ref();
                 interpreter::validate_customization(new, &others, compile)
-                    .map_err(|e| Status::denied(&webhook(at), e))?;
+                    .map_err(|e| Status::denied(&webhook(attributes), e))?;
                 Vec::new()
             }
             "FederatedHPA" => federated::validate_hpa(new),
@@ -232,18 +233,24 @@ impl Chain {
         })
     }
 
-    async fn one_default(&self, at: &Attributes<'_>, new: &Value) -> Result<(), Status> {
+    async fn one_default(&self, attributes: &Attributes<'_>, new: &Value) -> Result<(), Status> {
         if new.get("globalDefault") != Some(&Value::Bool(true)) {
             return Ok(());
         }
-        let others = self.others(name(at, new), &PRIORITY_CLASSES).await?;
+        let others = self
+            .others(name(attributes, new), &PRIORITY_CLASSES)
+            .await?;
         match builtin::rival_default(new, &others) {
-            Some(why) => Err(Status::forbidden(at.gvr, name(at, new), why)),
+            Some(why) => Err(Status::forbidden(
+                attributes.gvr,
+                name(attributes, new),
+                why,
+            )),
             None => Ok(()),
         }
     }
 
-    /// Every object of a cluster-scoped kind that is called otherwise.
+    /// All objects of a cluster-scoped kind except the one called `name`.
     async fn others(&self, name: &str, resource: &Gvr) -> Result<Vec<Value>, Status> {
         let api = self.api()?;
         let mut options = ListOptions {
@@ -268,33 +275,41 @@ impl Chain {
     }
 }
 
-/// Status and connecting subresources have no rules here; a scale is a write of
-/// its parent.
-fn concerns_the_object(at: &Attributes<'_>) -> bool {
-    matches!(at.operation, Operation::Create | Operation::Update)
-        && matches!(at.subresource, "" | "scale")
+/// Whether the request writes the object itself; a scale counts as such. Status and
+/// connecting subresources have no rules here.
+fn concerns_the_object(attributes: &Attributes<'_>) -> bool {
+    matches!(attributes.operation, Operation::Create | Operation::Update)
+        && matches!(attributes.subresource, "" | "scale")
 }
 
-fn invalid(at: &Attributes<'_>, new: &Value, errors: Vec<FieldError>) -> Result<(), Status> {
+fn invalid(
+    attributes: &Attributes<'_>,
+    new: &Value,
+    errors: Vec<FieldError>,
+) -> Result<(), Status> {
     if errors.is_empty() {
         Ok(())
     } else {
-        Err(Status::invalid(at.gvk, name(at, new), &errors))
+        Err(Status::invalid(
+            attributes.gvk,
+            name(attributes, new),
+            &errors,
+        ))
     }
 }
 
-/// The path of a creation names nothing; the object does.
-fn name<'a>(at: &Attributes<'a>, new: &'a Value) -> &'a str {
-    if at.name.is_empty() {
+/// The object's name; in a creation the path has none.
+fn name<'a>(attributes: &Attributes<'a>, new: &'a Value) -> &'a str {
+    if attributes.name.is_empty() {
         text(new, "/metadata/name")
     } else {
-        at.name
+        attributes.name
     }
 }
 
-/// The name under which Karmada registers the rules of a kind.
-pub(crate) fn webhook(at: &Attributes<'_>) -> String {
-    match &*at.gvk.kind {
+/// The name of Karmada's webhook for a kind.
+pub(crate) fn webhook(attributes: &Attributes<'_>) -> String {
+    match &*attributes.gvk.kind {
         "ResourceInterpreterWebhookConfiguration" => "config.karmada.io".into(),
         kind => format!("{}.karmada.io", kind.to_ascii_lowercase()),
     }

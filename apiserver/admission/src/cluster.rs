@@ -1,7 +1,5 @@
-//! Cluster: canonical form and rules.
-//!
-//! Enters: a cluster. Leaves: the cluster as it is stored, or field errors. Pure;
-//! time is an argument. Rules of Karmada's `apis/cluster/{mutation,validation}`.
+//! Mutates and validates Cluster. Does no I/O; time is an argument. Rules of Karmada's
+//! `apis/cluster/{mutation,validation}`.
 
 mod models;
 
@@ -20,7 +18,7 @@ use crate::url;
 
 const MAX_NAME: usize = 48;
 
-/// `graded`: clusters have grades of nodes (CustomizedClusterResourceModeling).
+/// `graded` is the feature gate CustomizedClusterResourceModeling.
 pub(crate) fn mutate(operation: Operation, graded: bool, cluster: &mut Value, now: Timestamp) {
     for taint in items_mut(cluster, "/spec/taints") {
         if text(taint, "/effect") == "NoExecute"
@@ -43,7 +41,8 @@ pub(crate) fn mutate(operation: Operation, graded: bool, cluster: &mut Value, no
     }
 }
 
-/// The name of a cluster, wherever it stands: with a prefix it is that of a namespace.
+/// Validates a cluster name wherever it occurs; prefixed, it is also the name of a
+/// namespace.
 pub(crate) fn name(name: &str) -> Result<(), String> {
     match name.len() {
         0 => Err("must be not empty".into()),
@@ -52,12 +51,12 @@ pub(crate) fn name(name: &str) -> Result<(), String> {
     }
 }
 
-/// The fields that name a Secret.
+/// The fields that reference a Secret.
 const SECRET_REFERENCES: [(&str, &str); 2] = [
     ("/spec/secretRef", "spec.secretRef"),
     ("/spec/impersonatorSecretRef", "spec.impersonatorSecretRef"),
 ];
-/// The fields that decide who receives what the Secrets hold.
+/// The fields that decide where the tokens of the Secrets are sent.
 const CONNECTION: [&str; 4] = [
     "/spec/apiEndpoint",
     "/spec/proxyURL",
@@ -65,15 +64,15 @@ const CONNECTION: [&str; 4] = [
     "/spec/insecureSkipTLSVerification",
 ];
 
-/// A Secret that a cluster names.
+/// A Secret that a Cluster references.
 pub(crate) struct SecretReference<'a> {
     pub(crate) field: &'static str,
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
 }
 
-/// The Secrets that a write puts to a new use: those of a new cluster, those of a new
-/// reference, and all when the cluster is reached in another way.
+/// The Secrets that a write puts to a new use: those of a new cluster, those of changed
+/// references, and all of them when the connection changes.
 pub(crate) fn secrets_to_authorize<'a>(
     new: &'a Value,
     old: Option<&Value>,
@@ -91,7 +90,7 @@ pub(crate) fn secrets_to_authorize<'a>(
         .collect()
 }
 
-/// Whether a field has another value; absent, empty and false are the same.
+/// Whether a field has changed; absent, empty and false are equal.
 fn is_changed(new: &Value, old: &Value, path: &str) -> bool {
     let is_empty = |value: &Value| match value {
         Value::Null => true,
@@ -104,8 +103,8 @@ fn is_changed(new: &Value, old: &Value, path: &str) -> bool {
     new != old && !(is_empty(new) && is_empty(old))
 }
 
-/// `old` is the stored cluster. A connection that was accepted before is not judged
-/// again.
+/// `old` is the stored cluster, whose connection is not validated again while
+/// unchanged.
 pub(crate) fn validate(cluster: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let own = text(cluster, "/metadata/name");
@@ -177,7 +176,7 @@ fn endpoint(endpoint: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Tokens are sent to the endpoint: without TLS anybody on the way can read them.
+/// Requires TLS, because tokens are sent to the endpoint.
 fn encryption(spec: &Value, errors: &mut Vec<FieldError>) {
     let scheme = url::parts(text(spec, "/apiEndpoint")).map_or("", |parts| parts.scheme);
     let insecure = flag(spec, "/insecureSkipTLSVerification");
@@ -189,7 +188,8 @@ fn encryption(spec: &Value, errors: &mut Vec<FieldError>) {
     errors.push(FieldError::invalid("spec.apiEndpoint", &scheme.into(), why));
 }
 
-/// The paths are called as the fields of Karmada's internal type.
+/// Validates provider, region and zones. Error paths use the field names of Karmada's
+/// internal type.
 fn places(spec: &Value, errors: &mut Vec<FieldError>) {
     for field in ["provider", "region"] {
         let value = text(spec, &format!("/{field}"));

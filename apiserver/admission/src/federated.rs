@@ -1,7 +1,6 @@
-//! FederatedHPA, CronFederatedHPA, MultiClusterService and MultiClusterIngress.
-//!
-//! Enters: an object. Leaves: the object with defaults, or field errors. Reads the
-//! system's time zone names, nothing else. Rules of Karmada's
+//! Mutates and validates FederatedHPA, CronFederatedHPA, MultiClusterService and
+//! MultiClusterIngress. Reads the system's time zone names, nothing else. Rules of
+//! Karmada's
 //! `webhook/{federatedhpa,cronfederatedhpa,multiclusterservice,multiclusteringress}`.
 
 use std::collections::HashSet;
@@ -18,7 +17,7 @@ use crate::tree::{check, get, int, items, nth, text, texts};
 
 const HPA: Gvk = Gvk::constant("autoscaling", "v2", "HorizontalPodAutoscaler");
 
-/// A FederatedHPA has the defaults of a HorizontalPodAutoscaler.
+/// Applies the defaults of a HorizontalPodAutoscaler.
 pub(crate) fn mutate_hpa(hpa: &mut Value) {
     openapi::defaults::apply(&HPA, hpa);
 }
@@ -91,11 +90,11 @@ pub(crate) fn validate_cron(cron: &Value) -> Vec<FieldError> {
 }
 
 fn known_zone(name: &str) -> bool {
-    // Without a database on this machine nothing can be said against a name.
+    // Without a time zone database on this machine every name is accepted.
     tz::db().is_definitively_empty() || tz::db().get(name).is_ok()
 }
 
-/// How many replicas a workload of a kind is scaled to.
+/// Validates the target of a rule that scales a workload of `kind`.
 fn count(field: &str, rule: &Value, kind: &str, errors: &mut Vec<FieldError>) {
     let why = match int(rule, "/targetReplicas") {
         None => format!("targetReplicas cannot be nil if you want to scale {kind}"),
@@ -106,7 +105,7 @@ fn count(field: &str, rule: &Value, kind: &str, errors: &mut Vec<FieldError>) {
     errors.push(FieldError::invalid(field, &"".into(), why));
 }
 
-/// The bounds that a FederatedHPA gets.
+/// Validates the bounds of a rule that scales a FederatedHPA.
 fn bounds(field: &str, rule: &Value, errors: &mut Vec<FieldError>) {
     let (min, max) = (
         int(rule, "/targetMinReplicas"),
@@ -178,7 +177,7 @@ pub(crate) fn validate_service(new: &Value, old: Option<&Value>) -> Vec<FieldErr
     for side in ["providerClusters", "consumerClusters"] {
         for (i, cluster) in items(new, &format!("/spec/{side}")).iter().enumerate() {
             let name = text(cluster, "/name");
-            // The path is that of a field of before.
+            // The path is that of an earlier API version, as in Karmada.
             let field = nth(&format!("spec.range.{side}"), i);
             check(field, name, cluster::name(name), &mut errors);
         }

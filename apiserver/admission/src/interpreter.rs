@@ -1,7 +1,6 @@
-//! ResourceInterpreterWebhookConfiguration and ResourceInterpreterCustomization.
-//!
-//! Enters: a configuration, for customizations also the others that exist. Leaves:
-//! field errors. Pure; compiling scripts is handed in. Rules of Karmada's
+//! Validates ResourceInterpreterWebhookConfiguration and
+//! ResourceInterpreterCustomization. Does no I/O; the caller passes in the script
+//! compiler. Rules of Karmada's
 //! `webhook/{configuration,resourceinterpretercustomization}`.
 
 use std::collections::HashSet;
@@ -14,11 +13,11 @@ use serde_json::Value;
 use crate::tree::{check, get, has, int, items, nth, text, texts};
 use crate::url;
 
-/// Says why the script in a field of `spec.customizations` does not compile, or what it
-/// lacks. The time it may take is its own business.
+/// Compiles the script in a field of `spec.customizations`; the error says why it fails
+/// or what it lacks. The compiler bounds its own time.
 pub type Compile = Arc<dyn Fn(&str, &str) -> Result<(), String> + Send + Sync>;
 
-/// In the order in which refusals list them.
+/// In the order in which errors list them.
 const OPERATIONS: [&str; 9] = [
     "*",
     "AggregateStatus",
@@ -30,7 +29,7 @@ const OPERATIONS: [&str; 9] = [
     "Retain",
     "ReviseReplica",
 ];
-/// The rules of a customization, and the operations that they carry out.
+/// The rules of a customization and their operations.
 const RULES: [(&str, &str); 8] = [
     ("retention", "Retain"),
     ("replicaResource", "InterpretReplica"),
@@ -41,7 +40,7 @@ const RULES: [(&str, &str); 8] = [
     ("healthInterpretation", "InterpretHealth"),
     ("dependencyInterpretation", DEPENDENCIES),
 ];
-/// The one that several customizations may define.
+/// The operation that several customizations may define for one kind.
 const DEPENDENCIES: &str = "InterpretDependency";
 const CONTEXT_VERSION: &str = "v1alpha1";
 
@@ -81,7 +80,7 @@ pub(crate) fn validate_webhooks(configuration: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// A domain of two segments at least, with or without its last dot.
+/// Requires a domain of at least two segments; a trailing dot is allowed.
 fn webhook_name(field: &str, name: &str, errors: &mut Vec<FieldError>) {
     if name.is_empty() {
         errors.push(FieldError::required(field, ""));
@@ -166,7 +165,7 @@ fn service(field: &str, service: &Value, errors: &mut Vec<FieldError>) {
     service_path(&format!("{field}.path"), text(service, "/path"), errors);
 }
 
-/// Segments are names; the last slash counts for nothing.
+/// Requires segments to be DNS-1123 subdomains; a trailing slash is allowed.
 fn service_path(field: &str, path: &str, errors: &mut Vec<FieldError>) {
     if matches!(path, "" | "/") {
         return;
@@ -254,7 +253,7 @@ fn context_versions(field: &str, webhook: &Value, errors: &mut Vec<FieldError>) 
     }
 }
 
-/// `others`: every other customization. What is refused first is what is told.
+/// `others` are all other customizations. Returns the first error.
 pub(crate) fn validate_customization(
     customization: &Value,
     others: &[Value],
@@ -287,7 +286,7 @@ fn script<'a>(customization: &'a Value, rule: &str) -> &'a str {
     )
 }
 
-/// The operation that two customizations define for one kind.
+/// The error when both customizations define an operation for the same kind.
 fn overlap(new: &Value, other: &Value) -> Option<String> {
     let target = |c, part: &str| text(c, &format!("/spec/target/{part}"));
     let same = |part| target(new, part) == target(other, part);

@@ -1,16 +1,16 @@
-//! Admission: what the server fills into an object before it is stored, and what
-//! it refuses. One file per kind, or per few kinds that share their rules; what
-//! Karmada does in webhooks happens here, in the process.
+//! Admission: mutates and validates objects before they are stored. One file per kind,
+//! or per few kinds with shared rules. What Karmada does in webhooks happens here, in
+//! process.
 //!
-//! write ──► [`Chain::mutate`] ──► schema, [`metadata`], [`rules`] ──► [`Chain::validate`] ──► [`Chain::charge`] ──► store
-//!              └ [`webhooks`] of a host                            └ [`webhooks`]
+//! write ──► [`AdmissionChain::mutate`] ──► schema, [`metadata`], [`rules`] ──► [`AdmissionChain::validate`] ──► [`AdmissionChain::charge_quota`] ──► store
+//!              └ [`webhooks`] of a host                                              └ [`webhooks`]
 //!
-//! Invariants: rules are functions from trees of values to field errors; only the
-//! chain and webhooks are asynchronous, and only they look at other objects.
-//! Applying a mutation twice changes nothing more. No rule panics, whatever the
-//! tree.
+//! Invariants: rules are functions from JSON values to field errors; only the chain and
+//! webhooks are asynchronous and read other objects. Mutations are idempotent. No rule
+//! panics, whatever the object.
 //!
-//! Entry points: [`Chain`], [`webhooks::Webhooks`], [`Attributes`], [`metadata`], [`rules`].
+//! Entry points: [`AdmissionChain`], [`webhooks::WebhookDispatcher`],
+//! [`AdmissionAttributes`], [`metadata`], [`rules`].
 
 mod affinity;
 mod attributes;

@@ -1,7 +1,5 @@
-//! The rules for `metadata` that every object obeys.
-//!
-//! Enters: an object, on update also the stored one. Leaves: field errors. Pure.
-//! Rules and texts of `apimachinery/pkg/api/validation/objectmeta.go`.
+//! Validates `metadata` of every object. Does no I/O. Rules and texts of
+//! `apimachinery/pkg/api/validation/objectmeta.go`.
 
 use machinery::names::{
     dns1035_label, dns1123_label, dns1123_subdomain, label_value, path_segment, qualified_name,
@@ -12,10 +10,10 @@ use serde_json::Value;
 
 use crate::tree::{check, entries, flag, get, has, immutable, items, nth, object_mut, text, texts};
 
-/// Most bytes of all annotations of an object together.
+/// Bound on the bytes of all annotations of an object together.
 const MAX_ANNOTATIONS: usize = 256 << 10;
 
-/// Groups whose finalizers must be names with a domain, or one of the plain ones.
+/// Groups in which finalizers must have a domain or be one of the standard ones.
 const GROUPS_OF_KUBERNETES: &[&str] = &[
     "",
     "apps",
@@ -32,19 +30,19 @@ const GROUPS_OF_KUBERNETES: &[&str] = &[
 ];
 const PLAIN_FINALIZERS: &[&str] = &["kubernetes", "orphan", "foregroundDeletion"];
 
-/// How objects of a kind may be called.
+/// The naming rule of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameRule {
     Subdomain,
     Label,
     /// A DNS-1035 label.
     Label1035,
-    /// Whatever fits into one segment of a path.
+    /// Anything that fits into one path segment.
     PathSegment,
 }
 
 impl NameRule {
-    /// The rule of a kind; `Subdomain` for all that say nothing else.
+    /// The rule of a kind; the default is `Subdomain`.
     pub fn of(gvk: &Gvk) -> Self {
         match (&*gvk.group, &*gvk.kind) {
             ("", "Namespace") => Self::Label,
@@ -55,7 +53,7 @@ impl NameRule {
         }
     }
 
-    /// The error is Kubernetes' text.
+    /// Checks a name; the error is Kubernetes' text.
     pub fn check(self, name: &str) -> Result<(), String> {
         match self {
             Self::Subdomain => dns1123_subdomain(name),
@@ -66,7 +64,8 @@ impl NameRule {
     }
 }
 
-/// Create and update: name, namespace, labels, annotations, owners, finalizers.
+/// Validates a create or update: name, namespace, labels, annotations, owners and
+/// finalizers.
 pub fn validate(gvk: &Gvk, namespaced: bool, object: &Value) -> Vec<FieldError> {
     let meta = get(object, "/metadata");
     let mut errors = Vec::new();
@@ -86,7 +85,7 @@ pub fn validate(gvk: &Gvk, namespaced: bool, object: &Value) -> Vec<FieldError> 
 fn name(rule: NameRule, meta: &Value, errors: &mut Vec<FieldError>) {
     let (name, prefix) = (text(meta, "/name"), text(meta, "/generateName"));
     if !prefix.is_empty() {
-        // The prefix may end where a name may not.
+        // A prefix may end with a hyphen, a name may not.
         let masked = match prefix.strip_suffix('-') {
             Some(head) => format!("{head}a"),
             None => prefix.to_owned(),
@@ -117,7 +116,7 @@ fn namespace(namespaced: bool, namespace: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// A map of labels at `field`.
+/// Validates a map of labels at `field`.
 pub fn labels(field: &str, labels: &Value, errors: &mut Vec<FieldError>) {
     for (key, value) in entries(labels, "") {
         check(field, key, qualified_name(key), errors);
@@ -126,7 +125,7 @@ pub fn labels(field: &str, labels: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// A map of annotations at `field`.
+/// Validates a map of annotations at `field`.
 pub fn annotations(field: &str, annotations: &Value, errors: &mut Vec<FieldError>) {
     let mut bytes = 0;
     for (key, value) in entries(annotations, "") {
@@ -191,7 +190,8 @@ fn owners(owners: &[Value], errors: &mut Vec<FieldError>) {
 
 fn finalizers(gvk: &Gvk, meta: &Value, errors: &mut Vec<FieldError>) {
     let field = "metadata.finalizers";
-    // Extensions may take plain names (`core/validation.ValidateObjectMeta` may not).
+    // Custom resources may use unqualified names (unlike
+    // `core/validation.ValidateObjectMeta`).
     let qualified = GROUPS_OF_KUBERNETES.contains(&&*gvk.group);
     for (i, name) in texts(meta, "/finalizers").enumerate() {
         check(field, name, qualified_name(name), errors);
@@ -210,7 +210,7 @@ fn finalizers(gvk: &Gvk, meta: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Update: fields that a client left out, or may not take away, come from the
+/// In an update, copies fields that the client left out or may not remove from the
 /// stored object.
 pub fn inherit(new: &mut Value, old: &Value) {
     let old = get(old, "/metadata");
@@ -233,7 +233,7 @@ pub fn inherit(new: &mut Value, old: &Value) {
     }
 }
 
-/// Update: what never changes, and no new finalizers on an object being deleted.
+/// Validates an update: immutable fields, and no new finalizers during deletion.
 pub fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let fields = [

@@ -1,7 +1,5 @@
-//! OverridePolicy and ClusterOverridePolicy.
-//!
-//! Enters: a policy. Leaves: field errors. Pure. Rules of Karmada's
-//! `webhook/overridepolicy` and `util/validation/validation.go`.
+//! Mutates and validates OverridePolicy and ClusterOverridePolicy. Does no I/O. Rules
+//! of Karmada's `webhook/overridepolicy` and `util/validation/validation.go`.
 
 use machinery::FieldError;
 use openapi::karmada::affinity::ClusterAffinity;
@@ -12,11 +10,11 @@ use crate::attributes::Attributes;
 use crate::tree::{get, has, items, nth, shown, text};
 use crate::{affinity, metadata, policy};
 
-pub(crate) fn mutate(at: &Attributes<'_>, policy: &mut Value) {
-    policy::fill_namespace(at.namespace, policy);
+pub(crate) fn mutate(attributes: &Attributes<'_>, policy: &mut Value) {
+    policy::fill_namespace(attributes.namespace, policy);
 }
 
-pub(crate) fn validate(at: &Attributes<'_>, policy: &Value) -> Vec<FieldError> {
+pub(crate) fn validate(attributes: &Attributes<'_>, policy: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let spec = get(policy, "/spec");
     let target = get(spec, "/targetCluster");
@@ -51,11 +49,11 @@ pub(crate) fn validate(at: &Attributes<'_>, policy: &Value) -> Vec<FieldError> {
             &mut errors,
         );
     }
-    policy::own_namespace(at.namespace, spec, &mut errors);
+    policy::own_namespace(attributes.namespace, spec, &mut errors);
     errors
 }
 
-/// Overriders of fields count for nothing here, as in Karmada.
+/// Whether any overrider is set; fieldOverrider does not count, as in Karmada.
 fn says_something(overriders: &Value) -> bool {
     let lists = overriders.as_object().into_iter().flatten();
     lists
@@ -129,7 +127,8 @@ fn field_overrider(field: &str, overrider: &Value, errors: &mut Vec<FieldError>)
     }
 }
 
-/// Empty, or begun by a slash; escapes are not looked at (`go-openapi/jsonpointer`).
+/// Requires a JSON pointer to be empty or start with a slash; escapes are not checked
+/// (`go-openapi/jsonpointer`).
 fn pointer(field: &str, path: &str, errors: &mut Vec<FieldError>) {
     if !path.is_empty() && !path.starts_with('/') {
         let why = "JSON pointer must be empty or start with a \"/\"\nJSON pointer error";

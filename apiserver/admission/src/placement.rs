@@ -1,7 +1,5 @@
-//! Rules of a Placement: where a policy lets its resources go.
-//!
-//! Enters: `spec.placement` of a policy. Leaves: field errors. Pure. Rules of
-//! Karmada's `util/validation/validation.go`.
+//! Validates the Placement of a policy. Does no I/O. Rules of Karmada's
+//! `util/validation/validation.go`.
 
 use std::collections::{HashMap, HashSet};
 
@@ -106,7 +104,7 @@ fn may_overflow(strategy: &Value) -> bool {
 fn spread(constraints: &[Value], errors: &mut Vec<FieldError>) {
     let base = format!("{BASE}.spreadConstraints");
     let all = || shown::<Vec<SpreadConstraint>>(&Value::from(constraints));
-    // How often each field is spread by.
+    // Number of constraints per spreadByField.
     let mut by_field: HashMap<&str, usize> = HashMap::new();
     for (i, constraint) in constraints.iter().enumerate() {
         let field = text(constraint, "/spreadByField");

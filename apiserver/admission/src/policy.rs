@@ -1,8 +1,6 @@
-//! PropagationPolicy and ClusterPropagationPolicy.
-//!
-//! Enters: a policy. Leaves: the policy with defaults and permanent id, or field
-//! errors. Pure but for the random id. Rules of Karmada's
-//! `webhook/{propagationpolicy,clusterpropagationpolicy}` and
+//! Mutates and validates PropagationPolicy and ClusterPropagationPolicy: defaults,
+//! permanent ID and finalizer. Deterministic except for the random ID. Rules of
+//! Karmada's `webhook/{propagationpolicy,clusterpropagationpolicy}` and
 //! `util/validation/validation.go`.
 
 use machinery::FieldError;
@@ -16,7 +14,7 @@ use crate::attributes::{Attributes, Operation};
 use crate::placement;
 use crate::tree::{check, entries, flag, get, has, int, items, items_mut, nth, object_mut, text};
 
-/// What tells the two kinds apart.
+/// The label and finalizer in which the two kinds differ.
 struct Variant {
     label: &'static str,
     finalizer: &'static str,
@@ -31,22 +29,22 @@ const CLUSTER: Variant = Variant {
     finalizer: labels::CLUSTER_POLICY_FINALIZER,
 };
 
-fn variant(at: &Attributes<'_>) -> &'static Variant {
-    if at.namespace.is_empty() {
+fn variant(attributes: &Attributes<'_>) -> &'static Variant {
+    if attributes.namespace.is_empty() {
         &CLUSTER
     } else {
         &NAMESPACED
     }
 }
 
-pub(crate) fn mutate(at: &Attributes<'_>, policy: &mut Value) {
-    fill_namespace(at.namespace, policy);
+pub(crate) fn mutate(attributes: &Attributes<'_>, policy: &mut Value) {
+    fill_namespace(attributes.namespace, policy);
     for constraint in items_mut(policy, "/spec/placement/spreadConstraints") {
-        let unsaid = text(constraint, "/spreadByField").is_empty()
+        let no_dimension = text(constraint, "/spreadByField").is_empty()
             && text(constraint, "/spreadByLabel").is_empty();
         let no_minimum = int(constraint, "/minGroups").unwrap_or(0) == 0;
         if let Some(fields) = constraint.as_object_mut() {
-            if unsaid {
+            if no_dimension {
                 fields.insert("spreadByField".into(), "cluster".into());
             }
             if no_minimum {
@@ -75,12 +73,12 @@ pub(crate) fn mutate(at: &Attributes<'_>, policy: &mut Value) {
     {
         application.insert("gracePeriodSeconds".into(), 600.into());
     }
-    if at.operation == Operation::Create {
-        mark(variant(at), policy);
+    if attributes.operation == Operation::Create {
+        mark(variant(attributes), policy);
     }
 }
 
-/// A selector without namespace means the policy's own.
+/// Defaults the namespace of resource selectors to the policy's own.
 pub(crate) fn fill_namespace(namespace: &str, policy: &mut Value) {
     if namespace.is_empty() {
         return;
@@ -113,13 +111,13 @@ fn mark(variant: &Variant, policy: &mut Value) {
     }
 }
 
-/// What a policy keeps for life, and must have.
+/// Requires a permanent ID; forbids changes of it and of the scheduler name.
 pub(crate) fn identity(
-    at: &Attributes<'_>,
+    attributes: &Attributes<'_>,
     policy: &Value,
     old: Option<&Value>,
 ) -> Result<(), String> {
-    let label = variant(at).label;
+    let label = variant(attributes).label;
     let id = |object: &Value| get(object, "/metadata/labels").get(label).cloned();
     if let Some(old) = old {
         if text(old, "/spec/schedulerName") != text(policy, "/spec/schedulerName") {
@@ -140,18 +138,18 @@ pub(crate) fn identity(
     Ok(())
 }
 
-pub(crate) fn validate(at: &Attributes<'_>, policy: &Value) -> Vec<FieldError> {
+pub(crate) fn validate(attributes: &Attributes<'_>, policy: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let spec = get(policy, "/spec");
     placement::validate(get(spec, "/placement"), &mut errors);
     failover(spec, &mut errors);
-    selectors(at.namespace, spec, &mut errors);
+    selectors(attributes.namespace, spec, &mut errors);
     suspension(spec, &mut errors);
     automatic_failover(policy, &mut errors);
     errors
 }
 
-/// Not Karmada's: its annotations say what no field can.
+/// Validates the annotations of automatic failover, which Karmada does not have.
 fn automatic_failover(policy: &Value, errors: &mut Vec<FieldError>) {
     let annotations = entries(policy, "/metadata/annotations")
         .filter_map(|(key, value)| Some((key.to_owned(), value.as_str()?.to_owned())))
@@ -231,17 +229,17 @@ fn selectors(namespace: &str, spec: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// A namespaced policy reaches no other namespace.
+/// Requires the selectors of a namespaced policy to select its own namespace.
 pub(crate) fn own_namespace(namespace: &str, spec: &Value, errors: &mut Vec<FieldError>) {
     if namespace.is_empty() {
         return;
     }
     for (i, selector) in items(spec, "/resourceSelectors").iter().enumerate() {
-        let asked = text(selector, "/namespace");
-        if asked != namespace {
+        let selected = text(selector, "/namespace");
+        if selected != namespace {
             errors.push(FieldError::invalid(
                 format!("{}.namespace", nth("spec.resourceSelectors", i)),
-                &asked.into(),
+                &selected.into(),
                 "namespace of resource selector must be the same as the namespace of the policy",
             ));
         }
@@ -252,7 +250,7 @@ fn suspension(spec: &Value, errors: &mut Vec<FieldError>) {
     let clusters = get(spec, "/suspension/dispatchingOnClusters/clusterNames");
     if flag(spec, "/suspension/dispatching") && clusters.as_array().is_some_and(|c| !c.is_empty()) {
         errors.push(FieldError::invalid(
-            // The path names it twice in Karmada too.
+            // Karmada's path repeats the field name too.
             "spec.suspension.suspension",
             get(spec, "/suspension"),
             "suspension dispatching cannot co-exist with dispatchingOnClusters.clusterNames",

@@ -1,7 +1,5 @@
-//! Deletion protection: an object may carry a label that forbids its deletion.
-//!
-//! Enters: the object to be deleted, or the review of another API server that is
-//! about to delete it. Leaves: a refusal or nothing. Pure. Rule of Karmada's
+//! Deletion protection: rejects the deletion of objects with a protecting label, here
+//! or in a webhook for another API server. Does no I/O. Rule of Karmada's
 //! `webhook/resourcedeletionprotection`.
 
 use machinery::Status;
@@ -9,16 +7,16 @@ use serde_json::Value;
 
 use crate::tree::get;
 
-/// The label that protects, with [`ALWAYS`].
+/// The label that protects an object when its value is [`DELETION_PROTECTED_ALWAYS`].
 pub const LABEL: &str = "resourcetemplate.karmada.io/deletion-protected";
-/// The value is compared as it is; others mean nothing.
+/// The only value of [`DELETION_PROTECTED_LABEL`] that protects.
 pub const ALWAYS: &str = "Always";
-/// The webhook's name.
+/// The name of Karmada's webhook.
 pub const WEBHOOK: &str = "resourcedeletionprotection.karmada.io";
-/// Where other API servers ask.
+/// The webhook's path for other API servers.
 pub const PATH: &str = "/validate-resourcedeletionprotection";
 
-/// What is said to who tries.
+/// The message of a rejected deletion.
 pub fn message() -> String {
     format!("This resource is protected, please make sure to remove the label: {LABEL}")
 }
@@ -30,7 +28,8 @@ pub(crate) fn check(object: &Value) -> Result<(), Status> {
     Ok(())
 }
 
-/// The verdict on the `request` of an AdmissionReview; an error is why not.
+/// Decides on the `request` of an AdmissionReview; the error is the message of the
+/// denial.
 pub fn review(request: &Value) -> Result<(), String> {
     let deletes = request["operation"] == "DELETE";
     match deletes && is_protected(&request["oldObject"]) {
@@ -59,10 +58,10 @@ mod tests {
         ] {
             let object = json!({"metadata": {"labels": labels}});
             assert_eq!(check(&object).is_ok(), fine, "{object}");
-            let asked = json!({"operation": "DELETE", "oldObject": object});
-            assert_eq!(review(&asked).is_ok(), fine, "{object}");
-            let kept = json!({"operation": "UPDATE", "oldObject": object});
-            assert!(review(&kept).is_ok());
+            let deletion = json!({"operation": "DELETE", "oldObject": object});
+            assert_eq!(review(&deletion).is_ok(), fine, "{object}");
+            let update = json!({"operation": "UPDATE", "oldObject": object});
+            assert!(review(&update).is_ok());
         }
         let status = check(&json!({"metadata": {"labels": {LABEL: "Always"}}})).unwrap_err();
         assert_eq!(status.code, 403);

@@ -1,6 +1,4 @@
-//! FederatedResourceQuota.
-//!
-//! Enters: a quota. Leaves: field errors. Pure. Rules of Karmada's
+//! Validates FederatedResourceQuota. Does no I/O. Rules of Karmada's
 //! `webhook/federatedresourcequota`.
 
 pub(crate) mod enforce;
@@ -71,11 +69,11 @@ fn assignments(quota: &Value, errors: &mut Vec<FieldError>) {
             .iter()
             .map(|a| resources::amount(get(a, "/hard"), key))
             .sum();
-        let whole = resources::amount(overall, key);
-        if whole < sum {
+        let limit = resources::amount(overall, key);
+        if limit < sum {
             errors.push(FieldError::invalid(
                 format!("spec.overall[{key}]"),
-                &whole.to_string().into(),
+                &limit.to_string().into(),
                 "overall is less than assignments",
             ));
         }

@@ -1,6 +1,5 @@
-//! Names of resources and amounts of them, as quotas and containers list them.
-//!
-//! Pure. Rules and texts of `pkg/apis/core/validation`.
+//! Validates resource lists: names and quantities, as in quotas and containers. Does no
+//! I/O. Rules and texts of `pkg/apis/core/validation`.
 
 use machinery::names::qualified_name;
 use machinery::{FieldError, Quantity};
@@ -21,7 +20,7 @@ const OBJECTS: [&str; 9] = [
     "services.loadbalancers",
 ];
 
-/// Where a list of resources stands.
+/// The field that a resource list belongs to, which decides the allowed names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Container,
@@ -29,7 +28,8 @@ pub(crate) enum Place {
     Limits,
 }
 
-/// A qualified name; without a prefix it must be a resource Kubernetes knows there.
+/// Checks a qualified name; without a prefix it must be a resource that Kubernetes
+/// allows in this field.
 pub(crate) fn name(place: Place, name: &str) -> Result<(), String> {
     qualified_name(name)?;
     if name.contains('/') {
@@ -58,12 +58,12 @@ pub(crate) fn name(place: Place, name: &str) -> Result<(), String> {
     if known { Ok(()) } else { Err(what.into()) }
 }
 
-/// Whether amounts of a resource are whole numbers.
+/// Whether quantities of a resource must be integers.
 fn counted(name: &str) -> bool {
     OBJECTS.contains(&name) || name.starts_with("count/")
 }
 
-/// A map of names to amounts at `field`.
+/// Validates a map of resource names to quantities at `field`.
 pub(crate) fn list(place: Place, field: &str, resources: &Value, errors: &mut Vec<FieldError>) {
     for (key, value) in entries(resources, "") {
         let at = format!("{field}[{key}]");
@@ -85,7 +85,7 @@ pub(crate) fn list(place: Place, field: &str, resources: &Value, errors: &mut Ve
     }
 }
 
-/// The amount under a key; nothing where there is none.
+/// The quantity under a key; zero when absent or malformed.
 pub(crate) fn amount(resources: &Value, key: &str) -> Quantity {
     let value = resources.get(key);
     value

@@ -1,6 +1,4 @@
-//! ResourceRegistry: what is searched in which clusters, and where it is kept.
-//!
-//! Enters: a registry. Leaves: field errors. Pure. Rules of Karmada's
+//! Validates ResourceRegistry. Does no I/O. Rules of Karmada's
 //! `apis/search/validation`.
 
 use machinery::FieldError;
@@ -50,14 +48,14 @@ mod tests {
 
     fn check(spec: Value, expected: &[&str]) {
         let errors = validate(&json!({ "spec": spec }));
-        let said: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        assert_eq!(said, expected, "{spec}");
+        let messages: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        assert_eq!(messages, expected, "{spec}");
     }
 
     #[test]
     fn registries_are_judged() {
         let selects = |version: &str, namespace: &str| json!({"resourceSelectors": [{"apiVersion": version, "kind": "X", "namespace": namespace}]});
-        let kept =
+        let registry =
             |address: &str| json!({"backendStore": {"openSearch": {"addresses": [address]}}});
         let fields = json!({"fieldSelector": {"matchExpressions": [{"key": "x", "operator": "In", "values": ["y"]}]}});
         check(json!({"targetCluster": {}}), &[]);
@@ -82,10 +80,10 @@ mod tests {
                 r#"spec.resourceSelectors[0].namespace: Invalid value: "N": {why}"#
             )],
         );
-        check(kept("https://a:9200"), &[]);
+        check(registry("https://a:9200"), &[]);
         for bad in ["ftp://a", "a:9200", "http://"] {
             check(
-                kept(bad),
+                registry(bad),
                 &[&format!(
                     "spec.backendStore.openSearch.addresses[0]: Invalid value: {bad:?}: must be a valid http or https URL with non-empty scheme and host"
                 )],

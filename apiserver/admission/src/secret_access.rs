@@ -1,8 +1,9 @@
-//! Whether the writer of a Cluster may read the Secrets that the Cluster names.
+//! Checks that the writer of a Cluster may read the Secrets that the Cluster
+//! references.
 //!
 //! The control plane sends the tokens in those Secrets to the Cluster's `apiEndpoint`.
-//! Without this check whoever may write Clusters could have any token of the control
-//! plane sent to a server of their own.
+//! Without this check, anybody who may write Clusters could have any token of the
+//! control plane sent to a server of their own.
 
 use async_trait::async_trait;
 use machinery::{Status, UserInfo};
@@ -11,32 +12,31 @@ use serde_json::Value;
 use crate::attributes::Attributes;
 use crate::cluster;
 
-/// Decides whether a user may `get` one Secret. The error says why that cannot be
-/// found out.
+/// Decides whether a user may `get` a Secret. Fails when this cannot be decided.
 #[async_trait]
 pub trait SecretAuthorizer: Send + Sync {
     async fn may_get(&self, user: &UserInfo, namespace: &str, name: &str) -> Result<bool, Status>;
 }
 
-/// 403 when a Cluster would use a Secret that its writer may not get.
+/// Fails with 403 when the Cluster would use a Secret that its writer may not get.
 pub(crate) async fn check(
     authorizer: &dyn SecretAuthorizer,
-    at: &Attributes<'_>,
+    attributes: &Attributes<'_>,
     name: &str,
     new: &Value,
     old: Option<&Value>,
 ) -> Result<(), Status> {
     for secret in cluster::secrets_to_authorize(new, old) {
-        let allowed = authorizer.may_get(at.user, secret.namespace, secret.name);
+        let allowed = authorizer.may_get(attributes.user, secret.namespace, secret.name);
         if allowed.await? {
             continue;
         }
         let why = format!(
             "User {:?} cannot get the Secret {}/{}, whose token is sent to spec.apiEndpoint",
-            at.user.name, secret.namespace, secret.name
+            attributes.user.name, secret.namespace, secret.name
         );
         let field = secret.field;
-        let status = Status::forbidden(at.gvr, name, format!("{field}: {why}"));
+        let status = Status::forbidden(attributes.gvr, name, format!("{field}: {why}"));
         return Err(status.cause("FieldValueForbidden", why, field));
     }
     Ok(())

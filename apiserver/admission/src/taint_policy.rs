@@ -1,6 +1,4 @@
-//! ClusterTaintPolicy.
-//!
-//! Enters: a policy. Leaves: field errors. Pure. Rules of Karmada's
+//! Validates ClusterTaintPolicy. Does no I/O. Rules of Karmada's
 //! `webhook/clustertaintpolicy`.
 
 use machinery::FieldError;
@@ -8,7 +6,7 @@ use serde_json::Value;
 
 use crate::tree::{items, nth, text};
 
-/// `allow_no_execute`: an operator permits policies to evict.
+/// `allow_no_execute` is whether the operator lets policies evict.
 pub(crate) fn validate(policy: &Value, allow_no_execute: bool) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let taints = items(policy, "/spec/taints");
@@ -40,8 +38,8 @@ mod tests {
     fn check(taints: &[Value], allowed: bool, expected: &[&str]) {
         let policy = json!({"spec": {"taints": taints}});
         let errors = validate(&policy, allowed);
-        let said: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        assert_eq!(said, expected, "{policy}");
+        let messages: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        assert_eq!(messages, expected, "{policy}");
     }
 
     fn taint(key: &str, effect: &str) -> Value {

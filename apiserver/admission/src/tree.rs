@@ -1,5 +1,6 @@
-//! Reading and amending trees of values whose schema was or will be checked
-//! elsewhere: what is absent or of another type reads as empty.
+//! Accessors for JSON values of unknown type (like apimachinery's `unstructured`):
+//! absent fields and fields of another type read as empty. The schema is checked
+//! elsewhere.
 //!
 //! Paths are JSON pointers below the given value.
 
@@ -10,7 +11,7 @@ use serde_json::{Map, Value};
 
 static NULL: Value = Value::Null;
 
-/// Without the escapes of JSON pointers, which cost two copies of every name.
+/// JSON pointer escapes are not supported; decoding them would copy every name twice.
 pub(crate) fn get<'a>(value: &'a Value, path: &str) -> &'a Value {
     let names = path.split('/').skip(1);
     below(value, names).unwrap_or(&NULL)
@@ -24,7 +25,7 @@ fn below<'a, 'p>(value: &'a Value, mut names: impl Iterator<Item = &'p str>) -> 
     })
 }
 
-/// There and not `null`.
+/// Whether the field is present and not `null`.
 pub(crate) fn has(value: &Value, path: &str) -> bool {
     !get(value, path).is_null()
 }
@@ -58,7 +59,7 @@ pub(crate) fn entries<'a>(
     map.into_iter().flatten().map(|(k, v)| (k.as_str(), v))
 }
 
-/// An object below, made when absent. `None` when something else is there.
+/// The object at a path, created when absent. `None` when the value is something else.
 pub(crate) fn object_mut<'a>(
     value: &'a mut Value,
     names: &[&str],
@@ -86,7 +87,7 @@ pub(crate) fn nth(base: &str, i: usize) -> String {
     format!("{base}[{i}]")
 }
 
-/// `Invalid value` when a field differs from what it was.
+/// Reports a field whose value has changed.
 pub(crate) fn immutable(new: &Value, old: &Value, field: &str, errors: &mut Vec<FieldError>) {
     let at = |value| below(value, field.split('.')).unwrap_or(&NULL);
     let (new, old) = (at(new), at(old));
@@ -100,7 +101,7 @@ pub(crate) fn pointer(field: &str) -> String {
     format!("/{}", field.replace('.', "/"))
 }
 
-/// Puts the text of a failed check at a field.
+/// Reports a failed check as an invalid value of the field.
 pub(crate) fn check(
     field: impl Into<String>,
     value: &str,
@@ -116,7 +117,8 @@ pub(crate) fn not_empty_or<'a>(text: &'a str, instead: &'a str) -> &'a str {
     if text.is_empty() { instead } else { text }
 }
 
-/// A value as Go prints its struct `T`: fields in their order, HTML hidden.
+/// The value as Go prints its struct `T`: fields in declaration order, HTML characters
+/// escaped.
 pub(crate) fn shown<T: DeserializeOwned + Serialize>(value: &Value) -> String {
     let typed = T::deserialize(value).and_then(|t| serde_json::to_string(&t));
     let text = typed.unwrap_or_else(|_| value.to_string());

@@ -1,17 +1,17 @@
-//! The parts of an absolute URL that rules ask about. Pure.
+//! Splits absolute URLs for validation. Does no I/O.
 
-/// A URL taken apart, without judging its parts.
+/// The parts of a URL, not validated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Parts<'a> {
     pub(crate) scheme: &'a str,
     pub(crate) host: &'a str,
     pub(crate) user: Option<&'a str>,
-    /// Empty when there is none, as the fragment.
+    /// Empty when absent, as is the fragment.
     pub(crate) query: &'a str,
     pub(crate) fragment: &'a str,
 }
 
-/// `None` unless there is a scheme and `://`.
+/// Splits a URL; `None` without a scheme and `://`.
 pub(crate) fn parts(url: &str) -> Option<Parts<'_>> {
     let (scheme, rest) = url.split_once("://")?;
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"+-.".contains(&b);
@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn urls_are_taken_apart() {
-        let whole = |scheme, host, user, query, fragment| {
+        let url_parts = |scheme, host, user, query, fragment| {
             Some(Parts {
                 scheme,
                 host,
@@ -50,18 +50,21 @@ mod tests {
             })
         };
         for (url, expected) in [
-            ("https://a:6443", whole("https", "a:6443", None, "", "")),
+            ("https://a:6443", url_parts("https", "a:6443", None, "", "")),
             (
                 "https://[::1]:6443/x",
-                whole("https", "[::1]:6443", None, "", ""),
+                url_parts("https", "[::1]:6443", None, "", ""),
             ),
-            ("https://", whole("https", "", None, "", "")),
+            ("https://", url_parts("https", "", None, "", "")),
             ("a:6443", None),
-            ("https://u:p@a", whole("https", "a", Some("u:p"), "", "")),
-            ("https://a?x=1", whole("https", "a", None, "x=1", "")),
+            (
+                "https://u:p@a",
+                url_parts("https", "a", Some("u:p"), "", ""),
+            ),
+            ("https://a?x=1", url_parts("https", "a", None, "x=1", "")),
             (
                 "https://a/b?x=1#y?z",
-                whole("https", "a", None, "x=1", "y?z"),
+                url_parts("https", "a", None, "x=1", "y?z"),
             ),
             ("https://a b", None),
         ] {

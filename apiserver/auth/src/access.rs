@@ -1,5 +1,5 @@
-//! The two forms of authentication and of authorisation behind one face each: this
-//! server's own, and the one that asks the API server in front.
+//! One authenticator and one authorizer type for the server, each in two forms: local,
+//! or delegated to the kube-apiserver in front of it.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use crate::delegated;
 use crate::rbac::{Authorizer, Target};
 use crate::token::Signer;
 
-/// Why a request has no user.
+/// Why authentication yields no user.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Denied {
-    /// A credential was given and is not good: 401.
+    /// A credential is invalid: 401.
     #[error(transparent)]
     Refused(#[from] Refused),
-    /// It could not be found out; the answer to give instead.
+    /// The credentials could not be checked; respond with this status.
     #[error("{0}")]
     Unknown(Box<Status>),
 }
@@ -27,36 +27,40 @@ impl From<Status> for Denied {
     }
 }
 
-/// Who asks.
+/// Authenticates requests, locally or by TokenReview.
 pub enum Authentication {
     Own(Arc<Authenticator>),
     Delegated(Arc<delegated::Authenticator>),
 }
 
 impl Authentication {
-    pub async fn authenticate(&self, given: Credentials<'_>) -> Result<Arc<UserInfo>, Denied> {
+    pub async fn authenticate(
+        &self,
+        credentials: Credentials<'_>,
+    ) -> Result<Arc<UserInfo>, Denied> {
         match self {
-            Self::Own(own) => own.authenticate(given).await,
-            Self::Delegated(host) => host.authenticate(given).await,
+            Self::Own(local) => local.authenticate(credentials).await,
+            Self::Delegated(host) => host.authenticate(credentials).await,
         }
     }
 
-    /// Who issues service account tokens, where this server does.
+    /// The issuer of service account tokens, when this server issues them.
     pub fn issuer(&self) -> Option<&Signer> {
         match self {
-            Self::Own(own) => Some(own.issuer()),
+            Self::Own(local) => Some(local.issuer()),
             Self::Delegated(_) => None,
         }
     }
 
-    /// Whether a header (in lower case) says who asks, and so goes no further.
+    /// Whether a header (in lower case) carries an identity and must be removed after
+    /// authentication.
     pub fn is_credential(&self, header: &str) -> bool {
-        let known = header == "authorization"
+        let standard = header == "authorization"
             || header.starts_with("x-remote-")
             || header.starts_with("impersonate-");
         match self {
-            Self::Delegated(host) if !known => host.is_credential(header),
-            _ => known,
+            Self::Delegated(host) if !standard => host.is_credential(header),
+            _ => standard,
         }
     }
 }
@@ -73,14 +77,15 @@ impl From<Arc<delegated::Authenticator>> for Authentication {
     }
 }
 
-/// Whether they may.
+/// Authorizes requests, locally by RBAC or by SubjectAccessReview.
 pub enum Authorization {
     Own(Arc<Authorizer>),
     Delegated(Arc<delegated::Authorizer>),
 }
 
 impl Authorization {
-    /// 403 when not; another failure when it could not be found out.
+    /// Fails with 403 when access is denied, with another status when it could not be
+    /// decided.
     pub async fn authorize(
         &self,
         user: &UserInfo,
@@ -88,7 +93,7 @@ impl Authorization {
         target: Target<'_>,
     ) -> Result<(), Status> {
         let (allowed, reason) = match self {
-            Self::Own(own) => (own.allows(user, verb, target), String::new()),
+            Self::Own(local) => (local.allows(user, verb, target), String::new()),
             Self::Delegated(host) => {
                 let decision = Box::pin(host.decide(user, verb, target)).await?;
                 (decision.allowed, decision.reason)

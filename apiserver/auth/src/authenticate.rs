@@ -1,9 +1,9 @@
-//! From credentials to a user.
+//! Authenticates requests: client certificates, service account tokens and anonymous
+//! users.
 //!
-//! Enters: the client's certificate chain and its bearer token. Leaves: a user,
-//! or a refusal. Reads service accounts, secrets and pods through `client::Api`: from
-//! the watch cache, as kube-apiserver does from its informers, and from the store when
-//! the cache would refuse. A store that does not answer refuses nobody.
+//! Service accounts, secrets and pods are read through `client::Api`: from the watch
+//! cache, as kube-apiserver does from its informers, and from the store before a token
+//! is refused. When the store fails, the request fails; the token is not refused.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -28,34 +28,35 @@ pub(crate) const PODS: Gvr = Gvr::constant("", "v1", "pods");
 pub(crate) const NODES: Gvr = Gvr::constant("", "v1", "nodes");
 
 pub(crate) const NO_ANONYMOUS: &str = "anonymous requests are not allowed";
-/// Tokens remembered at most.
+/// Bound on cached tokens.
 const REMEMBERED: usize = 4096;
 
-/// Shows each header of a request, name in lower case, value as it came.
+/// Calls back with each header of a request: name in lower case, raw value.
 pub type Headers<'a> = &'a (dyn Fn(&mut dyn FnMut(&str, &[u8])) + Send + Sync);
 
-/// What a request brings.
+/// The credentials of a request.
 #[derive(Clone, Copy, Default)]
 pub struct Credentials<'a> {
     pub peer: Option<&'a Peer>,
-    /// The value of `Authorization: Bearer`, as it came.
+    /// The value of `Authorization: Bearer`, undecoded.
     pub bearer: Option<&'a [u8]>,
-    /// Where a front proxy says for whom it asks; looked at behind one only.
+    /// The headers in which a front proxy names the user; used only for verified
+    /// proxies.
     pub headers: Option<Headers<'a>>,
 }
 
-/// A credential was given and is not good: 401. The reason is for the log, not
-/// for the client.
+/// A credential is invalid: 401. The reason is logged and not sent to the client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Refused(pub String);
 
-/// What an operator may set.
+/// Options of an [`Authenticator`].
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Whether requests without credentials have the anonymous user; else 401.
+    /// Whether requests without credentials are anonymous; otherwise they get 401
+    /// (kube-apiserver's `--anonymous-auth`).
     pub anonymous: bool,
-    /// The audiences of this API server; empty: the issuer of its tokens.
+    /// Audiences of this API server (`--api-audiences`); empty means the token issuer.
     pub audiences: Vec<String>,
 }
 
@@ -68,23 +69,23 @@ impl Default for Options {
     }
 }
 
-/// A token whose signature is good.
+/// A token whose signature was verified.
 #[derive(Clone)]
 struct Known {
     claims: Arc<Claims>,
     user: Arc<UserInfo>,
 }
 
-/// Which state of an object is read.
+/// Where the objects behind a token are read.
 #[derive(Clone, Copy)]
 enum Freshness {
-    /// That of the watch cache.
+    /// The watch cache.
     Cached,
-    /// That of the store.
+    /// The store.
     Newest,
 }
 
-/// Decides who asks.
+/// Authenticates requests by client certificate and service account token.
 pub struct Authenticator {
     certificates: RwLock<Option<Arc<Verifier>>>,
     signer: Arc<Signer>,
@@ -92,12 +93,12 @@ pub struct Authenticator {
     clock: Arc<dyn Clock>,
     known: Mutex<HashMap<[u8; 32], Known>>,
     anonymous: Option<Arc<UserInfo>>,
-    /// Of this API server.
+    /// Audiences of this API server.
     audiences: Vec<String>,
 }
 
 impl Authenticator {
-    /// `certificates` is the pool of client certificate authorities.
+    /// `certificates` verifies client certificates (`--client-ca-file`).
     pub fn new(
         certificates: Option<Verifier>,
         signer: Arc<Signer>,
@@ -119,14 +120,14 @@ impl Authenticator {
         })
     }
 
-    /// Says where accounts are looked up. Until then tokens answer 503. Given
-    /// later than the rest because the registry, which answers, is itself made
-    /// with the reviews that need this authenticator.
+    /// Sets the API through which service accounts are read; until then tokens get 503.
+    /// It is set late because the registry behind it is built with the reviews that
+    /// need this authenticator.
     pub fn attach(&self, api: Arc<dyn Api>) {
         let _ = self.api.set(api);
     }
 
-    /// Replaces the pool of client certificate authorities.
+    /// Replaces the CA bundle that client certificates are verified with.
     pub fn trust(&self, certificates: Verifier) {
         *self.certificates.write() = Some(Arc::new(certificates));
     }
@@ -135,12 +136,12 @@ impl Authenticator {
         &self.signer
     }
 
-    /// The documents of the token issuer: discovery and keys.
+    /// The token issuer, which serves the OpenID discovery document and the JWKS.
     pub fn issuer(&self) -> &Signer {
         &self.signer
     }
 
-    /// The audiences of this API server.
+    /// Audiences of this API server.
     pub(crate) fn audiences(&self) -> &[String] {
         &self.audiences
     }
@@ -149,12 +150,15 @@ impl Authenticator {
         self.clock.now()
     }
 
-    /// The user of a request: by certificate, then by token; anonymous only when
-    /// neither was given.
-    pub async fn authenticate(&self, given: Credentials<'_>) -> Result<Arc<UserInfo>, Denied> {
+    /// Authenticates by certificate, then by token; a request is anonymous only when it
+    /// has neither.
+    pub async fn authenticate(
+        &self,
+        credentials: Credentials<'_>,
+    ) -> Result<Arc<UserInfo>, Denied> {
         let mut refused = None;
         let certificates = self.certificates.read().clone();
-        if let (Some(pool), Some(peer)) = (certificates, given.peer)
+        if let (Some(pool), Some(peer)) = (certificates, credentials.peer)
             && !peer.chain().is_empty()
         {
             match pool.user(peer.chain(), self.clock.now()) {
@@ -162,7 +166,7 @@ impl Authenticator {
                 Err(why) => refused = Some(Refused(format!("client certificate: {why}"))),
             }
         }
-        match (given.bearer, refused) {
+        match (credentials.bearer, refused) {
             (Some(token), _) => {
                 let token = readable(token)?;
                 self.token(token, &[]).await.map(|(user, _)| user)
@@ -175,18 +179,18 @@ impl Authenticator {
         }
     }
 
-    /// The user of a token, and which of `audiences` it is for (empty: the API
-    /// server's own).
+    /// The user of a token, and those of `audiences` that the token is valid for (empty
+    /// means the API server's own).
     pub async fn token(
         &self,
         token: &str,
         audiences: &[String],
     ) -> Result<(Arc<UserInfo>, Vec<String>), Denied> {
         let hash: [u8; 32] = Sha256::digest(token).into();
-        let remembered = self.known.lock().get(&hash).cloned();
-        let is_new = remembered.is_none();
-        let known = match remembered {
-            Some(known) => known,
+        let cached = self.known.lock().get(&hash).cloned();
+        let is_new = cached.is_none();
+        let verified = match cached {
+            Some(verified) => verified,
             None => {
                 let claims = self.signer.verify(token).map_err(Refused)?;
                 Known {
@@ -195,41 +199,42 @@ impl Authenticator {
                 }
             }
         };
-        check_times(&known.claims, self.clock.now())?;
-        let given = match known.claims.audiences.as_slice() {
-            // A token kept in a secret is for the API server, whatever that is called.
+        check_times(&verified.claims, self.clock.now())?;
+        let token_audiences = match verified.claims.audiences.as_slice() {
+            // A token in a secret is for the API server, whatever its audiences are
+            // called.
             [] => &self.audiences,
-            given => given,
+            token_audiences => token_audiences,
         };
-        let wanted = match audiences {
+        let requested = match audiences {
             [] => &self.audiences,
-            wanted => wanted,
+            requested => requested,
         };
-        let matched = wanted.iter().filter(|a| given.contains(a));
+        let matched = requested.iter().filter(|a| token_audiences.contains(a));
         let matched: Vec<String> = matched.cloned().collect();
         if matched.is_empty() {
             return Err(Refused("the token is for another audience".into()).into());
         }
-        if let Err(denied) = self.check_objects(&known.claims, token).await {
+        if let Err(denied) = self.check_objects(&verified.claims, token).await {
             if matches!(denied, Denied::Refused(_)) {
                 self.known.lock().remove(&hash);
             }
             return Err(denied);
         }
-        let user = Arc::clone(&known.user);
+        let user = Arc::clone(&verified.user);
         if is_new {
             let mut all = self.known.lock();
             if all.len() >= REMEMBERED {
                 all.clear();
             }
-            all.insert(hash, known);
+            all.insert(hash, verified);
         }
         Ok((user, matched))
     }
 
-    /// Checks that the account, the secret and the bound object are there and the
-    /// same. The store is read only for a token that the watch cache would refuse: the
-    /// cache may not have come to a new account or a new secret yet.
+    /// Checks that the account, the secret and the bound object still exist with the
+    /// same UIDs. Reads the store only before refusing a token, because the watch cache
+    /// may lag behind a new account or secret.
     async fn check_objects(&self, claims: &Claims, token: &str) -> Result<(), Denied> {
         match self.check_at(claims, token, Freshness::Cached).await {
             Ok(()) => Ok(()),
@@ -242,12 +247,15 @@ impl Authenticator {
         let name = &claims.account;
         let account = self.object(&ACCOUNTS, namespace, name, fresh).await?;
         if account.uid() != claims.account_uid {
-            return Err(Refused("the service account is another one now".into()).into());
+            return Err(Refused("The service account UID does not match the claim".into()).into());
         }
         if let Some(secret) = &claims.secret {
             let secret = self.object(&SECRETS, namespace, secret, fresh).await?;
             if secret.head().deleting || stored_token(&secret).as_deref() != Some(token) {
-                return Err(Refused("the secret holds another token".into()).into());
+                return Err(Refused(
+                    "the token does not match the server's copy in the secret".into(),
+                )
+                .into());
             }
         }
         if let Some(bound) = &claims.bound {
@@ -258,7 +266,9 @@ impl Authenticator {
             };
             let object = self.object(&gvr, namespace, &bound.name, fresh).await?;
             if object.uid() != bound.uid {
-                return Err(Refused("the token's object is another one now".into()).into());
+                return Err(
+                    Refused("the UID of the bound object does not match the claim".into()).into(),
+                );
             }
         }
         Ok(())
@@ -272,7 +282,7 @@ impl Authenticator {
         fresh: Freshness,
     ) -> Result<Object, Denied> {
         let api = self.api.get();
-        let api = api.ok_or_else(|| Status::unavailable("accounts cannot be looked up yet"))?;
+        let api = api.ok_or_else(|| Status::unavailable("service accounts cannot be read yet"))?;
         let at = At::one(gvr, namespace, name);
         let found = match fresh {
             Freshness::Cached => api.get_cached(at).await,
@@ -281,7 +291,9 @@ impl Authenticator {
         found.map_err(|error| match error {
             error if error.is_not_found() => Refused(error.to_string()).into(),
             Error::Status(status) if status.code >= 500 => status.retry_after(1).into(),
-            other => Status::unavailable(format!("accounts cannot be looked up: {other}")).into(),
+            other => {
+                Status::unavailable(format!("service accounts cannot be read: {other}")).into()
+            }
         })
     }
 
@@ -290,7 +302,8 @@ impl Authenticator {
     }
 }
 
-/// A bearer token as text. Bytes that are none are a bad credential, not a missing one.
+/// A bearer token as text. A token that is not UTF-8 is an invalid credential, not a
+/// missing one.
 pub(crate) fn readable(token: &[u8]) -> Result<&str, Refused> {
     std::str::from_utf8(token).map_err(|_| Refused("the token is not UTF-8".into()))
 }
@@ -309,7 +322,7 @@ fn check_times(claims: &Claims, now: Timestamp) -> Result<(), Refused> {
     if claims.expires.is_some_and(|at| at <= now) {
         return Err(Refused("the token has expired".into()));
     }
-    // Half a minute of grace between the clocks of replicas.
+    // Allows for half a minute of clock skew between replicas.
     if claims.not_before.is_some_and(|at| at > now + 30) {
         return Err(Refused("the token is not valid yet".into()));
     }

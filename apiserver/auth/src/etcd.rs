@@ -1,12 +1,12 @@
-//! Certificates for mutual TLS between an etcd and its client, with an authority of
-//! their own that signs nothing else.
+//! Certificates for mutual TLS between etcd and its client, signed by a CA that signs
+//! nothing else.
 //!
-//! Pure but for the randomness of new keys: several replicas read what is kept, and
-//! the first to write what comes next decides.
+//! Does no I/O, and is deterministic except for new keys: when several replicas renew
+//! at once, the first write wins.
 //!
-//! etcd reads its own certificate at each handshake, but the authorities that it
-//! trusts only at its start. The authority is therefore renewed with the same key and
-//! name, so that an etcd which has read the certificate before goes on.
+//! etcd reads its own certificate at each handshake, but its trusted CA only at start.
+//! The CA is therefore renewed with the same key and name, so that an etcd which has
+//! loaded the previous certificate goes on.
 
 use std::collections::BTreeSet;
 
@@ -19,32 +19,32 @@ use crate::pki::{DAY, Error, Identity, LEAF_DAYS, Leaf, authority_params, names_
 use crate::rolling::{belongs, with_earlier};
 use crate::x509::{Usage, Verifier, expiry};
 
-/// The name in client certificates.
+/// Common name of client certificates.
 const CLIENT: &str = "flotilla";
-/// Certificates are renewed when a third of their life is left.
+/// Certificates are renewed when a third of their lifetime is left.
 const RENEW_BEFORE: u64 = LEAF_DAYS * DAY / 3;
 
-/// Everything that is kept, as PEM. No `Debug`, on purpose.
+/// The stored certificates and keys, as PEM. Deliberately not `Debug`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct EtcdCertificates {
-    /// The authorities to trust, the newest first.
+    /// The CA bundle to trust, newest first.
     pub ca: String,
     pub ca_key: String,
-    /// What etcd shows to its clients.
+    /// The serving certificate of etcd.
     pub server: Identity,
-    /// What clients show to etcd.
+    /// The client certificate for etcd.
     pub client: Identity,
 }
 
 impl EtcdCertificates {
-    /// What to keep from now on, when it differs from what is kept. `names` are those
-    /// by which clients reach etcd.
+    /// The certificates to store, when they differ from the stored ones. `names` are
+    /// the host names and addresses by which clients reach etcd.
     pub fn next(
-        kept: Option<&Self>,
+        stored: Option<&Self>,
         names: &BTreeSet<String>,
         now: Timestamp,
     ) -> Result<Option<Self>, Error> {
-        let (ca, ca_key) = authority(kept, now)?;
+        let (ca, ca_key) = authority(stored, now)?;
         let signer = Signer {
             ca: &ca,
             ca_key: &ca_key,
@@ -58,25 +58,25 @@ impl EtcdCertificates {
             groups: Vec::new(),
         };
         let next = Self {
-            server: signer.keep_or_sign(kept.map(|k| &k.server), &server)?,
-            client: signer.keep_or_sign(kept.map(|k| &k.client), &client)?,
+            server: signer.keep_or_sign(stored.map(|k| &k.server), &server)?,
+            client: signer.keep_or_sign(stored.map(|k| &k.client), &client)?,
             ca: ca.clone(),
             ca_key: ca_key.clone(),
         };
-        Ok((kept != Some(&next)).then_some(next))
+        Ok((stored != Some(&next)).then_some(next))
     }
 }
 
-fn authority(kept: Option<&EtcdCertificates>, now: Timestamp) -> Result<(String, String), Error> {
-    let earlier = kept.map_or("", |kept| &kept.ca);
-    let key = match kept.filter(|kept| belongs(earlier, &kept.ca_key)) {
-        Some(kept) => {
+fn authority(stored: Option<&EtcdCertificates>, now: Timestamp) -> Result<(String, String), Error> {
+    let earlier = stored.map_or("", |stored| &stored.ca);
+    let key = match stored.filter(|stored| belongs(earlier, &stored.ca_key)) {
+        Some(stored) => {
             let der = CertificateDer::from_pem_slice(earlier.as_bytes());
             let expires = der.ok().and_then(|der| expiry(&der).ok()).unwrap_or(0);
             if expires > now.as_second() + (LEAF_DAYS * DAY).cast_signed() {
-                return Ok((kept.ca.clone(), kept.ca_key.clone()));
+                return Ok((stored.ca.clone(), stored.ca_key.clone()));
             }
-            KeyPair::from_pem(&kept.ca_key)?
+            KeyPair::from_pem(&stored.ca_key)?
         }
         None => KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?,
     };
@@ -92,19 +92,19 @@ struct Signer<'a> {
 }
 
 impl Signer<'_> {
-    fn keep_or_sign(&self, kept: Option<&Identity>, leaf: &Leaf) -> Result<Identity, Error> {
-        if let Some(kept) = kept.filter(|kept| self.is_good(kept, leaf)) {
-            return Ok(kept.clone());
+    fn keep_or_sign(&self, stored: Option<&Identity>, leaf: &Leaf) -> Result<Identity, Error> {
+        if let Some(stored) = stored.filter(|stored| self.is_good(stored, leaf)) {
+            return Ok(stored.clone());
         }
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
         sign(self.ca, self.ca_key, leaf, &key, self.now)
     }
 
-    fn is_good(&self, kept: &Identity, leaf: &Leaf) -> bool {
-        if !belongs(&kept.certificate_pem, &kept.key_pem) {
+    fn is_good(&self, stored: &Identity, leaf: &Leaf) -> bool {
+        if !belongs(&stored.certificate_pem, &stored.key_pem) {
             return false;
         }
-        let Ok(der) = CertificateDer::from_pem_slice(kept.certificate_pem.as_bytes()) else {
+        let Ok(der) = CertificateDer::from_pem_slice(stored.certificate_pem.as_bytes()) else {
             return false;
         };
         let usage = match leaf {
@@ -144,7 +144,7 @@ mod tests {
         first.unwrap().unwrap()
     }
 
-    /// Whether whoever trusts `ca` takes a certificate.
+    /// Whether a verifier that trusts `ca` accepts a certificate.
     fn trusts(ca: &str, identity: &Identity, usage: Usage, seconds: u64) -> bool {
         let der = CertificateDer::from_pem_slice(identity.certificate_pem.as_bytes()).unwrap();
         let now = at(seconds).as_second().unsigned_abs();
@@ -163,12 +163,12 @@ mod tests {
                 kept = next;
                 changes += 1;
             }
-            // Neither side has read what is new, or one of them has.
+            // Both sides, or either one, still have the previous certificates.
             for (ca, identities) in [(&before.ca, &kept), (&kept.ca, &before), (&kept.ca, &kept)] {
                 assert!(trusts(ca, &identities.server, Usage::Server, now));
                 assert!(trusts(ca, &identities.client, Usage::Client, now));
             }
-            // etcd's gateway is a client of etcd, with the server's certificate.
+            // etcd's gateway is a client of etcd with the server's certificate.
             assert!(trusts(&kept.ca, &kept.server, Usage::Client, now));
             if now < 10 * YEAR - DAY {
                 let old = trusts(&begin.ca, &kept.client, Usage::Client, now);

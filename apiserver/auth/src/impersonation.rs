@@ -1,7 +1,5 @@
-//! `Impersonate-*` headers: acting as somebody else.
-//!
-//! Enters: header names and values. Leaves: the user to act as, and what the
-//! asking user must be allowed to do first (`filters/impersonation.go`).
+//! Impersonation by `Impersonate-*` headers: the user to act as, and the access that
+//! the requesting user needs for it (`filters/impersonation.go`).
 
 use std::collections::BTreeMap;
 
@@ -11,7 +9,7 @@ use machinery::{Status, UserInfo};
 use crate::rbac::Target;
 use crate::token::{account_groups, split_account};
 
-/// Whom a request wants to be taken for.
+/// The user that a request impersonates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     user: String,
@@ -20,13 +18,13 @@ pub struct Wanted {
     extra: BTreeMap<String, Vec<String>>,
 }
 
-/// Collects the headers; `None` when there are none. Names are compared without
-/// case. A header that cannot be used fails with 400: the request must not go on with
-/// the rights of its sender.
+/// Parses the headers; `None` when there are none. Names are case-insensitive. An
+/// unusable header fails with 400, so that the request never continues with the
+/// requesting user's own rights.
 pub fn wanted<'a>(
     headers: impl Iterator<Item = (&'a str, &'a [u8])>,
 ) -> Result<Option<Wanted>, Status> {
-    let mut wanted = Wanted::default();
+    let mut impersonated = Wanted::default();
     let mut any = false;
     for (name, value) in headers {
         let name = name.to_ascii_lowercase();
@@ -39,33 +37,37 @@ pub fn wanted<'a>(
         match what {
             "user" | "uid" => {
                 let one = match what {
-                    "user" => &mut wanted.user,
-                    _ => &mut wanted.uid,
+                    "user" => &mut impersonated.user,
+                    _ => &mut impersonated.uid,
                 };
                 if !one.is_empty() {
-                    return Err(unusable("is given more than once"));
+                    return Err(unusable("must not be repeated"));
                 }
                 *one = value.to_owned();
             }
-            "group" => wanted.groups.push(value.to_owned()),
+            "group" => impersonated.groups.push(value.to_owned()),
             _ => {
                 let key = what.strip_prefix("extra-");
-                let key = key.ok_or_else(|| unusable("is not known"))?;
+                let key = key.ok_or_else(|| unusable("is unknown"))?;
                 let key = unescape(key).ok_or_else(|| unusable("names a key that is not UTF-8"))?;
-                wanted.extra.entry(key).or_default().push(value.to_owned());
+                impersonated
+                    .extra
+                    .entry(key)
+                    .or_default()
+                    .push(value.to_owned());
             }
         }
     }
-    if any && wanted.user.is_empty() {
+    if any && impersonated.user.is_empty() {
         return Err(Status::bad_request(
-            "impersonation headers are given without Impersonate-User",
+            "requested impersonation without impersonating a user",
         ));
     }
-    Ok(any.then_some(wanted))
+    Ok(any.then_some(impersonated))
 }
 
-/// Percent-decoding of an extra's key; malformed escapes stay as they are. `None`
-/// when the result is not UTF-8.
+/// Percent-decodes the key of an extra; malformed escapes stay as they are. `None` when
+/// the result is not UTF-8.
 pub(crate) fn unescape(key: &str) -> Option<String> {
     let bytes = key.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
@@ -91,7 +93,7 @@ pub(crate) fn unescape(key: &str) -> Option<String> {
 }
 
 impl Wanted {
-    /// Every right the asking user must have with the verb `impersonate`.
+    /// What the requesting user must be allowed to `impersonate`.
     pub fn requires(&self) -> Vec<Target<'_>> {
         let resource = |group, resource, subresource, namespace, name| Target::Resource {
             group,
@@ -120,7 +122,7 @@ impl Wanted {
         all
     }
 
-    /// The user to act as, once all of [`Self::requires`] was granted.
+    /// The user to act as, once all of [`Self::required_access`] is authorized.
     pub fn user(self) -> UserInfo {
         let mut groups = self.groups;
         if groups.is_empty()

@@ -1,17 +1,17 @@
-//! Who asks, and whether they may: keys and certificates, TLS, x509 and bearer
-//! token authentication, RBAC, impersonation, the logic of the reviews, and the
-//! form in which another API server is asked for all of that.
+//! Authentication and authorization: keys and certificates, TLS, x509 and bearer token
+//! authentication, RBAC, impersonation, the reviews, and delegation to another API
+//! server.
 //!
-//! handshake ──► [`Peer`] ─┐
-//! request headers ────────┴► [`Authentication`] ──► `UserInfo` ──► [`impersonation`] ──► [`Authorization`] ──► yes | no
-//!                                own | delegated                                           RBAC | delegated
+//! handshake ──► [`PeerCertificates`] ─┐
+//! request headers ────────────────────┴► [`RequestAuthenticator`] ──► `UserInfo` ──► [`impersonation`] ──► [`RequestAuthorizer`] ──► allowed | denied
+//!                                          local | delegated                                               RBAC | delegated
 //!
-//! Invariants: a credential that was given and is bad is refused, it never makes
-//! its bearer anonymous. No HTTP types. Objects are read through `client::Api`
-//! only. Evaluating a rule does no I/O and does not wait.
+//! Invariants: an invalid credential is refused, it never makes a request anonymous. No
+//! HTTP types. Objects are read through `client::Api` only. Evaluating a rule does no
+//! I/O and does not wait.
 //!
 //! Entry points: [`pki::Pki`], [`tls::server_config`], [`Authenticator`],
-//! [`rbac::Authorizer`], [`delegated`], [`token::Signer`], [`reviews`].
+//! [`rbac::RbacAuthorizer`], [`delegated`], [`token::TokenSigner`], [`reviews`].
 
 mod access;
 pub mod authenticate;

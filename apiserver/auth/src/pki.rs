@@ -1,8 +1,8 @@
-//! Keys and certificates of one server, kept in a directory.
+//! The keys and certificates of one server, stored in a directory.
 //!
-//! Enters: a directory, the names the server is reached by, the time. Leaves: a
-//! [`Pki`] and kubeconfig documents. Touches only files in that directory, each
-//! written whole (temporary file, fsync, rename), keys with mode 0600.
+//! Creates and renews them and builds kubeconfigs. Touches only files in that
+//! directory; each is replaced atomically (temporary file, fsync, rename), keys with
+//! mode 0600.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -31,11 +31,11 @@ use crate::x509::{Usage, Verifier};
 pub(crate) const DAY: u64 = 24 * 60 * 60;
 pub(crate) const CA_DAYS: u64 = 3650;
 pub(crate) const LEAF_DAYS: u64 = 365;
-/// A certificate is replaced when less than this is left.
+/// A certificate is renewed when less than this is left, in seconds.
 const RENEW_BEFORE: u64 = 30 * DAY;
-/// Clocks of clients may be behind ours by this much.
+/// Backdates certificates by this many seconds for clients whose clocks are behind.
 pub(crate) const BACKDATED: u64 = 60 * 60;
-/// Names every Kubernetes API server answers to.
+/// Names in every Kubernetes API server's certificate.
 const NAMES: [&str; 7] = [
     "127.0.0.1",
     "::1",
@@ -46,24 +46,24 @@ const NAMES: [&str; 7] = [
     "kubernetes.default.svc.cluster.local",
 ];
 
-/// Why there are no keys. The text says what to do.
+/// Why the keys cannot be opened. The text says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file or directory could not be read or written.
+    /// A file or directory cannot be read or written.
     #[error("cannot {doing} {}: {source}; check that the directory belongs to this user and that the disk has room", path.display())]
     Io {
         doing: &'static str,
         path: PathBuf,
         source: std::io::Error,
     },
-    /// A file is there but is not what it should be.
+    /// A file is malformed.
     #[error("{} {why}; {advice}", path.display())]
     Malformed {
         path: PathBuf,
         why: String,
         advice: &'static str,
     },
-    /// The cryptographic library refused.
+    /// The cryptographic library failed.
     #[error("cannot make a certificate: {0}")]
     Generate(#[from] rcgen::Error),
     /// TLS cannot be set up with these files.
@@ -71,8 +71,8 @@ pub enum Error {
     Tls(#[from] rustls::Error),
 }
 
-const RESTORE_CA: &str = "restore it from a backup, or remove ca.crt and ca.key to start over with a new authority (existing kubeconfigs stop working)";
-const REMOVE: &str = "restore it from a backup, or remove it to have it made anew";
+const RESTORE_CA: &str = "restore it from a backup, or remove ca.crt and ca.key to start over with a new CA (existing kubeconfigs stop working)";
+const REMOVE: &str = "restore it from a backup, or remove it to create a new one";
 const REMOVE_SA: &str =
     "restore it from a backup, or remove it (service account tokens issued so far stop working)";
 
@@ -83,7 +83,7 @@ pub struct Identity {
     pub key_pem: String,
 }
 
-/// The keys of one server.
+/// The keys and certificates of one server.
 pub struct Pki {
     pub ca_pem: String,
     pub(crate) ca_key_pem: String,
@@ -95,22 +95,27 @@ pub struct Pki {
 }
 
 impl Pki {
-    /// Opens the directory, or fills it. Certificates are renewed when they are
-    /// about to expire or when `names` (addresses and host names by which the
-    /// server is reached, beside the usual ones) changed.
+    /// Opens the directory and creates what is missing. Certificates are renewed before
+    /// they expire and when `names` changes: the addresses and host names by which
+    /// clients reach the server, in addition to the default ones.
     pub fn open(dir: &Path, names: &[String], now: Timestamp) -> Result<Self, Error> {
         private_dir(dir).map_err(|e| io("use", dir, e))?;
         let (ca_pem, ca_key_pem) = authority(dir, now)?;
-        let maker = Maker {
+        let store = Maker {
             dir,
             ca_pem: &ca_pem,
             ca_key_pem: &ca_key_pem,
             now,
         };
-        let mut wanted: BTreeSet<String> = NAMES.iter().map(|n| (*n).to_owned()).collect();
-        wanted.extend(names.iter().filter_map(|n| canonical_name(n)));
-        let serving = maker.keep_or_make("server", &Leaf::Server { names: wanted })?;
-        let admin = maker.keep_or_make(
+        let mut serving_names: BTreeSet<String> = NAMES.iter().map(|n| (*n).to_owned()).collect();
+        serving_names.extend(names.iter().filter_map(|n| canonical_name(n)));
+        let serving = store.keep_or_make(
+            "server",
+            &Leaf::Server {
+                names: serving_names,
+            },
+        )?;
+        let admin = store.keep_or_make(
             "admin",
             &Leaf::Client {
                 user: "kubernetes-admin".into(),
@@ -127,7 +132,7 @@ impl Pki {
         })
     }
 
-    /// A new client certificate for a user, valid for a year.
+    /// Signs a new client certificate for a user, valid for a year.
     pub fn client(&self, user: &str, groups: &[String], now: Timestamp) -> Result<Identity, Error> {
         let leaf = Leaf::Client {
             user: user.into(),
@@ -137,7 +142,7 @@ impl Pki {
         sign(&self.ca_pem, &self.ca_key_pem, &leaf, &key, now)
     }
 
-    /// What verifies client certificates of this authority.
+    /// The verifier of client certificates signed by this CA.
     pub fn verifier(&self) -> Result<Verifier, Error> {
         Verifier::from_pem(&self.ca_pem).map_err(|why| Error::Malformed {
             path: "ca.crt".into(),
@@ -153,7 +158,7 @@ impl Pki {
         identity_der(&self.serving)
     }
 
-    /// A kubeconfig by which the administrator reaches `server` (a URL).
+    /// A kubeconfig with which the administrator reaches `server` (a URL).
     pub fn admin_kubeconfig(&self, server: &str) -> String {
         kubeconfig(server, &self.ca_pem, "kubernetes-admin", &self.admin)
     }
@@ -169,7 +174,7 @@ pub fn kubeconfig(server: &str, ca_pem: &str, user: &str, identity: &Identity) -
     kubeconfig_with(server, ca_pem, user, &credential)
 }
 
-/// The same for a bearer token.
+/// Like [`kubeconfig`], with a bearer token.
 pub fn kubeconfig_with_token(server: &str, ca_pem: &str, user: &str, token: &str) -> String {
     kubeconfig_with(server, ca_pem, user, &format!("    token: {token:?}\n"))
 }
@@ -203,7 +208,7 @@ pub(crate) enum Leaf {
     Server {
         names: BTreeSet<String>,
     },
-    /// A server that is a client of itself.
+    /// A server certificate that is valid for client authentication too.
     Peer {
         names: BTreeSet<String>,
     },
@@ -234,10 +239,10 @@ impl Maker<'_> {
                 key_pem,
             });
         }
-        let made = sign(self.ca_pem, self.ca_key_pem, leaf, &key, self.now)?;
-        write(&cert_path, &made.certificate_pem, 0o644)?;
+        let signed = sign(self.ca_pem, self.ca_key_pem, leaf, &key, self.now)?;
+        write(&cert_path, &signed.certificate_pem, 0o644)?;
         Ok(Identity {
-            certificate_pem: made.certificate_pem,
+            certificate_pem: signed.certificate_pem,
             key_pem,
         })
     }
@@ -258,8 +263,8 @@ impl Maker<'_> {
             .map_err(|e| malformed(format!("is not a PEM certificate: {e}")))?;
         let (names, public) = names_and_key(&der).map_err(malformed)?;
         let usage = match leaf {
-            Leaf::Server { names: wanted } | Leaf::Peer { names: wanted } => {
-                if *wanted != names {
+            Leaf::Server { names: expected } | Leaf::Peer { names: expected } => {
+                if *expected != names {
                     return Ok(false);
                 }
                 Usage::Server
@@ -303,8 +308,8 @@ fn address(raw: &[u8]) -> Option<IpAddr> {
     <[u8; 16]>::try_from(raw).ok().map(IpAddr::from)
 }
 
-/// A name as it stands in a certificate, or nothing when it cannot stand there.
-/// Unspecified addresses are where one listens, not where one is reached.
+/// The name as a certificate holds it; `None` when it is invalid or an unspecified
+/// address, which clients cannot reach.
 fn canonical_name(name: &str) -> Option<String> {
     match name.parse::<IpAddr>() {
         Ok(ip) if ip.is_unspecified() => None,
@@ -347,8 +352,8 @@ fn authority(dir: &Path, now: Timestamp) -> Result<(String, String), Error> {
             return Ok((pem.clone(), key_pem));
         }
     }
-    // With the same key and name, so that certificates of the one before stay valid and
-    // clients that trust it go on; it stays in the bundle until it expires.
+    // Same key and name, so that certificates signed before stay valid and clients keep
+    // trusting them. The old CA stays in the bundle until it expires.
     let renewed = authority_params(now).self_signed(&key)?.pem();
     let pem = with_earlier(&renewed, &existing.unwrap_or_default(), now);
     write(&cert_path, &pem, 0o644)?;
@@ -424,7 +429,7 @@ pub(crate) fn sign(
     })
 }
 
-/// The key in a file, made when there is none.
+/// The private key in a file, created when the file is missing.
 fn key_file(path: &Path, advice: &'static str) -> Result<String, Error> {
     if let Some(pem) = read(path)? {
         parse_key(path, &pem, advice)?;
@@ -459,7 +464,7 @@ pub(crate) fn read(path: &Path) -> Result<Option<String>, Error> {
     }
 }
 
-/// Replaces a file as a whole; also for kubeconfigs, which hold keys.
+/// Replaces a file atomically. Kubeconfigs, which hold keys, are written with it too.
 pub fn write(path: &Path, text: &str, mode: u32) -> Result<(), Error> {
     let temporary = path.with_extension(format!("tmp{}", std::process::id()));
     let result = (|| {

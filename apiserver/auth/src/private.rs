@@ -1,4 +1,4 @@
-//! Folders that hold keys and data: only their owner may enter them.
+//! Directories for keys and data that only their owner may access.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, ErrorKind};
@@ -6,13 +6,13 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
 const OWNER_ONLY: u32 = 0o700;
-/// Group and others.
+/// Permission bits of group and others.
 const EVERYBODY_ELSE: u32 = 0o077;
-/// Set on folders such as `/tmp`, in which every user keeps files.
+/// The sticky bit, set on directories such as `/tmp` that all users share.
 const STICKY: u32 = 0o1000;
 
-/// Creates a folder that only its owner may enter, and closes one that is already there
-/// to everybody else. Its parents are created with the usual permissions.
+/// Creates a directory with mode 0700, or removes the permissions of group and others
+/// from an existing one. Parents are created with the usual permissions.
 pub fn private_dir(dir: &Path) -> io::Result<()> {
     if let Some(parent) = dir.parent() {
         fs::create_dir_all(parent)?;
@@ -30,16 +30,16 @@ pub fn private_dir(dir: &Path) -> io::Result<()> {
         return Ok(());
     }
     if mode & STICKY != 0 {
-        let why = format!("all users keep files in it (mode {mode:o}); choose a folder of its own");
+        let why = format!("it is shared by all users (mode {mode:o}); choose another directory");
         return Err(io::Error::other(why));
     }
     match fs::set_permissions(dir, Permissions::from_mode(OWNER_ONLY)) {
-        // A volume that belongs to somebody else, such as that of a pod with an fsGroup.
+        // A volume of another owner, such as that of a pod with an fsGroup.
         Err(e) if e.kind() == ErrorKind::PermissionDenied => {
             tracing::warn!(
                 dir = %dir.display(),
                 mode = %format_args!("{mode:o}"),
-                "other users may enter this folder, and it belongs to another user"
+                "this directory belongs to another user and other users may access it"
             );
             Ok(())
         }
@@ -68,7 +68,7 @@ mod tests {
         }
         fs::set_permissions(&dir, Permissions::from_mode(0o500)).unwrap();
         private_dir(&dir).unwrap();
-        assert_eq!(mode(&dir), 0o500, "a narrow folder stays as it is");
+        assert_eq!(mode(&dir), 0o500, "narrower permissions are kept");
     }
 
     #[test]

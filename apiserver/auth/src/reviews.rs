@@ -1,7 +1,6 @@
-//! The reviews: questions about tokens and rights, asked through the API.
-//!
-//! Enters: the body of a review and who asks. Leaves: the body with its status.
-//! Nothing is stored. Shapes: `authentication.k8s.io/v1`, `authorization.k8s.io/v1`.
+//! Creates the review resources of `authentication.k8s.io/v1` and
+//! `authorization.k8s.io/v1`: each function returns the body of a review with its
+//! status. Nothing is stored.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +36,7 @@ struct TokenSpec {
     audiences: Option<Vec<String>>,
 }
 
-/// TokenReview.
+/// Creates a TokenReview.
 pub async fn token_review(authenticator: &Authenticator, body: Value) -> Result<Value, Status> {
     let spec = Option::<TokenSpec>::deserialize(&body["spec"])
         .map_err(|e| Status::bad_request(format!("TokenReview: spec: {e}")))?;
@@ -60,7 +59,7 @@ pub async fn token_review(authenticator: &Authenticator, body: Value) -> Result<
     Ok(reply(body, AUTHN, "TokenReview", status))
 }
 
-/// SelfSubjectReview: who am I.
+/// Creates a SelfSubjectReview: the user info of the caller.
 pub fn self_subject_review(user: &UserInfo, body: Value) -> Value {
     reply(body, AUTHN, "SelfSubjectReview", json!({"userInfo": user}))
 }
@@ -142,7 +141,7 @@ fn decide(authorizer: &Authorizer, user: &UserInfo, spec: &Spec) -> Value {
     status
 }
 
-/// SelfSubjectAccessReview.
+/// Creates a SelfSubjectAccessReview.
 pub fn self_subject_access_review(
     authorizer: &Authorizer,
     user: &UserInfo,
@@ -153,7 +152,7 @@ pub fn self_subject_access_review(
     Ok(reply(body, AUTHZ, KIND, status))
 }
 
-/// SubjectAccessReview; with a namespace, LocalSubjectAccessReview.
+/// Creates a SubjectAccessReview; with a namespace a LocalSubjectAccessReview.
 pub fn subject_access_review(
     authorizer: &Authorizer,
     namespace: Option<&str>,
@@ -196,7 +195,7 @@ pub fn subject_access_review(
     Ok(reply(body, AUTHZ, kind, status))
 }
 
-/// SelfSubjectRulesReview.
+/// Creates a SelfSubjectRulesReview.
 pub fn self_subject_rules_review(
     authorizer: &Authorizer,
     user: &UserInfo,

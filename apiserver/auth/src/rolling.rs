@@ -1,13 +1,12 @@
-//! A serving certificate that renews itself, authority included, while clients that
-//! trust the old one go on (contract D1.1, D4.5).
+//! Rotates a serving certificate and its CA while clients keep trusting it (contract
+//! D1.1, D4.5).
 //!
-//! Enters: what was kept, the names to serve, the time. Leaves: what to keep next.
-//! Pure but for the randomness of new keys, so that several replicas agree: who
-//! writes first decides, and the others take what was written.
+//! Does no I/O, and is deterministic except for new keys: when several replicas rotate
+//! at once, the first write wins and the others use its result.
 //!
-//! A new authority is trusted before anything is signed by it: it enters the bundle
-//! when the old one nears its end, and signs [`SETTLED`] later, when whoever copies
-//! the bundle has had time to. The old one leaves the bundle a day after that.
+//! A new CA is trusted before it signs: it enters the bundle when the old CA nears its
+//! expiry, and signs [`CA_SIGNING_DELAY_SECONDS`] later, when copies of the bundle have
+//! been updated. The old CA leaves the bundle a day after that.
 
 use std::collections::BTreeSet;
 
@@ -23,21 +22,21 @@ use crate::pki::{
 };
 use crate::x509::{Usage, Verifier};
 
-/// Seconds between an authority's entry in the bundle and its first signature.
+/// Seconds between adding a CA to the bundle and its first signature.
 const SETTLED: i64 = 10 * 60;
-/// Seconds that an authority which signs nothing any more stays trusted.
+/// Seconds for which a CA that no longer signs stays trusted.
 const OUTGOING: i64 = DAY as i64;
-/// A leaf is renewed when a third of its life is left; an authority while it
-/// outlives two leaves.
+/// A leaf is renewed when a third of its lifetime is left; a CA when it would not
+/// outlive two leaves.
 const LEAF_LEFT: i64 = (LEAF_DAYS * DAY / 3) as i64;
 const AUTHORITY_LEFT: i64 = (2 * LEAF_DAYS * DAY) as i64;
 
-/// Everything that is kept, all PEM.
+/// The stored certificates and keys, all PEM.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Rolling {
-    /// Authorities that clients are to trust, the newest first.
+    /// The CA bundle for clients, newest first.
     pub bundle: String,
-    /// Of the newest.
+    /// The private key of the newest CA.
     pub authority_key: String,
     pub certificate: String,
     pub key: String,
@@ -45,11 +44,11 @@ pub struct Rolling {
 
 impl std::fmt::Debug for Rolling {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Rolling({})", self.certificate)
+        write!(f, "RotatingCertificates({})", self.certificate)
     }
 }
 
-/// An authority in the bundle.
+/// A CA certificate of the bundle.
 struct Authority {
     pem: String,
     made: i64,
@@ -77,7 +76,7 @@ fn to_pem(der: &CertificateDer<'_>) -> String {
     pem
 }
 
-/// What can be read of a bundle and has not expired.
+/// The certificates of a bundle that can be parsed and have not expired.
 fn authorities(bundle: &str, now: i64) -> Vec<Authority> {
     CertificateDer::pem_slice_iter(bundle.as_bytes())
         .filter_map(|der| {
@@ -90,15 +89,15 @@ fn authorities(bundle: &str, now: i64) -> Vec<Authority> {
 }
 
 impl Rolling {
-    /// What to keep from now on, when it differs from what is kept.
+    /// The certificates to store, when they differ from the stored ones.
     pub fn next(
-        kept: Option<&Self>,
+        stored: Option<&Self>,
         names: &BTreeSet<String>,
         now: Timestamp,
     ) -> Result<Option<Self>, Error> {
         let seconds = now.as_second();
-        let mut trusted = kept.map_or_else(Vec::new, |k| authorities(&k.bundle, seconds));
-        let usable_key = kept.filter(|k| {
+        let mut trusted = stored.map_or_else(Vec::new, |k| authorities(&k.bundle, seconds));
+        let usable_key = stored.filter(|k| {
             let first = trusted.first();
             first.is_some_and(|a| belongs(&a.pem, &k.authority_key))
         });
@@ -120,18 +119,18 @@ impl Rolling {
         let (Some(newest), Some(authority_key)) = (trusted.first(), authority_key) else {
             return Err(Error::Generate(rcgen::Error::CouldNotParseKeyPair));
         };
-        let leaf = kept.and_then(|k| Leaved::read(k, &trusted, names, now));
+        let leaf = stored.and_then(|k| Leaved::read(k, &trusted, names, now));
         let settled = seconds - newest.made >= SETTLED;
         let good = leaf.filter(|l| !l.due && (l.signer == 0 || !settled));
-        let next = match (good, kept) {
-            (Some(leaf), Some(kept)) => {
-                let gone = leaf.signer == 0 && seconds - leaf.made > OUTGOING;
-                let still = if gone { 1 } else { trusted.len() };
+        let next = match (good, stored) {
+            (Some(leaf), Some(stored)) => {
+                let drop_old = leaf.signer == 0 && seconds - leaf.made > OUTGOING;
+                let still = if drop_old { 1 } else { trusted.len() };
                 Self {
                     bundle: joined(&trusted[..still]),
                     authority_key,
-                    certificate: kept.certificate.clone(),
-                    key: kept.key.clone(),
+                    certificate: stored.certificate.clone(),
+                    key: stored.key.clone(),
                 }
             }
             _ => {
@@ -139,16 +138,16 @@ impl Rolling {
                 let leaf = Leaf::Server {
                     names: names.clone(),
                 };
-                let made = sign(&newest.pem, &authority_key, &leaf, &key, now)?;
+                let signed = sign(&newest.pem, &authority_key, &leaf, &key, now)?;
                 Self {
                     bundle: joined(&trusted),
                     authority_key,
-                    certificate: made.certificate_pem,
-                    key: made.key_pem,
+                    certificate: signed.certificate_pem,
+                    key: signed.key_pem,
                 }
             }
         };
-        Ok((kept != Some(&next)).then_some(next))
+        Ok((stored != Some(&next)).then_some(next))
     }
 
     /// Certificate chain and key for the listener.
@@ -164,8 +163,8 @@ fn joined(authorities: &[Authority]) -> String {
     authorities.iter().map(|a| a.pem.as_str()).collect()
 }
 
-/// What stands in `bundle`, and after it what stood in `earlier` alone: for copies
-/// of a bundle whose readers may still see certificates of before.
+/// Appends to `bundle` the unexpired certificates that only `earlier` has, for readers
+/// that may still see certificates signed by the earlier CAs.
 pub fn with_earlier(bundle: &str, earlier: &str, now: Timestamp) -> String {
     let mut all = authorities(bundle, i64::MIN);
     for authority in authorities(earlier, now.as_second()) {
@@ -186,24 +185,24 @@ pub(crate) fn belongs(certificate_pem: &str, key_pem: &str) -> bool {
     names_and_key(&der).is_ok_and(|(_, public)| public == key.public_key_raw())
 }
 
-/// The kept leaf, when it can be used.
+/// The stored leaf certificate, when it is usable.
 struct Leaved {
-    /// Which of the trusted authorities signed it.
+    /// Index of its issuer in the trusted CAs.
     signer: usize,
     made: i64,
-    /// It should be replaced all the same.
+    /// Whether it is due for renewal.
     due: bool,
 }
 
 impl Leaved {
     fn read(
-        kept: &Rolling,
+        stored: &Rolling,
         trusted: &[Authority],
         names: &BTreeSet<String>,
         now: Timestamp,
     ) -> Option<Self> {
-        let der = CertificateDer::from_pem_slice(kept.certificate.as_bytes()).ok()?;
-        if !belongs(&kept.certificate, &kept.key) {
+        let der = CertificateDer::from_pem_slice(stored.certificate.as_bytes()).ok()?;
+        if !belongs(&stored.certificate, &stored.key) {
             return None;
         }
         let seconds = now.as_second();
@@ -268,7 +267,7 @@ mod tests {
         assert!(verifies(&kept.bundle, &kept, 0));
         let first = kept.clone();
         assert!(!step(&mut kept, 60));
-        // A leaf ends before its authority: only it is renewed.
+        // A leaf expires before its CA: only the leaf is renewed.
         let day = DAY as i64;
         assert!(!step(&mut kept, 200 * day));
         assert!(step(&mut kept, 250 * day));
@@ -284,8 +283,8 @@ mod tests {
         let mut kept = Rolling::next(None, &names(), at(0)).unwrap().unwrap();
         let day = DAY as i64;
         let mut now = 0;
-        // As a process looks: often. Whoever has the bundle of a look before trusts
-        // what is served now.
+        // Rotation runs often in a server. A client with the bundle of the previous run
+        // trusts the current certificate.
         let (mut most, mut changes) = (1, 0);
         while now < 12 * 365 * day {
             let before = kept.clone();

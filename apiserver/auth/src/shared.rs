@@ -1,8 +1,8 @@
-//! What processes that serve one API have in common: the authority, and the key
-//! that signs tokens. Each makes its own certificates with them.
+//! The keys that all replicas of one API share: the CA, and the key that signs service
+//! account tokens. Each replica signs its own certificates with them.
 //!
-//! Enters: a [`Pki`], or a document. Leaves: the document, or files in a directory
-//! from which [`Pki::open`] goes on. It holds private keys: never to be logged.
+//! They are stored as a JSON document, or as files in a directory that [`Pki::open`]
+//! uses. They contain private keys and must never be logged.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::pki::{Error, Pki, read, write};
 use crate::private::private_dir;
 
-/// The keys in common, as PEM. No `Debug`, on purpose.
+/// The shared keys, as PEM. Deliberately not `Debug`.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shared {
     #[serde(rename = "ca.crt")]
@@ -23,7 +23,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Those of one process.
+    /// The keys of an opened directory.
     pub fn of(pki: &Pki) -> Self {
         Self {
             ca: pki.ca_pem.clone(),
@@ -32,21 +32,21 @@ impl Shared {
         }
     }
 
-    /// Reads a document; the error says nothing of its content.
+    /// Parses a JSON document; the error does not reveal its content.
     pub fn parse(document: &[u8]) -> Result<Self, String> {
         serde_json::from_slice(document).map_err(|e| {
             let (line, column) = (e.line(), e.column());
-            format!("is not what it should be at line {line}, column {column}")
+            format!("is malformed at line {line}, column {column}")
         })
     }
 
-    /// The document.
+    /// Serializes the keys as JSON.
     pub fn document(&self) -> Vec<u8> {
-        // Three strings always have one.
+        // Serializing three strings cannot fail.
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// Puts them into a directory; files that are right stay as they are.
+    /// Writes the keys to a directory; files with the right content stay untouched.
     pub fn keep_in(&self, dir: &Path) -> Result<(), Error> {
         private_dir(dir).map_err(|source| Error::Io {
             doing: "use",
@@ -79,7 +79,7 @@ mod tests {
         let now = jiff::Timestamp::now();
         let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let first = Pki::open(one.path(), &[], now).unwrap();
-        // It had keys of its own before.
+        // The directory had keys of its own before.
         let own = Pki::open(two.path(), &[], now).unwrap();
         let document = Shared::of(&first).document();
         let shared = Shared::parse(&document).unwrap_or_else(|why| panic!("{why}"));

@@ -1,9 +1,8 @@
 //! TLS of the listener.
 //!
-//! Enters: the serving certificate and key. Leaves: a rustls configuration that
-//! asks every client for a certificate and refuses none: who it is, and whether
-//! its authority is known, is decided by the authenticator (kube-apiserver's
-//! `tls.RequestClientCert`; rustls' own verifier would end the handshake).
+//! Every client is asked for a certificate and none is refused: the authenticator
+//! decides whether a trusted CA signed it (kube-apiserver's `tls.RequestClientCert`;
+//! rustls' own verifier would fail the handshake).
 
 use std::sync::Arc;
 
@@ -16,13 +15,13 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
 
-/// The certificate chain a client proved to possess; nothing is known yet of who
-/// issued it.
+/// A certificate chain whose key the client proved to possess; its issuer is not
+/// verified yet.
 #[derive(Clone, Debug, Default)]
 pub struct Peer(Option<Arc<[CertificateDer<'static>]>>);
 
 impl Peer {
-    /// From what rustls keeps of the handshake.
+    /// Takes the chain that rustls got in the handshake.
     pub fn new(chain: Option<&[CertificateDer<'static>]>) -> Self {
         Self(
             chain
@@ -31,7 +30,7 @@ impl Peer {
         )
     }
 
-    /// End entity first; empty when the client showed none.
+    /// End entity first; empty when the client sent no certificate.
     pub fn chain(&self) -> &[CertificateDer<'static>] {
         self.0.as_deref().unwrap_or_default()
     }
@@ -49,7 +48,7 @@ impl ClientCertVerifier for PossessionOnly {
         false
     }
 
-    // Empty: clients send what they have, whatever pool it belongs to.
+    // Empty: clients send any certificate, whoever issued it.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }
@@ -96,13 +95,13 @@ impl ClientCertVerifier for PossessionOnly {
     }
 }
 
-/// The serving certificate; it can be replaced while it is in use. Names play no
-/// part: whoever reaches us through a tunnel may ask for any.
+/// The serving certificate, replaceable while in use. It is served for every server
+/// name, because clients behind a tunnel may use any.
 #[derive(Debug)]
 pub struct Certificate(RwLock<Arc<CertifiedKey>>);
 
 impl Certificate {
-    /// Fails when the key cannot be used or does not belong to the chain.
+    /// Fails when the key is unusable or does not match the chain.
     pub fn new(
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
@@ -110,7 +109,7 @@ impl Certificate {
         Ok(Arc::new(Self(RwLock::new(certified(chain, key)?))))
     }
 
-    /// Connections made from now on see the new one.
+    /// Replaces the certificate for new connections.
     pub fn replace(
         &self,
         chain: Vec<CertificateDer<'static>>,
@@ -134,8 +133,7 @@ impl ResolvesServerCert for Certificate {
     }
 }
 
-/// TLS 1.2 and 1.3, HTTP/2 and HTTP/1.1 through ALPN, client certificates asked
-/// for and not required.
+/// TLS 1.2 and 1.3, HTTP/2 and HTTP/1.1 by ALPN; client certificates are optional.
 pub fn server_config(certificate: Arc<Certificate>) -> Result<Arc<ServerConfig>, rustls::Error> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let mut config = ServerConfig::builder_with_provider(Arc::clone(&provider))

@@ -1,9 +1,5 @@
-//! Service account tokens: signed here, and verified against the living objects
-//! they speak for.
-//!
-//! Enters: a signing key, names, a token. Leaves: a token, or the identity it
-//! proves. Pure; whether the account still exists is [`crate::authenticate`]'s
-//! question.
+//! Signs and verifies service account tokens. Does no I/O; whether the account still
+//! exists is checked by [`crate::authenticator`].
 
 use std::collections::BTreeMap;
 
@@ -19,17 +15,17 @@ use sha2::{Digest, Sha256};
 
 /// Issuer and default audience, as kubeadm sets them.
 pub const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
-/// Issuer of tokens kept in secrets.
+/// Issuer of tokens in secrets.
 const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
-/// Tokens longer than this are not looked at.
+/// Longer tokens are refused unparsed.
 const MAX_TOKEN: usize = 16 * 1024;
 
-/// Why a key cannot sign.
+/// Why a service account key cannot sign.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot use the service account key: {0}")]
 pub struct BadKey(String);
 
-/// Signs and verifies with one ES256 key.
+/// Signs and verifies tokens with one ES256 key.
 pub struct Signer {
     signing: EncodingKey,
     verifying: DecodingKey,
@@ -39,7 +35,7 @@ pub struct Signer {
     issuer: String,
 }
 
-/// An object a token is bound to; the token ends with it.
+/// The object a token is bound to; deleting it invalidates the token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bound {
     /// `Pod`, `Secret` or `Node`.
@@ -48,25 +44,25 @@ pub struct Bound {
     pub uid: String,
 }
 
-/// What a token says, its signature being good.
+/// The claims of a token with a valid signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claims {
     pub namespace: String,
     pub account: String,
     pub account_uid: String,
     pub bound: Option<Bound>,
-    /// A token kept in this secret; it is good as long as the secret holds it.
+    /// The secret that holds the token; the token is valid while the secret holds it.
     pub secret: Option<String>,
     /// Empty for tokens in secrets, which are for the API server.
     pub audiences: Vec<String>,
-    /// Seconds since the epoch; none for tokens in secrets.
+    /// Seconds since the epoch; `None` for tokens in secrets.
     pub expires: Option<i64>,
     pub not_before: Option<i64>,
     pub id: String,
 }
 
 impl Claims {
-    /// The identity; groups as `serviceaccount.UserInfo` of kube-apiserver.
+    /// The user of the token, as `serviceaccount.UserInfo` of kube-apiserver builds it.
     pub fn user(&self) -> UserInfo {
         let mut extra = BTreeMap::new();
         if !self.id.is_empty() {
@@ -95,12 +91,12 @@ impl Claims {
     }
 }
 
-/// `system:serviceaccount:NAMESPACE:NAME`
+/// `system:serviceaccount:NAMESPACE:NAME` (kube-apiserver's `MakeUsername`).
 pub fn account_name(namespace: &str, name: &str) -> String {
     format!("system:serviceaccount:{namespace}:{name}")
 }
 
-/// Namespace and name out of `system:serviceaccount:NAMESPACE:NAME`.
+/// Splits `system:serviceaccount:NAMESPACE:NAME` into namespace and name.
 pub fn split_account(user: &str) -> Option<(&str, &str)> {
     let (namespace, name) = user
         .strip_prefix("system:serviceaccount:")?
@@ -108,7 +104,8 @@ pub fn split_account(user: &str) -> Option<(&str, &str)> {
     (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))
 }
 
-/// The groups of every account of a namespace.
+/// The groups of every service account in a namespace (kube-apiserver's
+/// `MakeGroupNames`).
 pub fn account_groups(namespace: &str) -> Vec<String> {
     vec![
         "system:serviceaccounts".into(),
@@ -118,7 +115,7 @@ pub fn account_groups(namespace: &str) -> Vec<String> {
 }
 
 impl Signer {
-    /// From a P-256 private key in PKCS#8 PEM.
+    /// Takes a P-256 private key in PKCS#8 PEM.
     pub fn new(key_pem: &str) -> Result<Self, BadKey> {
         let bad = |e: &dyn std::fmt::Display| BadKey(e.to_string());
         let pair = rcgen::KeyPair::from_pem(key_pem).map_err(|e| bad(&e))?;
@@ -139,12 +136,12 @@ impl Signer {
         })
     }
 
-    /// The issuer, which is also the audience of the API server.
+    /// The issuer, which is also the default audience of the API server.
     pub fn issuer(&self) -> &str {
         &self.issuer
     }
 
-    /// The public key as `/openid/v1/jwks` serves it.
+    /// The public key, as `/openid/v1/jwks` serves it.
     pub fn jwks(&self) -> Value {
         json!({"keys": [{
             "use": "sig", "kty": "EC", "kid": self.key_id, "crv": "P-256", "alg": "ES256",
@@ -163,7 +160,7 @@ impl Signer {
         })
     }
 
-    /// A token that ends: what TokenRequest hands out.
+    /// Signs a token that expires, for TokenRequest.
     pub fn issue(&self, claims: &Claims, now: Timestamp) -> Result<String, BadKey> {
         let mut own = json!({
             "namespace": claims.namespace,
@@ -185,7 +182,7 @@ impl Signer {
         self.sign(&body)
     }
 
-    /// A token without end, for a secret of type service-account-token.
+    /// Signs a token without expiry, for a secret of type service-account-token.
     pub fn issue_for_secret(
         &self,
         namespace: &str,
@@ -210,8 +207,8 @@ impl Signer {
         jsonwebtoken::encode(&header, body, &self.signing).map_err(|e| BadKey(e.to_string()))
     }
 
-    /// Checks signature, key and issuer, and reads the claims; times and
-    /// audiences are the caller's to check.
+    /// Verifies signature and issuer and returns the claims; the caller checks times
+    /// and audiences.
     pub fn verify(&self, token: &str) -> Result<Claims, String> {
         if token.len() > MAX_TOKEN {
             return Err("token too long".into());
@@ -231,7 +228,7 @@ impl Signer {
         };
         let expected = account_name(&claims.namespace, &claims.account);
         if claims.namespace.is_empty() || body["sub"] != expected.as_str() {
-            return Err("the subject is not the account named in the claims".into());
+            return Err("the subject does not match the service account in the claims".into());
         }
         Ok(claims)
     }
@@ -278,7 +275,7 @@ fn bound_claims(body: &Value) -> Claims {
         bound,
         secret: None,
         audiences,
-        // A bound token without an end is none of ours.
+        // A bound token always has an expiry; without one it counts as expired.
         expires: Some(body["exp"].as_i64().unwrap_or(0)),
         not_before: body["nbf"].as_i64(),
         id: text(&body["jti"]),
@@ -311,15 +308,15 @@ pub(crate) mod tests {
     #[test]
     fn what_is_signed_is_read_back() {
         let signer = signer();
-        let mut given = claims(600);
-        given.bound = Some(Bound {
+        let mut issued = claims(600);
+        issued.bound = Some(Bound {
             kind: "Pod".into(),
             name: "p".into(),
             uid: "u2".into(),
         });
-        let token = signer.issue(&given, Timestamp::UNIX_EPOCH).unwrap();
+        let token = signer.issue(&issued, Timestamp::UNIX_EPOCH).unwrap();
         let read = signer.verify(&token).unwrap();
-        assert_eq!(read, given);
+        assert_eq!(read, issued);
         let user = read.user();
         assert_eq!(user.name, "system:serviceaccount:ns:bot");
         assert!(user.in_group("system:serviceaccounts:ns"));

@@ -1,7 +1,5 @@
-//! `POST serviceaccounts/NAME/token`.
-//!
-//! Enters: the body of a TokenRequest and the account. Leaves: the same with
-//! `status.token`, or why not (`pkg/registry/core/serviceaccount/storage/token.go`).
+//! Serves `POST serviceaccounts/NAME/token`: issues the token of a TokenRequest
+//! (`pkg/registry/core/serviceaccount/storage/token.go`).
 
 use client::At;
 use jiff::{SignedDuration, Timestamp};
@@ -18,10 +16,10 @@ const KIND: Gvk = Gvk::constant("authentication.k8s.io", "v1", "TokenRequest");
 const HOUR: i64 = 3600;
 const SHORTEST: i64 = 600;
 const LONGEST: i64 = 1 << 32;
-/// What the server grants at most; longer wishes are cut, not refused.
+/// Longest lifetime the server grants; longer requests are shortened, not refused.
 const GRANTED: i64 = 365 * 24 * HOUR;
 
-/// What a TokenRequest asks for.
+/// The fields of a TokenRequest that are read.
 #[derive(Deserialize)]
 struct Request {
     metadata: Option<Metadata>,
@@ -51,7 +49,7 @@ struct BoundObjectRef {
     uid: Option<String>,
 }
 
-/// The account of a pod.
+/// The service account of a pod.
 #[derive(Deserialize)]
 struct Pod {
     spec: PodSpec,
@@ -64,7 +62,7 @@ struct PodSpec {
     service_account_name: String,
 }
 
-/// The account of pods that name none.
+/// The service account of pods that name none.
 fn default_account() -> String {
     "default".into()
 }
@@ -72,8 +70,8 @@ fn default_account() -> String {
 impl Authenticator {
     /// Issues a token for `account`. Nothing is stored.
     pub async fn token_request(&self, account: &Object, body: Value) -> Result<Value, Status> {
-        // A field of another type is an error: without its audience or its object a
-        // token would be worth more than was asked for.
+        // A field of the wrong type is an error: without its audience or bound object
+        // the token would be valid for more than was requested.
         let request = Request::deserialize(&body)
             .map_err(|e| Status::bad_request(format!("unable to decode TokenRequest: {e}")))?;
         check_names(account, request.metadata.as_ref())?;
@@ -136,8 +134,9 @@ impl Authenticator {
         Ok(body)
     }
 
-    /// The object that the token is bound to. A pod must run as the account: whoever
-    /// may ask for the token of one account does not get that of another pod.
+    /// Reads the object that the token is bound to. A pod must run as the account, so
+    /// that the permission for one account's token does not extend to the pods of
+    /// another.
     async fn bound(&self, account: &Object, reference: &BoundObjectRef) -> Result<Bound, Status> {
         let text = |value: &Option<String>| value.clone().unwrap_or_default();
         let (kind, name) = (text(&reference.kind), text(&reference.name));
@@ -154,7 +153,7 @@ impl Authenticator {
         };
         let api = self
             .api()
-            .ok_or_else(|| Status::unavailable("not ready yet"))?;
+            .ok_or_else(|| Status::unavailable("service accounts cannot be read yet"))?;
         let object = api
             .get(At::one(&gvr, namespace, &name))
             .await
@@ -186,26 +185,26 @@ impl Authenticator {
     }
 }
 
-/// 422 when the body names another account than the path.
+/// Fails with 422 when the body names another account than the path.
 fn check_names(account: &Object, metadata: Option<&Metadata>) -> Result<(), Status> {
     let Some(metadata) = metadata else {
         return Ok(());
     };
-    for (field, given, own) in [
+    for (field, value, own) in [
         ("name", &metadata.name, account.name()),
         ("namespace", &metadata.namespace, account.namespace()),
     ] {
-        let given = given.as_deref().unwrap_or_default();
-        if !given.is_empty() && given != own {
+        let value = value.as_deref().unwrap_or_default();
+        if !value.is_empty() && value != own {
             let why = format!("must match the service account {field} if specified");
-            let error = FieldError::invalid(format!("metadata.{field}"), &given.into(), why);
+            let error = FieldError::invalid(format!("metadata.{field}"), &value.into(), why);
             return Err(Status::invalid(&KIND, account.name(), &[error]));
         }
     }
     Ok(())
 }
 
-/// How many seconds the token is to live; 422 for too few and too many.
+/// The requested lifetime in seconds; 422 when out of range.
 fn lifetime(spec: &Spec) -> Result<i64, Status> {
     let seconds = spec.expiration_seconds.unwrap_or(HOUR);
     let why = match seconds {
@@ -217,7 +216,7 @@ fn lifetime(spec: &Spec) -> Result<i64, Status> {
     Err(Status::invalid(&KIND, "", &[error]))
 }
 
-/// A token's id: like a UUID, no two are the same.
+/// A unique token ID in the form of a UUID.
 fn unique(seed: &str, now: Timestamp) -> String {
     use sha2::{Digest, Sha256};
     use std::sync::atomic::{AtomicU64, Ordering};

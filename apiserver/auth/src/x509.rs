@@ -1,7 +1,4 @@
-//! Client certificates: verification of the chain, and the identity within.
-//!
-//! Enters: the chain a client proved to possess, the time. Leaves: a user, or why
-//! not. No I/O.
+//! Verifies client certificate chains and derives the user from them. Does no I/O.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -18,36 +15,36 @@ use webpki::{EndEntityCert, KeyUsage};
 use x509_parser::asn1_rs::{Oid, oid};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// Verified certificates remembered at most.
+/// Bound on cached verified certificates.
 const REMEMBERED: usize = 1024;
 
-/// Where a subject carries its uid (Kubernetes 1.33 and later).
+/// The subject attribute for the user's UID (Kubernetes 1.33 and later).
 const UID: Oid<'static> = oid!(1.3.6.1.4.1.57683.2);
 
-/// What a certificate is used for.
+/// The extended key usage that a certificate must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Usage {
     Client,
     Server,
 }
 
-/// What stands in a verified certificate.
+/// The user of a verified certificate, cached until it expires.
 #[derive(Clone)]
 struct Known {
     /// Its name is empty when the certificate has no common name.
     user: Arc<UserInfo>,
-    /// Seconds since the epoch, the least of the chain's.
+    /// The earliest expiry in the chain, in seconds since the epoch.
     expires: i64,
 }
 
-/// A pool of authorities for client certificates.
+/// Verifies certificates against a CA bundle.
 pub struct Verifier {
     anchors: Vec<TrustAnchor<'static>>,
     known: Mutex<HashMap<[u8; 32], Known>>,
 }
 
 impl Verifier {
-    /// From a bundle of PEM certificates.
+    /// Parses a bundle of PEM certificates.
     pub fn from_pem(pem: &str) -> Result<Self, String> {
         let mut anchors = Vec::new();
         for der in CertificateDer::pem_slice_iter(pem.as_bytes()) {
@@ -92,7 +89,7 @@ impl Verifier {
         .map_err(|e| e.to_string())
     }
 
-    /// The user a client's chain stands for: CN is the name, O are the groups
+    /// Verifies a client's chain and returns its user: CN is the name, O are the groups
     /// (Kubernetes' CommonNameUserConversion).
     pub fn user(
         &self,
@@ -106,7 +103,7 @@ impl Verifier {
         Ok(user)
     }
 
-    /// The common name of a client's chain, which may be empty.
+    /// Verifies a client's chain and returns its common name, which may be empty.
     pub fn common_name(
         &self,
         chain: &[CertificateDer<'_>],
@@ -141,7 +138,7 @@ impl Verifier {
     }
 }
 
-/// When a certificate ends, in seconds since the epoch.
+/// The expiry of a certificate, in seconds since the epoch.
 pub fn expiry(der: &CertificateDer<'_>) -> Result<i64, String> {
     let (_, cert) =
         X509Certificate::from_der(der).map_err(|e| format!("is not an X.509 certificate: {e}"))?;

@@ -1,7 +1,7 @@
-//! The filters every request passes, in the order of kube-apiserver's chain, and
-//! the paths outside the resources.
+//! The handler chain: runs every request through the filters in kube-apiserver's order
+//! (`DefaultBuildHandlerChain`) and serves the non-resource paths.
 //!
-//! request ──► drain ──► authentication ──► in-flight limits ──► impersonation ──► authorisation ──► deadline ──► handler
+//! request ──► drain ──► authentication ──► in-flight limits ──► impersonation ──► authorization ──► deadline ──► handler
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -32,14 +32,14 @@ use crate::requestinfo::{self, Query, RequestInfo, Resource};
 use crate::resource::{Call, time_limit};
 use crate::{Options, decode, reply, review};
 
-/// Short requests that are counted at once; more than connections have streams.
+/// Bound on short requests in flight; it exceeds what the connections' streams allow.
 const SHORT: u32 = 1 << 24;
 
-/// Subresources behind a proxy whose requests last (kube-apiserver's
+/// Subresources whose proxied requests are long-running (kube-apiserver's
 /// `--long-running-request-regexp` as Karmada sets it).
 const LASTING: [&str; 5] = ["attach", "exec", "proxy", "log", "portforward"];
 
-/// The server behind the listener.
+/// Serves every request of every connection of one listener.
 pub(crate) struct App {
     registry: Arc<Registry>,
     authentication: Authentication,
@@ -47,16 +47,16 @@ pub(crate) struct App {
     pub(crate) metrics: Arc<Metrics>,
     documents: Documents,
     options: Options,
-    /// Read-only and mutating requests being handled.
+    /// Permits for requests in flight: read-only, then mutating.
     inflight: [Arc<Semaphore>; 2],
-    /// Set when the server stops to take requests: new ones are sent away.
+    /// Cancelled when shutdown starts: from then on new requests get 429.
     pub(crate) draining: CancellationToken,
     pub(crate) ending: Ending,
-    /// What is neither a watch nor another stream, and so over soon.
+    /// One permit per request in flight that is neither a watch nor another stream.
     pub(crate) short: Arc<Semaphore>,
 }
 
-/// Who passed, and what is held until the reply is over.
+/// The authorized user and the in-flight permit, which is held until the reply is sent.
 struct Admitted {
     user: Arc<UserInfo>,
     permit: Option<OwnedSemaphorePermit>,
@@ -101,13 +101,13 @@ impl App {
         self.ending.join()
     }
 
-    /// Resolves when no short request is open, or when none can be any longer.
+    /// Waits until no short request is in flight, at most for the request timeout.
     pub(crate) async fn short_over(&self) {
         let all = self.short.acquire_many(SHORT);
         let _ = tokio::time::timeout(self.options.request_timeout, all).await;
     }
 
-    /// 403 when the user may not.
+    /// Fails with 403 when the authorizer denies the request.
     pub(crate) async fn authorize(
         &self,
         user: &UserInfo,
@@ -133,7 +133,7 @@ impl App {
         self.options.tellers.get(&key)
     }
 
-    /// Answers one request; never fails.
+    /// Serves one request. Errors and panics of the handler become a `Status` reply.
     pub(crate) async fn serve(
         self: Arc<Self>,
         peer: Arc<Peer>,
@@ -153,7 +153,8 @@ impl App {
                     Ok(Err(status)) => reply::status(&self.unless_whole(status), form),
                     Err(_) => {
                         self.metrics.aborts.inc();
-                        let text = "this request caused the server to panic; see its log";
+                        let text =
+                            "This request caused apiserver to panic. Look in the logs for details.";
                         reply::status(&Status::internal(text), form)
                     }
                 };
@@ -180,8 +181,8 @@ impl App {
         response
     }
 
-    /// Whether a request lasts as long as it likes. What goes through a proxy is
-    /// judged by the path behind it.
+    /// Whether a request is exempt from the deadline. A proxied request is classified
+    /// by the path that the proxy forwards to.
     fn long_running(&self, method: &Method, info: &RequestInfo, query: &Query) -> bool {
         let Some(r) = &info.resource else {
             return false;
@@ -211,10 +212,11 @@ impl App {
             return route;
         };
         let table = self.registry.table();
-        let Some(row) = table.lookup(&r.group, &r.version, &r.resource) else {
+        let Some(resource_info) = table.lookup(&r.group, &r.version, &r.resource) else {
             return route;
         };
-        let sub_known = row.subresource(&r.subresource).is_some() || self.connector(r).is_some();
+        let sub_known =
+            resource_info.subresource(&r.subresource).is_some() || self.connector(r).is_some();
         if long && info.verb != "watch" {
             route.verb = "CONNECT";
         }
@@ -254,21 +256,23 @@ impl App {
             let read = decode::read(request.into_body());
             let limit = time_limit(&query, self.options.request_timeout);
             let read = tokio::time::timeout(limit, read).await;
-            let body = read.map_err(|_| Status::timeout("the review did not come in time"))??;
+            let body = read.map_err(|_| {
+                Status::timeout("the AdmissionReview was not received within the allotted timeout")
+            })??;
             return review::answer(*webhook, &body);
         }
         let admitted = self
             .admit(peer, &info, &mut request, route, long || probe)
             .await?;
         let limit = time_limit(&query, self.options.request_timeout);
-        let mut held: Vec<Box<dyn std::any::Any + Send>> = Vec::new();
+        let mut guards: Vec<Box<dyn std::any::Any + Send>> = Vec::new();
         if long {
-            held.push(Box::new(self.metrics.long_running(route)));
+            guards.push(Box::new(self.metrics.long_running(route)));
         } else {
             let mutating = mutating(info.verb);
             let short = Arc::clone(&self.short).try_acquire_owned().ok();
             let inflight = self.metrics.inflight(mutating);
-            held.push(Box::new((admitted.permit, short, inflight)));
+            guards.push(Box::new((admitted.permit, short, inflight)));
         }
         let handled = self.handle(
             admitted.user,
@@ -286,12 +290,12 @@ impl App {
                 .map_err(|_| Status::timeout(text))??
         };
         if !response.body().is_full() {
-            held.into_iter().for_each(|h| response.body_mut().keep(h));
+            guards.into_iter().for_each(|h| response.body_mut().keep(h));
         }
         Ok(response)
     }
 
-    /// Authentication, in-flight limits, impersonation, authorisation.
+    /// Runs authentication, the in-flight limits, impersonation and authorization.
     async fn admit(
         &self,
         peer: &Peer,
@@ -301,15 +305,16 @@ impl App {
         exempt: bool,
     ) -> Result<Admitted, Status> {
         let began = Instant::now();
-        let known = self.authenticated(peer, request.headers()).await;
-        self.metrics.authenticated(began.elapsed(), known.is_ok());
-        let asking = known?;
-        let permit = if exempt || asking.in_group(MASTERS) {
+        let authenticated = self.authenticated(peer, request.headers()).await;
+        self.metrics
+            .authenticated(began.elapsed(), authenticated.is_ok());
+        let requester = authenticated?;
+        let permit = if exempt || requester.in_group(MASTERS) {
             None
         } else {
             Some(self.permit(mutating(info.verb), route)?)
         };
-        let user = self.impersonated(asking, request.headers()).await?;
+        let user = self.impersonated(requester, request.headers()).await?;
         self.strip_credentials(request.headers_mut());
         let target = match &info.resource {
             Some(r) => resource_target(r),
@@ -357,50 +362,51 @@ impl App {
         })
     }
 
-    /// What is not found by a server that does not have everything yet may well be
-    /// there: a garbage collector that is told 404 of an owner deletes what depends
-    /// on it (contract D5.4).
+    /// Turns 404 into 503 while the server is not fully synced: the object may exist,
+    /// and a garbage collector that gets 404 for an owner deletes its dependents
+    /// (contract D5.4).
     fn unless_whole(&self, status: Status) -> Status {
         if status.code != 404 {
             return status;
         }
-        match self.options.whole.as_ref().map(|whole| whole()) {
+        match self.options.whole.as_ref().map(|check| check()) {
             Some(Err(why)) => {
-                tracing::debug!(%why, "503 instead of 404");
-                Status::unavailable("the server is not ready to say what exists").retry_after(1)
+                tracing::debug!(%why, "returning 503 instead of 404");
+                Status::unavailable("the request has been made before all resources have been installed, please try again").retry_after(1)
             }
             _ => status,
         }
     }
 
-    /// What proved who asks goes no further: not to handlers, not through a proxy.
+    /// Removes the credential headers, so that they reach neither handlers nor proxied
+    /// servers.
     fn strip_credentials(&self, headers: &mut HeaderMap) {
-        let spent: Vec<_> = headers
+        let credentials: Vec<_> = headers
             .keys()
             .filter(|name| self.authentication.is_credential(name.as_str()))
             .cloned()
             .collect();
-        for name in spent {
+        for name in credentials {
             headers.remove(name);
         }
     }
 
     async fn impersonated(
         &self,
-        asking: Arc<UserInfo>,
+        requester: Arc<UserInfo>,
         headers: &HeaderMap,
     ) -> Result<Arc<UserInfo>, Status> {
         let pairs = headers
             .iter()
             .filter(|(name, _)| name.as_str().starts_with("impersonate-"))
             .map(|(name, value)| (name.as_str(), value.as_bytes()));
-        let Some(wanted) = impersonation::wanted(pairs)? else {
-            return Ok(asking);
+        let Some(impersonated) = impersonation::wanted(pairs)? else {
+            return Ok(requester);
         };
-        for target in wanted.requires() {
-            self.authorize(&asking, "impersonate", target).await?;
+        for target in impersonated.requires() {
+            self.authorize(&requester, "impersonate", target).await?;
         }
-        Ok(Arc::new(wanted.user()))
+        Ok(Arc::new(impersonated.user()))
     }
 
     async fn handle(
@@ -429,7 +435,7 @@ impl App {
         }
     }
 
-    /// GET of a path outside the resources.
+    /// Serves GET of a non-resource path.
     async fn path(
         &self,
         path: &str,
@@ -531,14 +537,14 @@ fn is_probe(path: &str) -> bool {
         .any(|p| path.starts_with(p))
 }
 
-/// The bearer token of a request, as it came. Other schemes prove nothing, as in
-/// kube-apiserver; a header whose scheme cannot be told, or a second header, is refused.
+/// The bearer token of a request, undecoded. Other schemes are ignored, as in
+/// kube-apiserver; a header whose scheme is not UTF-8, or a second header, is refused.
 fn bearer(headers: &HeaderMap) -> Result<Option<&[u8]>, Status> {
-    let mut given = headers.get_all(AUTHORIZATION).iter();
-    let Some(value) = given.next() else {
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let Some(value) = values.next() else {
         return Ok(None);
     };
-    if given.next().is_some() {
+    if values.next().is_some() {
         return Err(Status::unauthorized());
     }
     let value = value.as_bytes().trim_ascii();

@@ -1,8 +1,8 @@
-//! Bodies of replies.
+//! The response body that hyper sends: full bytes, an iterator of chunks, a stream of
+//! watch events, or a proxied body.
 //!
-//! Enters: bytes, an iterator of chunks, a stream of events, or a body from
-//! elsewhere. Leaves: what hyper sends. A chunk is made when the connection can
-//! take it, so a long list costs one chunk of memory beside the objects it shares.
+//! A chunk is built when the connection can take it, so a long list costs one chunk of
+//! memory beside the shared objects.
 
 use std::any::Any;
 use std::io::Write as _;
@@ -16,11 +16,11 @@ use futures_util::Stream;
 use http_body::{Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 
-/// Why a body from elsewhere broke off.
+/// Why a proxied body failed.
 pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
-/// Chunks made one at a time.
+/// Chunks that are built one at a time.
 pub(crate) type Chunks = Box<dyn Iterator<Item = Bytes> + Send>;
-/// Chunks that come when there is something to tell.
+/// Chunks that become available as events arrive.
 pub(crate) type Events = Pin<Box<dyn Stream<Item = Bytes> + Send>>;
 
 enum Inner {
@@ -30,10 +30,10 @@ enum Inner {
     Foreign(UnsyncBoxBody<Bytes, Error>),
 }
 
-/// The body of a reply.
+/// The body of a response.
 pub struct Body {
     inner: Inner,
-    /// Dropped when the reply is over: permits, counters.
+    /// Permits and counters that are dropped when the body ends.
     guards: Vec<Box<dyn Any + Send>>,
 }
 
@@ -46,7 +46,7 @@ impl Body {
         Self::of(Inner::Full(bytes.into()))
     }
 
-    /// `length` when it is known beforehand; the chunks must sum up to it.
+    /// `length` is the total size, when known; the chunks must sum up to it.
     pub(crate) fn chunks(chunks: Chunks, length: Option<u64>) -> Self {
         Self::of(Inner::Chunks {
             chunks,
@@ -54,7 +54,7 @@ impl Body {
         })
     }
 
-    /// The same, compressed.
+    /// Like [`ServerResponseBody::chunks`], compressed with gzip.
     pub(crate) fn gzip(chunks: Chunks) -> Self {
         Self::chunks(Box::new(Gzip::new(chunks)), None)
     }
@@ -63,7 +63,7 @@ impl Body {
         Self::of(Inner::Events(events))
     }
 
-    /// A body that somebody else makes: a proxied reply.
+    /// Passes on the body of a proxied response.
     pub fn foreign<B>(body: B) -> Self
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
@@ -80,12 +80,12 @@ impl Body {
         }
     }
 
-    /// Keeps `guard` until the reply is over.
+    /// Holds `guard` until the body ends.
     pub(crate) fn keep(&mut self, guard: impl Any + Send) {
         self.guards.push(Box::new(guard));
     }
 
-    /// Whether all of it is there already.
+    /// Whether the whole body is in memory already.
     pub(crate) fn is_full(&self) -> bool {
         matches!(self.inner, Inner::Full(_))
     }
@@ -142,7 +142,7 @@ impl http_body::Body for Body {
     }
 }
 
-/// Chunks compressed on their way.
+/// Compresses chunks as they are pulled.
 struct Gzip {
     chunks: Chunks,
     encoder: Option<GzEncoder<Vec<u8>>>,
@@ -150,7 +150,7 @@ struct Gzip {
 
 impl Gzip {
     fn new(chunks: Chunks) -> Self {
-        // The fastest level: the reply is read once.
+        // The fastest level: each response is compressed for one reader.
         let encoder = GzEncoder::new(Vec::new(), Compression::fast());
         Self {
             chunks,

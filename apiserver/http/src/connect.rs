@@ -1,7 +1,7 @@
-//! Subresources that lead elsewhere: `clusters/proxy`, `pods/log`, `pods/exec`; and
-//! those that tell what is not stored.
+//! Traits for subresources that the registry does not store: `clusters/proxy`,
+//! `pods/log` and `pods/exec` connect elsewhere, others compute a value on read.
 //!
-//! Declared here, handed in by the binary: this room knows no kind by name.
+//! The binary registers the implementations, so that this crate knows no kind by name.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,35 +17,36 @@ use tokio::time::Instant;
 use crate::body::Body;
 use crate::requestinfo::Query;
 
-/// A request to pass on. It was authorised already.
+/// An authorized request to a connecting subresource (kube-apiserver's
+/// `rest.Connecter`).
 pub struct Connection {
     pub user: Arc<UserInfo>,
     /// Empty for cluster-scoped resources.
     pub namespace: String,
     pub name: String,
-    /// What follows the subresource in the path, as it came, with its slash;
-    /// without the query.
+    /// The path after the subresource, undecoded, with its leading slash and without
+    /// the query.
     pub tail: String,
-    /// When the reply has to be over; `None`: it may last.
+    /// Deadline of the response; `None` for long-running requests.
     pub deadline: Option<Instant>,
-    /// Triggered when what lasts is to end, as the server stops.
+    /// Triggered when the server stops and long-running requests must end.
     pub closing: Shutdown,
-    /// The request itself; an upgrade can be taken from it.
+    /// The request itself; the implementation may upgrade it.
     pub request: Request<Incoming>,
 }
 
 impl Connection {
-    /// The first value of a parameter.
+    /// The first value of a query parameter.
     pub fn param(&self, name: &str) -> Option<String> {
         self.query().get(name).map(str::to_owned)
     }
 
-    /// All values of a parameter.
+    /// All values of a query parameter.
     pub fn params(&self, name: &str) -> Vec<String> {
         self.query().all(name).map(str::to_owned).collect()
     }
 
-    /// A boolean parameter: there, and neither `0` nor `false`.
+    /// A boolean query parameter: present, and neither `0` nor `false`.
     pub fn flag(&self, name: &str) -> bool {
         self.query().flag(name)
     }
@@ -55,7 +56,7 @@ impl Connection {
     }
 }
 
-/// Answers the requests of one subresource.
+/// Serves the requests of one connecting subresource.
 #[async_trait]
 pub trait Connect: Send + Sync {
     async fn connect(&self, connection: Connection) -> Result<Response<Body>, Status>;
@@ -64,8 +65,8 @@ pub trait Connect: Send + Sync {
 /// By group, resource and subresource.
 pub type Connectors = HashMap<(String, String, String), Arc<dyn Connect>>;
 
-/// Tells of an object what is not stored with it: a subresource that is only read,
-/// and that the resource table knows.
+/// Computes the value of a read-only subresource that is in the resource table but not
+/// in the store.
 #[async_trait]
 pub trait Tell: Send + Sync {
     /// `namespace` is empty for cluster-scoped resources.

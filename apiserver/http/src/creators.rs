@@ -1,5 +1,5 @@
-//! The logic of `auth` in the shape that the registry's table takes: reviews and
-//! token requests.
+//! Adapts the reviews and token requests of `auth` to the [`Creator`] trait of the
+//! registry's resource table.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ impl Creator for Review {
     }
 }
 
-/// The rows' creators, for `registry::Options::creators`.
+/// The creators of the review and token resources, for `registry::Options::creators`.
 pub fn creators(
     authenticator: &Arc<Authenticator>,
     authorizer: &Arc<Authorizer>,

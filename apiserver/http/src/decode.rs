@@ -1,7 +1,6 @@
-//! Bodies of requests: bytes into a tree of values.
+//! Reads and decodes request bodies: JSON, YAML or protobuf bytes become a value.
 //!
-//! Enters: a body within its limit, and its type. Leaves: a value and the paths
-//! of keys that stood twice. Depth and size are bounded.
+//! Size and depth are bounded, and duplicate JSON keys are reported by their paths.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -15,15 +14,15 @@ use serde_json::{Map, Number, Value};
 
 use crate::negotiation::BodyType;
 
-/// Most a body may hold (kube-apiserver's `MaxRequestBodyBytes`).
+/// Largest request body in bytes (kube-apiserver's `MaxRequestBodyBytes`).
 pub(crate) const MAX_BODY: usize = 3 * 1024 * 1024;
-/// A body beyond its limit is read and dropped up to here, as a client that still
-/// writes when the connection closes does not see why.
+/// An oversized body is read and discarded up to this many bytes: a client that is
+/// still writing when the connection closes would not see the error.
 const MAX_DISCARDED: usize = 4 * MAX_BODY;
-/// Duplicate keys told at most.
+/// Bound on reported duplicate keys.
 const MAX_DUPLICATES: usize = 100;
 
-/// Reads a body up to its limit.
+/// Reads a body up to [`MAX_REQUEST_BODY_BYTES`]. Fails with 413 beyond it.
 pub(crate) async fn read(mut body: Incoming) -> Result<Vec<u8>, Status> {
     let expected = body.size_hint().lower();
     let mut bytes = Vec::with_capacity(expected.min(MAX_BODY as u64) as usize);
@@ -46,13 +45,14 @@ pub(crate) async fn read(mut body: Incoming) -> Result<Vec<u8>, Status> {
     Ok(bytes)
 }
 
-/// A decoded body; duplicates as `spec.a[0].b`.
+/// A decoded body and the paths of its duplicate keys, such as `spec.a[0].b`.
 pub(crate) struct Decoded {
     pub(crate) value: Value,
     pub(crate) duplicates: Vec<String>,
 }
 
-/// Decodes an object's body. 400 when it cannot be read.
+/// Decodes a body that holds an object. Fails with 400 when it is malformed or not an
+/// object.
 pub(crate) fn object(bytes: &[u8], body_type: BodyType) -> Result<Decoded, Status> {
     let decoded = match body_type {
         BodyType::Json => json(bytes)?,
@@ -93,7 +93,7 @@ fn yaml(bytes: &[u8]) -> Result<Value, Status> {
         .map_err(|e| Status::bad_request(format!("error converting YAML to JSON: {e}")))
 }
 
-/// Decodes JSON, keeping the last of duplicate keys and naming them all.
+/// Decodes JSON. The last of duplicate keys wins; all of them are reported.
 pub(crate) fn json(bytes: &[u8]) -> Result<Decoded, Status> {
     let found = Found::default();
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
@@ -109,7 +109,7 @@ pub(crate) fn json(bytes: &[u8]) -> Result<Decoded, Status> {
     })
 }
 
-/// Where the reader is, and what it saw twice.
+/// The path of the value being decoded, and the duplicate keys found so far.
 #[derive(Default)]
 struct Found {
     path: RefCell<String>,
@@ -117,7 +117,7 @@ struct Found {
 }
 
 impl Found {
-    /// Runs `inside` with `step` at the end of the path.
+    /// Runs `inside` with the path extended by `step`.
     fn at<T>(&self, step: impl FnOnce(&mut String), inside: impl FnOnce() -> T) -> T {
         let before = self.path.borrow().len();
         step(&mut self.path.borrow_mut());
@@ -255,7 +255,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn reads_what_serde_json_reads(text in "[\\[\\]{}:,\"a0.e ]{0,24}") {
+        fn decodes_the_same_as_serde_json(text in "[\\[\\]{}:,\"a0.e ]{0,24}") {
             let theirs = serde_json::from_str::<Value>(&text).ok();
             prop_assert_eq!(json(text.as_bytes()).ok().map(|d| d.value), theirs);
         }

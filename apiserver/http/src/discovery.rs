@@ -1,7 +1,5 @@
-//! Discovery: what is served, in both of Kubernetes' forms.
-//!
-//! Enters: the resource table. Leaves: the documents of `/api`, `/apis` and below,
-//! made once per table.
+//! Builds and serves the discovery documents of `/api`, `/apis` and below, in the
+//! aggregated and the legacy form, once per resource table.
 
 use std::collections::HashMap;
 
@@ -26,11 +24,11 @@ struct Tagged {
     etag: String,
 }
 
-/// The documents of one table.
+/// The discovery documents of one resource table.
 pub(crate) struct Discovery {
     /// `/api` and `/apis` in the aggregated form.
     aggregated: HashMap<&'static str, Tagged>,
-    /// Every path in the legacy form.
+    /// Every discovery path in the legacy form.
     legacy: HashMap<String, Value>,
 }
 
@@ -73,7 +71,7 @@ impl Discovery {
         Self { aggregated, legacy }
     }
 
-    /// Answers a discovery path; `None` when nothing is there.
+    /// Serves a discovery path; `None` when the path is no discovery path.
     pub(crate) fn answer(
         &self,
         headers: &HeaderMap,
@@ -104,13 +102,13 @@ impl Discovery {
         })
     }
 
-    /// Paths for the document of `/`.
+    /// The discovery paths, for the document of `/`.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &String> {
         self.legacy.keys()
     }
 }
 
-/// Whether the best clause that can be served asks for the aggregated form.
+/// Whether the best Accept clause that can be served asks for aggregated discovery.
 fn wants_aggregated(headers: &HeaderMap) -> bool {
     for clause in negotiation::clauses(headers) {
         let json = matches!(clause.media, "application/json" | "*/*" | "application/*");
@@ -138,10 +136,10 @@ fn api_group(group: &Group) -> Value {
 
 fn resource_list(group: &Group, version: &Version) -> Value {
     let mut resources = Vec::new();
-    for row in &version.rows {
-        resources.push(api_resource(group, version, row));
-        for sub in &row.subresources {
-            resources.push(api_subresource(group, version, row, sub));
+    for resource_info in &version.rows {
+        resources.push(api_resource(group, version, resource_info));
+        for sub in &resource_info.subresources {
+            resources.push(api_subresource(group, version, resource_info, sub));
         }
     }
     let group_version = machinery::names::join_api_version(&group.name, &version.version);
@@ -155,14 +153,14 @@ fn sorted(verbs: &[impl AsRef<str>]) -> Vec<&str> {
     all
 }
 
-fn api_resource(group: &Group, version: &Version, row: &Row) -> Value {
-    let kind = &row.kind;
+fn api_resource(group: &Group, version: &Version, resource_info: &Row) -> Value {
+    let kind = &resource_info.kind;
     let mut resource = json!({
         "name": kind.gvr.resource,
         "singularName": kind.singular,
         "namespaced": kind.namespaced,
         "kind": kind.gvk.kind,
-        "verbs": sorted(&row.verbs),
+        "verbs": sorted(&resource_info.verbs),
     });
     if !kind.short_names.is_empty() {
         resource["shortNames"] = json!(kind.short_names);
@@ -170,7 +168,7 @@ fn api_resource(group: &Group, version: &Version, row: &Row) -> Value {
     if !kind.categories.is_empty() {
         resource["categories"] = json!(kind.categories);
     }
-    if row.allows("get") {
+    if resource_info.allows("get") {
         let text = format!("{}/{}/{}", group.name, version.version, kind.gvk.kind);
         let hash = STANDARD.encode(&Sha256::digest(text)[..8]);
         resource["storageVersionHash"] = hash.into();
@@ -178,11 +176,16 @@ fn api_resource(group: &Group, version: &Version, row: &Row) -> Value {
     resource
 }
 
-fn api_subresource(group: &Group, version: &Version, row: &Row, sub: &Subresource) -> Value {
+fn api_subresource(
+    group: &Group,
+    version: &Version,
+    resource_info: &Row,
+    sub: &Subresource,
+) -> Value {
     let mut resource = json!({
-        "name": format!("{}/{}", row.kind.gvr.resource, sub.name),
+        "name": format!("{}/{}", resource_info.kind.gvr.resource, sub.name),
         "singularName": "",
-        "namespaced": row.kind.namespaced,
+        "namespaced": resource_info.kind.namespaced,
         "kind": sub.kind.kind,
         "verbs": sorted(sub.verbs),
     });
@@ -225,14 +228,14 @@ fn aggregated_version(version: &Version) -> Value {
     json!({"version": version.version, "freshness": "Current", "resources": resources})
 }
 
-fn aggregated_row(row: &Row) -> Value {
-    let kind = &row.kind;
+fn aggregated_row(resource_info: &Row) -> Value {
+    let kind = &resource_info.kind;
     let mut resource = json!({
         "resource": kind.gvr.resource,
         "responseKind": response_kind(&kind.gvk),
         "scope": if kind.namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": kind.singular,
-        "verbs": sorted(&row.verbs),
+        "verbs": sorted(&resource_info.verbs),
     });
     if !kind.short_names.is_empty() {
         resource["shortNames"] = json!(kind.short_names);
@@ -240,8 +243,8 @@ fn aggregated_row(row: &Row) -> Value {
     if !kind.categories.is_empty() {
         resource["categories"] = json!(kind.categories);
     }
-    if !row.subresources.is_empty() {
-        let subs: Vec<Value> = row
+    if !resource_info.subresources.is_empty() {
+        let subs: Vec<Value> = resource_info
             .subresources
             .iter()
             .map(|s| {

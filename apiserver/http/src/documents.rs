@@ -1,7 +1,8 @@
-//! Documents that follow from the resource table: discovery and OpenAPI.
+//! Serves the documents that are derived from the resource table: discovery and
+//! OpenAPI.
 //!
-//! Enters: the table. Leaves: replies. Made on first demand after the table
-//! changed; OpenAPI is made beside the async workers and kept compressed.
+//! They are built on the first request after the table changes; OpenAPI is built on a
+//! blocking thread and kept compressed.
 
 use std::io::{Read as _, Write as _};
 use std::sync::Arc;
@@ -30,10 +31,10 @@ use crate::reply;
 use crate::requestinfo::Query;
 
 const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
-/// As clients ask for it; `@` may not stand in a reply.
+/// As clients send it in `Accept`; a content type may not contain `@`.
 const V2_PROTOBUF_ASKED: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 
-/// A document kept compressed, with its tag.
+/// A gzipped document and its ETag.
 struct Packed {
     gzip: Bytes,
     etag: String,
@@ -82,7 +83,7 @@ struct V3 {
     groups: Vec<(String, Packed)>,
 }
 
-/// What follows from one table.
+/// The documents of one resource table.
 struct Generation {
     table: Arc<Table>,
     discovery: Discovery,
@@ -90,11 +91,11 @@ struct Generation {
     v3: OnceCell<V3>,
 }
 
-/// The documents of the newest table.
+/// The documents of the newest resource table.
 pub(crate) struct Documents {
     registry: Arc<Registry>,
     newest: ArcSwapOption<Generation>,
-    /// `Last-Modified` of what is made in this process.
+    /// `Last-Modified` of OpenAPI v2: when this process started.
     since: HeaderValue,
 }
 
@@ -110,22 +111,22 @@ impl Documents {
 
     fn generation(&self) -> Arc<Generation> {
         let table = self.registry.table();
-        if let Some(kept) = self.newest.load_full()
-            && Arc::ptr_eq(&kept.table, &table)
+        if let Some(current) = self.newest.load_full()
+            && Arc::ptr_eq(&current.table, &table)
         {
-            return kept;
+            return current;
         }
-        let made = Arc::new(Generation {
+        let built = Arc::new(Generation {
             discovery: Discovery::new(&table),
             table,
             v2: OnceCell::new(),
             v3: OnceCell::new(),
         });
-        self.newest.store(Some(Arc::clone(&made)));
-        made
+        self.newest.store(Some(Arc::clone(&built)));
+        built
     }
 
-    /// Answers `/api...` and `/apis...` outside the resources.
+    /// Serves discovery: the `/api` and `/apis` paths that are not resources.
     pub(crate) fn discovery(
         &self,
         headers: &HeaderMap,
@@ -135,12 +136,12 @@ impl Documents {
         self.generation().discovery.answer(headers, query, path)
     }
 
-    /// Paths for the document of `/`.
+    /// The discovery paths, for the document of `/`.
     pub(crate) fn paths(&self) -> Vec<String> {
         self.generation().discovery.paths().cloned().collect()
     }
 
-    /// `/openapi/v2`
+    /// Serves `/openapi/v2`.
     pub(crate) async fn v2(&self, headers: &HeaderMap) -> Result<Response<Body>, Status> {
         let protobuf = wants_protobuf(headers)?;
         let generation = self.generation();
@@ -162,7 +163,7 @@ impl Documents {
         Ok(response)
     }
 
-    /// `/openapi/v3` and what is below it; `below` without its leading slash.
+    /// Serves `/openapi/v3` and the paths under it; `below` has no leading slash.
     pub(crate) async fn v3(
         &self,
         headers: &HeaderMap,
@@ -227,20 +228,20 @@ fn wants_protobuf(headers: &HeaderMap) -> Result<bool, Status> {
     Err(Status::not_acceptable(&served))
 }
 
-/// Runs long pure work away from the async workers.
+/// Runs long CPU-bound work on a blocking thread.
 async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Status> {
     tokio::task::spawn_blocking(work)
         .await
-        .map_err(|_| Status::internal("the document could not be made"))
+        .map_err(|_| Status::internal("building the document panicked"))
 }
 
 fn make_v2(table: &Table) -> V2 {
     let resources: Vec<publish::Resource<'_>> = table
         .rows()
         .iter()
-        .map(|row| publish::Resource {
-            kind: &row.kind,
-            schema: &row.schema,
+        .map(|resource_info| publish::Resource {
+            kind: &resource_info.kind,
+            schema: &resource_info.schema,
         })
         .collect();
     let document = publish::v2(&resources);
@@ -262,9 +263,9 @@ fn make_v3(table: &Table) -> V3 {
             let resources: Vec<publish::Resource<'_>> = version
                 .rows
                 .iter()
-                .map(|row| publish::Resource {
-                    kind: &row.kind,
-                    schema: &row.schema,
+                .map(|resource_info| publish::Resource {
+                    kind: &resource_info.kind,
+                    schema: &resource_info.schema,
                 })
                 .collect();
             let document = publish::v3_group(&resources).to_string();

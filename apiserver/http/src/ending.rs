@@ -1,5 +1,5 @@
-//! How watches end with the server: cleanly, and not all in one moment, since each
-//! of their clients comes back at once, to the replicas that stay.
+//! Ends open watches when the server stops: cleanly and spread over time, because every
+//! client reconnects at once to the remaining replicas.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use rand::Rng;
 use tokio_util::sync::CancellationToken;
 
-/// The others take this many watches a second anew.
+/// Reconnecting watches per second that the remaining replicas can take.
 const PER_SECOND: u32 = 500;
 
 #[derive(Default)]
@@ -20,12 +20,12 @@ struct Inner {
     spread: OnceLock<Duration>,
 }
 
-/// Clones are the same end.
+/// Clones share one drain.
 #[derive(Clone, Default)]
 pub(crate) struct Ending(Arc<Inner>);
 
 impl Ending {
-    /// Watches end from now on, the last of them after `longest`; few end at once.
+    /// Starts to end watches, evenly spread; the last one ends within `longest`.
     pub(crate) fn begin(&self, longest: Duration) {
         let open = self.0.open.load(Ordering::Relaxed);
         let spread = Duration::from_secs(open.into()) / PER_SECOND;
@@ -33,12 +33,12 @@ impl Ending {
         self.0.begun.cancel();
     }
 
-    /// Cancelled when it begins: for streams that end at once.
+    /// Cancelled when the drain starts, for streams that end at once.
     pub(crate) fn begun(&self) -> CancellationToken {
         self.0.begun.clone()
     }
 
-    /// One more open watch.
+    /// Registers one more open watch.
     pub(crate) fn join(&self) -> Leaving {
         self.0.open.fetch_add(1, Ordering::Relaxed);
         let inner = Arc::clone(&self.0);
@@ -55,14 +55,14 @@ impl Ending {
     }
 }
 
-/// An open watch, and its end.
+/// An open watch; it counts as open until it is dropped.
 pub(crate) struct Leaving {
     ending: Ending,
     moment: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
 impl Leaving {
-    /// Resolves, once, when it is this watch's turn.
+    /// Waits until it is this watch's turn to end. May be awaited to completion once.
     pub(crate) async fn turn(&mut self) {
         self.moment.as_mut().await;
     }

@@ -1,7 +1,5 @@
-//! `/healthz`, `/livez`, `/readyz`.
-//!
-//! Enters: named checks handed in by whoever knows. Leaves: 200 `ok`, or 500 with
-//! a line per check (`server/healthz/healthz.go`).
+//! Serves `/healthz`, `/livez` and `/readyz`: 200 `ok`, or 500 with a line per check
+//! (`server/healthz/healthz.go`).
 
 use std::sync::Arc;
 
@@ -12,20 +10,20 @@ use crate::metrics::Metrics;
 use crate::reply;
 use crate::requestinfo::Query;
 
-/// Says whether something is fine; quick and without waiting.
+/// Runs a health check and returns why it failed; must be quick and not block.
 pub type Probe = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
-/// A named check.
+/// A named health check.
 #[derive(Clone)]
 pub struct Check {
     pub name: String,
-    /// Asked by `/livez` too; every check is asked by `/readyz`.
+    /// Part of `/livez` and `/healthz` too; every check is part of `/readyz`.
     pub live: bool,
     pub probe: Probe,
 }
 
 impl Check {
-    /// A check that only readiness depends on.
+    /// A check of `/readyz` only.
     pub fn ready(
         name: impl Into<String>,
         probe: impl Fn() -> Result<(), String> + Send + Sync + 'static,
@@ -37,7 +35,7 @@ impl Check {
         }
     }
 
-    /// A check that life depends on.
+    /// A check of `/livez`, `/healthz` and `/readyz`.
     pub fn live(
         name: impl Into<String>,
         probe: impl Fn() -> Result<(), String> + Send + Sync + 'static,
@@ -49,7 +47,7 @@ impl Check {
     }
 }
 
-/// Answers a health path; `None` when it is none.
+/// Serves a health path; `None` when the path is none.
 pub(crate) fn answer(
     checks: &[Check],
     metrics: &Metrics,
@@ -58,12 +56,12 @@ pub(crate) fn answer(
 ) -> Option<Response<Body>> {
     let mut parts = path.trim_start_matches('/').splitn(2, '/');
     let (kind, one) = (parts.next()?, parts.next());
-    let asked = |c: &&Check| kind == "readyz" || c.live;
+    let in_scope = |c: &&Check| kind == "readyz" || c.live;
     if !matches!(kind, "healthz" | "livez" | "readyz") {
         return None;
     }
     if let Some(name) = one {
-        let check = checks.iter().filter(asked).find(|c| c.name == name)?;
+        let check = checks.iter().filter(in_scope).find(|c| c.name == name)?;
         return Some(match (check.probe)() {
             Ok(()) => reply::text(200, "ok".into()),
             Err(why) => {
@@ -76,7 +74,7 @@ pub(crate) fn answer(
     let excluded: Vec<&str> = query.all("exclude").flat_map(|v| v.split(',')).collect();
     let mut lines = String::new();
     let mut fine = true;
-    for check in checks.iter().filter(asked) {
+    for check in checks.iter().filter(in_scope) {
         if excluded.contains(&check.name.as_str()) {
             lines.push_str(&format!("[+]{} excluded: ok\n", check.name));
             continue;

@@ -1,7 +1,7 @@
-//! What surrounds every request whatever becomes of it, as tower layers: the audit
-//! id, the headers every reply has, and replies to HEAD.
+//! Tower layers around every request: the audit ID, the default response headers, and
+//! empty bodies for HEAD.
 //!
-//! connection ──► [`service`] ──► `App`
+//! connection ──► [`connection_service`] ──► `ApiServerHandler`
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -22,7 +22,7 @@ use crate::body::Body;
 
 type Reply = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
-/// The service of one connection.
+/// Builds the service of one connection.
 pub(crate) fn service(
     app: &Arc<App>,
     peer: Arc<Peer>,
@@ -35,7 +35,8 @@ pub(crate) fn service(
     let app = Arc::clone(app);
     let answer = service_fn(move |request| {
         let served = Arc::clone(&app).serve(Arc::clone(&peer), request);
-        // One allocation a request keeps the future of the connection small.
+        // Boxing costs one allocation per request and keeps the connection's future
+        // small.
         Box::pin(async move { Ok::<_, Infallible>(served.await) })
     });
     TowerToHyperService::new(
@@ -45,7 +46,7 @@ pub(crate) fn service(
     )
 }
 
-/// Gives every reply its audit id and its default headers.
+/// Adds the audit ID and the default headers to every response.
 #[derive(Clone)]
 struct Frame {
     draining: CancellationToken,
@@ -105,7 +106,7 @@ where
     }
 }
 
-/// The client's id when it is one, else a new one.
+/// The audit ID that the client sent when it is valid, else a new one.
 fn audit_id(headers: &HeaderMap) -> HeaderValue {
     let sensible = |v: &&HeaderValue| {
         let bytes = v.as_bytes();

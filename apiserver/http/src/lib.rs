@@ -1,15 +1,15 @@
-//! The Kubernetes API over HTTPS: listener, filters, routing, negotiation,
-//! discovery and streaming.
+//! Serves the Kubernetes API over HTTPS: listener, filters, routing, content
+//! negotiation, discovery, streaming and the cluster proxy.
 //!
-//! TLS ──► [`server`](Server) ──► layers ──► filters (app) ──► requestinfo ──► resource | documents | health ──► registry ──► reply | watch ──► [`Body`]
+//! TLS ──► secure_serving ──► response_headers ──► handler (filters) ──► requestinfo ──► resource_handlers | documents | health ──► registry ──► response_writers | watch ──► [`ServerResponseBody`]
 //!
-//! Invariants: no kind is known by name; what is served comes from the resource
-//! table. No reply is built in one buffer when it can be spliced from shared
-//! bytes. Every connection is a task that is joined. Bodies, headers, requests in
-//! flight and time are bounded.
+//! Invariants: no code knows a kind by name; the resource table decides what is served.
+//! No response is copied into one buffer when it can be spliced from shared bytes.
+//! Every connection is a task that is joined. Bodies, headers, requests in flight and
+//! time are bounded.
 //!
-//! Entry points: [`Server`], [`Options`], [`creators()`], [`Connect`],
-//! [`ClusterProxy`], [`Check`].
+//! Entry points: [`ApiServer`], [`Options`], [`creators()`], [`SubresourceConnector`],
+//! [`ClusterProxy`], [`HealthCheck`].
 
 mod app;
 mod body;

@@ -1,8 +1,7 @@
-//! Metrics under the names and labels of kube-apiserver.
+//! Metrics of requests under kube-apiserver's names and labels.
 //!
-//! Enters: the route of a request and its outcome. Leaves: Prometheus text. The
-//! handles of a route are resolved once; routes are made of known resources only,
-//! so that the number of series does not grow with what clients send.
+//! The series of a label set are resolved once. Labels name known resources only, so
+//! that clients cannot grow the number of series.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -17,7 +16,7 @@ const DURATIONS: [f64; 23] = [
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0,
     10.0, 15.0, 20.0, 30.0, 45.0, 60.0,
 ];
-/// Labels of every metric by route; `dry_run` and `code` follow where there are any.
+/// Labels of every request metric; `dry_run` and `code` follow where a metric has them.
 const BASE: [&str; 7] = [
     "verb",
     "group",
@@ -44,10 +43,10 @@ const LIVES: [f64; 14] = [
     31_104_000.0,
 ];
 const COMPONENT: &str = "apiserver";
-/// Routes remembered at most; beyond that requests are counted under no resource.
+/// Bound on distinct label sets; further requests are counted without a resource.
 const MAX_ROUTES: usize = 20_000;
 
-/// What a request is counted under.
+/// The labels of a request's metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Route {
     /// `GET`, `LIST`, ... or `other`.
@@ -61,27 +60,27 @@ pub(crate) struct Route {
     pub(crate) dry_run: bool,
 }
 
-/// A route's handles.
+/// The series of one label set.
 struct Handles {
     timed: OnceLock<Timed>,
     codes: RwLock<HashMap<u16, Counter>>,
 }
 
-/// Those of a route whose replies come to an end.
+/// The latency and size series of requests that are not long-running.
 struct Timed {
     duration: Histogram,
-    /// Not of watches and tunnels, whose opening is no service level.
+    /// `None` for WATCH and CONNECT, which have no latency objective.
     sli: Option<Histogram>,
-    /// Of reads only.
+    /// `None` unless the request is a GET or LIST.
     size: Option<Histogram>,
 }
 
 /// All metrics of the server.
 pub(crate) struct Metrics {
     registry: Registry,
-    /// Health checks alone, as `/metrics/slis` tells them.
+    /// The health check metrics, served at `/metrics/slis`.
     slis: Registry,
-    /// Whether what the process does beside serving is told here, too.
+    /// Whether `/metrics` includes the metrics of the whole process.
     process: bool,
     requests: Family<Counter, 9>,
     durations: Family<Histogram, 8>,
@@ -100,13 +99,13 @@ pub(crate) struct Metrics {
     routes: RwLock<HashMap<Route, Arc<Handles>>>,
 }
 
-/// Attempts to prove who asks: with success, without.
+/// Authentication attempts: successes, then failures.
 struct Outcomes {
     counts: [Counter; 2],
     times: [Histogram; 2],
 }
 
-/// Verbs of kube-apiserver's label.
+/// The value of kube-apiserver's `verb` label.
 pub(crate) fn verb_label(verb: &str) -> &'static str {
     match verb {
         "get" => "GET",
@@ -123,81 +122,81 @@ pub(crate) fn verb_label(verb: &str) -> &'static str {
     }
 }
 
-/// The base, followed by `more`: of names and of values alike.
+/// Appends `more` to `base`; serves label names and label values alike.
 fn labels<'a, const N: usize>(base: [&'a str; 7], more: &[&'a str]) -> [&'a str; N] {
     std::array::from_fn(|n| base.get(n).copied().unwrap_or_else(|| more[n - base.len()]))
 }
 
 impl Metrics {
-    /// Registers the server's metrics with `registry`. `process`: whether
-    /// [`metrics::process`] is told beside them.
+    /// Registers the metrics with `registry`. With `process`, [`metrics::process`] is
+    /// served too.
     pub(crate) fn new(registry: Registry, process: bool, version: &Version) -> Self {
         let slis = Registry::new();
         let health = slis.gauges(
             "kubernetes_healthcheck",
-            "Result of a health check.",
+            "The result of a single healthcheck.",
             ["name", "type"],
         );
         let inflight = registry.gauges(
             "apiserver_current_inflight_requests",
-            "Requests being handled.",
+            "Requests in flight by request kind.",
             ["request_kind"],
         );
         build_info(&registry, version);
         Self {
             requests: registry.counters(
                 "apiserver_request_total",
-                "Requests by outcome.",
+                "Counter of apiserver requests by verb, dry run value, group, version, resource, scope, component and HTTP response code.",
                 labels(BASE, &["dry_run", "code"]),
             ),
             durations: registry.histograms(
                 "apiserver_request_duration_seconds",
-                "Time until the reply was ready.",
+                "Response latency in seconds.",
                 &DURATIONS,
                 labels(BASE, &["dry_run"]),
             ),
             sli: registry.histograms(
                 "apiserver_request_sli_duration_seconds",
-                "The same without time spent in webhooks and queues.",
+                "Response latency in seconds, not counting webhook duration and queue wait times.",
                 &DURATIONS[2..],
                 BASE,
             ),
             sizes: registry.histograms(
                 "apiserver_response_sizes",
-                "Bytes of the replies to reads, where known beforehand.",
+                "Response size in bytes for GET and LIST, where known beforehand.",
                 &exponential(1000.0, 10.0, 7),
                 BASE,
             ),
             long_running: registry.gauges(
                 "apiserver_longrunning_requests",
-                "Watches and tunnels open.",
+                "Active long-running requests.",
                 BASE,
             ),
             terminations: registry.counters(
                 "apiserver_request_terminations_total",
-                "Requests refused to protect the server.",
+                "Number of requests which apiserver terminated in self-defense.",
                 ["verb", "code", "component"],
             ),
-            aborts: registry.counter("apiserver_request_aborts_total", "Handlers that panicked."),
+            aborts: registry.counter("apiserver_request_aborts_total", "Number of requests whose handler panicked."),
             handshake_errors: registry.counter(
                 "apiserver_tls_handshake_errors_total",
-                "TLS handshakes that failed.",
+                "Number of failed TLS handshakes.",
             ),
             watch_events: registry.counters(
                 "apiserver_watch_events_total",
-                "Events sent to watchers.",
+                "Number of events sent in watch clients.",
                 ["group", "version", "resource"],
             ),
             certificate_expiration: registry.histogram(
                 "apiserver_client_certificate_expiration_seconds",
-                "Remaining life of client certificates.",
+                "Distribution of the remaining lifetime on the certificate used to authenticate a request.",
                 &LIVES,
             ),
             attempts: Outcomes::new(&registry),
             decisions: {
                 let family = registry.counters(
                     "authorization_attempts_total",
-                    "Requests by whether they were allowed.",
+                    "Counter of authorization attempts by result.",
                     ["result"],
                 );
                 ["allowed", "denied"].map(|result| family.with([result]))
@@ -215,7 +214,7 @@ impl Metrics {
         if let Some(found) = self.routes.read().get(route) {
             return Arc::clone(found);
         }
-        let made = || {
+        let new_series = || {
             Arc::new(Handles {
                 timed: OnceLock::new(),
                 codes: RwLock::default(),
@@ -230,7 +229,7 @@ impl Metrics {
                 ..Route::default()
             }
         };
-        Arc::clone(routes.entry(route).or_insert_with(made))
+        Arc::clone(routes.entry(route).or_insert_with(new_series))
     }
 
     fn timed(&self, r: &Route) -> Timed {
@@ -242,8 +241,8 @@ impl Metrics {
         }
     }
 
-    /// Counts a reply; with a time when the request was not long-running, with its
-    /// bytes where they are known.
+    /// Records a response. `took` is set when the request was not long-running, `size`
+    /// (bytes) when it is known beforehand.
     pub(crate) fn observe(
         &self,
         route: &Route,
@@ -273,55 +272,55 @@ impl Metrics {
         handles.codes.write().insert(code, counter);
     }
 
-    /// A long-running request, until the guard is dropped.
+    /// Counts a long-running request until the guard is dropped.
     pub(crate) fn long_running(&self, route: &Route) -> GaugeGuard {
         GaugeGuard::new(self.long_running.with(base_labels(route)))
     }
 
-    /// A short request, until the guard is dropped.
+    /// Counts a short request in flight until the guard is dropped.
     pub(crate) fn inflight(&self, mutating: bool) -> GaugeGuard {
         GaugeGuard::new(self.inflight[usize::from(mutating)].clone())
     }
 
-    /// A request refused to protect the server.
+    /// Counts a request that was refused to protect the server.
     pub(crate) fn terminated(&self, verb: &'static str, code: &str) {
         self.terminations.with([verb, code, COMPONENT]).inc();
     }
 
-    /// An attempt to prove who asks.
+    /// Records an authentication attempt.
     pub(crate) fn authenticated(&self, took: Duration, success: bool) {
         let at = usize::from(!success);
         self.attempts.counts[at].inc();
         self.attempts.times[at].observe(took.as_secs_f64());
     }
 
-    /// Whether a request was allowed.
+    /// Records an authorization decision.
     pub(crate) fn authorized(&self, allowed: bool) {
         self.decisions[usize::from(!allowed)].inc();
     }
 
-    /// What a watch of a resource counts its events with.
+    /// The counter for events of a resource's watches.
     pub(crate) fn watch_events(&self, group: &str, version: &str, resource: &str) -> Counter {
         self.watch_events.with([group, version, resource])
     }
 
-    /// A client certificate was shown that ends in so many seconds.
+    /// Records the remaining lifetime of a client certificate in seconds.
     pub(crate) fn certificate(&self, seconds_left: f64) {
         self.certificate_expiration.observe(seconds_left);
     }
 
-    /// The result of a health check; `kind` is `healthz`, `livez` or `readyz`.
+    /// Records the result of a health check; `kind` is `healthz`, `livez` or `readyz`.
     pub(crate) fn health(&self, name: &str, kind: &str, fine: bool) {
         self.health.with([name, kind]).set(fine.into());
     }
 
-    /// Everything, as text.
+    /// All metrics in Prometheus' text format.
     pub(crate) fn text(&self) -> Vec<u8> {
         let all = [&self.registry, &self.slis, metrics::process()];
         metrics::text(if self.process { &all } else { &all[..2] })
     }
 
-    /// The health checks alone, as text.
+    /// The health check metrics in Prometheus' text format.
     pub(crate) fn slis(&self) -> Vec<u8> {
         metrics::text(&[&self.slis])
     }
@@ -331,12 +330,12 @@ impl Outcomes {
     fn new(registry: &Registry) -> Self {
         let counts = registry.counters(
             "authentication_attempts",
-            "Attempts to prove who asks.",
+            "Counter of authentication attempts by result.",
             ["result"],
         );
         let times = registry.histograms(
             "authentication_duration_seconds",
-            "Time that it took to know who asks.",
+            "Authentication duration in seconds by result.",
             &exponential(0.001, 2.0, 15),
             ["result"],
         );
@@ -351,7 +350,11 @@ impl Outcomes {
 fn build_info(registry: &Registry, version: &Version) {
     let labels = ["git_version", "major", "minor", "git_commit", "platform"];
     registry
-        .gauges("kubernetes_build_info", "What is running.", labels)
+        .gauges(
+            "kubernetes_build_info",
+            "A metric with a constant '1' value labeled by the version that is running.",
+            labels,
+        )
         .with([
             &version.git_version,
             &version.major,
@@ -378,7 +381,7 @@ fn dry(r: &Route) -> &'static str {
     if r.dry_run { "All" } else { "" }
 }
 
-/// Counts one while it lives.
+/// Counts one in a gauge until dropped.
 pub(crate) struct GaugeGuard(Gauge);
 
 impl GaugeGuard {
@@ -394,14 +397,14 @@ impl Drop for GaugeGuard {
     }
 }
 
-/// Counts a reply when its body is over.
+/// Records a response when its body ends.
 pub(crate) struct Observation {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) route: Route,
     pub(crate) code: u16,
-    /// When a short request began.
+    /// When the request began; `None` for a long-running request.
     pub(crate) since: Option<Instant>,
-    /// Bytes, where known beforehand.
+    /// Body bytes, when known beforehand.
     pub(crate) size: Option<u64>,
 }
 

@@ -1,7 +1,6 @@
-//! Which form a reply takes, and which form a body has.
-//!
-//! Enters: the headers Accept, Content-Type, Accept-Encoding and User-Agent.
-//! Leaves: a choice, or 406 and 415 (`handlers/negotiation/negotiate.go`). Pure.
+//! Content negotiation: picks the response format from Accept, Accept-Encoding and
+//! User-Agent and the body type from Content-Type, or fails with 406 or 415
+//! (`handlers/negotiation/negotiate.go`). Does no I/O.
 
 use http::HeaderMap;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, USER_AGENT};
@@ -12,21 +11,21 @@ use crate::requestinfo::Query;
 pub(crate) const JSON: &str = "application/json";
 pub(crate) const YAML: &str = "application/yaml";
 pub(crate) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
-/// Types replies can have.
+/// Media types of responses.
 const SERVED: [&str; 2] = [JSON, YAML];
-/// Types bodies can have.
+/// Media types of request bodies.
 const TAKEN: [&str; 3] = [JSON, YAML, PROTOBUF];
-/// Clauses of Accept looked at.
+/// Bound on parsed clauses of Accept.
 const MAX_CLAUSES: usize = 32;
 
-/// How an object is written.
+/// The serialization of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Encoding {
     Json,
     Yaml,
 }
 
-/// Which view of an object is asked for.
+/// The representation of an object that a client asks for (`as=`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum View {
     Object,
@@ -44,7 +43,7 @@ pub(crate) enum View {
     },
 }
 
-/// The form of a reply.
+/// The negotiated format of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Form {
     pub(crate) encoding: Encoding,
@@ -53,7 +52,7 @@ pub(crate) struct Form {
 }
 
 impl Form {
-    /// Plain JSON, for replies given before or without negotiation.
+    /// Compact JSON, for responses sent before or without negotiation.
     pub(crate) const PLAIN: Self = Self {
         encoding: Encoding::Json,
         view: View::Object,
@@ -63,7 +62,7 @@ impl Form {
 
 /// One clause of an Accept header.
 pub(crate) struct Clause<'a> {
-    /// `type/subtype`, lower case as clients write it.
+    /// `type/subtype`, compared case-sensitively in lower case.
     pub(crate) media: &'a str,
     params: Vec<(&'a str, &'a str)>,
     quality: u16,
@@ -79,7 +78,7 @@ impl<'a> Clause<'a> {
     }
 }
 
-/// The clauses of all Accept headers, best first; a missing header is `*/*`.
+/// The clauses of all Accept headers, best first; a missing header counts as `*/*`.
 pub(crate) fn clauses(headers: &HeaderMap) -> Vec<Clause<'_>> {
     let mut all: Vec<Clause<'_>> = headers
         .get_all(ACCEPT)
@@ -125,7 +124,7 @@ fn encoding_of(media: &str) -> Option<Encoding> {
     }
 }
 
-/// None when the clause asks for a view that nobody can give.
+/// `None` when the clause asks for an unknown representation.
 fn view_of(clause: &Clause<'_>) -> Option<View> {
     let beta = match clause.param("v") {
         "v1" => false,
@@ -147,7 +146,8 @@ fn view_of(clause: &Clause<'_>) -> Option<View> {
     }
 }
 
-/// Picks the form of a reply. `views` false: the resource has only its own form.
+/// Negotiates the format of a response. With `views` false, only the object's own
+/// representation is offered.
 pub(crate) fn reply(headers: &HeaderMap, query: &Query, views: bool) -> Result<Form, Status> {
     for clause in clauses(headers) {
         let Some(encoding) = encoding_of(clause.media) else {
@@ -168,8 +168,8 @@ pub(crate) fn reply(headers: &HeaderMap, query: &Query, views: bool) -> Result<F
 }
 
 fn pretty(headers: &HeaderMap, query: &Query, clause: &Clause<'_>) -> bool {
-    if let Some(wanted) = query.get("pretty") {
-        return matches!(wanted, "1" | "true" | "t" | "T" | "TRUE" | "True");
+    if let Some(value) = query.get("pretty") {
+        return matches!(value, "1" | "true" | "t" | "T" | "TRUE" | "True");
     }
     if clause.param("pretty") == "1" {
         return true;
@@ -184,7 +184,7 @@ fn pretty(headers: &HeaderMap, query: &Query, clause: &Clause<'_>) -> bool {
         })
 }
 
-/// How a body is encoded.
+/// The serialization of a request body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyType {
     Json,
@@ -192,21 +192,22 @@ pub(crate) enum BodyType {
     Protobuf,
 }
 
-/// The media type of a body, without parameters; JSON when unsaid. What cannot be read
-/// is a type that nobody supports.
+/// The media type of a request body, without parameters; JSON when the header is
+/// missing. A header that is not ASCII yields an unsupported type.
 pub(crate) fn content_type(headers: &HeaderMap) -> &str {
     const UNREADABLE: &str = "unreadable";
     let Some(value) = headers.get(CONTENT_TYPE) else {
         return JSON;
     };
-    let whole = value.to_str().unwrap_or(UNREADABLE);
-    match whole.split(';').next().unwrap_or_default().trim() {
+    let text = value.to_str().unwrap_or(UNREADABLE);
+    match text.split(';').next().unwrap_or_default().trim() {
         "" => JSON,
         media => media,
     }
 }
 
-/// The encoding of a body; `proto` says whether the kind has a protobuf form.
+/// The serialization of a request body; `proto` is whether the kind has a protobuf
+/// form.
 pub(crate) fn body_type(headers: &HeaderMap, proto: bool) -> Result<BodyType, Status> {
     match content_type(headers) {
         JSON => Ok(BodyType::Json),
@@ -217,7 +218,7 @@ pub(crate) fn body_type(headers: &HeaderMap, proto: bool) -> Result<BodyType, St
     }
 }
 
-/// Whether the client takes gzip.
+/// Whether the client accepts gzip.
 pub(crate) fn takes_gzip(headers: &HeaderMap) -> bool {
     headers
         .get_all(ACCEPT_ENCODING)

@@ -1,4 +1,4 @@
-//! How the server is put together.
+//! The API server and its options.
 
 use std::future::Future;
 use std::io;
@@ -20,33 +20,34 @@ use crate::review::Webhooks;
 use crate::server;
 use crate::version::Version;
 
-/// What the binary decides.
+/// Options of an [`ApiServer`].
 pub struct Options {
     pub version: Version,
-    /// Checks of `/livez` and `/readyz`, in their order. `ping` and `shutdown` are
-    /// added.
+    /// Checks of `/livez` and `/readyz`, in order. `ping` and `shutdown` are added.
     pub checks: Vec<Check>,
     pub connectors: Connectors,
     pub tellers: Tellers,
-    /// What other API servers may ask, by path; nobody is authenticated there.
+    /// Admission webhooks that other API servers call, by path; callers are not
+    /// authenticated.
     pub webhooks: Webhooks,
-    /// Says whether the server has everything it needs to say that something does
-    /// not exist. While it has not, what would be 404 is 503. Unset: always.
+    /// Fails while the server does not know every resource yet; until it succeeds, 404
+    /// becomes 503. `None` means it always knows.
     pub whole: Option<Probe>,
     pub clock: Arc<dyn Clock>,
-    /// What is told at `/metrics`; other rooms of this server register theirs here.
+    /// The registry behind `/metrics`; other parts of this server register theirs here.
     pub metrics: metrics::Registry,
-    /// Whether `/metrics` tells what the process does beside serving, too.
+    /// Whether `/metrics` includes the metrics of the whole process.
     pub process_metrics: bool,
-    /// Requests in flight at most, watches and masters excepted.
+    /// Bounds on requests in flight; long-running requests and `system:masters` are
+    /// exempt.
     pub max_readonly: usize,
     pub max_mutating: usize,
     pub request_timeout: Duration,
-    /// How long a stopping server still takes requests, so that whoever balances the
-    /// load sees `/readyz` turn red first.
+    /// How long a stopping server still accepts requests, so that load balancers see
+    /// `/readyz` fail first (kube-apiserver's `--shutdown-delay-duration`).
     pub delay: Duration,
     /// How long a stopping server waits for streams; watches end within half of it.
-    /// Short requests have their own limit.
+    /// Short requests are bounded by `request_timeout`.
     pub grace: Duration,
 }
 
@@ -80,7 +81,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Registers its metrics with those of `options`, which no other server may share.
+    /// Registers the server's metrics with `options.metrics`, which no other server may
+    /// share.
     pub fn new(
         registry: Arc<Registry>,
         authentication: impl Into<Authentication>,
@@ -94,9 +96,9 @@ impl Server {
         ));
         options.checks.insert(0, Check::live("ping", || Ok(())));
         let stopping = CancellationToken::new();
-        let seen = stopping.clone();
+        let shutting_down = stopping.clone();
         options.checks.push(Check::ready("shutdown", move || {
-            if seen.is_cancelled() {
+            if shutting_down.is_cancelled() {
                 Err("the server is shutting down".into())
             } else {
                 Ok(())
@@ -118,7 +120,7 @@ impl Server {
         }
     }
 
-    /// Serves until `shutdown` resolves and everything open is over.
+    /// Serves until `shutdown` resolves and every open connection has ended.
     pub async fn serve(
         &self,
         listener: TcpListener,

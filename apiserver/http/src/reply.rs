@@ -1,9 +1,9 @@
-//! Replies: objects, lists, failures, in the form that was negotiated.
+//! Writes responses in the negotiated format: objects, lists and errors
+//! (kube-apiserver's `responsewriters`).
 //!
-//! Enters: shared objects and a [`Form`]. Leaves: a response. Lists are spliced
-//! from shared bytes, chunk by chunk. Tables and lists of metadata are rendered before
-//! anything is sent: an object that cannot be shown fails the whole list, as it does in
-//! kube-apiserver (`endpoints/handlers/response.go`).
+//! Lists are spliced from shared bytes, chunk by chunk. Tables and metadata lists are
+//! rendered before anything is sent: an object that cannot be rendered fails the whole
+//! list, as in kube-apiserver (`endpoints/handlers/response.go`).
 
 use bytes::{Bytes, BytesMut};
 use http::header::{
@@ -18,17 +18,17 @@ use crate::body::{Body, Chunks};
 use crate::negotiation::{Encoding, Form, View};
 use crate::table;
 
-/// Replies shorter than this are not worth compressing (`responsewriters`).
+/// Shorter responses are not compressed (`responsewriters`).
 const GZIP_FROM: u64 = 128 * 1024;
 /// Small objects are gathered into chunks of about this size.
 const CHUNK: usize = 64 * 1024;
-/// Rows rendered before other requests get a turn.
+/// Items rendered before the task yields.
 const ROWS_PER_TURN: usize = 64;
-/// Warnings told in full, all together.
+/// Characters of all warnings together above which each is truncated.
 const WARNINGS_MAX: usize = 4096;
 const WARNING_CUT: usize = 256;
 
-/// What a reply needs to know of its request.
+/// How to write the response of one request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) form: Form,
@@ -52,7 +52,7 @@ fn response(code: u16, body: Body, content_type: HeaderValue) -> Response<Body> 
     response
 }
 
-/// A failure, or the success of a deletion.
+/// Writes a `Status`: a failure, or the success of a deletion.
 pub(crate) fn status(status: &Status, form: Form) -> Response<Body> {
     let code = if status.code == 0 { 200 } else { status.code };
     let mut response = value(code, &status.document(), form);
@@ -66,7 +66,7 @@ pub(crate) fn status(status: &Status, form: Form) -> Response<Body> {
     response
 }
 
-/// A tree of values.
+/// Writes a JSON value.
 pub(crate) fn value(code: u16, value: &Value, form: Form) -> Response<Body> {
     let text = match (form.encoding, form.pretty) {
         (Encoding::Yaml, _) => match serde_saphyr::to_string(value) {
@@ -87,7 +87,7 @@ pub(crate) fn value(code: u16, value: &Value, form: Form) -> Response<Body> {
     response(code, Body::full(text), json_type(form.encoding))
 }
 
-/// Text, as the health endpoints give it.
+/// Writes plain text, as the health endpoints do.
 pub(crate) fn text(code: u16, text: String) -> Response<Body> {
     let plain = HeaderValue::from_static("text/plain; charset=utf-8");
     let mut response = response(code, Body::full(text), plain);
@@ -98,17 +98,17 @@ pub(crate) fn text(code: u16, text: String) -> Response<Body> {
     response
 }
 
-/// Sends chunks; compressed when the client takes it and `size` (exact, or about)
-/// says it is worth it.
-fn send(code: u16, chunks: Chunks, size: u64, exact: bool, shape: Shape) -> Response<Body> {
-    if shape.form.pretty || shape.form.encoding == Encoding::Yaml {
-        let whole: Vec<u8> = chunks.flatten().collect();
-        return match serde_json::from_slice(&whole) {
-            Ok(tree) => value(code, &tree, shape.form),
+/// Writes chunks, compressed when the client accepts gzip and `size` is large enough.
+/// With `exact`, `size` becomes the content length.
+fn send(code: u16, chunks: Chunks, size: u64, exact: bool, options: Shape) -> Response<Body> {
+    if options.form.pretty || options.form.encoding == Encoding::Yaml {
+        let bytes: Vec<u8> = chunks.flatten().collect();
+        return match serde_json::from_slice(&bytes) {
+            Ok(tree) => value(code, &tree, options.form),
             Err(e) => status(&Status::internal(e), Form::PLAIN),
         };
     }
-    let gzip = shape.gzip && size > GZIP_FROM;
+    let gzip = options.gzip && size > GZIP_FROM;
     let body = if gzip {
         Body::gzip(chunks)
     } else if exact {
@@ -125,26 +125,32 @@ fn send(code: u16, chunks: Chunks, size: u64, exact: bool, shape: Shape) -> Resp
     response
 }
 
-/// One object.
+/// Writes one object.
 pub(crate) fn object(
     code: u16,
-    row: &Row,
+    resource_info: &Row,
     object: &Object,
-    shape: Shape,
+    options: Shape,
     now: jiff::Timestamp,
 ) -> Result<Response<Body>, Status> {
-    let bytes = match shape.form.view {
+    let bytes = match options.form.view {
         View::Object => object.bytes().clone(),
         View::Metadata { beta } => table::partial(object, beta)?,
         View::MetadataList { .. } => return Err(Status::not_acceptable(&["application/json"])),
         View::Table { beta } => {
             let mut text = table::open(
-                row,
+                resource_info,
                 beta,
                 &table::list_metadata(object.revision(), None, None),
                 true,
             );
-            text.push_str(&table::row(row, object, shape.include, beta, now)?);
+            text.push_str(&table::row(
+                resource_info,
+                object,
+                options.include,
+                beta,
+                now,
+            )?);
             text.push_str("]}\n");
             text.into()
         }
@@ -155,28 +161,28 @@ pub(crate) fn object(
         Box::new(std::iter::once(bytes)),
         size,
         true,
-        shape,
+        options,
     ))
 }
 
-/// A list.
+/// Writes a list.
 pub(crate) async fn list(
     list: ListReply,
-    shape: Shape,
+    options: Shape,
     now: jiff::Timestamp,
 ) -> Result<Response<Body>, Status> {
     let metadata = table::list_metadata(list.revision, list.next.as_deref(), list.remaining);
-    let row = &list.row;
-    match shape.form.view {
+    let resource_info = &list.row;
+    match options.form.view {
         View::Object => {
-            let kind = &row.kind;
+            let kind = &resource_info.kind;
             let head = format!(
                 "{{\"kind\":{:?},\"apiVersion\":{:?},\"metadata\":{metadata},\"items\":[",
                 kind.list_kind,
                 kind.gvk.api_version()
             );
             let items = list.items.iter().map(|o| o.bytes().clone()).collect();
-            Ok(joined(head, items, shape))
+            Ok(joined(head, items, options))
         }
         View::MetadataList { beta } => {
             let head = format!(
@@ -184,45 +190,47 @@ pub(crate) async fn list(
                 table::api_version(beta)
             );
             let items = rendered(&list.items, |o| table::partial(o, beta));
-            Ok(joined(head, items.await?, shape))
+            Ok(joined(head, items.await?, options))
         }
         View::Table { beta } => {
-            let head = table::open(row, beta, &metadata, true);
-            let show = |o: &Object| table::row(row, o, shape.include, beta, now).map(Bytes::from);
-            Ok(joined(head, rendered(&list.items, show).await?, shape))
+            let head = table::open(resource_info, beta, &metadata, true);
+            let show = |o: &Object| {
+                table::row(resource_info, o, options.include, beta, now).map(Bytes::from)
+            };
+            Ok(joined(head, rendered(&list.items, show).await?, options))
         }
         View::Metadata { .. } => Err(Status::not_acceptable(&["application/json"])),
     }
 }
 
-/// Every item in the form that was asked for, or the error of the first that has none.
+/// Renders every item; fails with the error of the first that cannot be rendered.
 async fn rendered(
     items: &[Object],
     show: impl Fn(&Object) -> Result<Bytes, Status>,
 ) -> Result<Vec<Bytes>, Status> {
-    let mut rows = Vec::with_capacity(items.len());
+    let mut rendered = Vec::with_capacity(items.len());
     for turn in items.chunks(ROWS_PER_TURN) {
-        if !rows.is_empty() {
+        if !rendered.is_empty() {
             tokio::task::yield_now().await;
         }
         for object in turn {
-            rows.push(show(object)?);
+            rendered.push(show(object)?);
         }
     }
-    Ok(rows)
+    Ok(rendered)
 }
 
-/// A list of items that are there already.
-fn joined(head: String, items: Vec<Bytes>, shape: Shape) -> Response<Body> {
+/// Writes a list of items that are in memory.
+fn joined(head: String, items: Vec<Bytes>, options: Shape) -> Response<Body> {
     let commas = items.len().saturating_sub(1);
     let sum: usize = items.iter().map(Bytes::len).sum();
     let size = (head.len() + sum + commas + Joined::TAIL.len()) as u64;
     let chunks = Joined::new(head, items.into_iter());
-    send(200, Box::new(chunks), size, true, shape)
+    send(200, Box::new(chunks), size, true, options)
 }
 
-/// A head, items with commas between them, and the closing brackets, gathered
-/// into chunks; an item as large as half a chunk is passed on as it is.
+/// Gathers the list's head, the comma-separated items and the closing brackets into
+/// chunks; an item of half a chunk or more is passed on without copying.
 struct Joined<I> {
     buffer: BytesMut,
     items: I,
@@ -277,16 +285,17 @@ impl<I: Iterator<Item = Bytes>> Iterator for Joined<I> {
     }
 }
 
-/// Adds `Warning` headers, each text once, cut when they are too long together.
+/// Adds each distinct warning as a `Warning` header; truncates all when they are too
+/// long together.
 pub(crate) fn warn(response: &mut Response<Body>, warnings: &[String]) {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut distinct: Vec<&str> = Vec::new();
     for text in warnings {
-        if !text.is_empty() && !seen.contains(&text.as_str()) {
-            seen.push(text);
+        if !text.is_empty() && !distinct.contains(&text.as_str()) {
+            distinct.push(text);
         }
     }
-    let long = seen.iter().map(|t| t.chars().count()).sum::<usize>() > WARNINGS_MAX;
-    for text in seen {
+    let long = distinct.iter().map(|t| t.chars().count()).sum::<usize>() > WARNINGS_MAX;
+    for text in distinct {
         let shown: String = if long {
             text.chars().take(WARNING_CUT).collect()
         } else {
@@ -300,7 +309,7 @@ pub(crate) fn warn(response: &mut Response<Body>, warnings: &[String]) {
     }
 }
 
-/// A document that changes seldom: with its tag, or 304 when the client has it.
+/// Writes a cacheable document with its ETag, or 304 when the client has it.
 pub(crate) fn document(
     request: &http::HeaderMap,
     content_type: &'static str,
@@ -308,13 +317,13 @@ pub(crate) fn document(
     bytes: &Bytes,
 ) -> Response<Body> {
     let quoted = format!("\"{etag}\"");
-    let known = request
+    let not_modified = request
         .get_all(http::header::IF_NONE_MATCH)
         .iter()
         .filter_map(|v| v.to_str().ok())
         .flat_map(|v| v.split(','))
         .any(|v| v.trim().trim_start_matches("W/") == quoted || v.trim() == "*");
-    let mut response = if known {
+    let mut response = if not_modified {
         let mut empty = Response::new(Body::empty());
         *empty.status_mut() = StatusCode::NOT_MODIFIED;
         empty
@@ -334,7 +343,7 @@ pub(crate) fn document(
     response
 }
 
-/// The document of `/`.
+/// Writes the document of `/`.
 pub(crate) fn paths(paths: &[String], form: Form) -> Response<Body> {
     value(200, &json!({ "paths": paths }), form)
 }

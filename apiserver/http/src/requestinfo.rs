@@ -1,8 +1,6 @@
-//! What a request is about, out of its method, path and query.
-//!
-//! Enters: method, path and query as they came. Leaves: verb, resource and names,
-//! exactly as kube-apiserver sees them (`endpoints/request/requestinfo.go`), as
-//! authorisation depends on it. Pure.
+//! Derives verb, resource and names from method, path and query, exactly as
+//! kube-apiserver does (`endpoints/request/requestinfo.go`), because authorization
+//! depends on it. Does no I/O.
 
 use std::borrow::Cow;
 
@@ -11,21 +9,22 @@ use machinery::Status;
 use machinery::names::path_segment;
 use machinery::selector::FieldSelector;
 
-/// Segments of a path looked at; no route is longer.
+/// Bound on path segments; no route is longer.
 const MAX_SEGMENTS: usize = 64;
 
-/// What a request is about.
+/// The attributes of a request (kube-apiserver's `RequestInfo`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RequestInfo {
-    /// `get`, `list`, `create`, ...; of other paths the method in lower case.
+    /// `get`, `list`, `create`, ...; for a non-resource path the method in lower case.
     pub(crate) verb: &'static str,
-    /// None: a path outside the resources.
+    /// `None` for a non-resource path.
     pub(crate) resource: Option<Resource>,
-    /// Decoded, with its empty segments left out.
+    /// Of a resource the path as received; otherwise decoded and without empty
+    /// segments.
     pub(crate) path: String,
 }
 
-/// Empty strings mean "none".
+/// The resource part of a request. Empty strings mean "none".
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Resource {
     pub(crate) group: String,
@@ -33,11 +32,12 @@ pub(crate) struct Resource {
     pub(crate) resource: String,
     pub(crate) subresource: String,
     pub(crate) namespace: String,
-    /// Of the object; in a list or watch the one that the field selector demands.
+    /// The object's name; for list, watch and deletecollection the one that the field
+    /// selector requires.
     pub(crate) name: String,
-    /// The path names one object.
+    /// Whether the path names one object.
     pub(crate) named: bool,
-    /// What follows the subresource, as it came (not decoded), with its slash.
+    /// The undecoded path after the subresource, with its leading slash.
     pub(crate) tail: String,
 }
 
@@ -51,7 +51,7 @@ fn decode(segment: &str) -> Result<String, Status> {
     Ok(decoded)
 }
 
-/// Decodes `%XX`, and `+` as a blank in queries. None when malformed or no UTF-8.
+/// Decodes `%XX`, and in queries `+` as a space. `None` when malformed or not UTF-8.
 pub(crate) fn percent_decode(text: &str, query: bool) -> Option<String> {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
@@ -76,10 +76,10 @@ pub(crate) fn percent_decode(text: &str, query: bool) -> Option<String> {
     String::from_utf8(out).ok()
 }
 
-/// The parameters of a query, in their order.
+/// Query parameters in their order.
 pub(crate) struct Query {
     pairs: Vec<(String, String)>,
-    /// The first parameter that cannot be decoded, as it came.
+    /// The first parameter that cannot be decoded, as received.
     malformed: Option<String>,
 }
 
@@ -100,8 +100,8 @@ impl Query {
         parsed
     }
 
-    /// 400 when a parameter cannot be decoded: it may be the one that makes a request
-    /// a dry run.
+    /// Fails with 400 when a parameter cannot be decoded: it could be the `dryRun` that
+    /// keeps a request from writing.
     pub(crate) fn check(&self) -> Result<(), Status> {
         match &self.malformed {
             None => Ok(()),
@@ -125,7 +125,7 @@ impl Query {
             .map(|(_, v)| v.as_str())
     }
 
-    /// A boolean as Kubernetes reads it: present and neither `0` nor `false`.
+    /// A boolean parameter by Kubernetes' rules: present and neither `0` nor `false`.
     pub(crate) fn flag(&self, key: &str) -> bool {
         self.get(key)
             .is_some_and(|v| v != "0" && !v.eq_ignore_ascii_case("false"))
@@ -156,8 +156,8 @@ fn plain_verb(method: &Method) -> &'static str {
     }
 }
 
-/// Reads a request line. Fails on malformed escapes and on segments that hold a
-/// slash or are dots.
+/// Parses a request. Fails with 400 on malformed escapes and on segments that contain a
+/// slash or are `.` or `..`.
 pub(crate) fn parse(method: &Method, path: &str, query: &Query) -> Result<RequestInfo, Status> {
     let raw: Vec<&str> = path.split('/').filter(|s| !s.is_empty()).collect();
     if raw.len() > MAX_SEGMENTS && !is_resource_prefix(&raw) {
@@ -197,7 +197,7 @@ fn resource(
     raw: &[&str],
     query: &Query,
 ) -> Result<Option<(&'static str, Resource)>, Status> {
-    // Where group, version and the rest stand.
+    // Number of path segments before the version.
     let skip = match raw.first() {
         Some(&"api") if raw.len() >= 3 => 1,
         Some(&"apis") if raw.len() >= 4 => 2,
@@ -253,8 +253,8 @@ fn resource(
     Ok(Some((verb, found)))
 }
 
-/// The name that a field selector demands, so that rules with resourceNames hold
-/// for lists and watches.
+/// The name that a field selector requires, so that RBAC rules with resourceNames apply
+/// to lists and watches.
 fn selected_name(query: &Query) -> Option<Cow<'static, str>> {
     let selector = FieldSelector::parse(query.get("fieldSelector")?).ok()?;
     let name = selector.exact("metadata.name")?;
@@ -262,19 +262,19 @@ fn selected_name(query: &Query) -> Option<Cow<'static, str>> {
     Some(Cow::Owned(name.to_owned()))
 }
 
-/// What follows the first `count` segments, as it came.
+/// The undecoded path after the first `count` segments.
 fn tail(path: &str, count: usize) -> String {
-    let mut seen = 0;
-    let mut inside = false;
+    let mut segments = 0;
+    let mut in_segment = false;
     for (at, byte) in path.bytes().enumerate() {
         if byte == b'/' {
-            if inside && seen == count {
+            if in_segment && segments == count {
                 return path[at..].to_owned();
             }
-            inside = false;
-        } else if !inside {
-            inside = true;
-            seen += 1;
+            in_segment = false;
+        } else if !in_segment {
+            in_segment = true;
+            segments += 1;
         }
     }
     String::new()
@@ -372,7 +372,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_path_is_read_without_panic(path in "(/[a-z.%/0-9]{0,8}){0,12}", query in ".{0,40}") {
+        fn parsing_never_panics(path in "(/[a-z.%/0-9]{0,8}){0,12}", query in ".{0,40}") {
             let _ = parse(&Method::GET, &path, &Query::parse(Some(&query)));
         }
     }

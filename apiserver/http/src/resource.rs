@@ -1,4 +1,5 @@
-//! Requests on resources: from verb and body to a call of the registry, and back.
+//! Handles requests on resources: maps verb and body to a registry call and writes its
+//! result (kube-apiserver's `endpoints/handlers`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +25,7 @@ const JSON_PATCH: &str = "application/json-patch+json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
 const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
 
-/// A request on a resource, authorised.
+/// An authorized request on a resource.
 pub(crate) struct Call {
     pub(crate) user: Arc<UserInfo>,
     pub(crate) verb: &'static str,
@@ -33,7 +34,7 @@ pub(crate) struct Call {
     pub(crate) deadline: Option<Instant>,
 }
 
-/// What a call needs at hand, all looked up.
+/// Handles one [`ResourceCall`]; holds the resource and context looked up for it.
 struct Found<'a> {
     app: &'a App,
     call: &'a Call,
@@ -62,37 +63,37 @@ impl App {
         }
         call.query.check()?;
         let gvr = Gvr::new(&r.group, &r.version, &r.resource);
-        let row = self.registry().served(&gvr).await?;
-        allowed(&row, &call)?;
-        let found = Found {
+        let resource_info = self.registry().served(&gvr).await?;
+        allowed(&resource_info, &call)?;
+        let handler = Found {
             app: self,
             ctx: Ctx {
                 user: Arc::clone(&call.user),
                 deadline: call.deadline,
             },
             call: &call,
-            row,
+            row: resource_info,
         };
         let headers = request.headers().clone();
         match call.verb {
-            "get" => found.get(&headers).await,
-            "list" => found.list(&headers).await,
-            "watch" => found.watch(&headers).await,
-            "create" => found.create(&headers, request.into_body()).await,
-            "update" => found.update(&headers, request.into_body()).await,
-            "patch" => found.patch(&headers, request.into_body()).await,
-            "delete" => found.delete(&headers, request.into_body()).await,
-            "deletecollection" => found.delete_all(&headers, request.into_body()).await,
+            "get" => handler.get(&headers).await,
+            "list" => handler.list(&headers).await,
+            "watch" => handler.watch(&headers).await,
+            "create" => handler.create(&headers, request.into_body()).await,
+            "update" => handler.update(&headers, request.into_body()).await,
+            "patch" => handler.patch(&headers, request.into_body()).await,
+            "delete" => handler.delete(&headers, request.into_body()).await,
+            "deletecollection" => handler.delete_all(&headers, request.into_body()).await,
             _ => Err(Status::method_not_allowed()),
         }
     }
 }
 
-/// Whether the row has this verb at this place: 404 and 405 as kube-apiserver's
-/// routes give them.
-fn allowed(row: &Row, call: &Call) -> Result<(), Status> {
+/// Checks that the resource has this verb at this path; 404 and 405 as from
+/// kube-apiserver's routes.
+fn allowed(resource_info: &Row, call: &Call) -> Result<(), Status> {
     let (r, verb) = (&call.resource, call.verb);
-    let kind = &row.kind;
+    let kind = &resource_info.kind;
     let refused = || Err(Status::method_not_allowed());
     if !kind.namespaced && !r.namespace.is_empty() && r.namespace != r.name {
         return Err(Status::no_such_path());
@@ -106,7 +107,7 @@ fn allowed(row: &Row, call: &Call) -> Result<(), Status> {
         }
     }
     if !r.subresource.is_empty() {
-        let sub = row
+        let sub = resource_info
             .subresource(&r.subresource)
             .ok_or_else(Status::no_such_path)?;
         return match sub.verbs.contains(&verb) && r.tail.trim_matches('/').is_empty() {
@@ -119,7 +120,7 @@ fn allowed(row: &Row, call: &Call) -> Result<(), Status> {
         "get" | "update" | "patch" | "delete" => r.named,
         _ => true,
     };
-    if fits && row.allows(verb) {
+    if fits && resource_info.allows(verb) {
         Ok(())
     } else {
         refused()
@@ -150,14 +151,15 @@ impl Found<'_> {
         })
     }
 
-    /// What a registry's option parser asks for parameters.
+    /// Runs one of the registry's option parsers on the query.
     fn with_query<T>(
         &self,
         parse: impl FnOnce(options::Query<'_>) -> Result<T, Status>,
     ) -> Result<T, Status> {
         let query = &self.call.query;
         parse(&|key| {
-            // Each value of dryRun counts: the first that is not All is refused.
+            // Every value of dryRun counts: the parser gets the first that is not All
+            // and refuses it.
             let refused = match key {
                 "dryRun" => query.all(key).find(|v| *v != "All"),
                 _ => None,
@@ -167,32 +169,32 @@ impl Found<'_> {
     }
 
     async fn get(&self, headers: &HeaderMap) -> Result<Response<Body>, Status> {
-        let shape = self.shape(headers)?;
-        if let Some(teller) = self.app.teller(&self.call.resource) {
+        let response_options = self.shape(headers)?;
+        if let Some(getter) = self.app.teller(&self.call.resource) {
             let at = self.at();
-            let told = teller.tell(at.namespace, at.name).await?;
-            return Ok(reply::value(200, &told, shape.form));
+            let value = getter.tell(at.namespace, at.name).await?;
+            return Ok(reply::value(200, &value, response_options.form));
         }
         let options = self.with_query(|q| Ok(options::get(q)))?;
         let registry = self.app.registry();
         let object = registry.get(&self.ctx, self.at(), &options).await?;
-        reply::object(200, &self.row, &object, shape, self.app.now())
+        reply::object(200, &self.row, &object, response_options, self.app.now())
     }
 
     async fn list(&self, headers: &HeaderMap) -> Result<Response<Body>, Status> {
-        let shape = self.shape(headers)?;
-        if matches!(shape.form.view, View::Metadata { .. }) {
+        let response_options = self.shape(headers)?;
+        if matches!(response_options.form.view, View::Metadata { .. }) {
             return Err(Status::not_acceptable(&[negotiation::JSON]));
         }
         let options = self.with_query(|q| options::list(q))?;
         let registry = self.app.registry();
         let list = registry.list(&self.ctx, self.at(), &options).await?;
-        reply::list(list, shape, self.app.now()).await
+        reply::list(list, response_options, self.app.now()).await
     }
 
     async fn watch(&self, headers: &HeaderMap) -> Result<Response<Body>, Status> {
-        let shape = self.shape(headers)?;
-        if shape.form.encoding != Encoding::Json {
+        let response_options = self.shape(headers)?;
+        if response_options.form.encoding != Encoding::Json {
             return Err(Status::not_acceptable(&[negotiation::JSON]));
         }
         let options = self.with_query(|q| options::watch(q))?;
@@ -205,7 +207,7 @@ impl Found<'_> {
         let events = watch::events(
             watch,
             Arc::clone(&self.row),
-            shape,
+            response_options,
             self.app.clock(),
             self.app.leaving(),
             self.app
@@ -220,7 +222,7 @@ impl Found<'_> {
         Ok(response)
     }
 
-    /// Reads and decodes the object in a body.
+    /// Reads and decodes the object in a request body.
     async fn body(&self, headers: &HeaderMap, body: Incoming) -> Result<registry::Body, Status> {
         // Subresources have kinds of their own, most of them with a protobuf form.
         let proto = self.row.kind.proto
@@ -235,28 +237,38 @@ impl Found<'_> {
         })
     }
 
-    fn written(&self, written: &Written, shape: Shape) -> Result<Response<Body>, Status> {
+    fn written(
+        &self,
+        written: &Written,
+        response_options: Shape,
+    ) -> Result<Response<Body>, Status> {
         let code = if written.created { 201 } else { 200 };
-        let mut response = reply::object(code, &self.row, &written.object, shape, self.app.now())?;
+        let mut response = reply::object(
+            code,
+            &self.row,
+            &written.object,
+            response_options,
+            self.app.now(),
+        )?;
         reply::warn(&mut response, &written.warnings);
         Ok(response)
     }
 
     async fn create(&self, headers: &HeaderMap, body: Incoming) -> Result<Response<Body>, Status> {
-        let shape = self.shape(headers)?;
+        let response_options = self.shape(headers)?;
         let options = self.with_query(|q| options::write(q, "CreateOptions"))?;
         let body = self.body(headers, body).await?;
         let registry = self.app.registry();
         let mut written = registry
             .create(&self.ctx, self.at(), body, &options)
             .await?;
-        // POST makes something, be it only an answer.
+        // POST returns 201 even where nothing is stored, as for reviews.
         written.created = true;
-        self.written(&written, shape)
+        self.written(&written, response_options)
     }
 
     async fn update(&self, headers: &HeaderMap, body: Incoming) -> Result<Response<Body>, Status> {
-        let shape = self.shape(headers)?;
+        let response_options = self.shape(headers)?;
         let options = self.with_query(|q| options::write(q, "UpdateOptions"))?;
         let body = self.body(headers, body).await?;
         self.may_create().await?;
@@ -264,10 +276,10 @@ impl Found<'_> {
         let written = registry
             .update(&self.ctx, self.at(), body, &options)
             .await?;
-        self.written(&written, shape)
+        self.written(&written, response_options)
     }
 
-    /// A PUT that would make the object needs the right to create it.
+    /// A PUT that would create the object needs the right to create it.
     async fn may_create(&self) -> Result<(), Status> {
         if !self.row.kind.create_on_update || !self.call.resource.subresource.is_empty() {
             return Ok(());
@@ -286,7 +298,7 @@ impl Found<'_> {
     }
 
     async fn patch(&self, headers: &HeaderMap, body: Incoming) -> Result<Response<Body>, Status> {
-        let shape = self.shape(headers)?;
+        let response_options = self.shape(headers)?;
         let supported = self.row.patch_types();
         let content_type = negotiation::content_type(headers);
         let unsupported = || Status::unsupported_media_type(supported);
@@ -308,10 +320,10 @@ impl Found<'_> {
         let written = registry
             .patch(&self.ctx, self.at(), patch, &options)
             .await?;
-        self.written(&written, shape)
+        self.written(&written, response_options)
     }
 
-    /// Options of a deletion: from the body when there is one, else the query.
+    /// DeleteOptions from the body when there is one, else from the query.
     async fn delete_options(
         &self,
         headers: &HeaderMap,
@@ -321,7 +333,7 @@ impl Found<'_> {
         let value = if bytes.is_empty() {
             None
         } else {
-            // Every client may send DeleteOptions as protobuf, whatever the kind.
+            // Clients may send DeleteOptions as protobuf, whatever the kind.
             let body_type: BodyType = negotiation::body_type(headers, true)?;
             Some(decode::object(&bytes, body_type)?.value)
         };
@@ -329,13 +341,13 @@ impl Found<'_> {
     }
 
     async fn delete(&self, headers: &HeaderMap, body: Incoming) -> Result<Response<Body>, Status> {
-        let shape = self.shape(headers)?;
+        let response_options = self.shape(headers)?;
         let options = self.delete_options(headers, body).await?;
         let registry = self.app.registry();
         match registry.delete(&self.ctx, self.at(), &options).await? {
-            Deleted::Gone(status) => Ok(reply::status(&status, shape.form)),
+            Deleted::Gone(status) => Ok(reply::status(&status, response_options.form)),
             Deleted::Object { object, .. } => {
-                reply::object(200, &self.row, &object, shape, self.app.now())
+                reply::object(200, &self.row, &object, response_options, self.app.now())
             }
         }
     }
@@ -345,7 +357,7 @@ impl Found<'_> {
         headers: &HeaderMap,
         body: Incoming,
     ) -> Result<Response<Body>, Status> {
-        let shape = self.shape(headers)?;
+        let response_options = self.shape(headers)?;
         let select = self.with_query(|q| options::list(q))?;
         let options = self.delete_options(headers, body).await?;
         let list = self
@@ -353,7 +365,7 @@ impl Found<'_> {
             .registry()
             .delete_collection(&self.ctx, self.at(), &options, &select)
             .await?;
-        reply::list(list, shape, self.app.now()).await
+        reply::list(list, response_options, self.app.now()).await
     }
 }
 
@@ -364,13 +376,13 @@ fn forced() -> Status {
     Status::invalid(&kind, "", &[error])
 }
 
-/// How long a request may take: what it asks for, at most the server's limit.
+/// The timeout of a request: its `timeout` parameter, at most the server's limit.
 pub(crate) fn time_limit(query: &Query, limit: Duration) -> Duration {
-    let asked = query.get("timeout").and_then(parse_seconds);
-    asked.map_or(limit, |asked| asked.min(limit))
+    let requested = query.get("timeout").and_then(parse_seconds);
+    requested.map_or(limit, |requested| requested.min(limit))
 }
 
-/// `34s`, `500ms`, `1m`: Go's durations with one unit.
+/// Parses Go durations of one unit: `34s`, `500ms`, `1m`.
 fn parse_seconds(text: &str) -> Option<Duration> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let number: f64 = digits

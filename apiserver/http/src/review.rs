@@ -1,7 +1,7 @@
-//! Webhooks that other API servers call: AdmissionReviews in, verdicts out.
+//! Serves admission webhooks for other API servers: an AdmissionReview in, the same
+//! review with its response out.
 //!
-//! Enters: a review about an object of theirs. Leaves: the same review, answered.
-//! Callers do not say who they are: a verdict depends on nothing but the review.
+//! Callers are not authenticated, so a response depends on the review alone.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,13 @@ use crate::body::Body;
 use crate::negotiation::Form;
 use crate::reply;
 
-/// Judges the `request` of a review; the error is what whoever asked is told. Quick,
-/// and without side effects.
+/// Decides on the `request` of an AdmissionReview; the error is the message of the
+/// denial. Must be fast and without side effects.
 pub type Webhook = fn(&Value) -> Result<(), String>;
-/// By path.
+/// Handlers by path.
 pub type Webhooks = BTreeMap<&'static str, Webhook>;
 
-/// Answers a review of `admission.k8s.io/v1`.
+/// Serves an AdmissionReview of `admission.k8s.io/v1`.
 pub(crate) fn answer(webhook: Webhook, body: &[u8]) -> Result<Response<Body>, Status> {
     let malformed = |why: String| Status::bad_request(format!("not an AdmissionReview: {why}"));
     let review: Value = serde_json::from_slice(body).map_err(|e| malformed(e.to_string()))?;

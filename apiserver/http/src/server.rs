@@ -1,7 +1,5 @@
-//! The listener and its connections.
-//!
-//! Enters: a TCP listener, TLS, a signal to stop. Leaves when every connection is
-//! over. Each connection is a task that this room owns and joins.
+//! Accepts TLS connections and serves HTTP/1.1 and HTTP/2 on them until shutdown. Each
+//! connection is a task that this module owns and joins.
 
 use std::future::Future;
 use std::io;
@@ -29,21 +27,21 @@ use crate::app::App;
 use crate::layers;
 
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// For a request's headers; hyper counts the time before their first byte too, so
-/// this is also how long a connection may idle (`IdleTimeout` of kube-apiserver).
+/// Timeout for reading a request's headers. hyper starts it before the first byte, so
+/// it is also the idle timeout (kube-apiserver's `IdleTimeout`).
 const HEADERS: Duration = Duration::from_secs(90);
-/// Streams a client may have open on one connection.
+/// Bound on open streams per connection.
 const STREAMS: u32 = 250;
 /// Bytes buffered for a stream whose client reads slowly.
 const SEND_BUFFER: usize = 64 * 1024;
 const HEADER_LIST: u32 = 64 * 1024;
 const PING: Duration = Duration::from_secs(30);
 const PONG: Duration = Duration::from_secs(15);
-/// Connections at most; further ones wait in the kernel.
+/// Bound on connections; more wait in the kernel's backlog.
 const CONNECTIONS: usize = 20_000;
 
 /// Serves until `shutdown` resolves, then lets short requests finish, ends watches
-/// cleanly and returns; what is not over after `grace` is cut.
+/// cleanly and returns. Connections still open after `grace` are aborted.
 pub(crate) async fn serve(
     app: Arc<App>,
     listener: TcpListener,
@@ -63,14 +61,14 @@ pub(crate) async fn serve(
             accepted = listener.accept(), if connections.len() < CONNECTIONS => match accepted {
                 Ok((stream, _)) => {
                     if failures.record_success("accept") {
-                        tracing::info!("connections are accepted again");
+                        tracing::info!("accepting connections again");
                     }
                     let connection = connection(
                         Arc::clone(&app), acceptor.clone(), stream, stop.clone());
                     connections.spawn(connection);
                 }
                 Err(e) => {
-                    // Out of descriptors, mostly: some will be freed.
+                    // Usually out of file descriptors; some will be freed.
                     if failures.record_failure("accept", &e.to_string()) {
                         tracing::warn!(error = %e, "cannot accept a connection");
                     }
@@ -84,16 +82,16 @@ pub(crate) async fn serve(
     app.ending.begin(grace / 2);
     stop.cancel();
     let drained = async { while connections.join_next().await.is_some() {} };
-    let patience = async {
+    let grace_period = async {
         sleep(grace).await;
         app.short_over().await;
     };
     let cut = tokio::select! {
         () = drained => false,
-        () = patience => true,
+        () = grace_period => true,
     };
     if cut {
-        tracing::warn!("cutting connections that are still open");
+        tracing::warn!("aborting connections that are still open");
         connections.shutdown().await;
     }
     Ok(())
@@ -137,7 +135,7 @@ async fn connection(
         http1_connection(app, peer, stream, stop).await
     };
     if let Err(e) = ended {
-        tracing::debug!(error = %e, "connection broke off");
+        tracing::debug!(error = %e, "connection failed");
     }
 }
 
@@ -168,11 +166,11 @@ async fn http2_connection(
     stream: TlsStream<TcpStream>,
     stop: CancellationToken,
 ) -> hyper::Result<()> {
-    let spoke = Arc::new(AtomicBool::new(false));
-    let heard = Arc::clone(&spoke);
+    let received_request = Arc::new(AtomicBool::new(false));
+    let set_received = Arc::clone(&received_request);
     let inner = layers::service(&app, peer);
     let service = service_fn(move |request: Request<Incoming>| {
-        heard.store(true, Ordering::Relaxed);
+        set_received.store(true, Ordering::Relaxed);
         inner.call(request)
     });
     let connection = http2::Builder::new(TokioExecutor::new())
@@ -184,17 +182,17 @@ async fn http2_connection(
         .keep_alive_timeout(PONG)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
-    // Pings begin after the preface, so a peer that never sends it has a limit of
-    // its own.
-    let silent = async {
+    // hyper pings only after the client's preface, so a client that never sends one
+    // needs its own timeout.
+    let preface_timeout = async {
         sleep(HEADERS).await;
-        if spoke.load(Ordering::Relaxed) {
+        if received_request.load(Ordering::Relaxed) {
             std::future::pending::<()>().await;
         }
     };
     tokio::select! {
         ended = connection.as_mut() => return ended,
-        () = silent => return Ok(()),
+        () = preface_timeout => return Ok(()),
         () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
     }
     connection.await

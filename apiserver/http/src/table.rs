@@ -1,7 +1,5 @@
-//! Tables and partial metadata: the views that kubectl and metadata clients ask
-//! for.
-//!
-//! Enters: a shared object and its row. Leaves: JSON text. Pure.
+//! Renders objects as `Table` rows and `PartialObjectMetadata`, the representations
+//! that kubectl and metadata clients ask for. Does no I/O.
 
 use bytes::Bytes;
 use machinery::{Object, Status};
@@ -11,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// What a table's rows carry beside their cells (`includeObject`).
+/// What the rows of a table carry besides their cells (meta/v1 `IncludeObjectPolicy`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Include {
     None,
@@ -20,7 +18,7 @@ pub(crate) enum Include {
 }
 
 impl Include {
-    /// From the query parameter.
+    /// Parses the `includeObject` query parameter. Fails with 400 when it is unknown.
     pub(crate) fn parse(text: Option<&str>) -> Result<Self, Status> {
         match text {
             None | Some("" | "Metadata") => Ok(Self::Metadata),
@@ -41,7 +39,7 @@ pub(crate) fn api_version(beta: bool) -> &'static str {
     }
 }
 
-/// `metadata` of a list, as JSON text.
+/// The `metadata` of a list, as JSON text.
 pub(crate) fn list_metadata(revision: u64, next: Option<&str>, remaining: Option<u64>) -> String {
     let mut text = format!("{{\"resourceVersion\":\"{revision}\"");
     if let Some(next) = next.filter(|n| !n.is_empty()) {
@@ -55,11 +53,11 @@ pub(crate) fn list_metadata(revision: u64, next: Option<&str>, remaining: Option
     text
 }
 
-/// A table up to its rows; `columns` false leaves the definitions out, as in
+/// A table up to its rows. With `columns` false the column definitions are null, as in
 /// every watch event but the first.
-pub(crate) fn open(row: &Row, beta: bool, metadata: &str, columns: bool) -> String {
+pub(crate) fn open(resource_info: &Row, beta: bool, metadata: &str, columns: bool) -> String {
     let definitions = if columns {
-        let headers = printer::columns(&row.kind);
+        let headers = printer::columns(&resource_info.kind);
         serde_json::to_string(&headers).unwrap_or_else(|_| "[]".into())
     } else {
         "null".into()
@@ -72,14 +70,16 @@ pub(crate) fn open(row: &Row, beta: bool, metadata: &str, columns: bool) -> Stri
 
 /// One row of a table.
 pub(crate) fn row(
-    row: &Row,
+    resource_info: &Row,
     object: &Object,
     include: Include,
     beta: bool,
     now: jiff::Timestamp,
 ) -> Result<String, Status> {
-    let value = object.value().map_err(|e| row.unreadable(object, e))?;
-    let cells = Value::Array(printer::cells(&row.kind, &value, now));
+    let value = object
+        .value()
+        .map_err(|e| resource_info.unreadable(object, e))?;
+    let cells = Value::Array(printer::cells(&resource_info.kind, &value, now));
     let mut text = format!("{{\"cells\":{cells},\"object\":");
     match include {
         Include::None => text.push_str("null"),
@@ -101,7 +101,7 @@ struct Outer<'a> {
     metadata: Option<&'a RawValue>,
 }
 
-/// An object's metadata alone, spliced from its bytes.
+/// Builds PartialObjectMetadata by splicing the metadata from the object's bytes.
 pub(crate) fn partial(object: &Object, beta: bool) -> Result<Bytes, Status> {
     let outer: Result<Outer<'_>, _> = serde_json::from_slice(object.bytes());
     let outer = outer.map_err(|e| {

@@ -1,4 +1,5 @@
-//! The whole server over TLS, on an in-memory store, with a plain hyper client.
+//! Tests of the whole server over TLS, on an in-memory store, with a plain hyper
+//! client.
 
 mod identity;
 mod series;
@@ -187,7 +188,7 @@ impl Caller {
         self.call_with(method, path, headers, body).await
     }
 
-    /// A call whose header values may be any bytes.
+    /// Sends a request whose header values may be any bytes.
     async fn call_with<V: AsRef<[u8]>>(
         &mut self,
         method: Method,
@@ -245,13 +246,13 @@ async fn who_asks_decides_what_is_answered() {
     }
     let bad = [("authorization", "Bearer nonsense")];
     assert_eq!(nobody.call(Method::GET, "/livez", &bad, "").await.code, 401);
-    // Headers of a front proxy from somebody who is none change nothing.
+    // Front-proxy headers from a client that is no front proxy are ignored.
     let forged = [
         ("x-remote-user", "admin"),
         ("x-remote-group", "system:masters"),
     ];
     assert_eq!(nobody.call(Method::GET, MAPS, &forged, "").await.code, 403);
-    // An authority that is not ours: refused, but not by the handshake.
+    // A certificate of another CA fails authentication, not the handshake.
     let other = tempfile::tempdir().unwrap();
     let foreign = Pki::open(other.path(), &[], jiff::Timestamp::now()).unwrap();
     let mut stranger = Caller(running.connect(Some(&foreign.admin)).await);
@@ -280,7 +281,7 @@ async fn who_asks_decides_what_is_answered() {
     );
     assert_eq!(ann.get("/version").await.code, 200);
     let rules = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": "default"}});
-    let told = ann
+    let rules_review = ann
         .post(
             "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
             rules,
@@ -288,8 +289,12 @@ async fn who_asks_decides_what_is_answered() {
         .await
         .json();
     assert!(
-        told["status"]["nonResourceRules"].as_array().unwrap().len() > 1,
-        "{told}"
+        rules_review["status"]["nonResourceRules"]
+            .as_array()
+            .unwrap()
+            .len()
+            > 1,
+        "{rules_review}"
     );
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
     let me = ann
@@ -307,9 +312,9 @@ async fn tokens_live_as_long_as_their_account() {
     let account =
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "bot"}});
     assert_eq!(admin.post(accounts, account).await.code, 201);
-    let asked =
+    let request =
         json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
-    let granted = admin.post(&format!("{accounts}/bot/token"), asked).await;
+    let granted = admin.post(&format!("{accounts}/bot/token"), request).await;
     assert_eq!(granted.code, 201, "{:?}", granted.body);
     let token = granted.json()["status"]["token"]
         .as_str()
@@ -324,8 +329,8 @@ async fn tokens_live_as_long_as_their_account() {
     assert!(text.contains("system:serviceaccount:default:bot"), "{text}");
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
     let reviews = "/apis/authentication.k8s.io/v1/tokenreviews";
-    let told = admin.post(reviews, review).await.json();
-    assert_eq!(told["status"]["authenticated"], true, "{told}");
+    let reviewed = admin.post(reviews, review).await.json();
+    assert_eq!(reviewed["status"]["authenticated"], true, "{reviewed}");
     let short = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 1}});
     let refused = admin.post(&format!("{accounts}/bot/token"), short).await;
     assert_eq!(refused.code, 422);
@@ -342,10 +347,10 @@ async fn tokens_live_as_long_as_their_account() {
             "the binding has no effect"
         );
     }
-    let gone = admin
+    let deleted = admin
         .call(Method::DELETE, &format!("{accounts}/bot"), &[], "")
         .await;
-    assert_eq!(gone.code, 200);
+    assert_eq!(deleted.code, 200);
     while bot.call(Method::GET, MAPS, &bearer, "").await.code != 401 {
         assert!(
             tokio::time::Instant::now() < until,
@@ -549,8 +554,8 @@ async fn documents_are_served_with_their_tags() {
         .read_to_string(&mut text)
         .unwrap();
     assert!(text.contains("\"swagger\""));
-    let asked = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
-    let binary = admin.get_as("/openapi/v2", asked).await;
+    let accept = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+    let binary = admin.get_as("/openapi/v2", accept).await;
     assert!(
         binary.headers["content-type"]
             .to_str()

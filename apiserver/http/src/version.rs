@@ -1,8 +1,8 @@
-//! What `/version` tells.
+//! The document of `/version`.
 
 use serde_json::{Value, json};
 
-/// Which Kubernetes the server looks like, and what it is.
+/// The Kubernetes version that the server is compatible with, and its own build.
 #[derive(Clone, Debug, Default)]
 pub struct Version {
     pub major: String,
@@ -17,7 +17,7 @@ pub struct Version {
 }
 
 impl Version {
-    /// `v1.36.0+flotilla.0.1.0` and the like, for this machine.
+    /// Builds `v1.36.0+flotilla.0.1.0` and the like, with this machine's platform.
     pub fn new(major: &str, minor: &str, own: &str) -> Self {
         let os = match std::env::consts::OS {
             "macos" => "darwin",
@@ -38,7 +38,7 @@ impl Version {
         }
     }
 
-    /// The reply's body.
+    /// The document of `/version`.
     pub fn document(&self) -> Value {
         json!({
             "major": self.major,
@@ -51,7 +51,7 @@ impl Version {
             "gitCommit": self.git_commit,
             "gitTreeState": "clean",
             "buildDate": self.build_date,
-            // Clients show these and nothing more.
+            // Required fields that clients only display.
             "goVersion": "none",
             "compiler": "rustc",
             "platform": self.platform,

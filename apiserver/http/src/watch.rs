@@ -1,8 +1,7 @@
-//! Watches on the wire.
+//! Serves watches: encodes the events of a registry watch as a stream of JSON lines.
 //!
-//! Enters: a registry watch. Leaves: a stream of JSON lines. An event in its own
-//! form is one shared buffer for all watchers; tables and partial metadata are
-//! made per watcher.
+//! All watchers share one buffer per event of the object itself; tables and partial
+//! metadata are encoded per watcher.
 
 use std::sync::Arc;
 
@@ -20,15 +19,15 @@ use crate::negotiation::View;
 use crate::reply::Shape;
 use crate::table;
 
-/// Events that are ready together are written together, up to this size.
+/// Bound on bytes of ready events that are sent in one write.
 const BATCH: usize = 64 * 1024;
 
-/// What turns items into lines.
+/// Encodes watch events (kube-apiserver's `watchEncoder`).
 struct Writer {
     row: Arc<Row>,
     shape: Shape,
     clock: Arc<dyn Clock>,
-    /// Column definitions stand in a table's first event only.
+    /// Column definitions are sent in a table's first event only.
     columns_sent: bool,
 }
 
@@ -116,26 +115,26 @@ struct State {
     over: bool,
 }
 
-/// The lines of a watch. Ends cleanly when the watch does or when it is its
-/// turn to leave a server that stops.
+/// The encoded events of a watch. The stream ends when the watch ends, or when the
+/// draining server ends this watch.
 pub(crate) fn events(
     watch: Watch,
-    row: Arc<Row>,
-    shape: Shape,
+    resource_info: Arc<Row>,
+    response_options: Shape,
     clock: Arc<dyn Clock>,
-    leaving: Leaving,
-    sent: Counter,
+    open_watch: Leaving,
+    sent_events: Counter,
 ) -> Events {
     let state = State {
         watch,
         writer: Writer {
-            row,
-            shape,
+            row: resource_info,
+            shape: response_options,
             clock,
             columns_sent: false,
         },
-        leaving,
-        sent,
+        leaving: open_watch,
+        sent: sent_events,
         over: false,
     };
     futures_util::stream::unfold(state, |mut state| async move {
@@ -159,7 +158,7 @@ async fn next(state: &mut State) -> Option<Bytes> {
     state.over = over;
     let mut batch = BytesMut::new();
     while !state.over && first.len() + batch.len() < BATCH {
-        // What is ready now goes along; waiting is for the next turn.
+        // Takes only events that are ready now, without waiting for more.
         let Some(ready) = state.watch.next().now_or_never() else {
             break;
         };

@@ -1,4 +1,4 @@
-//! HorizontalPodAutoscaler; its parts also serve the federated one.
+//! Validates HorizontalPodAutoscaler; FederatedHPA shares the parts.
 
 use machinery::FieldError;
 use machinery::names::path_segment;
@@ -36,7 +36,7 @@ pub(super) fn validate(version: &str, hpa: &Value, errors: &mut Vec<FieldError>)
     behavior(get(spec, "/behavior"), errors);
 }
 
-/// 1 ≤ minReplicas ≤ maxReplicas.
+/// Requires 1 ≤ minReplicas ≤ maxReplicas.
 pub(crate) fn replicas(spec: &Value, errors: &mut Vec<FieldError>) {
     let min = int(spec, "/minReplicas");
     if let Some(min) = min
@@ -59,7 +59,7 @@ pub(crate) fn replicas(spec: &Value, errors: &mut Vec<FieldError>) {
     errors.push(FieldError::invalid("spec.maxReplicas", &max.into(), why));
 }
 
-/// What is scaled has a kind and a name.
+/// Requires kind and name of the scale target.
 pub(crate) fn scale_target(spec: &Value, errors: &mut Vec<FieldError>) {
     for part in ["kind", "name"] {
         let field = format!("spec.scaleTargetRef.{part}");
@@ -72,8 +72,8 @@ pub(crate) fn scale_target(spec: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Each metric has a type that is allowed here, and the source that belongs to it
-/// with a target.
+/// Requires each metric to have an allowed type, only the source of that type, and a
+/// target in it.
 pub(crate) fn metrics(allowed: &[&str], metrics: &[Value], errors: &mut Vec<FieldError>) {
     for (i, metric) in metrics.iter().enumerate() {
         let field = nth("spec.metrics", i);
@@ -109,8 +109,8 @@ pub(crate) fn metrics(allowed: &[&str], metrics: &[Value], errors: &mut Vec<Fiel
                 ));
             }
         }
-        let given = get(metric, &format!("/{source}"));
-        if given.is_null() {
+        let fields = get(metric, &format!("/{source}"));
+        if fields.is_null() {
             errors.push(FieldError::required(
                 format!("{field}.{source}"),
                 "must populate information for the given metric source",
@@ -119,13 +119,13 @@ pub(crate) fn metrics(allowed: &[&str], metrics: &[Value], errors: &mut Vec<Fiel
         }
         let named = !matches!(source, "resource" | "containerResource");
         let name = if named { "/metric/name" } else { "/name" };
-        if text(given, name).is_empty() {
+        if text(fields, name).is_empty() {
             let name = name.replace('/', ".");
             errors.push(FieldError::required(format!("{field}.{source}{name}"), ""));
         }
         target(
             &format!("{field}.{source}.target"),
-            get(given, "/target"),
+            get(fields, "/target"),
             errors,
         );
     }
@@ -149,21 +149,22 @@ fn target(field: &str, target: &Value, errors: &mut Vec<FieldError>) {
             "must be greater than 0",
         ));
     }
-    let wanted = match kind {
+    let value_field = match kind {
         "Utilization" => "averageUtilization",
         "Value" => "value",
         "AverageValue" => "averageValue",
         _ => return,
     };
-    if !has(target, &format!("/{wanted}")) {
+    if !has(target, &format!("/{value_field}")) {
         errors.push(FieldError::required(
-            format!("{field}.{wanted}"),
-            &format!("must specify {wanted} for a target of type {kind}"),
+            format!("{field}.{value_field}"),
+            &format!("must specify {value_field} for a target of type {kind}"),
         ));
     }
 }
 
-/// Windows 0–3600 s, at least one policy, each with a period of 1–1800 s.
+/// Requires windows of 0–3600 s and at least one policy, each with a period of 1–1800
+/// s.
 pub(crate) fn behavior(behavior: &Value, errors: &mut Vec<FieldError>) {
     for side in ["scaleUp", "scaleDown"] {
         let rules = get(behavior, &format!("/{side}"));

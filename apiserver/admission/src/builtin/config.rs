@@ -1,4 +1,5 @@
-//! ConfigMap and Secret: keys, size, encoding, immutability.
+//! ConfigMap, Secret, PersistentVolumeClaim and Event: keys, size, encoding,
+//! immutability.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +10,12 @@ use serde_json::{Map, Value};
 
 use crate::tree::{check, entries, flag, get, has, immutable, items, text};
 
-/// Most bytes of all values together.
+/// Bound on the bytes of all values together.
 const MAX_DATA: usize = 1 << 20;
 const MAX_KEY: usize = 253;
 
-/// Data that is not base64 could not be read at all (400).
+/// Fails with 400 when data is not base64, because Kubernetes cannot decode such a
+/// Secret.
 pub(super) fn readable_secret(secret: &Value) -> Result<(), Status> {
     for (_, value) in entries(secret, "/data") {
         if let Some(value) = value.as_str()
@@ -77,7 +79,7 @@ pub(super) fn secret(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldErr
     frozen(new, old, &["data"], errors);
 }
 
-/// What the types that Kubernetes knows must carry.
+/// Requires the keys of Kubernetes' typed Secrets.
 fn typed(secret: &Value, data: &BTreeMap<&str, Vec<u8>>, errors: &mut Vec<FieldError>) {
     let mut require = |key: &str| {
         if !data.contains_key(key) {
@@ -139,7 +141,7 @@ fn config_key(key: &str) -> Result<(), String> {
     }
 }
 
-/// Once `immutable` is set, it and the data stay.
+/// Forbids changes of data, and of `immutable` itself, once it is set.
 fn frozen(new: &Value, old: Option<&Value>, fields: &[&str], errors: &mut Vec<FieldError>) {
     let Some(old) = old.filter(|old| flag(old, "/immutable")) else {
         return;
@@ -192,7 +194,7 @@ pub(super) fn claim(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldErro
     }
 }
 
-/// What a claim keeps; its volume is named once, by whoever binds it.
+/// The immutable fields of a claim. Its volume name may be set once, when it is bound.
 fn bound_part(spec: &Value, new: &Value) -> Value {
     let mut spec = spec.clone();
     let named = has(&spec, "/volumeName");
@@ -207,13 +209,14 @@ fn bound_part(spec: &Value, new: &Value) -> Value {
     spec
 }
 
-/// An event lies beside what it is about, those of cluster scope in `default`.
+/// Requires an event to be in the namespace of its object; those of cluster-scoped
+/// objects belong to `default`.
 pub(super) fn event(new: &Value, errors: &mut Vec<FieldError>) {
     let about = text(new, "/involvedObject/namespace");
-    let here = text(new, "/metadata/namespace");
+    let namespace = text(new, "/metadata/namespace");
     let fits = match about {
-        "" => matches!(here, "default" | "kube-system"),
-        about => about == here,
+        "" => matches!(namespace, "default" | "kube-system"),
+        about => about == namespace,
     };
     if !fits {
         errors.push(FieldError::invalid(

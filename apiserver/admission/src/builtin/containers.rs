@@ -1,4 +1,4 @@
-//! Containers of a pod template.
+//! Validates the containers of a pod template.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use crate::builtin::port;
 use crate::resources::{self, Place};
 use crate::tree::{check, entries, get, has, int, items, nth, text};
 
-/// `spec`: of the pod; `field`: its path. `volumes`: names that may be mounted.
+/// `spec` is the pod spec, `field` its path, `volumes` the names that may be mounted.
 pub(super) fn validate(
     field: &str,
     spec: &Value,
@@ -91,7 +91,7 @@ pub(super) fn protocol(field: &str, entry: &Value, errors: &mut Vec<FieldError>)
     }
 }
 
-/// An IANA service name, as ports are called (RFC 6335).
+/// Checks an IANA service name, the form of port names (RFC 6335).
 pub(super) fn port_name(name: &str) -> Result<(), String> {
     let bytes = name.as_bytes();
     if bytes.len() > 15 {

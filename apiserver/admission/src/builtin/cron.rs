@@ -1,4 +1,4 @@
-//! Cron expressions: five fields, or a name such as `@hourly`.
+//! Parses cron expressions: five fields, or a macro such as `@hourly`.
 
 const NAMES: [&str; 7] = [
     "@yearly",
@@ -14,7 +14,7 @@ const MONTHS: [&str; 12] = [
 ];
 const DAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 
-/// Says why a schedule cannot be understood.
+/// Checks a schedule; the error says why it is invalid.
 pub(crate) fn schedule(text: &str) -> Result<(), String> {
     if NAMES.contains(&text) {
         return Ok(());
@@ -36,9 +36,9 @@ pub(crate) fn schedule(text: &str) -> Result<(), String> {
     field(weekday, 0, 7, &DAYS)
 }
 
-/// `*`, numbers, names, ranges and steps, separated by commas.
+/// Checks one field: `*`, numbers, names, ranges and steps, separated by commas.
 fn field(text: &str, min: u32, max: u32, names: &[&str]) -> Result<(), String> {
-    let bad = || format!("invalid schedule field {text:?}, must lie in {min}-{max}");
+    let bad = || format!("invalid schedule field {text:?}, must be within {min}-{max}");
     let number = |s: &str| {
         let named = names.iter().position(|n| s.eq_ignore_ascii_case(n));
         let named = named.and_then(|i| u32::try_from(i).ok()).map(|i| i + min);

@@ -1,7 +1,6 @@
-//! CustomResourceDefinitions: names, versions, conversion, columns, subresources,
-//! and by [`structural`] the schemas (`apiextensions/validation/validation.go`).
-//!
-//! Enters: a definition, on update also the stored one. Leaves: field errors. Pure.
+//! Validates CustomResourceDefinitions: names, versions, conversion, printer columns,
+//! subresources, and schemas by [`structural`]
+//! (`apiextensions/validation/validation.go`). Does no I/O.
 
 mod structural;
 
@@ -52,7 +51,7 @@ pub(super) fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldE
     names(get(spec, "/names"), errors);
     conversion(get(spec, "/conversion"), errors);
     if flag(spec, "/preserveUnknownFields") {
-        let why = "must be false; x-kubernetes-preserve-unknown-fields in the schema keeps fields";
+        let why = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
         let field = "spec.preserveUnknownFields";
         errors.push(FieldError::invalid(field, &true.into(), why));
     }
@@ -73,7 +72,8 @@ fn established(crd: &Value) -> bool {
         .any(|c| text(c, "/type") == "Established" && text(c, "/status") == "True")
 }
 
-/// What was stored in a version can only be read while the version is there.
+/// Requires every stored version to be served: its objects can only be read while it is
+/// in spec.versions.
 fn stored(crd: &Value, errors: &mut Vec<FieldError>) {
     for (i, version) in texts(crd, "/status/storedVersions").enumerate() {
         let there = |v: &Value| text(v, "/name") == version;
@@ -95,7 +95,7 @@ fn versions(spec: &Value, errors: &mut Vec<FieldError>) {
         let first = values.next();
         values.all(|v| Some(v) == first)
     };
-    // What all versions share is told once, at the place that v1beta1 had for it.
+    // Fields that are equal in all versions are reported once, at their v1beta1 path.
     let same = [
         "/schema",
         "/subresources",
@@ -116,8 +116,8 @@ fn versions(spec: &Value, errors: &mut Vec<FieldError>) {
                 why,
             ));
         }
-        let place = |shared: bool, own: &str, whole: &str| match (shared, i) {
-            (true, 0) => Some(format!("spec.{whole}")),
+        let place = |shared: bool, own: &str, v1beta1: &str| match (shared, i) {
+            (true, 0) => Some(format!("spec.{v1beta1}")),
             (true, _) => None,
             (false, _) => Some(format!("{at}.{own}")),
         };
@@ -150,9 +150,9 @@ fn versions(spec: &Value, errors: &mut Vec<FieldError>) {
             }
         }
     }
-    let mut seen: Vec<&str> = versions.iter().map(|v| text(v, "/name")).collect();
-    seen.sort_unstable();
-    if seen.windows(2).any(|pair| pair[0] == pair[1]) {
+    let mut names: Vec<&str> = versions.iter().map(|v| text(v, "/name")).collect();
+    names.sort_unstable();
+    if names.windows(2).any(|pair| pair[0] == pair[1]) {
         let why = "must contain unique version names";
         errors.push(FieldError::invalid("spec.versions", all, why));
     }

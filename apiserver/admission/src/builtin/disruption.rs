@@ -1,4 +1,4 @@
-//! PodDisruptionBudget.
+//! Validates PodDisruptionBudget.
 
 use machinery::FieldError;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! Ingress (`networking.k8s.io/v1`).
+//! Validates Ingress (`networking.k8s.io/v1`).
 
 use std::net::IpAddr;
 

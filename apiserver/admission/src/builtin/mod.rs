@@ -1,9 +1,7 @@
-//! Rules of the kinds that Kubernetes brings along.
+//! Mutates and validates Kubernetes' built-in kinds. Does no I/O.
 //!
-//! Enters: an object of a built-in kind, on update also the stored one. Leaves:
-//! the object with what the server fills in, or field errors for a 422. Pure.
-//! Rules and texts of `pkg/apis/*/validation`, as far as clients and controllers
-//! rely on them; types, required fields and enumerations are the schema's.
+//! Rules and error texts of `pkg/apis/*/validation`, as far as clients and controllers
+//! rely on them; the schema checks types, required fields and enumerations.
 
 mod autoscaling;
 mod config;
@@ -31,11 +29,11 @@ use crate::attributes::Attributes;
 use crate::tree::int;
 
 pub(crate) fn mutate(
-    at: &Attributes<'_>,
+    attributes: &Attributes<'_>,
     new: &mut Value,
     old: Option<&Value>,
 ) -> Result<(), Status> {
-    match (&*at.gvk.group, &*at.gvk.kind) {
+    match (&*attributes.gvk.group, &*attributes.gvk.kind) {
         ("", "Secret") => config::readable_secret(new),
         ("", "Service") => {
             service::mutate(new, old);
@@ -45,8 +43,7 @@ pub(crate) fn mutate(
     }
 }
 
-/// What is wrong with an object of a built-in kind beyond its types; nothing for
-/// any other kind.
+/// Validates an object of a built-in kind beyond its schema; no errors for other kinds.
 pub fn validate(gvk: &Gvk, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let e = &mut errors;
@@ -91,7 +88,7 @@ fn lease(lease: &Value, errors: &mut Vec<FieldError>) {
     not_negative(lease, "spec.leaseTransitions", errors);
 }
 
-/// A number that must not be negative, at a dotted path.
+/// Requires the number at a dotted path to be at least 0.
 fn not_negative(object: &Value, field: &str, errors: &mut Vec<FieldError>) {
     if let Some(n) = int(object, &crate::tree::pointer(field))
         && n < 0
@@ -104,7 +101,7 @@ fn not_negative(object: &Value, field: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// A port number.
+/// Requires a valid port number.
 pub(crate) fn port(field: impl Into<String>, port: i64, errors: &mut Vec<FieldError>) {
     if !(1..=65_535).contains(&port) {
         errors.push(FieldError::invalid(

@@ -1,4 +1,4 @@
-//! Pods and pod templates.
+//! Validates pods and pod templates.
 
 use std::collections::HashSet;
 
@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::containers;
 use crate::tree::{check, get, int, items, items_mut, not_empty_or, nth, pointer, text};
 
-/// `field`: the dotted path of a pod spec in `object`; `policies`: the restart
-/// policies that make sense there.
+/// `field` is the dotted path of a pod spec in `object`, `policies` are its allowed
+/// restart policies.
 pub(super) fn validate(
     field: &str,
     object: &Value,
@@ -43,14 +43,14 @@ pub(super) fn validate(
     }
 }
 
-/// Volumes that a StatefulSet makes for each of its pods.
+/// The volumes that a StatefulSet creates for each of its pods.
 fn claims(object: &Value) -> impl Iterator<Item = &str> {
     items(object, "/spec/volumeClaimTemplates")
         .iter()
         .map(|claim| text(claim, "/metadata/name"))
 }
 
-/// What an update of a pod may change of a container: `spec.containers[*].image`.
+/// Kubernetes' error for an update of immutable pod fields.
 const MUTABLE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
 pub(super) fn pod(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
@@ -62,8 +62,11 @@ pub(super) fn pod(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>
     if was != is && settled(was, was) != settled(is, was) {
         errors.push(FieldError::forbidden("spec", MUTABLE));
     }
-    let kept = items(was, "/tolerations");
-    if !kept.iter().all(|t| items(is, "/tolerations").contains(t)) {
+    let tolerations = items(was, "/tolerations");
+    if !tolerations
+        .iter()
+        .all(|t| items(is, "/tolerations").contains(t))
+    {
         errors.push(FieldError::forbidden(
             "spec.tolerations",
             "existing toleration can not be modified except its tolerationSeconds",
@@ -71,7 +74,7 @@ pub(super) fn pod(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>
     }
 }
 
-/// The spec without what an update may change.
+/// The pod spec without its mutable fields.
 fn settled(spec: &Value, was: &Value) -> Value {
     let mut spec = spec.clone();
     for list in ["containers", "initContainers"] {

@@ -1,4 +1,4 @@
-//! ResourceQuota and LimitRange.
+//! Validates ResourceQuota and LimitRange.
 
 use std::collections::HashSet;
 
@@ -55,7 +55,7 @@ pub(super) fn limits(range: &Value, errors: &mut Vec<FieldError>) {
                 }
             }
         }
-        // Each amount lies below those that come after it.
+        // Requires min ≤ defaultRequest ≤ default ≤ max.
         let order = ["min", "defaultRequest", "default", "max"];
         for (low, side) in order.iter().enumerate() {
             for upper in &order[low + 1..] {

@@ -1,4 +1,4 @@
-//! Roles and bindings.
+//! Validates RBAC roles and bindings.
 
 use machinery::names::path_segment;
 use machinery::{FieldError, LabelSelector};
@@ -137,7 +137,7 @@ fn subject(field: &str, subject: &Value, cluster: bool, errors: &mut Vec<FieldEr
             return;
         }
     };
-    // Absent means what the kind implies.
+    // An absent apiGroup defaults by kind.
     if has(subject, "/apiGroup") && text(subject, "/apiGroup") != group {
         errors.push(FieldError::not_supported(
             format!("{field}.apiGroup"),

@@ -1,11 +1,11 @@
-//! PriorityClass and StorageClass.
+//! Validates PriorityClass and StorageClass.
 
 use machinery::FieldError;
 use serde_json::Value;
 
 use crate::tree::{flag, get, immutable, int, text};
 
-/// What users may ask for at most; above are the system's own classes.
+/// Highest value of a user-defined class; system classes are above.
 const HIGHEST_USER_PRIORITY: i64 = 1_000_000_000;
 const SYSTEM: [(&str, i64); 2] = [
     ("system-cluster-critical", 2_000_000_000),
@@ -58,7 +58,7 @@ pub(super) fn storage_class(new: &Value, old: Option<&Value>, errors: &mut Vec<F
     immutable(new, old, "volumeBindingMode", errors);
 }
 
-/// A PriorityClass that wants to be the default where another is already.
+/// The error of a PriorityClass that would be a second global default.
 pub(crate) fn rival_default(new: &Value, others: &[Value]) -> Option<String> {
     if !flag(new, "/globalDefault") {
         return None;

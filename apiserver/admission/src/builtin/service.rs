@@ -1,4 +1,4 @@
-//! Service.
+//! Mutates and validates Service.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ fn kind(service: &Value) -> &str {
     not_empty_or(text(service, "/spec/type"), "ClusterIP")
 }
 
-/// An update that says nothing of the address keeps it.
+/// Keeps the cluster IP when an update leaves it out.
 pub(super) fn mutate(new: &mut Value, old: Option<&Value>) {
     let Some(old) = old else {
         return;
@@ -22,11 +22,14 @@ pub(super) fn mutate(new: &mut Value, old: Option<&Value>) {
     if kind(new) == "ExternalName" || kind(old) == "ExternalName" {
         return;
     }
-    let silent = text(new, "/spec/clusterIP").is_empty();
-    let silent_list = items(new, "/spec/clusterIPs").is_empty();
+    let no_address = text(new, "/spec/clusterIP").is_empty();
+    let no_addresses = items(new, "/spec/clusterIPs").is_empty();
     if let Some(spec) = object_mut(new, &["spec"]) {
-        for (field, silent) in [("clusterIP", silent), ("clusterIPs", silent && silent_list)] {
-            if let Some(value) = get(old, "/spec").get(field).filter(|_| silent) {
+        for (field, no_address) in [
+            ("clusterIP", no_address),
+            ("clusterIPs", no_address && no_addresses),
+        ] {
+            if let Some(value) = get(old, "/spec").get(field).filter(|_| no_address) {
                 spec.insert(field.into(), value.clone());
             }
         }
@@ -137,8 +140,7 @@ fn ports(service: &Value, kind: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// The address is given once; only becoming or ceasing to be an ExternalName
-/// changes it.
+/// Forbids changes of the cluster IP, unless the type changes to or from ExternalName.
 fn same_address(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
     if kind(new) == "ExternalName" || kind(old) == "ExternalName" {
         return;

@@ -1,4 +1,5 @@
-//! One accepted and at least one refused object per rule, by the fields named.
+//! One accepted and at least one rejected object per rule, by the field paths of the
+//! errors.
 
 mod definition;
 mod limits;
@@ -8,13 +9,13 @@ use serde_json::json;
 
 use super::*;
 
-/// Validates `base` with `change` merged in, against `old` when given.
+/// Validates `new`, as an update of `old` if there is one.
 fn errors(api: &str, kind: &str, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let gvk = Gvk::from_api_version(api, kind);
     validate(&gvk, new, old)
 }
 
-/// As a merge patch: `null` removes.
+/// Applies a merge patch: `null` removes.
 fn with(base: &Value, change: &Value) -> Value {
     let (Value::Object(_), Value::Object(changes)) = (base, change) else {
         return change.clone();

@@ -1,4 +1,4 @@
-//! Deployment, ReplicaSet, DaemonSet, StatefulSet, Job and CronJob.
+//! Validates Deployment, ReplicaSet, DaemonSet, StatefulSet, Job and CronJob.
 
 use machinery::{FieldError, LabelSelector};
 use serde_json::{Map, Value};
@@ -61,7 +61,7 @@ fn strategy(strategy: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// A count that is not negative, or a percentage.
+/// Checks an int-or-percent: a number of at least 0, or a percentage.
 pub(super) fn share(field: &str, value: &Value, errors: &mut Vec<FieldError>) {
     match value {
         Value::Number(n) if n.as_i64().is_none_or(|n| n < 0) => errors.push(FieldError::invalid(
@@ -126,7 +126,7 @@ pub(super) fn stateful_set(new: &Value, old: Option<&Value>, errors: &mut Vec<Fi
 
 pub(super) fn job(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     job_spec("spec", new, errors);
-    // The selector is the server's own unless it is asked for.
+    // The server generates the selector unless the user sets one.
     if has(new, "/spec/selector") {
         selects_template("job", new, errors);
     }
@@ -144,9 +144,9 @@ pub(super) fn job(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>
     if !elastic {
         keep(new, Some(old), &["completions"], errors);
     }
-    // While suspended and not started, scheduling directives may still change.
-    let held = get(old, "/spec/suspend") == true && !has(old, "/status/startTime");
-    if !held {
+    // The template of a suspended job that never started may still change.
+    let not_started = get(old, "/spec/suspend") == true && !has(old, "/status/startTime");
+    if !not_started {
         keep(new, Some(old), &["template"], errors);
     }
 }
@@ -170,7 +170,7 @@ fn job_spec(field: &str, object: &Value, errors: &mut Vec<FieldError>) {
 }
 
 pub(super) fn cron_job(new: &Value, errors: &mut Vec<FieldError>) {
-    // Eleven characters are left for what a Job's name adds.
+    // Leaves eleven characters for the suffix of a Job's name.
     let name = text(new, "/metadata/name");
     if name.len() > 52 {
         errors.push(FieldError::invalid(
@@ -211,7 +211,7 @@ fn keep(new: &Value, old: Option<&Value>, fields: &[&str], errors: &mut Vec<Fiel
     }
 }
 
-/// Selector and template of a workload that keeps pods.
+/// Validates selector and pod template of a workload.
 fn template(kind: &str, object: &Value, policies: &[&str], errors: &mut Vec<FieldError>) {
     if has(object, "/spec/selector") {
         selects_template(kind, object, errors);

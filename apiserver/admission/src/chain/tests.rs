@@ -1,3 +1,5 @@
+//! Tests of the admission chain.
+
 use client::fake::FakeApi;
 use machinery::time::FakeClock;
 use machinery::{Gvk, UserInfo};
@@ -44,15 +46,15 @@ fn chain() -> Chain {
     })
 }
 
-/// Mutates, validates, and gives the object or the refusal.
+/// Mutates and validates; returns the object or the error.
 async fn admit(
     chain: &Chain,
-    at: &Attributes<'_>,
+    attributes: &Attributes<'_>,
     mut new: Value,
     old: Option<&Value>,
 ) -> Result<Value, Status> {
-    chain.mutate(at, &mut new, old).await?;
-    chain.validate(at, &new, old).await?;
+    chain.mutate(attributes, &mut new, old).await?;
+    chain.validate(attributes, &new, old).await?;
     Ok(new)
 }
 
@@ -155,7 +157,7 @@ async fn objects_are_completed() {
         Some(&new),
     )
     .await;
-    assert_eq!(update.unwrap(), new, "ids are given on creation only");
+    assert_eq!(update.unwrap(), new, "IDs are set on creation only");
     let with_id = |kind: &str, id: &str| {
         json!({"metadata": {"name": "x", "labels": {format!("{kind}.karmada.io/permanent-id"): id},
             "annotations": {"resourcebinding.karmada.io/dependencies": "?"}}})
@@ -174,7 +176,7 @@ async fn objects_are_completed() {
     assert_eq!(
         changed.unwrap(),
         new,
-        "nobody protects the id, or looks at the dependencies"
+        "ClusterResourceBinding updates check neither ID nor dependencies"
     );
     let work = write("work.karmada.io/v1alpha1", "Work", "works");
     let (old, new) = (with_id("work", "a"), with_id("work", "b"));
@@ -184,7 +186,7 @@ async fn objects_are_completed() {
     let unmarked = json!({"metadata": {"name": "x"}});
     let marked = admit(&chain, &at, unmarked.clone(), Some(&unmarked)).await;
     let id = &marked.unwrap()["metadata"]["labels"]["work.karmada.io/permanent-id"];
-    assert!(id.is_string(), "works get theirs whenever it is missing");
+    assert!(id.is_string(), "a Work gets its ID whenever it is missing");
 }
 
 #[tokio::test]
@@ -238,7 +240,7 @@ async fn rules_that_look_at_others_use_the_api() {
     api.seed(&CUSTOMIZATIONS, customization("x"));
     assert!(
         admit(&chain, &at, customization("x"), None).await.is_ok(),
-        "itself is no rival"
+        "an object does not conflict with itself"
     );
     api.seed(&CUSTOMIZATIONS, customization("other"));
     let refused = admit(&chain, &at, customization("x"), None)
@@ -313,7 +315,7 @@ async fn subresources_have_no_rules_but_scale() {
     }
 }
 
-/// Trees with the names that rules look for.
+/// Random objects with the field names that rules look for.
 fn tree() -> impl Strategy<Value = Value> {
     const NAMES: &str = "(metadata|spec|labels|name|resourceSelectors|placement|clusterAffinities|overflowAffinities|taints|resourceModels|ranges|template|containers|ports|selector|matchLabels|workload|manifests|kind|rules|value|data|zone|metrics|behavior)";
     let leaf = prop_oneof![
@@ -334,7 +336,7 @@ fn tree() -> impl Strategy<Value = Value> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn no_tree_makes_a_rule_panic(new in tree(), old in tree()) {
+    fn rules_never_panic(new in tree(), old in tree()) {
         let kinds = [
             ("policy.karmada.io/v1alpha1", "PropagationPolicy"),
             ("policy.karmada.io/v1alpha1", "ClusterOverridePolicy"),

@@ -1,7 +1,5 @@
-//! Resource models of a cluster: grades of nodes by their size.
-//!
-//! Enters: `spec` of a cluster. Leaves: models as they are stored, or field
-//! errors. Pure.
+//! Mutates and validates the resource models of a cluster, which grade its nodes by
+//! size. Does no I/O.
 
 use machinery::{FieldError, Quantity};
 use serde::{Deserialize, Serialize};
@@ -10,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::attributes::Operation;
 use crate::tree::{get, int, items, items_mut, nth, shown};
 
-/// Lower bounds of the default grades: cores, GiB of memory.
+/// Lower bounds of the default grades: cores, and GiB of memory.
 const GRADES: [(i64, i64); 9] = [
     (0, 0),
     (1, 4),
@@ -25,8 +23,8 @@ const GRADES: [(i64, i64); 9] = [
 const GIB: i64 = 1 << 30;
 
 pub(super) fn mutate(operation: Operation, spec: &mut Map<String, Value>) {
-    let given = spec.get("resourceModels").and_then(Value::as_array);
-    if given.is_none_or(Vec::is_empty) {
+    let models = spec.get("resourceModels").and_then(Value::as_array);
+    if models.is_none_or(Vec::is_empty) {
         if operation == Operation::Create {
             spec.insert("resourceModels".into(), defaults());
         }
@@ -70,7 +68,8 @@ fn defaults() -> Value {
     Value::Array(GRADES.iter().enumerate().map(grade).collect())
 }
 
-/// A grade as errors show it: by the names of Karmada's internal type.
+/// One resource model, serialized for errors with the field names of Karmada's internal
+/// type.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all(serialize = "PascalCase"))]
 struct Model {
@@ -86,7 +85,7 @@ struct Range {
     max: Quantity,
 }
 
-/// What cannot be read is told by its path; else the first rule that is broken.
+/// Reports malformed quantities by path, otherwise the first violated rule.
 pub(super) fn validate(models: &[Value], errors: &mut Vec<FieldError>) {
     let before = errors.len();
     for (i, model) in models.iter().enumerate() {
@@ -141,7 +140,7 @@ fn broken(models: &[Model]) -> Option<&'static str> {
 }
 
 impl Range {
-    /// `below`: the same resource in the grade before.
+    /// `below` is the same resource in the previous grade.
     fn broken(&self, below: Option<&Self>, last: bool) -> Option<&'static str> {
         if self.max <= self.min {
             return Some("The max value of each resource must be greater than the min value");

@@ -1,3 +1,5 @@
+//! Tests of the Cluster rules.
+
 use serde_json::json;
 
 use super::*;
@@ -12,7 +14,7 @@ fn cluster(change: Value) -> Value {
     json!({"metadata": {"name": "m1"}, "spec": spec})
 }
 
-/// The spec as it is stored at the beginning of time.
+/// The spec after mutation at the Unix epoch.
 fn stored(operation: Operation, change: Value) -> Value {
     let mut new = cluster(change);
     mutate(operation, true, &mut new, Timestamp::UNIX_EPOCH);
@@ -332,8 +334,8 @@ fn grades_of_a_cluster_follow_each_other() {
     ];
     for (models, why) in table {
         let found = said(&cluster(json!({"resourceModels": models})));
-        let told: Vec<&str> = found.iter().filter_map(|s| s.rsplit(": ").next()).collect();
-        assert_eq!(told, why.into_iter().collect::<Vec<_>>(), "{models:?}");
+        let messages: Vec<&str> = found.iter().filter_map(|s| s.rsplit(": ").next()).collect();
+        assert_eq!(messages, why.into_iter().collect::<Vec<_>>(), "{models:?}");
     }
     check(
         json!({"resourceModels": [grade(0, &[("cpu", "0", "5")])]}),
@@ -370,7 +372,7 @@ fn an_endpoint_is_https_unless_verification_is_off() {
     ] {
         assert_eq!(said(&at(endpoint, insecure)), expected, "{endpoint}");
     }
-    // Stored before the rule was there, or with verification off.
+    // Stored before the rule existed, or with verification off.
     let stored = at("http://a:6443", false);
     let mut labelled = stored.clone();
     labelled["metadata"]["labels"] = json!({"a": "b"});
@@ -396,13 +398,13 @@ fn secrets_are_asked_about_when_they_are_put_to_a_new_use() {
         cluster(spec)
     };
     let old = with(json!({}));
-    let asked = |new: &Value, old: Option<&Value>| -> Vec<String> {
+    let fields = |new: &Value, old: Option<&Value>| -> Vec<String> {
         let all = secrets_to_authorize(new, old).into_iter();
         all.map(|s| format!("{} {}/{}", s.field, s.namespace, s.name))
             .collect()
     };
     let (own, other) = ("spec.secretRef n/s", "spec.impersonatorSecretRef n/i");
-    assert_eq!(asked(&old, None), [own, other]);
+    assert_eq!(fields(&old, None), [own, other]);
     for (change, expected) in [
         (json!({}), vec![]),
         (
@@ -423,10 +425,10 @@ fn secrets_are_asked_about_when_they_are_put_to_a_new_use() {
         ),
     ] {
         assert_eq!(
-            asked(&with(change.clone()), Some(&old)),
+            fields(&with(change.clone()), Some(&old)),
             expected,
             "{change}"
         );
     }
-    assert_eq!(asked(&old, Some(&with(json!({"secretRef": null})))), [own]);
+    assert_eq!(fields(&old, Some(&with(json!({"secretRef": null})))), [own]);
 }

@@ -1,3 +1,6 @@
+//! Tests of the rules of FederatedHPA, CronFederatedHPA, MultiClusterService and
+//! MultiClusterIngress.
+
 use serde_json::json;
 
 use super::*;

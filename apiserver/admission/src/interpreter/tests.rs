@@ -1,3 +1,5 @@
+//! Tests of the rules of interpreter webhooks and customizations.
+
 use serde_json::json;
 
 use super::*;
@@ -12,15 +14,15 @@ fn webhook(change: &Value) -> Value {
     webhook
 }
 
-/// What is said of the one webhook, after its path.
+/// Checks the errors of the only webhook, without their path prefix.
 fn check(change: Value, expected: &[&str]) {
     let errors = validate_webhooks(&json!({"webhooks": [webhook(&change)]}));
-    let said: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    let messages: Vec<String> = errors.iter().map(ToString::to_string).collect();
     let expected: Vec<String> = expected
         .iter()
         .map(|e| format!("webhooks[0].{e}"))
         .collect();
-    assert_eq!(said, expected, "{change}");
+    assert_eq!(messages, expected, "{change}");
 }
 
 #[test]
@@ -42,16 +44,16 @@ fn webhooks_have_names_of_their_own() {
     let one = webhook(&json!({}));
     let twice =
         validate_webhooks(&json!({"webhooks": [one, one, webhook(&json!({"name": "other.b"}))]}));
-    let said: Vec<String> = twice.iter().map(ToString::to_string).collect();
-    assert_eq!(said, [r#"webhooks[1].name: Duplicate value: "a.b""#]);
+    let messages: Vec<String> = twice.iter().map(ToString::to_string).collect();
+    assert_eq!(messages, [r#"webhooks[1].name: Duplicate value: "a.b""#]);
 }
 
 #[test]
 fn webhooks_have_up_to_thirty_seconds() {
     let why = "the timeout value must be between 1 and 30 seconds";
     for (seconds, fine) in [(1, true), (30, true), (0, false), (31, false)] {
-        let said = format!("timeoutSeconds: Invalid value: {seconds}: {why}");
-        let expected: &[&str] = if fine { &[] } else { &[&said] };
+        let message = format!("timeoutSeconds: Invalid value: {seconds}: {why}");
+        let expected: &[&str] = if fine { &[] } else { &[&message] };
         check(json!({"timeoutSeconds": seconds}), expected);
     }
     check(json!({"timeoutSeconds": null}), &[]);

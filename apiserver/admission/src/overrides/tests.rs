@@ -1,3 +1,5 @@
+//! Tests of the override policy rules.
+
 use machinery::{Gvk, UserInfo};
 use openapi::karmada::resources::OVERRIDES;
 use serde_json::json;
@@ -20,13 +22,14 @@ fn at<'a>(namespace: &'a str, user: &'a UserInfo) -> Attributes<'a> {
     }
 }
 
-/// What is said of a policy of a namespace, or of the cluster.
+/// Checks the errors of an OverridePolicy, or with an empty namespace of a
+/// ClusterOverridePolicy.
 fn check_in(namespace: &str, spec: Value, expected: &[&str]) {
     let user = UserInfo::default();
     let policy = json!({"metadata": {"name": "o"}, "spec": spec});
     let errors = validate(&at(namespace, &user), &policy);
-    let said: Vec<String> = errors.iter().map(ToString::to_string).collect();
-    assert_eq!(said, expected, "{spec}");
+    let messages: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    assert_eq!(messages, expected, "{spec}");
 }
 
 fn check(spec: Value, expected: &[&str]) {

@@ -1,14 +1,16 @@
+//! Tests of the Placement rules.
+
 use serde_json::json;
 
 use super::*;
 
-/// What is said of a placement, after `spec.placement`.
+/// Checks the errors of a placement, without the prefix `spec.placement`.
 fn check(placement: Value, expected: &[&str]) {
     let mut errors = Vec::new();
     validate(&placement, &mut errors);
-    let said: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    let messages: Vec<String> = errors.iter().map(ToString::to_string).collect();
     let expected: Vec<String> = expected.iter().map(|e| format!("{BASE}{e}")).collect();
-    assert_eq!(said, expected, "{placement}");
+    assert_eq!(messages, expected, "{placement}");
 }
 
 fn fields(key: &str, operator: &str) -> Value {
@@ -34,7 +36,7 @@ fn one_affinity_or_several() {
             r#": Invalid value: {{"clusterAffinity":{{"clusterNames":["m"]}},"clusterAffinities":[{{"affinityName":"a","clusterNames":["m"]}}]}}: {why}"#
         )],
     );
-    // A list that is there counts, though nothing is in it.
+    // An empty list still counts as set.
     check(
         json!({"clusterAffinity": {}, "clusterAffinities": []}),
         &[&format!(
@@ -45,7 +47,7 @@ fn one_affinity_or_several() {
 
 #[test]
 fn clusters_are_selected_by_known_fields() {
-    let told = |key: &str, operator: &str, why: &str| {
+    let message = |key: &str, operator: &str, why: &str| {
         format!(
             r#".fieldSelector: Invalid value: {{"matchExpressions":[{{"key":"{key}","operator":"{operator}","values":["x"]}}]}}: {why}"#
         )
@@ -83,11 +85,11 @@ fn clusters_are_selected_by_known_fields() {
         }
     }
     let key = r#"unsupported key "area", must be provider, region, or zone"#;
-    everywhere(fields("area", "In"), Some(told("area", "In", key)));
+    everywhere(fields("area", "In"), Some(message("area", "In", key)));
     let operator = r#"unsupported operator "Exists", must be In or NotIn"#;
     everywhere(
         fields("zone", "Exists"),
-        Some(told("zone", "Exists", operator)),
+        Some(message("zone", "Exists", operator)),
     );
 }
 
@@ -179,7 +181,7 @@ fn tiers_of_an_overflow_have_names_of_their_own() {
     );
 }
 
-/// Constraints, and what is said of the first one.
+/// Checks the errors of the first constraint.
 fn spread(constraints: Value, expected: &[&str]) {
     let expected: Vec<String> = expected
         .iter()
@@ -210,8 +212,8 @@ fn bounds_of_a_constraint_are_numbers_in_order() {
                 shown += &format!(r#","{name}":{n}"#);
             }
         }
-        let told = format!("[0]: Invalid value: {shown}}}: {why}");
-        let expected: &[&str] = if why.is_empty() { &[] } else { &[&told] };
+        let message = format!("[0]: Invalid value: {shown}}}: {why}");
+        let expected: &[&str] = if why.is_empty() { &[] } else { &[&message] };
         spread(constraint, expected);
     };
     bounds(1, 1, "");
@@ -251,11 +253,11 @@ fn fields_are_spread_by_with_a_constraint_on_clusters() {
 fn tolerations_compare_no_numbers() {
     for operator in ["", "Exists", "Equal", "Lt", "Gt"] {
         let placement = json!({"clusterTolerations": [{"key": "a", "operator": operator}]});
-        let told = format!(
+        let message = format!(
             r#".clusterTolerations[0].operator: Unsupported value: "{operator}": supported values: "", "Exists", "Equal""#
         );
         let refused = matches!(operator, "Lt" | "Gt");
-        let expected: &[&str] = if refused { &[&told] } else { &[] };
+        let expected: &[&str] = if refused { &[&message] } else { &[] };
         check(placement, expected);
     }
 }

@@ -1,3 +1,5 @@
+//! Tests of the propagation policy rules.
+
 use machinery::{Gvk, UserInfo};
 use openapi::karmada::resources::POLICIES;
 use serde_json::json;
@@ -28,7 +30,7 @@ fn policy(change: Value) -> Value {
     json!({"metadata": {"name": "p", "namespace": "n", "labels": {NAMESPACED.label: "id"}}, "spec": spec})
 }
 
-/// The spec after mutation differs from the one before only at `path`.
+/// Checks that mutation changes the spec at `path` only.
 fn check_mutation(change: Value, path: &str, expect: Value) {
     let user = UserInfo::default();
     let mut new = policy(change.clone());
@@ -127,12 +129,12 @@ fn creation_marks_the_policy() {
     }
 }
 
-/// What is said of a policy of the namespace n.
+/// Checks the errors of a policy in the namespace n.
 fn check(change: Value, expected: &[&str]) {
     let user = UserInfo::default();
     let errors = validate(&at("n", Operation::Create, &user), &policy(change.clone()));
-    let said: Vec<String> = errors.iter().map(ToString::to_string).collect();
-    assert_eq!(said, expected, "{change}");
+    let messages: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    assert_eq!(messages, expected, "{change}");
 }
 
 const APPLICATION: &str = "spec.failover.application";
@@ -174,24 +176,26 @@ fn grace_belongs_to_a_graceful_purge() {
     let grace = |mode: &str, seconds: Option<i64>| {
         application(json!({"purgeMode": mode, "gracePeriodSeconds": seconds}))
     };
-    let told = |why: &str| format!("{APPLICATION}.gracePeriodSeconds: Invalid value: {why}");
+    let message = |why: &str| format!("{APPLICATION}.gracePeriodSeconds: Invalid value: {why}");
     check(grace("Gracefully", Some(1)), &[]);
     check(grace("Directly", None), &[]);
     for mode in ["Directly", "Never"] {
         check(
             grace(mode, Some(1)),
-            &[&told("1: only takes effect when purgeMode is gracefully")],
+            &[&message(
+                "1: only takes effect when purgeMode is gracefully",
+            )],
         );
     }
     check(
         grace("Gracefully", None),
-        &[&told(
+        &[&message(
             "null: should not be empty when purgeMode is gracefully",
         )],
     );
     check(
         grace("Gracefully", Some(0)),
-        &[&told("0: must be greater than 0")],
+        &[&message("0: must be greater than 0")],
     );
 }
 

@@ -1,11 +1,11 @@
-//! Quotas are enforced where bindings are written: what a binding takes is charged to
-//! every quota of its namespace before it is stored.
+//! Enforces FederatedResourceQuotas: charges a binding's usage to every quota of its
+//! namespace before the binding is stored.
 //!
-//! Enters: a binding as it was and as it shall be. Leaves: the quotas' new
-//! `status.overallUsed`, or a refusal with the reason `QuotaExceeded`. Decisions are
-//! pure; [`charge`] and [`refund`] carry them out. Rules and texts of Karmada's
-//! `pkg/webhook/resourcebinding`; what a failed write was charged is given back, which
-//! Karmada leaves to the next recount.
+//! Writes `status.overallUsed` of the quotas, or rejects the binding with the reason
+//! `QuotaExceeded`. Decisions do no I/O; [`charge_quotas`] and [`refund_quotas`] carry
+//! them out. Rules and texts of Karmada's `pkg/webhook/resourcebinding`; unlike
+//! Karmada, which waits for the next recalculation, the charge of a failed write is
+//! refunded.
 
 use client::{Api, At, Error, ListOptions, WriteOptions};
 use machinery::{Object, Quantity, Status};
@@ -20,7 +20,7 @@ use crate::chain::{PAGE, webhook};
 use crate::tree::get;
 
 const EXCEEDED: &str = "QuotaExceeded";
-/// Writes of one quota that others may be ahead of.
+/// Bound on retries after conflicting writes of one quota.
 const ATTEMPTS: usize = 16;
 
 /// What a write was charged, by quota.
@@ -36,7 +36,7 @@ impl Charge {
     }
 }
 
-/// How much more a binding uses; `None` when quotas have nothing to say.
+/// The increase in usage by a binding; `None` when quotas do not apply.
 pub(crate) fn demand(
     operation: Operation,
     new: &Value,
@@ -59,8 +59,9 @@ pub(crate) fn demand(
     Ok((!more.is_empty()).then_some(more))
 }
 
-/// What is used when `more` is, or what is exceeded by it. `None`: the quota limits
-/// nothing of it. What is used less is never refused, even above the limit.
+/// The quota's usage after adding `more`, or the message of a rejection. `None` when
+/// the quota does not limit any of it. A decrease is never rejected, even above the
+/// limit.
 fn raised(
     quota: &FederatedResourceQuota,
     key: &str,
@@ -84,7 +85,8 @@ fn raised(
     Ok(Some(used))
 }
 
-/// A sum, in the units of `util.Resource`; what is nothing is left out.
+/// Adds two usages in the units of `util.Resource`; drops resources that are not
+/// positive.
 fn shifted(used: &Amounts, by: &Amounts) -> Amounts {
     let mut sum = used.clone();
     for (name, amount) in by {
@@ -92,12 +94,12 @@ fn shifted(used: &Amounts, by: &Amounts) -> Amounts {
     }
     let all = sum.into_iter().filter(|(_, q)| *q > Quantity::ZERO);
     all.map(|(name, q)| {
-        let whole = |q: i128| i64::try_from(q).unwrap_or(i64::MAX);
+        let saturating = |q: i128| i64::try_from(q).unwrap_or(i64::MAX);
         let plain = match &*name {
-            "cpu" => Quantity::from_milli(whole(q.milli())),
-            "memory" | "ephemeral-storage" => Quantity::from_bytes(whole(q.value())),
-            n if n.starts_with("hugepages-") => Quantity::from_bytes(whole(q.value())),
-            _ => Quantity::from_units(whole(q.value())),
+            "cpu" => Quantity::from_milli(saturating(q.milli())),
+            "memory" | "ephemeral-storage" => Quantity::from_bytes(saturating(q.value())),
+            n if n.starts_with("hugepages-") => Quantity::from_bytes(saturating(q.value())),
+            _ => Quantity::from_units(saturating(q.value())),
         };
         (name, plain)
     })
@@ -107,16 +109,16 @@ fn shifted(used: &Amounts, by: &Amounts) -> Amounts {
 /// Charges all quotas of the namespace, or none.
 pub(crate) async fn charge(
     api: &dyn Api,
-    at: &Attributes<'_>,
+    attributes: &Attributes<'_>,
     more: &Amounts,
 ) -> Result<Charge, Status> {
     let mut charge = Charge {
-        namespace: at.namespace.to_owned(),
+        namespace: attributes.namespace.to_owned(),
         shares: Vec::new(),
     };
-    for quota in quotas(api, at.namespace).await? {
+    for quota in quotas(api, attributes.namespace).await? {
         let name = quota.name().to_owned();
-        match raise(api, at, quota, more).await {
+        match raise(api, attributes, quota, more).await {
             Ok(None) => {}
             Ok(Some(share)) => charge.shares.push((name, share)),
             Err(refused) => {
@@ -147,49 +149,50 @@ async fn quotas(api: &dyn Api, namespace: &str) -> Result<Vec<Object>, Status> {
     }
 }
 
-/// Charges one quota; its share, where it has one and this is no rehearsal.
+/// Charges one quota. Returns the charged amounts; `None` when it does not apply or the
+/// request is a dry run.
 async fn raise(
     api: &dyn Api,
-    at: &Attributes<'_>,
+    attributes: &Attributes<'_>,
     mut quota: Object,
     more: &Amounts,
 ) -> Result<Option<Amounts>, Status> {
     let mut attempts = 0..ATTEMPTS;
     loop {
-        let seen = quota.view::<FederatedResourceQuota>();
-        let seen = seen.map_err(Status::internal)?;
+        let current = quota.view::<FederatedResourceQuota>();
+        let current = current.map_err(Status::internal)?;
         let key = quota.head().key();
-        let raised = raised(&seen, &key, more);
-        let Some(used) = raised.map_err(|why| exceeded(at, &why))? else {
+        let raised = raised(&current, &key, more);
+        let Some(used) = raised.map_err(|why| exceeded(attributes, &why))? else {
             return Ok(None);
         };
-        if at.dry_run {
+        if attributes.dry_run {
             return Ok(None);
         }
         match store(api, &quota, &used).await {
-            Ok(()) => return Ok(Some(limited(more, &seen.spec.overall))),
+            Ok(()) => return Ok(Some(limited(more, &current.spec.overall))),
             Err(e) if e.is_conflict() && attempts.next().is_some() => {
                 match api.get(At::of(&QUOTAS, &quota)).await {
                     Ok(newer) => quota = newer,
                     Err(e) if e.is_not_found() => return Ok(None),
-                    Err(e) => return Err(failed(at, &e)),
+                    Err(e) => return Err(failed(attributes, &e)),
                 }
             }
             Err(e) if e.is_not_found() => return Ok(None),
-            Err(e) => return Err(failed(at, &e)),
+            Err(e) => return Err(failed(attributes, &e)),
         }
     }
 }
 
-fn exceeded(at: &Attributes<'_>, why: &str) -> Status {
+fn exceeded(attributes: &Attributes<'_>, why: &str) -> Status {
     Status {
         reason: EXCEEDED.into(),
-        ..Status::denied(&webhook(at), why)
+        ..Status::denied(&webhook(attributes), why)
     }
 }
 
-fn failed(at: &Attributes<'_>, error: &Error) -> Status {
-    let (namespace, name) = (at.namespace, at.name);
+fn failed(attributes: &Attributes<'_>, error: &Error) -> Status {
+    let (namespace, name) = (attributes.namespace, attributes.name);
     let what = if error.is_conflict() {
         "failed to apply FederatedResourceQuota updates after multiple retries"
     } else {
@@ -198,7 +201,7 @@ fn failed(at: &Attributes<'_>, error: &Error) -> Status {
     Status::internal(format!("{what} for RB {namespace}/{name}: {error}"))
 }
 
-/// Writes what is used, unless the quota has changed since it was read.
+/// Updates the used amounts, unless the quota has changed since it was read.
 async fn store(api: &dyn Api, quota: &Object, used: &Amounts) -> Result<(), Error> {
     let mut body = quota.value()?;
     body["status"]["overallUsed"] =
@@ -208,14 +211,14 @@ async fn store(api: &dyn Api, quota: &Object, used: &Amounts) -> Result<(), Erro
     written.map(drop)
 }
 
-/// Gives back what a write was charged that did not happen. What cannot be given back
-/// is found at the next recount.
+/// Refunds the charge of a write that was not stored. What cannot be refunded is
+/// corrected by the next recalculation.
 pub(crate) async fn refund(api: &dyn Api, charge: &Charge) {
     for (name, share) in &charge.shares {
         let back: Amounts = share.iter().map(|(n, q)| (n.clone(), -*q)).collect();
         if let Err(error) = lower(api, &charge.namespace, name, &back).await {
             let namespace = &charge.namespace;
-            tracing::warn!(%namespace, %name, %error, "a quota keeps what was not used");
+            tracing::warn!(%namespace, %name, %error, "failed to refund a quota; its usage is too high until the next recalculation");
         }
     }
 }
@@ -227,8 +230,8 @@ async fn lower(api: &dyn Api, namespace: &str, name: &str, back: &Amounts) -> Re
             Err(e) if e.is_not_found() => return Ok(()),
             other => other?,
         };
-        let seen = quota.view::<FederatedResourceQuota>()?;
-        let used = shifted(&seen.status.overall_used, back);
+        let current = quota.view::<FederatedResourceQuota>()?;
+        let used = shifted(&current.status.overall_used, back);
         match store(api, &quota, &used).await {
             Err(e) if e.is_conflict() && attempts.next().is_some() => {}
             other => return other,

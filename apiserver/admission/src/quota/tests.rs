@@ -1,13 +1,15 @@
+//! Tests of the FederatedResourceQuota rules.
+
 use serde_json::json;
 
 use super::*;
 
 fn check(quota: Value, expected: &[&str]) {
-    let said: Vec<String> = validate(&quota).iter().map(ToString::to_string).collect();
-    assert_eq!(said, expected, "{quota}");
+    let messages: Vec<String> = validate(&quota).iter().map(ToString::to_string).collect();
+    assert_eq!(messages, expected, "{quota}");
 }
 
-/// Ten cores and five pods, six cores of which a cluster has already.
+/// A quota of ten cores and five pods, with six cores assigned to a cluster.
 fn with(cluster: &str, hard: Value) -> Value {
     json!({"metadata": {"name": "q"}, "spec": {"overall": {"cpu": "10", "pods": "5"},
         "staticAssignments": [{"clusterName": "m1", "hard": {"cpu": "6"}}, {"clusterName": cluster, "hard": hard}]}})

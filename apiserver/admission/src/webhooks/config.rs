@@ -1,8 +1,5 @@
-//! Webhook configurations as values.
-//!
-//! Enters: ValidatingWebhookConfigurations and MutatingWebhookConfigurations.
-//! Leaves: their hooks in the order of calls. A hook that cannot be read is left
-//! out and told.
+//! Parses ValidatingWebhookConfigurations and MutatingWebhookConfigurations into their
+//! webhooks in call order. A malformed webhook is left out and logged.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,13 +12,13 @@ use serde_json::Value;
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 const TIMEOUT: u64 = 10;
 const LONGEST: u64 = 30;
-/// Webhooks that cannot be called, by the uid of their configuration and their place
+/// Log state of malformed webhooks, by the UID of their configuration and their index
 /// in it.
 static FAILURES: FailureLog = FailureLog::new();
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SideEffects {
-    /// None, or none on a dry run.
+    /// None or NoneOnDryRun.
     None,
     Some,
 }
@@ -43,7 +40,7 @@ pub(super) struct Hook {
     pub(super) place: Place,
     pub(super) rules: Vec<Rule>,
     pub(super) ignore_failures: bool,
-    /// Rules of one version concern the others too.
+    /// matchPolicy Equivalent: rules of one version match the others too.
     pub(super) equivalent: bool,
     pub(super) namespaces: LabelSelector,
     pub(super) objects: LabelSelector,
@@ -79,8 +76,9 @@ struct Written {
     match_conditions: Vec<Value>,
 }
 
-/// The hooks of all configurations, by the names of these and then in the order
-/// they are written. Our own are not called: what they say is said here anyway.
+/// The webhooks of all configurations, sorted by configuration name, then in their
+/// order there. Flotilla's own configurations are skipped, because their rules already
+/// run in process.
 pub(super) fn parse_all(configurations: &[Object]) -> Vec<Arc<Hook>> {
     let mut sorted: Vec<&Object> = configurations.iter().collect();
     sorted.retain(|c| c.head().label(MANAGED_BY) != Some("flotilla"));
@@ -92,7 +90,7 @@ pub(super) fn parse_all(configurations: &[Object]) -> Vec<Arc<Hook>> {
             Ok(written) => written,
             Err(why) => {
                 if FAILURES.record_failure(uid, &why.to_string()) {
-                    tracing::warn!(name, %why, "webhooks cannot be read");
+                    tracing::warn!(name, %why, "failed to parse webhook configuration");
                 }
                 continue;
             }
@@ -105,7 +103,7 @@ pub(super) fn parse_all(configurations: &[Object]) -> Vec<Arc<Hook>> {
                     hooks.push(Arc::new(hook));
                 }
                 Err(why) if FAILURES.record_failure(&(uid, index), &why) => {
-                    tracing::warn!(name, %why, "a webhook cannot be called");
+                    tracing::warn!(name, %why, "failed to parse webhook");
                 }
                 Err(_) => {}
             }
@@ -122,10 +120,13 @@ fn parse(value: Value) -> Result<Hook, String> {
     };
     let versions = written.admission_review_versions.unwrap_or_default();
     if !versions.is_empty() && !versions.iter().any(|v| v == "v1") {
-        return Err(format!("{} does not take AdmissionReview v1", written.name));
+        return Err(format!(
+            "{} does not accept AdmissionReview v1",
+            written.name
+        ));
     }
     if !written.match_conditions.is_empty() {
-        tracing::warn!(webhook = %written.name, "matchConditions are not evaluated, it is called for every match of its rules");
+        tracing::warn!(webhook = %written.name, "matchConditions are not evaluated; the webhook is called for every request that matches its rules");
     }
     let is = |field: &Option<String>, value: &str| field.as_deref() == Some(value);
     let quiet = is(&written.side_effects, "None") || is(&written.side_effects, "NoneOnDryRun");

@@ -1,5 +1,5 @@
-//! Whether a hook is to be asked, as far as the request itself tells
-//! (`admission/plugin/webhook/{rules,predicates}`). Pure.
+//! Matches requests with webhook rules and selectors
+//! (`admission/plugin/webhook/{rules,predicates}`). Does no I/O.
 
 use machinery::{Gvk, Gvr, LabelSelector};
 use serde_json::Value;
@@ -7,11 +7,12 @@ use serde_json::Value;
 use super::config::{Hook, Rule};
 use crate::attributes::Attributes;
 
-fn any(list: &[String], wanted: &str) -> bool {
-    list.iter().any(|entry| entry == "*" || entry == wanted)
+fn any(list: &[String], value: &str) -> bool {
+    list.iter().any(|entry| entry == "*" || entry == value)
 }
 
-/// `*` means every resource without its subresources; `*/*` those too.
+/// Matches a rule's resource: `*` is every resource without subresources, `*/*`
+/// includes subresources.
 fn resource(entry: &str, resource: &str, subresource: &str) -> bool {
     let (one, sub) = entry.split_once('/').unwrap_or((entry, ""));
     (one == "*" || one == resource)
@@ -22,23 +23,23 @@ fn resource(entry: &str, resource: &str, subresource: &str) -> bool {
         }
 }
 
-fn rule(rule: &Rule, at: &Attributes<'_>, gvr: &Gvr) -> bool {
+fn rule(rule: &Rule, attributes: &Attributes<'_>, gvr: &Gvr) -> bool {
     let scope = match rule.scope.as_deref() {
-        Some("Namespaced") => !at.namespace.is_empty(),
-        Some("Cluster") => at.namespace.is_empty(),
+        Some("Namespaced") => !attributes.namespace.is_empty(),
+        Some("Cluster") => attributes.namespace.is_empty(),
         _ => true,
     };
     scope
-        && any(&rule.operations, at.operation.as_str())
+        && any(&rule.operations, attributes.operation.as_str())
         && any(&rule.api_groups, &gvr.group)
         && any(&rule.api_versions, &gvr.version)
         && rule
             .resources
             .iter()
-            .any(|entry| resource(entry, &gvr.resource, at.subresource))
+            .any(|entry| resource(entry, &gvr.resource, attributes.subresource))
 }
 
-/// Whether a hook has a rule for a resource in some version.
+/// Whether a webhook has a rule for the resource in some version.
 pub(super) fn names(hook: &Hook, gvr: &Gvr, subresource: &str) -> bool {
     hook.rules.iter().any(|rule| {
         any(&rule.api_groups, &gvr.group)
@@ -49,14 +50,22 @@ pub(super) fn names(hook: &Hook, gvr: &Gvr, subresource: &str) -> bool {
     })
 }
 
-/// The first of the versions that a rule names: the requested one, or another one
-/// where the hook takes equivalent ones.
-pub(super) fn version(hook: &Hook, at: &Attributes<'_>, versions: &[(Gvk, Gvr)]) -> Option<usize> {
+/// The index of the first version that a rule matches: the requested one, or any
+/// equivalent one when the webhook accepts them.
+pub(super) fn version(
+    hook: &Hook,
+    attributes: &Attributes<'_>,
+    versions: &[(Gvk, Gvr)],
+) -> Option<usize> {
     let tried = if hook.equivalent { versions.len() } else { 1 };
-    (0..tried.min(versions.len())).find(|v| hook.rules.iter().any(|r| rule(r, at, &versions[*v].1)))
+    (0..tried.min(versions.len())).find(|v| {
+        hook.rules
+            .iter()
+            .any(|r| rule(r, attributes, &versions[*v].1))
+    })
 }
 
-/// Whether the labels of the object, before or after, are selected.
+/// Whether the object selector matches the new or the old object.
 pub(super) fn object(hook: &Hook, new: &Value, old: Option<&Value>) -> bool {
     if hook.objects.is_everything() {
         return true;

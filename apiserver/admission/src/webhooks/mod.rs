@@ -1,12 +1,13 @@
-//! Webhooks that the host registers, called for the kinds that we serve: the host
-//! passes requests on to us before its own admission (contract D4.6, F6).
+//! Calls the admission webhooks that are registered with the host, for the kinds that
+//! this server serves: the host forwards requests before its own admission (contract
+//! D4.6, F6).
 //!
-//! configurations ──► [`config`] ──► hooks ──► [`matching`] ──► [`review`] ──► [`Caller`] ──► verdicts, patches
+//! configurations ──► `configuration` ──► webhooks ──► [`matching`] ──► [`admission_review`] ──► `WebhookClient` ──► decisions, patches
 //!
-//! Invariants: mutating hooks run one after the other, by the names of their
-//! configurations; validating ones abreast. No hook changes what an object is
-//! called. `matchConditions` are not evaluated: they only narrow, so that a hook
-//! which has them is asked more often than it needs to be, never less.
+//! Invariants: mutating webhooks run one after the other, sorted by configuration name;
+//! validating ones run concurrently. No webhook changes the identity of an object.
+//! `matchConditions` are not evaluated: they only narrow, so a webhook that has them is
+//! called more often than needed, never less.
 
 mod config;
 mod matching;
@@ -26,18 +27,18 @@ use crate::attributes::Attributes;
 use config::{Hook, SideEffects};
 use review::Verdict;
 
-/// Namespaces that another server keeps.
+/// Reads namespaces of another server.
 #[async_trait]
 pub trait Namespaces: Send + Sync {
-    /// The namespace; none only when that server says so now.
+    /// The namespace; `None` only when that server reports it missing now.
     async fn find(&self, name: &str) -> Result<Option<Object>, Status>;
 }
 
 /// Applies a JSON patch.
 pub type Apply = fn(&Value, &Value) -> Result<Value, String>;
 
-/// An object's kind in the versions that are served, the requested one first, and
-/// how to go between them and the stored form.
+/// An object's kind in all served versions, the requested one first, and the
+/// conversions between them and the stored form.
 pub struct Versions<'a> {
     pub kinds: Vec<(Gvk, Gvr)>,
     pub show: &'a (dyn Fn(usize, &Value) -> Value + Send + Sync),
@@ -50,17 +51,17 @@ struct Hooks {
     validating: Vec<Arc<Hook>>,
 }
 
-/// The hooks of a host.
+/// Calls the admission webhooks of a host.
 pub struct Webhooks {
     hooks: RwLock<Hooks>,
     caller: Arc<dyn Caller>,
     namespaces: Arc<dyn Namespaces>,
     apply: Apply,
-    /// Hooks that are passed over at present.
+    /// Log state of the webhooks that fail and are ignored at present.
     failures: FailureLog,
 }
 
-/// What is asked about.
+/// The request that webhooks are called for.
 struct Asked<'a> {
     at: &'a Attributes<'a>,
     versions: &'a Versions<'a>,
@@ -82,76 +83,85 @@ impl Webhooks {
         })
     }
 
-    /// All MutatingWebhookConfigurations that there are now.
+    /// Replaces the webhooks by those of all MutatingWebhookConfigurations.
     pub fn set_mutating(&self, configurations: &[Object]) {
         self.hooks.write().mutating = config::parse_all(configurations);
     }
 
-    /// All ValidatingWebhookConfigurations that there are now.
+    /// Replaces the webhooks by those of all ValidatingWebhookConfigurations.
     pub fn set_validating(&self, configurations: &[Object]) {
         self.hooks.write().validating = config::parse_all(configurations);
     }
 
-    /// Whether any hook looks at a resource, whatever is done to it; quick.
+    /// Whether any webhook has a rule for a resource, for any operation; does no I/O.
     pub fn concern(&self, resource: &Gvr, subresource: &str) -> bool {
         let hooks = self.hooks.read();
         let mut all = hooks.mutating.iter().chain(&hooks.validating);
         all.any(|hook| matching::names(hook, resource, subresource))
     }
 
-    /// Lets mutating hooks change `new` (null: a deletion). True when one did; the
-    /// strings are warnings for the client.
+    /// Calls the mutating webhooks for `new` (null in a deletion). Returns whether one
+    /// changed it; collects warnings for the client.
     pub async fn mutate(
         &self,
-        at: &Attributes<'_>,
+        attributes: &Attributes<'_>,
         versions: &Versions<'_>,
         new: &mut Value,
         old: Option<&Value>,
         warnings: &mut Vec<String>,
     ) -> Result<bool, Status> {
         let hooks = self.hooks.read().mutating.clone();
-        let asked = Asked { at, versions, old };
+        let request = Asked {
+            at: attributes,
+            versions,
+            old,
+        };
         let mut changed_by = None;
-        // Who ran, and may want to again when somebody after it changed something.
-        let mut earlier = Vec::new();
-        for (turn, hook) in hooks.iter().enumerate() {
-            let Some(version) = self.wants(hook, &asked, new).await? else {
+        // Webhooks to reinvoke when a later one changes the object.
+        let mut reinvocable = Vec::new();
+        for (index, hook) in hooks.iter().enumerate() {
+            let Some(version) = self.wants(hook, &request, new).await? else {
                 continue;
             };
             if hook.reinvoke {
-                earlier.push(turn);
+                reinvocable.push(index);
             }
-            if self.change(hook, version, &asked, new, warnings).await? {
-                changed_by = Some(turn);
+            if self.change(hook, version, &request, new, warnings).await? {
+                changed_by = Some(index);
             }
         }
         let Some(last) = changed_by else {
             return Ok(false);
         };
-        for turn in earlier.into_iter().filter(|turn| *turn < last) {
-            let hook = &hooks[turn];
-            if let Some(version) = self.wants(hook, &asked, new).await? {
-                self.change(hook, version, &asked, new, warnings).await?;
+        for index in reinvocable.into_iter().filter(|index| *index < last) {
+            let hook = &hooks[index];
+            if let Some(version) = self.wants(hook, &request, new).await? {
+                self.change(hook, version, &request, new, warnings).await?;
             }
         }
         Ok(true)
     }
 
-    /// Asks validating hooks, all at once; the first refusal in their order counts.
+    /// Calls the validating webhooks concurrently; returns the first denial in their
+    /// order.
     pub async fn validate(
         &self,
-        at: &Attributes<'_>,
+        attributes: &Attributes<'_>,
         versions: &Versions<'_>,
         new: &Value,
         old: Option<&Value>,
         warnings: &mut Vec<String>,
     ) -> Result<(), Status> {
         let hooks = self.hooks.read().validating.clone();
-        let asked = Asked { at, versions, old };
+        let request = Asked {
+            at: attributes,
+            versions,
+            old,
+        };
         let mut calls = Vec::new();
         for hook in &hooks {
-            if let Some(version) = self.wants(hook, &asked, new).await? {
-                calls.push(self.ask(hook, version, &asked, new));
+            if let Some(version) = self.wants(hook, &request, new).await? {
+                calls.push(self.ask(hook, version, &request, new));
             }
         }
         for answer in futures_util::future::join_all(calls).await {
@@ -163,44 +173,45 @@ impl Webhooks {
         Ok(())
     }
 
-    /// In which of the versions a hook is to be asked, if at all.
+    /// The index of the version to call a webhook with; `None` when it does not match.
     async fn wants(
         &self,
         hook: &Hook,
-        asked: &Asked<'_>,
+        request: &Asked<'_>,
         new: &Value,
     ) -> Result<Option<usize>, Status> {
-        let at = asked.at;
-        let Some(version) = matching::version(hook, at, &asked.versions.kinds) else {
+        let attributes = request.at;
+        let Some(version) = matching::version(hook, attributes, &request.versions.kinds) else {
             return Ok(None);
         };
-        if !matching::object(hook, new, asked.old) {
+        if !matching::object(hook, new, request.old) {
             return Ok(None);
         }
-        if !at.namespace.is_empty() && !hook.namespaces.is_everything() {
-            let found = self.namespaces.find(at.namespace).await?;
+        if !attributes.namespace.is_empty() && !hook.namespaces.is_everything() {
+            let found = self.namespaces.find(attributes.namespace).await?;
             let label = |key: &str| found.as_ref()?.head().label(key);
             if !hook.namespaces.matches(label) {
                 return Ok(None);
             }
         }
-        if at.dry_run && hook.side_effects != SideEffects::None {
+        if attributes.dry_run && hook.side_effects != SideEffects::None {
             let text = format!("admission webhook {:?} does not support dry run", hook.name);
             return Err(Status::bad_request(text));
         }
         Ok(Some(version))
     }
 
-    /// Asks a mutating hook and applies its patch. Whether anything changed.
+    /// Calls a mutating webhook and applies its patch. Returns whether the object
+    /// changed.
     async fn change(
         &self,
         hook: &Hook,
         version: usize,
-        asked: &Asked<'_>,
+        request: &Asked<'_>,
         new: &mut Value,
         warnings: &mut Vec<String>,
     ) -> Result<bool, Status> {
-        let Some(verdict) = self.ask(hook, version, asked, new).await? else {
+        let Some(verdict) = self.ask(hook, version, request, new).await? else {
             return Ok(false);
         };
         warnings.extend(verdict.warnings);
@@ -208,48 +219,49 @@ impl Webhooks {
         let Some(patch) = verdict.patch.filter(|_| !new.is_null()) else {
             return Ok(false);
         };
-        let shown = (asked.versions.show)(version, new);
-        let patched =
-            (self.apply)(&shown, &patch).and_then(|patched| {
-                match review::same_identity(&shown, &patched) {
-                    true => Ok(patched),
-                    false => Err("the patch changes what the object is called".into()),
-                }
-            });
+        let converted = (request.versions.show)(version, new);
+        let patched = (self.apply)(&converted, &patch).and_then(|patched| {
+            match review::same_identity(&converted, &patched) {
+                true => Ok(patched),
+                false => Err("the patch changes the identity of the object".into()),
+            }
+        });
         let patched = match patched {
             Ok(patched) => patched,
             Err(why) => return self.failed(hook, &why).map(|()| false),
         };
-        let patched = (asked.versions.take)(version, patched);
+        let patched = (request.versions.take)(version, patched);
         let changed = patched != *new;
         *new = patched;
         Ok(changed)
     }
 
-    /// The verdict of a hook; none when it failed and may.
+    /// Calls a webhook and returns its decision; `None` when it failed and failures are
+    /// ignored.
     async fn ask(
         &self,
         hook: &Hook,
         version: usize,
-        asked: &Asked<'_>,
+        request: &Asked<'_>,
         new: &Value,
     ) -> Result<Option<Verdict>, Status> {
-        let shown = |object: &Value| match object {
+        let convert = |object: &Value| match object {
             Value::Null => Value::Null,
-            object => (asked.versions.show)(version, object),
+            object => (request.versions.show)(version, object),
         };
-        let old = asked.old.map_or(Value::Null, shown);
-        let kinds = &asked.versions.kinds;
-        let (uid, body) = review::request(asked.at, &kinds[version], &kinds[0], shown(new), old);
+        let old = request.old.map_or(Value::Null, convert);
+        let kinds = &request.versions.kinds;
+        let (uid, body) =
+            review::request(request.at, &kinds[version], &kinds[0], convert(new), old);
         let call = self.caller.call(&hook.place, body, hook.timeout);
         let answer = match tokio::time::timeout(hook.timeout, call).await {
             Ok(answer) => answer,
-            Err(_) => Err(format!("no answer within {} s", hook.timeout.as_secs())),
+            Err(_) => Err(format!("no response within {} s", hook.timeout.as_secs())),
         };
         match answer.and_then(|body| review::verdict(&hook.name, &uid, &body)) {
             Ok(verdict) => {
                 if self.failures.record_success(&hook.name) {
-                    tracing::info!(webhook = %hook.name, "answers again");
+                    tracing::info!(webhook = %hook.name, "webhook call succeeds again");
                 }
                 Ok(Some(verdict))
             }
@@ -257,11 +269,11 @@ impl Webhooks {
         }
     }
 
-    /// What becomes of a request whose hook failed.
+    /// Applies the failure policy of a webhook.
     fn failed(&self, hook: &Hook, why: &str) -> Result<(), Status> {
         if hook.ignore_failures {
             if self.failures.record_failure(&hook.name, why) {
-                tracing::warn!(webhook = %hook.name, %why, "failed and is passed over");
+                tracing::warn!(webhook = %hook.name, %why, "webhook call failed, ignoring it");
             }
             return Ok(());
         }

@@ -1,7 +1,4 @@
-//! AdmissionReview `admission.k8s.io/v1`: the question and the answer.
-//!
-//! Enters: a request's attributes and objects; a hook's reply. Leaves: bytes to
-//! send; a verdict, or why the reply is none.
+//! Builds AdmissionReview requests of `admission.k8s.io/v1` and parses their responses.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -14,7 +11,7 @@ use crate::attributes::{Attributes, Operation};
 
 const VERSION: &str = "admission.k8s.io/v1";
 
-/// What a hook says.
+/// The decision of a webhook.
 #[derive(Debug)]
 pub(super) struct Verdict {
     pub(super) outcome: Result<(), Status>,
@@ -30,46 +27,46 @@ fn resource((_, gvr): &(Gvk, Gvr)) -> Value {
     json!({"group": gvr.group, "version": gvr.version, "resource": gvr.resource})
 }
 
-/// The question and its uid. `shown` is the version that the hook takes, in which
-/// the objects are; `requested` the client's.
+/// Builds a review and returns its UID and body. `converted` is the version that the
+/// webhook accepts and in which the objects are passed, `requested` the client's.
 pub(super) fn request(
-    at: &Attributes<'_>,
-    shown: &(Gvk, Gvr),
+    attributes: &Attributes<'_>,
+    converted: &(Gvk, Gvr),
     requested: &(Gvk, Gvr),
     new: Value,
     old: Value,
 ) -> (String, Bytes) {
     let uid = uuid::Uuid::new_v4().to_string();
-    let options = match at.operation {
+    let options = match attributes.operation {
         Operation::Create => "CreateOptions",
         Operation::Update => "UpdateOptions",
         Operation::Delete => "DeleteOptions",
         Operation::Connect => "ConnectOptions",
     };
     let mut options = json!({"apiVersion": "meta.k8s.io/v1", "kind": options});
-    if at.dry_run {
+    if attributes.dry_run {
         options["dryRun"] = json!(["All"]);
     }
-    let name = match at.name {
+    let name = match attributes.name {
         "" => new["metadata"]["name"].as_str().unwrap_or_default(),
         name => name,
     };
     let mut request = json!({
         "uid": uid,
-        "kind": kind(shown),
-        "resource": resource(shown),
+        "kind": kind(converted),
+        "resource": resource(converted),
         "requestKind": kind(requested),
         "requestResource": resource(requested),
-        "operation": at.operation.as_str(),
-        "userInfo": at.user,
-        "dryRun": at.dry_run,
+        "operation": attributes.operation.as_str(),
+        "userInfo": attributes.user,
+        "dryRun": attributes.dry_run,
         "options": options,
     });
     for (field, value) in [
         ("name", name),
-        ("namespace", at.namespace),
-        ("subResource", at.subresource),
-        ("requestSubResource", at.subresource),
+        ("namespace", attributes.namespace),
+        ("subResource", attributes.subresource),
+        ("requestSubResource", attributes.subresource),
     ] {
         if !value.is_empty() {
             request[field] = value.into();
@@ -103,29 +100,31 @@ struct Response {
     warnings: Vec<String>,
 }
 
-/// Reads a reply to the question `uid`.
+/// Parses the response to the review `uid`.
 pub(super) fn verdict(hook: &str, uid: &str, body: &[u8]) -> Result<Verdict, String> {
     let review: Review =
-        serde_json::from_slice(body).map_err(|e| format!("its reply cannot be read: {e}"))?;
+        serde_json::from_slice(body).map_err(|e| format!("cannot parse the response: {e}"))?;
     if review.api_version.as_deref() != Some(VERSION)
         || review.kind.as_deref() != Some("AdmissionReview")
     {
-        return Err(format!("its reply is no AdmissionReview of {VERSION}"));
+        return Err(format!(
+            "expected webhook response of {VERSION}, Kind=AdmissionReview"
+        ));
     }
-    let response = review.response.ok_or("its reply holds no response")?;
+    let response = review.response.ok_or("webhook response was absent")?;
     if response.uid != uid {
-        return Err("its reply answers another request".into());
+        return Err("response.uid does not match the request".into());
     }
     let patch = match (response.patch, response.patch_type.as_deref()) {
         (None, _) => None,
         (Some(text), Some("JSONPatch")) => {
             let raw = STANDARD
                 .decode(text)
-                .map_err(|e| format!("its patch is not base64: {e}"))?;
+                .map_err(|e| format!("response.patch is not base64: {e}"))?;
             let patch = serde_json::from_slice(&raw);
-            Some(patch.map_err(|e| format!("its patch is not JSON: {e}"))?)
+            Some(patch.map_err(|e| format!("response.patch is not JSON: {e}"))?)
         }
-        (Some(_), other) => return Err(format!("it sends a patch of the type {other:?}")),
+        (Some(_), other) => return Err(format!("unsupported response.patchType {other:?}")),
     };
     Ok(Verdict {
         outcome: match response.allowed {
@@ -137,7 +136,7 @@ pub(super) fn verdict(hook: &str, uid: &str, body: &[u8]) -> Result<Verdict, Str
     })
 }
 
-/// What a client is told (`webhook/errors/statuserror.go`).
+/// The error for the client (`webhook/errors/statuserror.go`).
 fn refusal(hook: &str, mut status: Status) -> Status {
     let denied = format!("admission webhook {hook:?} denied the request");
     status.code = status.code.max(400);
@@ -150,7 +149,7 @@ fn refusal(hook: &str, mut status: Status) -> Status {
     status
 }
 
-/// Whether two trees are states of one object.
+/// Whether both values are versions of the same object.
 pub(super) fn same_identity(before: &Value, after: &Value) -> bool {
     let fields = [
         "/apiVersion",

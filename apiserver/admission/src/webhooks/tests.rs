@@ -1,4 +1,4 @@
-//! Hooks as closures behind a caller in memory.
+//! Tests with webhooks as closures behind a fake caller.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::attributes::Operation;
 
 type Hooked = Box<dyn Fn(&Value) -> Result<Value, String> + Send + Sync>;
 
-/// Hooks by their paths, and what they were asked.
+/// Webhooks by path, and the requests they got.
 #[derive(Default)]
 struct Lab {
     hooks: Mutex<BTreeMap<String, Hooked>>,
@@ -28,12 +28,12 @@ impl Caller for Lab {
     async fn call(&self, hook: &Place, body: Bytes, _: Duration) -> Result<Bytes, String> {
         let review: Value = serde_json::from_slice(&body).unwrap();
         let request = review["request"].clone();
-        let said = match self.hooks.lock().get(&hook.path) {
+        let answer = match self.hooks.lock().get(&hook.path) {
             Some(hook) => hook(&request),
             None => Err("connection refused".into()),
         };
         self.asked.lock().push((hook.path.clone(), request.clone()));
-        let mut response = said?;
+        let mut response = answer?;
         if response["uid"].is_null() {
             response["uid"] = request["uid"].clone();
         }
@@ -54,7 +54,7 @@ impl Namespaces for OneNamespace {
     }
 }
 
-/// Enough of RFC 6902 for here.
+/// Applies the subset of RFC 6902 that these tests need.
 fn apply(doc: &Value, patch: &Value) -> Result<Value, String> {
     let mut doc = doc.clone();
     for step in patch.as_array().ok_or("no list")? {
@@ -92,7 +92,7 @@ fn configuration(name: &str, hooks: Value) -> Object {
     Object::from_value(&body).unwrap()
 }
 
-/// One request, and who answers.
+/// A request and its webhooks.
 struct Case {
     lab: Arc<Lab>,
     hooks: Arc<Webhooks>,
@@ -118,13 +118,13 @@ impl Case {
     fn says(
         &self,
         hook: &str,
-        says: impl Fn(&Value) -> Result<Value, String> + Send + Sync + 'static,
+        respond: impl Fn(&Value) -> Result<Value, String> + Send + Sync + 'static,
     ) {
         let mut hooks = self.lab.hooks.lock();
-        hooks.insert(format!("/{hook}"), Box::new(says));
+        hooks.insert(format!("/{hook}"), Box::new(respond));
     }
 
-    /// The object after all hooks, and the warnings.
+    /// Runs all webhooks; returns the object and the warnings.
     async fn write(
         &self,
         mut new: Value,
@@ -177,8 +177,8 @@ impl Case {
     }
 
     fn asked(&self) -> Vec<String> {
-        let mut asked = self.lab.asked.lock();
-        asked
+        let mut requests = self.lab.asked.lock();
+        requests
             .drain(..)
             .map(|(path, _)| path[1..].to_owned())
             .collect()
@@ -201,8 +201,8 @@ async fn mutating_hooks_build_on_each_other() {
         ),
     ]);
     case.says("first", |r| {
-        let seen = r["object"]["spec"]["third"].as_str().unwrap_or("none");
-        Ok(set("/spec/first", seen))
+        let third = r["object"]["spec"]["third"].as_str().unwrap_or("none");
+        Ok(set("/spec/first", third))
     });
     case.says("second", |_| {
         Ok(json!({"allowed": true, "warnings": ["careful"]}))
@@ -266,8 +266,10 @@ async fn refusals_are_told_in_the_words_of_the_hook() {
         ),
         (Value::Null, 400, "denied the request without explanation"),
     ] {
-        let said = status.clone();
-        case.says("h", move |_| Ok(json!({"allowed": false, "status": said})));
+        let denial = status.clone();
+        case.says("h", move |_| {
+            Ok(json!({"allowed": false, "status": denial}))
+        });
         let refused = case.write(object(), None).await.unwrap_err();
         assert_eq!(refused.code, code, "{status}");
         assert_eq!(refused.message, format!("admission webhook \"h\" {text}"));

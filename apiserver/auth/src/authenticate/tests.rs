@@ -1,4 +1,4 @@
-//! Tokens of service accounts over an API that answers as it is told.
+//! Tests of service account tokens over a fake API.
 
 use client::fake::FakeApi;
 use machinery::time::SystemClock;
@@ -8,7 +8,7 @@ use super::*;
 use crate::token::ISSUER;
 use crate::token::tests::{claims, signer};
 
-/// An authenticator whose account `ns/bot` is there, and a token of that account.
+/// An authenticator with the account `ns/bot`, and a token of that account.
 fn with_account(options: Options) -> (Arc<Authenticator>, Arc<FakeApi>, String) {
     let signer = Arc::new(signer());
     let fake = FakeApi::new();
@@ -111,14 +111,14 @@ async fn anonymous_users_and_audiences_are_the_operators_choice() {
         .unwrap();
     let foreign = granted["status"]["token"].as_str().unwrap();
     assert_eq!(code(&authenticator, foreign).await, 401);
-    // A token in a secret is for this server, whatever it is called.
-    let kept = authenticator
+    // A token in a secret is for this server, whatever its audiences are called.
+    let stored = authenticator
         .signer()
         .issue_for_secret("ns", "bot", "u1", "s");
-    let kept = kept.unwrap();
+    let stored = stored.unwrap();
     let secret = json!({"apiVersion": "v1", "kind": "Secret",
         "metadata": {"name": "s", "namespace": "ns"},
-        "data": {"token": base64::Engine::encode(&base64::engine::general_purpose::STANDARD, &kept)}});
+        "data": {"token": base64::Engine::encode(&base64::engine::general_purpose::STANDARD, &stored)}});
     fake.seed(&SECRETS, secret);
-    assert_eq!(code(&authenticator, &kept).await, 200);
+    assert_eq!(code(&authenticator, &stored).await, 200);
 }

@@ -1,8 +1,7 @@
-//! What was asked lately, and what is being asked: each question once.
+//! Caches review results by digest and merges concurrent identical reviews into one.
 //!
-//! Enters: a question's digest and how to ask. Leaves: an answer, fresh or
-//! remembered. Failures are told to all who waited for them, and not remembered.
-//! Bounded: what was used longest ago is forgotten first.
+//! Failures are shared with every waiting caller and not cached. The cache is bounded;
+//! the least recently used entries are evicted first.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -12,15 +11,15 @@ use machinery::Status;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// As Kubernetes' delegated authorizer has it.
+/// Bound on cached reviews, as in Kubernetes' delegated authorizer.
 const REMEMBERED: usize = 8192;
 
-/// Digest of a question.
+/// SHA-256 digest of a review.
 pub(super) type Key = [u8; 32];
 
 struct Outcome<V> {
     at: Instant,
-    /// Believed until then.
+    /// Valid until then.
     until: Instant,
     result: Result<V, Status>,
 }
@@ -34,7 +33,7 @@ struct Entry<V> {
 
 struct Entries<V> {
     by_key: HashMap<Key, Entry<V>>,
-    /// Counts uses.
+    /// Incremented on every use.
     clock: u64,
 }
 
@@ -82,8 +81,8 @@ impl<V> Answers<V> {
 }
 
 impl<V> Entries<V> {
-    /// Lets the eighth go that was not used for longest, so that the cost of
-    /// looking at all is shared by many insertions.
+    /// Evicts the least recently used eighth, so that many insertions share the cost of
+    /// one scan.
     fn forget(&mut self, most: usize) {
         let mut uses: Vec<u64> = self.by_key.values().map(|e| e.used).collect();
         uses.sort_unstable();
@@ -93,9 +92,9 @@ impl<V> Entries<V> {
 }
 
 impl<V: Clone> Answers<V> {
-    /// The answer to a question. `ask` gives it with how long it is to be believed;
-    /// whoever asks the same meanwhile waits for that answer. When the asking
-    /// caller goes away, the next one asks.
+    /// Returns the cached result, or the result of `ask` and caches it for the returned
+    /// duration. Concurrent callers with the same key wait for the same result; when
+    /// the caller that runs `ask` is cancelled, the next one runs its own.
     pub(super) async fn get(
         &self,
         key: Key,
@@ -103,8 +102,8 @@ impl<V: Clone> Answers<V> {
     ) -> Result<V, Status> {
         let began = Instant::now();
         let cell = self.cell(key);
-        let mut known = cell.lock().await;
-        if let Some(outcome) = &*known {
+        let mut cached = cell.lock().await;
+        if let Some(outcome) = &*cached {
             let usable = match &outcome.result {
                 Ok(_) => Instant::now() < outcome.until,
                 Err(_) => outcome.at > began,
@@ -113,14 +112,14 @@ impl<V: Clone> Answers<V> {
                 return outcome.result.clone();
             }
         }
-        let answer = ask.await;
+        let result = ask.await;
         let at = Instant::now();
-        let until = match &answer {
+        let until = match &result {
             Ok((_, ttl)) => at + *ttl,
             Err(_) => at,
         };
-        let result = answer.map(|(value, _)| value);
-        *known = Some(Outcome {
+        let result = result.map(|(value, _)| value);
+        *cached = Some(Outcome {
             at,
             until,
             result: result.clone(),
@@ -145,11 +144,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn one_asks_and_all_are_answered() {
         let answers = Answers::default();
-        let asked = AtomicUsize::new(0);
+        let calls = AtomicUsize::new(0);
         let ask = |result: Result<u32, Status>| {
-            let asked = &asked;
+            let calls = &calls;
             answers.get(key(1), async move {
-                asked.fetch_add(1, Ordering::Relaxed);
+                calls.fetch_add(1, Ordering::Relaxed);
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 result.map(|v| (v, TTL))
             })
@@ -157,19 +156,23 @@ mod tests {
         let failed = Err(Status::internal("down"));
         let all = futures_util::future::join_all((0..5).map(|_| ask(failed.clone()))).await;
         assert!(all.iter().all(|r| *r == failed));
-        assert_eq!(asked.load(Ordering::Relaxed), 1, "a failure is shared");
+        assert_eq!(calls.load(Ordering::Relaxed), 1, "a failure is shared");
         let all = futures_util::future::join_all((0..5).map(|n| ask(Ok(n)))).await;
-        assert!(all.iter().all(|r| *r == Ok(0)), "and not remembered");
+        assert!(all.iter().all(|r| *r == Ok(0)), "and not cached");
         tokio::time::advance(TTL / 2).await;
-        assert_eq!(ask(Ok(7)).await, Ok(0), "an answer is");
+        assert_eq!(ask(Ok(7)).await, Ok(0), "a result is cached");
         tokio::time::advance(TTL).await;
-        assert_eq!(ask(Ok(7)).await, Ok(7), "for a while");
-        let gone = tokio::time::timeout(Duration::from_millis(1), async {
+        assert_eq!(ask(Ok(7)).await, Ok(7), "until it expires");
+        let cancelled = tokio::time::timeout(Duration::from_millis(1), async {
             tokio::time::advance(TTL * 2).await;
             ask(Ok(8)).await
         });
-        assert!(gone.await.is_err());
-        assert_eq!(ask(Ok(9)).await, Ok(9), "who goes away holds nobody up");
+        assert!(cancelled.await.is_err());
+        assert_eq!(
+            ask(Ok(9)).await,
+            Ok(9),
+            "a cancelled caller does not block the next"
+        );
     }
 
     #[tokio::test]

@@ -1,4 +1,4 @@
-//! Rights, by SubjectAccessReview (contract D3.2, D3.3).
+//! Authorizes requests by SubjectAccessReview (contract D3.2, D3.3).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ struct Review {
     evaluation_error: String,
 }
 
-/// Asks the host whether a user may.
+/// Authorizes requests by SubjectAccessReview on the host.
 pub struct Authorizer {
     host: Arc<dyn Api>,
     allowed_ttl: Duration,
@@ -44,7 +44,7 @@ impl Authorizer {
         })
     }
 
-    /// Fails with 500 when the host could not be asked.
+    /// Fails with 500 when the review fails.
     pub(crate) async fn decide(
         &self,
         user: &UserInfo,
@@ -86,10 +86,10 @@ impl Authorizer {
     }
 }
 
-/// Empty fields are left out, as Go does.
+/// Omits empty fields, as Go's `omitempty` does.
 fn fields<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Map<String, Value> {
-    let given = pairs.into_iter().filter(|(_, value)| !value.is_empty());
-    given.map(|(k, v)| (k.into(), v.into())).collect()
+    let non_empty = pairs.into_iter().filter(|(_, value)| !value.is_empty());
+    non_empty.map(|(k, v)| (k.into(), v.into())).collect()
 }
 
 fn spec(user: &UserInfo, verb: &str, target: Target<'_>) -> Value {

@@ -1,13 +1,13 @@
-//! Authentication and authorisation behind another API server (contract D2, D3).
+//! Authentication and authorization behind another API server (contract D2, D3).
 //!
-//! ConfigMap `extension-apiserver-authentication` ──► [`trust`] ─┐
-//! certificate, headers, bearer token ───────────────────────────┴► [`Authenticator`] ──► TokenReview
-//! user, verb, target ──────────────────────────────────────────► [`Authorizer`] ──► SubjectAccessReview
+//! ConfigMap `extension-apiserver-authentication` ──► `extension_authentication` ─┐
+//! certificate, headers, bearer token ────────────────────────────────────────────┴► [`DelegatingAuthenticator`] ──► TokenReview
+//! user, verb, attributes ──► [`DelegatingAuthorizer`] ──► SubjectAccessReview
 //!
-//! Invariants: headers are believed of a proxy only whose certificate the host's
-//! request header authority signed, and which bears an allowed name. What the host
-//! could not be asked is an error, never an anonymous user and never a "no".
-//! Answers are remembered for seconds; failures are not.
+//! Invariants: identity headers count only from a proxy whose certificate the host's
+//! request header CA signed and whose common name is allowed. A failed review is an
+//! error, never an anonymous user and never a denial. Results are cached for seconds,
+//! failures are not.
 
 mod answers;
 mod authorizer;
@@ -31,14 +31,14 @@ pub use authorizer::Authorizer;
 use tokens::Tokens;
 use trust::{Followed, Trust, include_everyone};
 
-/// What an operator may set.
+/// Options of delegated authentication and authorization.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Whether requests without credentials have the anonymous user; else 401.
+    /// Whether requests without credentials are anonymous; otherwise they get 401.
     pub anonymous: bool,
-    /// Audiences a token must be for; empty: those of the host.
+    /// Audiences a token must be valid for; empty means those of the host.
     pub audiences: Vec<String>,
-    /// How long the answer to a token is believed, good or bad.
+    /// How long the result of a TokenReview is cached, authenticated or not.
     pub token_ttl: Duration,
     pub allowed_ttl: Duration,
     pub refused_ttl: Duration,
@@ -57,7 +57,7 @@ impl Default for Options {
     }
 }
 
-/// Who asks: by the front proxy's word, by certificate, by token.
+/// Authenticates requests by front-proxy headers, client certificate and TokenReview.
 pub struct Authenticator {
     followed: Arc<Followed>,
     tokens: Tokens,
@@ -75,7 +75,7 @@ impl Authenticator {
         })
     }
 
-    /// Follows the host's ConfigMap until `shutdown`. A change counts for the next
+    /// Watches the host's ConfigMap until `shutdown`. A change applies to the next
     /// request.
     pub fn run(
         self: &Arc<Self>,
@@ -86,12 +86,12 @@ impl Authenticator {
         async move { trust::follow(&followed, &*host, &shutdown).await }
     }
 
-    /// Whether the ConfigMap has been read; why not.
+    /// Whether the ConfigMap has been read; the error says why not.
     pub fn ready(&self) -> Result<(), String> {
         self.followed.ready()
     }
 
-    /// Resolves when the ConfigMap has been read.
+    /// Waits until the ConfigMap has been read.
     pub async fn wait_ready(&self) {
         self.followed.wait().await;
     }
@@ -104,16 +104,16 @@ impl Authenticator {
 
     pub(crate) async fn authenticate(
         &self,
-        given: Credentials<'_>,
+        credentials: Credentials<'_>,
     ) -> Result<Arc<UserInfo>, Denied> {
-        let chain = given.peer.map(crate::Peer::chain).unwrap_or_default();
+        let chain = credentials.peer.map(crate::Peer::chain).unwrap_or_default();
         let mut refused = None;
         if !chain.is_empty() {
             let trust = self.followed.trust().ok_or_else(|| {
-                let text = "the authorities of client certificates are not known yet";
+                let text = "the client CA of the host has not been read yet";
                 Denied::from(Status::unavailable(text))
             })?;
-            if let Some(user) = self.proxied(&trust, given)? {
+            if let Some(user) = self.proxied(&trust, credentials)? {
                 return Ok(Arc::new(user));
             }
             match trust.client(chain, self.clock.now()) {
@@ -121,7 +121,7 @@ impl Authenticator {
                 Err(why) => refused = Some(Refused(format!("client certificate: {why}"))),
             }
         }
-        if let Some(token) = given.bearer {
+        if let Some(token) = credentials.bearer {
             return self.tokens.user(readable(token)?).await;
         }
         match (refused, &self.anonymous) {
@@ -131,9 +131,13 @@ impl Authenticator {
         }
     }
 
-    /// Whom a trusted front proxy asks for.
-    fn proxied(&self, trust: &Trust, given: Credentials<'_>) -> Result<Option<UserInfo>, Refused> {
-        let (Some(peer), Some(headers)) = (given.peer, given.headers) else {
+    /// The user that a verified front proxy names.
+    fn proxied(
+        &self,
+        trust: &Trust,
+        credentials: Credentials<'_>,
+    ) -> Result<Option<UserInfo>, Refused> {
+        let (Some(peer), Some(headers)) = (credentials.peer, credentials.headers) else {
             return Ok(None);
         };
         if !trust.is_proxy(peer.chain(), self.clock.now()) {

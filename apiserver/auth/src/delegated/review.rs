@@ -1,4 +1,4 @@
-//! Asking the host a question that it answers at once and does not store.
+//! Creates reviews on the host, with a timeout and retries.
 
 use std::time::Duration;
 
@@ -6,40 +6,40 @@ use client::{Api, At, Error, WriteOptions};
 use machinery::{FailureLog, Gvr, Status};
 use serde_json::Value;
 
-/// For an answer, repetitions included.
+/// Timeout of a review, retries included.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Between repetitions: as Kubernetes' webhooks have it (500 ms, times 1.5).
+/// First backoff between retries: as in Kubernetes' webhooks (500 ms, factor 1.5).
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const ATTEMPTS: u32 = 5;
 
-/// Resources of the host that are not answered for at present.
+/// Log state of each review resource that fails at present.
 static FAILURES: FailureLog = FailureLog::new();
 
-/// Creates `body` and gives the `status` of what comes back. Failures are what the
-/// request that is waiting should be told: nothing about its own rights.
+/// Creates `body` and returns its `status`. The error does not suggest that the user
+/// was denied.
 pub(super) async fn ask(
     host: &dyn Api,
     resource: &'static Gvr,
     body: &Value,
 ) -> Result<Value, Status> {
-    let asked = tokio::time::timeout(PATIENCE, repeatedly(host, resource, body));
-    let answer = match asked.await {
-        Ok(answer) => answer.map_err(|e| e.to_string()),
-        Err(_) => Err(format!("no answer within {} s", PATIENCE.as_secs())),
+    let creation = tokio::time::timeout(PATIENCE, repeatedly(host, resource, body));
+    let result = match creation.await {
+        Ok(result) => result.map_err(|e| e.to_string()),
+        Err(_) => Err(format!("no response within {} s", PATIENCE.as_secs())),
     };
-    let answer = answer.and_then(|object| {
+    let result = result.and_then(|object| {
         let mut value = object.value().map_err(|e| e.to_string())?;
         Ok(value["status"].take())
     });
-    if answer.is_ok() && FAILURES.record_success(resource) {
-        tracing::info!(resource = %resource.qualified(), "the host answers again");
+    if result.is_ok() && FAILURES.record_success(resource) {
+        tracing::info!(resource = %resource.qualified(), "reviews on the host succeed again");
     }
-    answer.map_err(|why| {
+    result.map_err(|why| {
         if FAILURES.record_failure(resource, &why) {
-            tracing::warn!(resource = %resource.qualified(), %why, "the host did not answer");
+            tracing::warn!(resource = %resource.qualified(), %why, "review on the host failed");
         }
         Status::internal(format!(
-            "the API server in front could not be asked ({}): {why}",
+            "failed to create {} on the host: {why}",
             resource.qualified()
         ))
         .retry_after(1)

@@ -1,4 +1,4 @@
-//! A host in memory answers the questions; certificates are made here.
+//! Tests against a fake host, with certificates created here.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -49,7 +49,7 @@ impl Ca {
     }
 }
 
-/// A host with two authorities, and an authenticator that has read them.
+/// A host with two CAs, and an authenticator that has read them.
 struct Lab {
     fake: Arc<FakeApi>,
     clients: Ca,
@@ -104,7 +104,7 @@ impl Lab {
             .await
     }
 
-    /// Asks with a token and headers of any bytes.
+    /// Authenticates with a token and headers of any bytes.
     async fn ask_with<V: AsRef<[u8]> + Sync>(
         &self,
         peer: Option<&Peer>,
@@ -116,12 +116,12 @@ impl Lab {
                 show(name, value.as_ref());
             }
         };
-        let given = Credentials {
+        let credentials = Credentials {
             peer,
             bearer,
             headers: Some(&shown),
         };
-        self.authentication.authenticate(given).await
+        self.authentication.authenticate(credentials).await
     }
 
     async fn name(&self, peer: &Peer, headers: &[(&str, &str)]) -> String {
@@ -149,7 +149,8 @@ async fn only_a_front_proxy_is_believed() {
         (&user, ADMIN, "jane"),
         (&same_name, ADMIN, "front-proxy-client"),
         (&stranger, ADMIN, "401"),
-        // A proxy that asks for nobody is a client without an authority of clients.
+        // A proxy's certificate without identity headers does not authenticate a
+        // client.
         (&proxy, &[], "401"),
         (&proxy, &[("x-remote-user", "")], "401"),
         (&Peer::default(), ADMIN, "system:anonymous"),
@@ -218,7 +219,10 @@ async fn a_change_of_trust_counts_at_once_and_a_broken_one_never() {
         .seed(&CONFIGMAPS, config_map(&lab.clients, &new, &["p"]));
     let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
     while lab.name(&after, ADMIN).await != "admin" {
-        assert!(tokio::time::Instant::now() < deadline, "not taken over");
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "the change was not applied"
+        );
         tokio::task::yield_now().await;
     }
     assert_eq!(lab.name(&before, ADMIN).await, "401");
@@ -255,11 +259,11 @@ async fn without_the_config_map_nobody_is_known_yet() {
     let authenticator = Authenticator::new(host, Arc::new(SystemClock), &Options::default());
     assert!(authenticator.ready().is_err());
     let peer = Ca::new().peer("x", &[]);
-    let given = Credentials {
+    let credentials = Credentials {
         peer: Some(&peer),
         ..Credentials::default()
     };
-    let Err(Denied::Unknown(status)) = authenticator.authenticate(given).await else {
+    let Err(Denied::Unknown(status)) = authenticator.authenticate(credentials).await else {
         panic!("an answer without trust");
     };
     assert_eq!(status.code, 503);
@@ -273,8 +277,8 @@ async fn tokens_are_reviewed_and_remembered() {
         ..Options::default()
     };
     let lab = Lab::new(&[], options).await;
-    let asked = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&asked);
+    let reviews = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&reviews);
     lab.fake.answer(&TOKENS, move |mut review| {
         count.fetch_add(1, Ordering::Relaxed);
         assert_eq!(review["spec"]["audiences"], json!(["us"]));
@@ -297,13 +301,13 @@ async fn tokens_are_reviewed_and_remembered() {
         }
     }
     assert_eq!(
-        asked.load(Ordering::Relaxed),
+        reviews.load(Ordering::Relaxed),
         3,
-        "both answers are remembered"
+        "both results are cached"
     );
     tokio::time::advance(Duration::from_secs(11)).await;
     lab.ask(None, Some("good"), &[]).await.unwrap();
-    assert_eq!(asked.load(Ordering::Relaxed), 4, "for ten seconds");
+    assert_eq!(reviews.load(Ordering::Relaxed), 4, "cached for ten seconds");
     assert!(matches!(
         lab.ask(None, None, &[]).await,
         Err(Denied::Refused(_))
@@ -340,19 +344,15 @@ async fn a_host_that_does_not_answer_is_neither_yes_nor_no() {
         rights.authorize(&user, "get", path).await.unwrap_err().code,
         500
     );
-    assert_eq!(
-        tries.load(Ordering::Relaxed),
-        15,
-        "a failure is not remembered"
-    );
+    assert_eq!(tries.load(Ordering::Relaxed), 15, "a failure is not cached");
     lab.tasks.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn rights_are_reviewed_and_remembered() {
     let fake = FakeApi::new();
-    let asked = Arc::new(parking_lot::Mutex::new(Vec::new()));
-    let log = Arc::clone(&asked);
+    let reviews = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let log = Arc::clone(&reviews);
     fake.answer(&ACCESS, move |mut review| {
         log.lock().push(review["spec"].clone());
         let spec = &review["spec"];
@@ -389,12 +389,12 @@ async fn rights_are_reviewed_and_remembered() {
     let first = json!({"user": "jane", "uid": "7", "groups": ["g"], "extra": {"k": ["v"]},
         "resourceAttributes": {"namespace": "ns", "verb": "get", "group": "work.karmada.io",
             "version": "v1alpha1", "resource": "works", "subresource": "status", "name": "w"}});
-    assert_eq!(asked.lock().len(), 2);
-    assert_eq!(asked.lock()[0], first);
+    assert_eq!(reviews.lock().len(), 2);
+    assert_eq!(reviews.lock()[0], first);
     tokio::time::advance(Duration::from_secs(11)).await;
     rights.authorize(&jane, "get", target).await.unwrap();
-    assert_eq!(asked.lock().len(), 3);
-    // Nobody is asked about these.
+    assert_eq!(reviews.lock().len(), 3);
+    // These need no review.
     let master = UserInfo {
         groups: vec![MASTERS.into()],
         ..UserInfo::default()
@@ -406,5 +406,5 @@ async fn rights_are_reviewed_and_remembered() {
             .await
             .unwrap();
     }
-    assert_eq!(asked.lock().len(), 3);
+    assert_eq!(reviews.lock().len(), 3);
 }

@@ -1,4 +1,4 @@
-//! Bearer tokens, by TokenReview (contract D3.1).
+//! Authenticates bearer tokens by TokenReview (contract D3.1).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,14 +18,14 @@ use crate::access::Denied;
 use crate::authenticate::Refused;
 
 static REVIEWS: Gvr = Gvr::constant("authentication.k8s.io", "v1", "tokenreviews");
-/// The block of SHA-256.
+/// Block size of SHA-256 in bytes.
 const BLOCK: usize = 64;
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Review {
     authenticated: bool,
-    /// Empty of one that is not authenticated.
+    /// Empty when not authenticated.
     user: Value,
     audiences: Vec<String>,
     error: String,
@@ -38,7 +38,8 @@ pub(super) struct Tokens {
     audiences: Vec<String>,
     ttl: Duration,
     answers: Answers<Verdict>,
-    /// Tokens are remembered under a digest that nobody else can compute.
+    /// Key of the HMAC under which tokens are cached, so that nobody else can compute
+    /// the cache key.
     secret: [u8; BLOCK],
 }
 
@@ -55,8 +56,8 @@ impl Tokens {
         }
     }
 
-    /// The user of a token. The audiences are the same for all, so that they need
-    /// not be part of the key.
+    /// The user of a token. All reviews have the same audiences, so the cache key omits
+    /// them.
     pub(super) async fn user(&self, token: &str) -> Result<Arc<UserInfo>, Denied> {
         let key = hmac(&self.secret, token.as_bytes());
         let answer = self.answers.get(key, self.review(token)).await;
@@ -81,12 +82,12 @@ impl Tokens {
         };
         if !review.authenticated {
             let why = match review.error.as_str() {
-                "" => "the token is not known",
+                "" => "invalid bearer token",
                 error => error,
             };
             return Ok(Err(Refused(format!("token: {why}"))));
         }
-        // A host that knows no audiences says none, and checked its own.
+        // A host without audience support returns no audiences and has checked its own.
         let fits = self.audiences.is_empty()
             || review.audiences.is_empty()
             || review.audiences.iter().any(|a| self.audiences.contains(a));
@@ -94,7 +95,9 @@ impl Tokens {
         match user.ok().filter(|user| !user.name.is_empty()) {
             Some(user) if fits => Ok(Ok(Arc::new(include_everyone(user)))),
             Some(_) => Ok(Err(Refused("the token is for another audience".into()))),
-            None => Err(Status::internal("a review accepts a token of nobody")),
+            None => Err(Status::internal(
+                "the TokenReview authenticated a user without a name",
+            )),
         }
     }
 }

@@ -1,7 +1,5 @@
-//! Which authorities and which headers the host trusts, out of the ConfigMap
-//! `kube-system/extension-apiserver-authentication`.
-//!
-//! Enters: the ConfigMap, by list and watch. Leaves: [`Trust`], replaced as a whole
+//! The CAs and identity headers that the host trusts, from the ConfigMap
+//! `kube-system/extension-apiserver-authentication`, which a reflector keeps current
 //! (`authentication/request/headerrequest`, `server/options/authentication.go`).
 
 use std::collections::BTreeMap;
@@ -32,17 +30,17 @@ struct Data {
     data: BTreeMap<String, String>,
 }
 
-/// What one state of the ConfigMap says.
+/// The parsed content of the ConfigMap.
 pub(super) struct Trust {
     clients: Option<Verifier>,
     proxies: Option<Verifier>,
-    /// Common names a proxy may have; empty: any.
+    /// Common names that a proxy may have; empty means any.
     allowed: Vec<String>,
-    // In lower case, as all below.
+    // Header names in lower case, as are all below.
     user: Vec<String>,
     uid: Vec<String>,
     groups: Vec<String>,
-    /// Prefixes.
+    /// Header prefixes.
     extra: Vec<String>,
 }
 
@@ -81,12 +79,12 @@ impl Trust {
             extra: headers(&data, "requestheader-extra-headers-prefix")?,
         };
         if trust.proxies.is_some() && trust.user.is_empty() {
-            return Err("requestheader-username-headers names no header".into());
+            return Err("requestheader-username-headers is empty".into());
         }
         Ok(trust)
     }
 
-    /// Whether a chain is a front proxy's whose word counts.
+    /// Whether a chain belongs to a front proxy whose headers count.
     pub(super) fn is_proxy(&self, chain: &[CertificateDer<'_>], now: Timestamp) -> bool {
         let Some(proxies) = &self.proxies else {
             return false;
@@ -104,27 +102,27 @@ impl Trust {
     ) -> Result<Arc<UserInfo>, String> {
         match &self.clients {
             Some(clients) => clients.user(chain, now),
-            None => Err("the host names no authority of client certificates".into()),
+            None => Err("the host has no client CA".into()),
         }
     }
 
-    /// Whether a header (in lower case) is one that says who asks.
+    /// Whether a header (in lower case) carries an identity.
     pub(super) fn names(&self, header: &str) -> bool {
         let exact = [&self.user, &self.uid, &self.groups];
         exact.iter().any(|list| list.iter().any(|h| h == header))
             || self.extra.iter().any(|p| header.starts_with(p.as_str()))
     }
 
-    /// The user that headers name; none when no header names one.
+    /// The user that the headers name; `None` when they name none.
     pub(super) fn remote_user(&self, headers: Headers<'_>) -> Result<Option<UserInfo>, String> {
-        let mut given: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let mut by_name: BTreeMap<String, Vec<String>> = BTreeMap::new();
         let mut malformed = false;
         headers(&mut |name, value| {
             if !self.names(name) || value.is_empty() {
                 return;
             }
             match std::str::from_utf8(value) {
-                Ok(text) => given.entry(name.into()).or_default().push(text.into()),
+                Ok(text) => by_name.entry(name.into()).or_default().push(text.into()),
                 Err(_) => malformed = true,
             }
         });
@@ -132,16 +130,16 @@ impl Trust {
             return Err(NOT_UTF_8.into());
         }
         let first = |names: &[String]| {
-            let mut found = names.iter().filter_map(|n| given.get(n)?.first());
+            let mut found = names.iter().filter_map(|n| by_name.get(n)?.first());
             found.next().cloned().unwrap_or_default()
         };
         let name = first(&self.user);
         if name.is_empty() {
             return Ok(None);
         }
-        let groups = self.groups.iter().filter_map(|n| given.get(n)).flatten();
+        let groups = self.groups.iter().filter_map(|n| by_name.get(n)).flatten();
         let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for (header, values) in &given {
+        for (header, values) in &by_name {
             for prefix in &self.extra {
                 if let Some(key) = header.strip_prefix(prefix.as_str()) {
                     let key = unescape(key).ok_or(NOT_UTF_8)?;
@@ -159,7 +157,7 @@ impl Trust {
     }
 }
 
-/// Whoever is known belongs to everybody who is (D2.6).
+/// Adds `system:authenticated` to an authenticated user (D2.6).
 pub(super) fn include_everyone(mut user: UserInfo) -> UserInfo {
     if !user.in_group(AUTHENTICATED) && !user.in_group(UNAUTHENTICATED) {
         user.groups.push(AUTHENTICATED.into());
@@ -167,7 +165,7 @@ pub(super) fn include_everyone(mut user: UserInfo) -> UserInfo {
     user
 }
 
-/// The newest state that could be read.
+/// The last valid content of the ConfigMap, or why there is none.
 pub(super) struct Followed {
     newest: RwLock<Result<Arc<Trust>, String>>,
     read: watch::Sender<bool>,
@@ -189,16 +187,16 @@ impl Followed {
 
     pub(super) fn ready(&self) -> Result<(), String> {
         let newest = self.newest.read();
-        let told = newest.as_ref().map(drop);
-        told.map_err(|why| format!("ConfigMap {NAMESPACE}/{NAME}: {why}"))
+        let result = newest.as_ref().map(drop);
+        result.map_err(|why| format!("ConfigMap {NAMESPACE}/{NAME}: {why}"))
     }
 
     pub(super) async fn wait(&self) {
-        // The sender lives in `self`, so that waiting cannot fail.
+        // The sender lives in `self`, so waiting cannot fail.
         let _ = self.read.subscribe().wait_for(|read| *read).await;
     }
 
-    /// A state that cannot be used leaves the one before in force.
+    /// Keeps the previous content when the new one is invalid.
     fn take(&self, state: Result<Trust, String>) {
         let mut newest = self.newest.write();
         match state {
@@ -232,7 +230,7 @@ impl Sink for Taking<'_> {
 
     fn listed(&mut self) {
         if !self.seen {
-            self.followed.take(Err("is not there".into()));
+            self.followed.take(Err("not found".into()));
         }
     }
 
@@ -245,7 +243,7 @@ impl Sink for Taking<'_> {
         self.followed.take(Err("was deleted".into()));
     }
 
-    // What is known stays in force while the host is away.
+    // The last content stays in force while the host is unreachable.
     fn health(&mut self, error: Option<&Error>) {
         if let Some(error) = error {
             let mut newest = self.followed.newest.write();

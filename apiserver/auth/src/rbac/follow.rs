@@ -1,4 +1,4 @@
-//! Keeps the policy in step with the API: list, then watch, for each kind.
+//! Keeps the RBAC policy current: lists, then watches each of the four resources.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,8 +45,7 @@ async fn follow(authorizer: &Authorizer, api: &dyn Api, kind: Kind, gvr: Gvr) {
     }
 }
 
-/// One list and the watches that go on from it, until an error asks for another
-/// list.
+/// Lists once and watches from there, until an error requires a new list.
 async fn round(
     authorizer: &Authorizer,
     api: &dyn Api,
@@ -81,7 +80,7 @@ async fn round(
                 WatchEvent::Bookmark { revision, .. } => revision,
             };
         }
-        // A server that ends watches at once must not be asked in a tight loop.
+        // Avoids a tight loop with a server that ends watches at once.
         tokio::time::sleep(PAUSE_MIN).await;
     }
 }

@@ -1,8 +1,7 @@
-//! Role based access control, evaluated in memory.
+//! Role-based access control, evaluated in memory.
 //!
-//! Enters: RBAC objects by list and watch through `client::Api`; a user, a verb
-//! and a target. Leaves: a verdict, its reason, or the rules that hold for a
-//! user. An evaluation takes a read lock and no await.
+//! The RBAC objects are listed and watched through `client::Api`. A decision takes a
+//! read lock and never awaits.
 
 mod follow;
 mod policy;
@@ -21,10 +20,10 @@ use tokio::sync::watch;
 use policy::Policy;
 pub use rule::{Rule, Rules};
 
-/// What somebody wants to do something to.
+/// The target of a request to authorize (kube-apiserver's `authorizer.Attributes`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target<'a> {
-    /// Empty strings mean "none"; a namespace is empty at the cluster scope.
+    /// Empty strings mean "none"; the namespace is empty at the cluster scope.
     Resource {
         group: &'a str,
         version: &'a str,
@@ -33,21 +32,21 @@ pub enum Target<'a> {
         namespace: &'a str,
         name: &'a str,
     },
-    /// A path outside the resources.
+    /// A non-resource path.
     Path(&'a str),
 }
 
-/// A verdict with its reason.
+/// A decision with its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     pub allowed: bool,
-    /// Why it is allowed; empty when nothing allows it.
+    /// The grant that allows it; empty when nothing does.
     pub reason: String,
-    /// Roles that bindings name and that are not there.
+    /// Evaluation errors: roles that bindings reference and that do not exist.
     pub error: String,
 }
 
-/// Paths that need no right, so that probes work without credentials.
+/// Paths that need no permission, so that probes work without credentials.
 pub(crate) fn always_allowed(path: &str) -> bool {
     ["/healthz", "/livez", "/readyz"].iter().any(|open| {
         path.strip_prefix(open)
@@ -55,13 +54,13 @@ pub(crate) fn always_allowed(path: &str) -> bool {
     })
 }
 
-/// Decides who may do what.
+/// Authorizes requests by RBAC.
 pub struct Authorizer {
     policy: RwLock<Policy>,
     synced: watch::Sender<u8>,
 }
 
-/// Bits of [`Authorizer::synced`]: one per followed resource.
+/// Bits of [`RbacAuthorizer::synced`]: one per watched resource.
 const ALL_SYNCED: u8 = 0b1111;
 
 impl Authorizer {
@@ -72,24 +71,23 @@ impl Authorizer {
         })
     }
 
-    /// Follows the RBAC objects for as long as the future is polled; it never
-    /// ends by itself.
+    /// Watches the RBAC objects; the future never completes.
     pub fn run(self: Arc<Self>, api: Arc<dyn Api>) -> impl Future<Output = ()> + Send {
         follow::run(self, api)
     }
 
-    /// Whether all RBAC objects have been read once.
+    /// Whether all RBAC objects have been listed once.
     pub fn synced(&self) -> bool {
         *self.synced.borrow() == ALL_SYNCED
     }
 
-    /// Resolves when [`Self::synced`].
+    /// Waits until [`Self::has_synced`].
     pub async fn wait_synced(&self) {
         let mut receiver = self.synced.subscribe();
         let _ = receiver.wait_for(|bits| *bits == ALL_SYNCED).await;
     }
 
-    /// Whether `user` may do `verb` to `target`.
+    /// Whether `user` may `verb` the target.
     pub fn allows(&self, user: &UserInfo, verb: &str, target: Target<'_>) -> bool {
         if user.in_group(MASTERS) {
             return true;
@@ -105,7 +103,7 @@ impl Authorizer {
             .is_some()
     }
 
-    /// The same with its reason, for reviews.
+    /// Like [`Self::allows`], with the reason, for reviews.
     pub fn explain(&self, user: &UserInfo, verb: &str, target: Target<'_>) -> Decision {
         let granted = |reason: String| Decision {
             allowed: true,
@@ -144,7 +142,7 @@ impl Authorizer {
         rules
     }
 
-    /// The 403 of a refusal, in Kubernetes' words.
+    /// The 403 of a denied request, with Kubernetes' message.
     pub fn forbidden(user: &UserInfo, verb: &str, target: Target<'_>) -> Status {
         match target {
             Target::Path(path) => Status::failure(
@@ -192,7 +190,7 @@ impl Target<'_> {
     }
 }
 
-/// Which binding grants what, as reasons name it.
+/// A binding that grants access, as reasons show it.
 struct Grant {
     namespace: String,
     binding: String,

@@ -1,6 +1,4 @@
-//! Roles and bindings in memory, indexed by subject.
-//!
-//! Enters: RBAC objects one by one. Leaves: the grants of a user. Pure.
+//! Roles and bindings in memory, indexed by subject. Does no I/O.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -10,7 +8,7 @@ use serde::Deserialize;
 
 use super::{Grant, Rule};
 
-/// The four kinds, in the order of their bits in `synced`.
+/// The four RBAC kinds, in the order of their bits in `synced`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     ClusterRole,
@@ -25,7 +23,7 @@ type Key = (Box<str>, Box<str>);
 struct Binding {
     role_namespace: Option<Box<str>>,
     role: Box<str>,
-    /// Index keys of the subjects.
+    /// The keys of the subjects in `by_subject`.
     subjects: Vec<String>,
 }
 
@@ -100,7 +98,7 @@ fn key_of(object: &Object) -> Key {
 }
 
 impl Policy {
-    /// Takes an object's newest state. One that cannot be read grants nothing.
+    /// Applies an added or changed object. A malformed one grants nothing.
     pub(super) fn apply(&mut self, kind: Kind, object: &Object) {
         let key = key_of(object);
         match kind {
@@ -130,14 +128,14 @@ impl Policy {
         }
     }
 
-    /// Takes the complete list of a kind.
+    /// Replaces all objects of a kind with a complete list.
     pub(super) fn replace(&mut self, kind: Kind, objects: &[Object]) {
         let listed: BTreeSet<Key> = objects.iter().map(key_of).collect();
         let clustered = matches!(kind, Kind::ClusterRole | Kind::ClusterRoleBinding);
-        let gone = |key: &&Key| key.0.is_empty() == clustered && !listed.contains(*key);
+        let is_stale = |key: &&Key| key.0.is_empty() == clustered && !listed.contains(*key);
         let stale: Vec<Key> = match kind {
-            Kind::ClusterRole | Kind::Role => self.roles.keys().filter(gone).cloned().collect(),
-            _ => self.bindings.keys().filter(gone).cloned().collect(),
+            Kind::ClusterRole | Kind::Role => self.roles.keys().filter(is_stale).cloned().collect(),
+            _ => self.bindings.keys().filter(is_stale).cloned().collect(),
         };
         for (namespace, name) in stale {
             self.delete(kind, &namespace, &name);
@@ -186,8 +184,7 @@ impl Policy {
         }
     }
 
-    /// Every binding that concerns a user: cluster-wide ones first, then those of
-    /// the namespace.
+    /// Every binding of a user: cluster-wide ones first, then those of the namespace.
     fn bindings_of<'a>(
         &'a self,
         user: &'a UserInfo,
@@ -211,18 +208,18 @@ impl Policy {
         })
     }
 
-    /// The first grant whose rule `wanted` takes.
+    /// The first grant with a rule that `predicate` accepts.
     pub(super) fn first_grant(
         &self,
         user: &UserInfo,
         namespace: &str,
-        mut wanted: impl FnMut(&Rule) -> bool,
+        mut predicate: impl FnMut(&Rule) -> bool,
     ) -> Option<Grant> {
         for (key, binding, group) in self.bindings_of(user, namespace) {
             let Some(rules) = self.rules_of(binding) else {
                 continue;
             };
-            if rules.iter().any(&mut wanted) {
+            if rules.iter().any(&mut predicate) {
                 return Some(Grant {
                     namespace: key.0.to_string(),
                     binding: key.1.to_string(),
@@ -246,7 +243,8 @@ impl Policy {
         self.roles.get(&(namespace, binding.role.clone()))
     }
 
-    /// Names the roles that a user's bindings miss, as reviews tell it.
+    /// The error for roles that a user's bindings reference and that do not exist, as
+    /// reviews report it.
     pub(super) fn missing_roles(&self, user: &UserInfo, namespace: &str) -> String {
         let missing: Vec<String> = self
             .bindings_of(user, namespace)

@@ -1,4 +1,4 @@
-//! One rule of a role, and the sum of many.
+//! One rule of a role, and the combined rules of a user.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use super::Target;
 
 const ALL: &str = "*";
 
-/// `rbac.authorization.k8s.io` PolicyRule.
+/// PolicyRule of `rbac.authorization.k8s.io`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Rule {
@@ -26,7 +26,7 @@ fn holds(list: &[String], value: &str) -> bool {
 }
 
 impl Rule {
-    /// Whether the rule grants `verb` on `target`
+    /// Whether the rule allows `verb` on `target`
     /// (`pkg/apis/rbac/v1/evaluation_helpers.go`).
     pub fn covers(&self, verb: &str, target: Target<'_>) -> bool {
         if !holds(&self.verbs, verb) {
@@ -68,7 +68,7 @@ fn names(rule: &str, resource: &str, subresource: &str) -> bool {
     }
 }
 
-/// What a user may do, as SelfSubjectRulesReview tells it.
+/// The rules of a user, as SelfSubjectRulesReview reports them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     pub resources: Vec<Rule>,

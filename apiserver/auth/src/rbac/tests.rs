@@ -1,3 +1,5 @@
+//! Tests of RBAC decisions.
+
 use machinery::Object;
 use serde_json::json;
 

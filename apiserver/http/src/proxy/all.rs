@@ -1,15 +1,15 @@
-//! `clusters/*/proxy/{path}`: all clusters as one, as far as that can be.
+//! Serves `clusters/*/proxy/{path}`: one view over all member clusters.
 //!
-//! An object is looked for in every cluster, and the request goes to the one that has
-//! it; a list is put together of the lists of all. Clusters that do not answer, or do
-//! not let the user see, are left out. What is not of one cluster (discovery, versions)
-//! is asked of the control plane itself. Karmada:
+//! A request for one object is looked up in every cluster and forwarded to the one that
+//! has it; a list is merged from the lists of all. Clusters that do not respond, or
+//! that deny the user access, are left out. Non-resource paths (discovery, versions)
+//! are redirected to the control plane. Karmada:
 //! `pkg/registry/cluster/storage/aggregate.go`.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use client::remote::{Body as Passed, Reply};
+use client::remote::{Body as ForwardedRequestBody, Reply};
 use futures_util::future::join_all;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, LOCATION};
 use http::uri::PathAndQuery;
@@ -25,13 +25,13 @@ use crate::body::Body;
 use crate::connect::Connection;
 use crate::requestinfo::{self, Query};
 
-/// The name that stands for all clusters.
+/// The cluster name that selects all clusters.
 pub(super) const ALL: &str = "*";
-/// Of one cluster's list.
+/// Bound on one cluster's list.
 const LARGEST: usize = 64 << 20;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// A cluster's good answer.
+/// The 200 response of one cluster.
 struct Hit {
     cluster: String,
     response: Response<Reply>,
@@ -53,14 +53,14 @@ impl ClusterProxy {
         };
         if resource.named {
             let of_pod = matches!(resource.subresource.as_str(), "log" | "exec");
-            let sought = match path.path().rsplit_once('/') {
+            let object_path = match path.path().rsplit_once('/') {
                 Some((object, _)) if of_pod => object,
                 _ => path.path(),
             };
-            let sought = path::below(sought, None)?;
-            let hits = self.ask_all(&connection.user, &sought).await?;
-            connection.name = the_one(hits.iter().map(|h| h.cluster.as_str()))?;
-            drop(hits);
+            let object_path = path::below(object_path, None)?;
+            let responses = self.ask_all(&connection.user, &object_path).await?;
+            connection.name = the_one(responses.iter().map(|h| h.cluster.as_str()))?;
+            drop(responses);
             return Box::pin(self.forward(connection)).await;
         }
         if info.verb != "list" {
@@ -68,13 +68,15 @@ impl ClusterProxy {
             return Err(Status::failure(405, "MethodNotAllowed", text));
         }
         let mut lists = Vec::new();
-        for hit in self.ask_all(&connection.user, &unpaged(&path)?).await? {
-            match Limited::new(hit.response.into_body(), LARGEST)
+        for response in self.ask_all(&connection.user, &unpaged(&path)?).await? {
+            match Limited::new(response.response.into_body(), LARGEST)
                 .collect()
                 .await
             {
                 Ok(body) => lists.push(body.to_bytes()),
-                Err(error) => tracing::warn!(cluster = hit.cluster, %error, "a list broke off"),
+                Err(error) => {
+                    tracing::warn!(cluster = response.cluster, %error, "cannot read the list of a cluster")
+                }
             }
         }
         let mut response = Response::new(Body::full(merged(&lists)?));
@@ -82,53 +84,55 @@ impl ClusterProxy {
         Ok(response)
     }
 
-    /// Who answers well, by name.
+    /// Sends a GET to every cluster; returns the responses with code 200, ordered by
+    /// cluster name.
     async fn ask_all(&self, user: &UserInfo, path: &PathAndQuery) -> Result<Vec<Hit>, Status> {
         let accept = HeaderMap::from_iter([(ACCEPT, JSON)]);
         let headers = headers::request(&accept, user, None)?;
         let mut names = self.gateways.names().await.map_err(refused)?;
         names.sort_unstable();
-        let asked = names
+        let requests = names
             .into_iter()
             .map(|name| self.ask_one(name, path, &headers));
-        Ok(join_all(asked).await.into_iter().flatten().collect())
+        Ok(join_all(requests).await.into_iter().flatten().collect())
     }
 
     async fn ask_one(&self, cluster: String, path: &PathAndQuery, with: &HeaderMap) -> Option<Hit> {
-        let place = match self.gateways.enter(&cluster).await {
-            Ok(place) => place,
+        let permit = match self.gateways.enter(&cluster).await {
+            Ok(permit) => permit,
             Err(why) => {
-                tracing::debug!(cluster, %why, "not asked");
+                tracing::debug!(cluster, %why, "cluster skipped");
                 return None;
             }
         };
-        let mut request = Request::new(Passed::whole(Bytes::new()));
+        let mut request = Request::new(ForwardedRequestBody::whole(Bytes::new()));
         *request.uri_mut() = Uri::from(path.clone());
         *request.headers_mut() = with.clone();
-        match place.forwarder().send(request).await {
+        match permit.forwarder().send(request).await {
             Ok(response) => (response.status() == StatusCode::OK).then_some(Hit {
                 cluster,
                 response,
-                _place: place,
+                _place: permit,
             }),
             Err(why) => {
-                tracing::debug!(cluster, %why, "no answer");
+                tracing::debug!(cluster, %why, "cluster did not respond");
                 None
             }
         }
     }
 }
 
-/// Where a list is asked for whole: a page and its `continue` are of one cluster.
+/// The path without `limit` and `continue`, which are valid in one cluster only.
 fn unpaged(path: &PathAndQuery) -> Result<PathAndQuery, Status> {
     let query = path.query().unwrap_or_default().split('&');
-    let kept: Vec<&str> = query
+    let parameters: Vec<&str> = query
         .filter(|p| !p.starts_with("limit=") && !p.starts_with("continue="))
         .collect();
-    path::below(path.path(), Some(&kept.join("&")))
+    path::below(path.path(), Some(&parameters.join("&")))
 }
 
-/// To the control plane itself, which may be the server before us.
+/// Redirects to the control plane, which may be a kube-apiserver in front of this
+/// server.
 fn redirect(path: &PathAndQuery) -> Result<Response<Body>, Status> {
     let to = HeaderValue::from_str(path.as_str()).map_err(Status::internal)?;
     let mut response = Response::new(Body::empty());
@@ -160,24 +164,24 @@ struct List<'a> {
     items: Vec<&'a RawValue>,
 }
 
-/// One list of many: what is said of the list is what the first says.
+/// Merges lists into one; kind, apiVersion and metadata are those of the first.
 fn merged(lists: &[Bytes]) -> Result<Vec<u8>, Status> {
-    let mut whole: Option<List<'_>> = None;
+    let mut result: Option<List<'_>> = None;
     for list in lists {
         let Ok(mut head) = serde_json::from_slice::<BTreeMap<&str, &RawValue>>(list) else {
             continue;
         };
         let items = head.remove("items").map_or("[]", RawValue::get);
         let items: Vec<&RawValue> = serde_json::from_str(items).unwrap_or_default();
-        match &mut whole {
-            None => whole = Some(List { head, items }),
-            Some(whole) => whole.items.extend(items),
+        match &mut result {
+            None => result = Some(List { head, items }),
+            Some(result) => result.items.extend(items),
         }
     }
-    let Some(whole) = whole else {
+    let Some(result) = result else {
         return Err(Status::failure(404, "NotFound", "not found"));
     };
-    serde_json::to_vec(&whole).map_err(Status::internal)
+    serde_json::to_vec(&result).map_err(Status::internal)
 }
 
 #[cfg(test)]

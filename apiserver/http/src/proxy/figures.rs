@@ -1,4 +1,4 @@
-//! Figures of the cluster proxy, by cluster.
+//! Metrics of the cluster proxy, by cluster.
 
 use std::time::Duration;
 
@@ -13,15 +13,15 @@ pub(super) struct Metrics {
     durations: Family<Histogram, 1>,
 }
 
-/// The figures of one request; it counts as open while they live.
+/// The metrics of one proxied request, which counts as open until this is dropped.
 pub(super) struct Figures {
     cluster: String,
     requests: Family<Counter, 2>,
     duration: Histogram,
     open: Gauge,
-    /// To the member.
+    /// Bytes sent to the member.
     pub(super) sent: Counter,
-    /// From the member.
+    /// Bytes received from the member.
     pub(super) received: Counter,
 }
 
@@ -30,29 +30,30 @@ impl Metrics {
         Self {
             requests: registry.counters(
                 "flotilla_cluster_proxy_requests_total",
-                "Requests passed on to a member cluster by outcome.",
+                "Requests proxied to a member cluster by response code.",
                 ["cluster", "code"],
             ),
             open: registry.gauges(
                 "flotilla_cluster_proxy_open",
-                "Requests, watches and tunnels to a member cluster that are open.",
+                "Open proxied requests, watches and tunnels to a member cluster.",
                 ["cluster"],
             ),
             bytes: registry.counters(
                 "flotilla_cluster_proxy_bytes_total",
-                "Bytes of bodies and tunnels that passed.",
+                "Bytes of proxied bodies and tunnels.",
                 ["cluster", "direction"],
             ),
             durations: registry.histograms(
                 "flotilla_cluster_proxy_duration_seconds",
-                "Time until a member cluster's answer began.",
+                "Time until a member cluster's response started, in seconds.",
                 &TIMES,
                 ["cluster"],
             ),
         }
     }
 
-    /// Of a cluster that there is, so that clients cannot make series.
+    /// Counts one request. `cluster` must exist, so that clients cannot grow the number
+    /// of series.
     pub(super) fn begin(&self, cluster: &str) -> Figures {
         let open = self.open.with([cluster]);
         open.inc();

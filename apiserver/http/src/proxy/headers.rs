@@ -1,4 +1,5 @@
-//! Headers: what goes on to the member, in whose name, and what comes back. Pure.
+//! Rewrites request headers for a member cluster and response headers for the client.
+//! Does no I/O.
 
 use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderName, HeaderValue, LOCATION,
@@ -8,17 +9,17 @@ use http::{HeaderMap, Request, StatusCode, Version};
 use machinery::user::{AUTHENTICATED, UNAUTHENTICATED};
 use machinery::{Status, UserInfo};
 
-/// The protocols by which browsers hand over a token: it is for us alone.
+/// WebSocket subprotocol by which browsers pass a bearer token; it is never forwarded.
 const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// The protocol that a request wants to change to.
+/// The protocol that a request asks to upgrade to.
 pub(super) fn upgrade<B>(request: &Request<B>) -> Option<HeaderValue> {
-    let wanted = request.headers().get(UPGRADE)?;
-    let asked = named(request.headers()).any(|name| name.eq_ignore_ascii_case("upgrade"));
-    (request.version() == Version::HTTP_11 && asked).then(|| wanted.clone())
+    let protocol = request.headers().get(UPGRADE)?;
+    let has_option = named(request.headers()).any(|name| name.eq_ignore_ascii_case("upgrade"));
+    (request.version() == Version::HTTP_11 && has_option).then(|| protocol.clone())
 }
 
-/// What the `Connection` headers name.
+/// The connection options (RFC 9110) that the `Connection` headers list.
 fn named(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let values = headers.get_all(CONNECTION).into_iter();
     values
@@ -27,22 +28,23 @@ fn named(headers: &HeaderMap) -> impl Iterator<Item = &str> {
         .map(str::trim)
 }
 
-/// Of one connection, not of what is said over it.
+/// Whether the header is hop-by-hop.
 fn is_hop(name: &HeaderName) -> bool {
     [CONNECTION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE].contains(name)
         || name.as_str() == "keep-alive"
         || name.as_str().starts_with("proxy-")
 }
 
+/// Whether the header is meant for the control plane and must not reach a member.
 fn is_ours(name: &HeaderName) -> bool {
     [AUTHORIZATION, HOST, EXPECT].contains(name)
         || name.as_str().starts_with("impersonate-")
         || name.as_str().starts_with("x-remote-")
 }
 
-/// The headers of a request on its way to a member, where it is made in the name of
-/// the user and of his groups, but for those that everybody is in; uid and extras stay
-/// here, as an impersonator is not given the right to them.
+/// The headers of a proxied request. It impersonates the user with his groups, except
+/// for `system:authenticated` and `system:unauthenticated`; UID and extras are left
+/// out, because the impersonator has no right to impersonate them.
 pub(super) fn request(
     headers: &HeaderMap,
     user: &UserInfo,
@@ -51,8 +53,8 @@ pub(super) fn request(
     let named: Vec<String> = named(headers).map(str::to_ascii_lowercase).collect();
     let mut out = HeaderMap::with_capacity(headers.len() + 4);
     for (name, value) in headers {
-        let spent = is_hop(name) || is_ours(name) || named.iter().any(|n| n == name.as_str());
-        if spent || (upgrade.is_some() && name == CONTENT_LENGTH) {
+        let dropped = is_hop(name) || is_ours(name) || named.iter().any(|n| n == name.as_str());
+        if dropped || (upgrade.is_some() && name == CONTENT_LENGTH) {
             continue;
         }
         if name == SEC_WEBSOCKET_PROTOCOL {
@@ -64,8 +66,11 @@ pub(super) fn request(
         out.append(name, value.clone());
     }
     let value = |text: &str| {
-        HeaderValue::from_bytes(text.as_bytes())
-            .map_err(|_| Status::bad_request(format!("{text:?} cannot be told to a cluster")))
+        HeaderValue::from_bytes(text.as_bytes()).map_err(|_| {
+            Status::bad_request(format!(
+                "{text:?} cannot be sent as an impersonation header"
+            ))
+        })
     };
     out.insert("impersonate-user", value(&user.name)?);
     for group in &user.groups {
@@ -80,22 +85,23 @@ pub(super) fn request(
     Ok(out)
 }
 
-/// Fails with 400 when the header cannot be read, and so may hide a token.
+/// Removes the token subprotocol. Fails with 400 when the header is not ASCII, because
+/// it may hide a token.
 fn without_token(value: &HeaderValue) -> Result<Option<HeaderValue>, Status> {
     let unreadable =
         || Status::bad_request(format!("header \"{SEC_WEBSOCKET_PROTOCOL}\" is not ASCII"));
     let text = value.to_str().map_err(|_| unreadable())?;
-    let kept: Vec<&str> = text
+    let remaining: Vec<&str> = text
         .split(',')
         .map(str::trim)
         .filter(|p| !p.starts_with(TOKEN_PROTOCOL))
         .collect();
-    let kept = HeaderValue::from_str(&kept.join(", ")).map_err(|_| unreadable())?;
-    Ok(Some(kept).filter(|v| !v.is_empty()))
+    let remaining = HeaderValue::from_str(&remaining.join(", ")).map_err(|_| unreadable())?;
+    Ok(Some(remaining).filter(|v| !v.is_empty()))
 }
 
-/// Makes a member's headers fit for our connection. `moved` tells where a redirect
-/// leads as seen from here.
+/// Removes hop-by-hop headers from a member's response; `moved` rewrites the target of
+/// a redirect.
 pub(super) fn response(
     code: StatusCode,
     headers: &mut HeaderMap,
@@ -103,20 +109,20 @@ pub(super) fn response(
 ) {
     let switching = code == StatusCode::SWITCHING_PROTOCOLS;
     let named: Vec<String> = named(headers).map(str::to_ascii_lowercase).collect();
-    let spent: Vec<HeaderName> = headers
+    let dropped: Vec<HeaderName> = headers
         .keys()
         .filter(|name| is_hop(name) || named.iter().any(|n| n == name.as_str()))
         .filter(|name| !(switching && [CONNECTION, UPGRADE].contains(name)))
         .cloned()
         .collect();
-    for name in spent {
+    for name in dropped {
         headers.remove(name);
     }
     let location = headers.get(LOCATION).and_then(|l| l.to_str().ok());
-    if let Some(here) = location.and_then(moved)
-        && let Ok(here) = HeaderValue::from_str(&here)
+    if let Some(rewritten) = location.and_then(moved)
+        && let Ok(rewritten) = HeaderValue::from_str(&rewritten)
     {
-        headers.insert(LOCATION, here);
+        headers.insert(LOCATION, rewritten);
     }
 }
 
@@ -150,7 +156,7 @@ mod tests {
             groups: vec!["dev".into(), "ops".into(), AUTHENTICATED.into()],
             extra: [("k".to_owned(), vec!["v".to_owned()])].into(),
         };
-        let given = map(&[
+        let headers = map(&[
             ("host", "here"),
             ("authorization", "Bearer mine"),
             ("impersonate-group", "system:masters"),
@@ -165,7 +171,7 @@ mod tests {
             ("accept", "b"),
             ("content-length", "3"),
         ]);
-        let out = request(&given, &user, None).unwrap();
+        let out = request(&headers, &user, None).unwrap();
         assert_eq!(
             show(&out),
             [
@@ -187,7 +193,7 @@ mod tests {
             name: "a\r\nb".into(),
             ..user
         };
-        assert_eq!(request(&given, &odd, None).unwrap_err().code, 400);
+        assert_eq!(request(&headers, &odd, None).unwrap_err().code, 400);
         let mut unreadable = HeaderMap::new();
         let value = HeaderValue::from_bytes(b"v5.channel.k8s.io\xff").unwrap();
         unreadable.insert(SEC_WEBSOCKET_PROTOCOL, value);
@@ -196,7 +202,7 @@ mod tests {
 
     #[test]
     fn an_upgrade_is_asked_for_without_the_token() {
-        let asked = |pairs: &[(&str, &str)], version| {
+        let requested = |pairs: &[(&str, &str)], version| {
             let mut request = Request::new(());
             *request.headers_mut() = map(pairs);
             *request.version_mut() = version;
@@ -206,11 +212,11 @@ mod tests {
             ("connection", "keep-alive, Upgrade"),
             ("upgrade", "SPDY/3.1"),
         ];
-        assert_eq!(asked(&pairs, Version::HTTP_11).unwrap(), "SPDY/3.1");
-        assert_eq!(asked(&pairs, Version::HTTP_2), None);
-        assert_eq!(asked(&pairs[1..], Version::HTTP_11), None);
+        assert_eq!(requested(&pairs, Version::HTTP_11).unwrap(), "SPDY/3.1");
+        assert_eq!(requested(&pairs, Version::HTTP_2), None);
+        assert_eq!(requested(&pairs[1..], Version::HTTP_11), None);
         let secret = format!("v5.channel.k8s.io, {TOKEN_PROTOCOL}c2VjcmV0");
-        let given = map(&[
+        let headers = map(&[
             ("connection", "Upgrade"),
             ("upgrade", "websocket"),
             ("sec-websocket-protocol", &secret),
@@ -221,7 +227,7 @@ mod tests {
             ("content-length", "0"),
         ]);
         let out = request(
-            &given,
+            &headers,
             &UserInfo::default(),
             Some(&HeaderValue::from_static("websocket")),
         );

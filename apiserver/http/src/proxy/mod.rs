@@ -1,12 +1,12 @@
-//! `clusters/{name}/proxy/{path}`: requests of users to a member cluster, passed on
-//! in their own names.
+//! Serves `clusters/{name}/proxy/{path}`: forwards requests to a member cluster and
+//! impersonates the user there.
 //!
-//! request ──► place at the cluster's gateway ──► path, headers ──► member
-//!         ◄── body as it comes, or a tunnel after 101 ◄──
+//! request ──► permit of the cluster's backend ──► path, headers ──► member
+//!         ◄── streamed body, or a tunnel after 101 ◄──
 //!
-//! Enters: a request that was authorised on `clusters/proxy`. Leaves: what the
-//! member answers; a `Status` where it cannot be asked. Nothing is buffered: bodies
-//! pass frame by frame in both directions, tunnels byte by byte. Karmada:
+//! The request was authorized on `clusters/proxy`. The client gets the member's
+//! response, or a `Status` when the member is unreachable. Nothing is buffered: bodies
+//! are forwarded frame by frame in both directions, tunnels byte by byte. Karmada:
 //! `pkg/registry/cluster/storage/proxy.go`, `pkg/util/proxy`.
 
 mod all;
@@ -22,7 +22,7 @@ use std::time::Instant;
 use async_trait::async_trait;
 use bytes::Bytes;
 use client::Tasks;
-use client::remote::{Body as Passed, Unreachable};
+use client::remote::{Body as ForwardedRequestBody, Unreachable};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use http_body::Body as _;
@@ -38,36 +38,36 @@ use crate::connect::{Connect, Connection};
 use figures::{Figures, Metrics};
 use stream::{End, Passing};
 
-/// The key under which this is a connector.
+/// Group, resource and subresource under which [`ClusterProxy`] is registered.
 pub const CLUSTER_PROXY: (&str, &str, &str) = ("cluster.karmada.io", "clusters", "proxy");
 
-/// Passes requests on to member clusters.
+/// Forwards requests to member clusters.
 pub struct ClusterProxy {
     gateways: Gateways,
     metrics: Metrics,
-    /// The tunnels.
+    /// Owns the tunnels.
     tasks: Tasks,
 }
 
-/// What is under way, and counted until it is over.
+/// A proxied request: its backend permit, and its metrics until it ends.
 struct Held {
     place: Place,
     figures: Figures,
 }
 
-/// What came of a request; with both ends of a tunnel where the member agreed to one.
+/// The member's response, with both ends of a tunnel when the member agreed to upgrade.
 struct Answer {
     response: Response<Body>,
     tunnel: Option<Ends>,
 }
 
-/// The client's and the member's connection, once both have left HTTP.
+/// The upgraded connections of client and member.
 struct Ends {
     client: OnUpgrade,
     member: OnUpgrade,
 }
 
-/// A request, taken apart.
+/// The request to send to the member.
 struct Outgoing {
     method: Method,
     path: PathAndQuery,
@@ -76,7 +76,7 @@ struct Outgoing {
 }
 
 impl ClusterProxy {
-    /// `tasks` own the tunnels; figures are told with those of a server.
+    /// `tasks` owns the tunnels; the metrics are registered with `registry`.
     pub fn new(gateways: Gateways, tasks: &Tasks, registry: &metrics::Registry) -> Arc<Self> {
         Arc::new(Self {
             gateways,
@@ -86,34 +86,39 @@ impl ClusterProxy {
     }
 
     async fn enter(&self, cluster: &str) -> Result<Held, Status> {
-        let place = self.gateways.enter(cluster).await.map_err(refused)?;
-        let figures = self.metrics.begin(place.cluster());
-        Ok(Held { place, figures })
+        let permit = self.gateways.enter(cluster).await.map_err(refused)?;
+        let metrics = self.metrics.begin(permit.cluster());
+        Ok(Held {
+            place: permit,
+            figures: metrics,
+        })
     }
 
     async fn forward(&self, connection: Connection) -> Result<Response<Body>, Status> {
         let path = path::below(&connection.tail, connection.request.uri().query())?;
-        let held = self.enter(&connection.name).await?;
+        let guard = self.enter(&connection.name).await?;
         let began = Instant::now();
-        let closing = connection.closing.clone();
-        let answered = self.ask(connection, path, &held).await;
+        let shutdown = connection.closing.clone();
+        let answered = self.ask(connection, path, &guard).await;
         let code = match &answered {
             Ok(answer) => answer.response.status().as_u16(),
             Err(status) => status.code,
         };
-        held.figures.answered(code, began.elapsed());
+        guard.figures.answered(code, began.elapsed());
         let Answer {
             mut response,
             tunnel,
         } = answered?;
         match tunnel {
             Some(ends) => {
-                let gone = held.place.gone().clone();
+                let removed = guard.place.gone().clone();
                 self.tasks.spawn(async move {
-                    closing.unless(gone.unless(tunnel::run(ends, held))).await;
+                    shutdown
+                        .unless(removed.unless(tunnel::run(ends, guard)))
+                        .await;
                 });
             }
-            None => response.body_mut().keep(held),
+            None => response.body_mut().keep(guard),
         }
         Ok(response)
     }
@@ -122,7 +127,7 @@ impl ClusterProxy {
         &self,
         connection: Connection,
         path: PathAndQuery,
-        held: &Held,
+        guard: &Held,
     ) -> Result<Answer, Status> {
         let user = connection.user;
         let end = End {
@@ -130,28 +135,28 @@ impl ClusterProxy {
             closing: connection.closing,
         };
         let mut request = connection.request;
-        let wanted = headers::upgrade(&request);
-        let client = wanted.is_some().then(|| hyper::upgrade::on(&mut request));
+        let protocol = headers::upgrade(&request);
+        let client = protocol.is_some().then(|| hyper::upgrade::on(&mut request));
         let (parts, body) = request.into_parts();
         let outgoing = Outgoing {
-            headers: headers::request(&parts.headers, &user, wanted.as_ref())?,
+            headers: headers::request(&parts.headers, &user, protocol.as_ref())?,
             method: parts.method,
             path,
             body,
         };
-        let cluster = held.place.cluster().to_owned();
+        let cluster = guard.place.cluster().to_owned();
         let answered = match client {
-            Some(client) => self.upgraded(outgoing, client, end, held).await,
-            None => self.streamed(outgoing, end, held).await,
+            Some(client) => self.upgraded(outgoing, client, end, guard).await,
+            None => self.streamed(outgoing, end, guard).await,
         };
         let mut answer = answered.map_err(|why| self.unreachable(&cluster, &why))?;
         let response = &mut answer.response;
         if response.status() == StatusCode::UNAUTHORIZED {
-            // Not the user's credentials were refused, but ours.
+            // The member refused our token, not the user's credentials.
             let why = format!("cluster {cluster:?} refused the token of its impersonator");
             return Err(unavailable(why, "ImpersonatorRefused"));
         }
-        let forwarder = held.place.forwarder();
+        let forwarder = guard.place.forwarder();
         let prefix = format!(
             "/apis/{}/{}/{}/{cluster}/proxy",
             CLUSTERS.group, CLUSTERS.version, CLUSTERS.resource
@@ -162,18 +167,18 @@ impl ClusterProxy {
         Ok(answer)
     }
 
-    /// An ordinary request: the reply's body follows when it comes.
+    /// Sends an ordinary request; its response body is streamed.
     async fn streamed(
         &self,
         outgoing: Outgoing,
         end: End,
-        held: &Held,
+        guard: &Held,
     ) -> Result<Answer, Unreachable> {
         let body = if outgoing.body.is_end_stream() {
-            Passed::whole(Bytes::new())
+            ForwardedRequestBody::whole(Bytes::new())
         } else {
-            let sent = held.figures.sent.clone();
-            Passed::passed(outgoing.body.map_frame(move |frame| {
+            let sent = guard.figures.sent.clone();
+            ForwardedRequestBody::passed(outgoing.body.map_frame(move |frame| {
                 sent.inc_by(frame.data_ref().map_or(0, |d| d.len() as u64));
                 frame
             }))
@@ -182,33 +187,33 @@ impl ClusterProxy {
         *request.method_mut() = outgoing.method;
         *request.uri_mut() = Uri::from(outgoing.path);
         *request.headers_mut() = outgoing.headers;
-        let response = held.place.forwarder().send(request).await?;
-        let received = held.figures.received.clone();
+        let response = guard.place.forwarder().send(request).await?;
+        let received = guard.figures.received.clone();
         Ok(Answer {
             response: response.map(|body| Body::foreign(Passing::new(body, received, end))),
             tunnel: None,
         })
     }
 
-    /// A request that asks to leave HTTP. Where the member agrees, the answer
-    /// holds both ends of the tunnel.
+    /// Sends an upgrade request. When the member switches protocols, the response holds
+    /// both ends of the tunnel.
     async fn upgraded(
         &self,
         outgoing: Outgoing,
         client: OnUpgrade,
         end: End,
-        held: &Held,
+        guard: &Held,
     ) -> Result<Answer, Unreachable> {
-        let mut request = Request::new(Passed::whole(Bytes::new()));
+        let mut request = Request::new(ForwardedRequestBody::whole(Bytes::new()));
         *request.method_mut() = outgoing.method;
         *request.uri_mut() = Uri::from(outgoing.path);
         *request.headers_mut() = outgoing.headers;
-        let mut response = held.place.forwarder().upgrade(request).await?;
+        let mut response = guard.place.forwarder().upgrade(request).await?;
         let tunnel = (response.status() == StatusCode::SWITCHING_PROTOCOLS).then(|| Ends {
             client,
             member: hyper::upgrade::on(&mut response),
         });
-        let received = held.figures.received.clone();
+        let received = guard.figures.received.clone();
         let pass = |body| match tunnel {
             Some(_) => Body::empty(),
             None => Body::foreign(Passing::new(body, received, end)),
@@ -220,20 +225,20 @@ impl ClusterProxy {
     }
 
     fn unreachable(&self, cluster: &str, why: &Unreachable) -> Status {
-        let trouble = self.gateways.trouble(cluster);
-        let seen = match trouble.as_str() {
+        let condition = self.gateways.trouble(cluster);
+        let last_seen = match condition.as_str() {
             "" => String::new(),
-            trouble => format!(" (last seen as {trouble})"),
+            condition => format!(" (last seen as {condition})"),
         };
         let text = match why.unsent {
-            true => format!("cluster {cluster:?} cannot be reached: {why}{seen}"),
-            false => format!("cluster {cluster:?} gave no answer: {why}{seen}"),
+            true => format!("cluster {cluster:?} cannot be reached: {why}{last_seen}"),
+            false => format!("cluster {cluster:?} did not respond: {why}{last_seen}"),
         };
         unavailable(text, "ClusterNotReachable")
     }
 }
 
-/// 503 without a time to come back: whoever asks decides that.
+/// 503 without `Retry-After`: the client decides when to retry.
 fn unavailable(text: String, reason: &str) -> Status {
     Status::failure(503, "ServiceUnavailable", text.clone()).cause(reason, text, "")
 }

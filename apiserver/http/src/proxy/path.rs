@@ -1,5 +1,5 @@
-//! Paths: from what follows `proxy` to what the member is asked, and back in
-//! redirects. Pure.
+//! Maps the path after `proxy` to the member's path, and a member's redirects back to the
+//! proxy. Does no I/O.
 
 use http::Uri;
 use http::uri::PathAndQuery;
@@ -7,9 +7,9 @@ use machinery::Status;
 
 use crate::requestinfo::percent_decode;
 
-/// The path to ask for, below the member's address: without empty segments and
-/// dots, with the query. A segment that leads upwards is refused, escaped or not: it
-/// could leave the member's address.
+/// The path below the member's base path, with the query and without empty and `.`
+/// segments. Fails with 400 when a segment is `..`, escaped or not: it could leave the
+/// base path.
 pub(super) fn below(tail: &str, query: Option<&str>) -> Result<PathAndQuery, Status> {
     let mut path = String::with_capacity(tail.len() + query.map_or(0, str::len) + 2);
     for segment in tail.split('/').filter(|s| !matches!(*s, "" | ".")) {
@@ -18,7 +18,7 @@ pub(super) fn below(tail: &str, query: Option<&str>) -> Result<PathAndQuery, Sta
             .as_ref()
             .is_some_and(|d| d.split('/').any(|s| s == ".."));
         if upwards || decoded.is_none() {
-            let text = format!("the path segment {segment:?} cannot be passed on");
+            let text = format!("the path segment {segment:?} cannot be passed on to a cluster");
             return Err(Status::bad_request(text));
         }
         path.push('/');
@@ -32,11 +32,11 @@ pub(super) fn below(tail: &str, query: Option<&str>) -> Result<PathAndQuery, Sta
         path.push_str(query);
     }
     path.parse()
-        .map_err(|_| Status::bad_request("the path cannot be passed on"))
+        .map_err(|_| Status::bad_request("the path cannot be passed on to a cluster"))
 }
 
-/// Where a redirect of a member leads as seen from here, when it leads to the member
-/// itself; `None`: it stays as it is.
+/// Rewrites a redirect that stays on the member so that it goes through the proxy;
+/// `None` when it leads elsewhere and stays as it is.
 pub(super) fn moved(location: &str, authority: &str, base: &str, prefix: &str) -> Option<String> {
     let uri: Uri = location.parse().ok()?;
     if let Some(other) = uri.authority()
@@ -104,7 +104,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_path_leads_upwards(tail in "(/[a-z.%0-9]{0,7}){0,6}") {
+        fn member_paths_have_no_parent_segments(tail in "(/[a-z.%0-9]{0,7}){0,6}") {
             if let Ok(path) = below(&tail, None) {
                 let decoded = percent_decode(path.path(), false).unwrap();
                 prop_assert!(decoded.split('/').all(|s| s != ".."));

@@ -1,4 +1,4 @@
-//! The body of a member's reply on its way to the client.
+//! Streams a member's response body to the client.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,11 +12,11 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::body::Error;
 
-/// What ends a body before its end.
+/// What ends a streamed body early.
 pub(super) struct End {
-    /// The time of the request is over.
+    /// Deadline of the request; `None` for a long-running request.
     pub(super) deadline: Option<Instant>,
-    /// The server stops.
+    /// Triggered when the server stops.
     pub(super) closing: Shutdown,
 }
 
@@ -39,8 +39,8 @@ impl End {
     }
 }
 
-/// Passes frames on as they come and counts their bytes. When the server stops, a
-/// body whose length nobody knows, such as a watch, ends cleanly.
+/// Forwards frames as they come and counts their bytes. When the server stops, a body
+/// of unknown length, such as a watch, ends cleanly.
 pub(super) struct Passing<B> {
     body: B,
     counter: Counter,
@@ -78,7 +78,9 @@ where
         }
         match self.ended {
             Some(Ended::Closing) if self.body.size_hint().exact().is_none() => Poll::Ready(None),
-            Some(Ended::Late) => Poll::Ready(Some(Err("the time of the request is over".into()))),
+            Some(Ended::Late) => Poll::Ready(Some(Err(
+                "request did not complete within the allotted timeout".into(),
+            ))),
             _ => {
                 let polled = Pin::new(&mut self.body).poll_frame(cx);
                 if let Poll::Ready(Some(Ok(frame))) = &polled {

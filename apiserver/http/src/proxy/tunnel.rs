@@ -1,4 +1,4 @@
-//! What remains of a request after 101: two streams of bytes, joined.
+//! Copies bytes between client and member after 101 Switching Protocols.
 
 use std::io;
 
@@ -8,27 +8,27 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::{Ends, Held};
 
-/// As the frames of SPDY in exec and port-forward have it.
+/// The usual size of SPDY frames in exec and port-forward.
 const CHUNK: usize = 32 << 10;
 
-/// Carries bytes both ways until both sides have ended, or one has broken. A side
-/// that ends closes the other's way only: what is still said to it arrives.
-pub(super) async fn run(ends: Ends, held: Held) {
+/// Copies bytes both ways until both sides end or one fails. A side that ends closes
+/// only its own direction: data still sent to it arrives.
+pub(super) async fn run(ends: Ends, guard: Held) {
     let (client, member) = match tokio::try_join!(ends.client, ends.member) {
         Ok(both) => both,
         Err(error) => {
-            tracing::debug!(%error, "an upgrade broke off");
+            tracing::debug!(%error, "upgrade failed");
             return;
         }
     };
     let (from_client, to_client) = tokio::io::split(TokioIo::new(client));
     let (from_member, to_member) = tokio::io::split(TokioIo::new(member));
     let both = tokio::try_join!(
-        carry(from_client, to_member, &held.figures.sent),
-        carry(from_member, to_client, &held.figures.received),
+        carry(from_client, to_member, &guard.figures.sent),
+        carry(from_member, to_client, &guard.figures.received),
     );
     if let Err(error) = both {
-        tracing::debug!(cluster = held.place.cluster(), %error, "a tunnel broke");
+        tracing::debug!(cluster = guard.place.cluster(), %error, "tunnel failed");
     }
 }
 

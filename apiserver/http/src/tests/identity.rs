@@ -1,5 +1,5 @@
-//! No header and no parameter that says who asks, or under which conditions, is
-//! dropped: the server takes it, or refuses the request.
+//! No header or parameter that carries an identity or a precondition is dropped: the
+//! server applies it or refuses the request.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ fn review() -> String {
     json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}).to_string()
 }
 
-/// Whom the server takes the caller for; the code and message of a refusal.
+/// The user info of the caller; on refusal its code and message.
 async fn who_am_i(caller: &mut Caller, headers: &[(&str, &[u8])]) -> Result<Value, (u16, String)> {
     let mut all: Vec<(&str, &[u8])> = vec![("content-type", b"application/json")];
     all.extend(headers);
@@ -43,7 +43,7 @@ async fn impersonation_takes_utf_8() {
     assert_eq!(user["groups"][0], "größe");
     assert_eq!(user["uid"], "ü1");
     assert_eq!(user["extra"]["scope"], json!(["straße"]));
-    // With the rights of jürgen, who has none.
+    // jürgen has no rights.
     let reply = admin.call_with(Method::GET, NAMESPACES, &headers[..1], "");
     assert_eq!(reply.await.code, 403);
 }
@@ -96,7 +96,7 @@ async fn unreadable_authorization_is_refused() {
             .await;
         assert_eq!(reply.code, 401, "{headers:?}");
     }
-    // A scheme that the server does not know proves nothing, as in kube-apiserver.
+    // Unknown authentication schemes are ignored, as in kube-apiserver.
     let mut caller = running.nobody().await;
     let basic = [("authorization", "Basic YTpi")];
     let reply = caller.call(Method::GET, NAMESPACES, &basic, "").await;
@@ -151,7 +151,7 @@ async fn conditions_of_a_deletion_are_never_dropped() {
         assert_eq!(refused.code, 400, "{options}: {:?}", refused.body);
         assert_eq!(admin.get(&one).await.code, 200, "{options}");
     }
-    // Whose encoding is unknown cannot be read at all.
+    // A body of unknown encoding cannot be read at all.
     let uid = created.json()["metadata"]["uid"].clone();
     let options = json!({"preconditions": {"uid": uid}}).to_string();
     let unreadable = [("content-type", &b"application/json\xff"[..])];

@@ -1,4 +1,4 @@
-//! How many series there are is decided by what is served, not by what is asked.
+//! The number of metric series depends on the served resources, not on the requests.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +8,8 @@ use rand::{Rng, SeedableRng};
 
 use super::{Caller, start};
 
-/// A path made of what is known and what is not, so that every step of routing is
-/// reached, and a verb.
+/// A random method and a path of known and unknown segments, so that every branch of
+/// routing is reached.
 fn strange(rng: &mut StdRng, names: &mut StdRng) -> (Method, String) {
     let methods = [
         Method::GET,
@@ -18,7 +18,7 @@ fn strange(rng: &mut StdRng, names: &mut StdRng) -> (Method, String) {
         Method::PATCH,
         Method::DELETE,
     ];
-    let known = [
+    let segments = [
         "api",
         "apis",
         "v1",
@@ -37,7 +37,7 @@ fn strange(rng: &mut StdRng, names: &mut StdRng) -> (Method, String) {
     let path = (0..length)
         .map(|_| match rng.random_range(0..3) {
             0 => format!("/x{}", names.random_range(0..1_000_000_u32)),
-            _ => format!("/{}", known[rng.random_range(0..known.len())]),
+            _ => format!("/{}", segments[rng.random_range(0..segments.len())]),
         })
         .collect();
     (methods[rng.random_range(0..methods.len())].clone(), path)
@@ -55,10 +55,10 @@ async fn series_do_not_grow_with_what_clients_ask_for() {
             .map(|l| l.split(' ').next().unwrap().to_owned())
             .collect::<BTreeSet<_>>()
     };
-    // The same requests three times, but for the names that nobody knows. The first
-    // time something may still be there to be deleted.
+    // The same requests three times, apart from the unknown segments. The first round
+    // may still delete something.
     let mut names = StdRng::seed_from_u64(1);
-    let mut seen = Vec::new();
+    let mut snapshots = Vec::new();
     for _ in 0..3 {
         let mut rng = StdRng::seed_from_u64(7);
         for _ in 0..3_400 {
@@ -66,8 +66,8 @@ async fn series_do_not_grow_with_what_clients_ask_for() {
             let json = [("content-type", "application/json")];
             admin.call(method, &path, &json, "{}").await;
         }
-        seen.push(series(&mut admin).await);
+        snapshots.push(series(&mut admin).await);
     }
-    assert_eq!(seen[1], seen[2]);
-    assert!(!seen[2].iter().any(|s| s.contains("\"x")));
+    assert_eq!(snapshots[1], snapshots[2]);
+    assert!(!snapshots[2].iter().any(|s| s.contains("\"x")));
 }

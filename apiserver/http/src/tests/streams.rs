@@ -1,4 +1,4 @@
-//! What is sent while it is made: watches, and lists too long for one piece.
+//! Tests of streamed responses: watches, and lists of more than one chunk.
 
 use std::io::Read as _;
 use std::sync::Arc;

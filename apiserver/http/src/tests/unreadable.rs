@@ -1,5 +1,5 @@
-//! Stored objects that cannot be shown in the form that was asked for: never left out
-//! without a word.
+//! A stored object that cannot be rendered in the requested representation fails the
+//! request; it is never left out silently.
 
 use http::Method;
 use serde_json::Value;
@@ -12,8 +12,8 @@ const METADATA: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=met
 const SCALERS: &str = "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers";
 
 impl Running {
-    /// Stores an object with a number that no 64-bit float can hold: its head can be
-    /// read, all of it cannot.
+    /// Stores an object with a number that no 64-bit float can hold: its metadata can
+    /// be read, the rest cannot.
     async fn store_unreadable(&self, resource: &str, api_version: &str, kind: &str) {
         let value = format!(
             r#"{{"apiVersion":"{api_version}","kind":"{kind}","metadata":{{"name":"bad","namespace":"default","uid":"u"}},"data":{{"n":1e999}}}}"#
@@ -50,7 +50,7 @@ async fn a_list_with_an_object_that_cannot_be_shown_fails_and_names_it() {
         .store_unreadable("horizontalpodautoscalers", api, kind)
         .await;
     let one = format!("{MAPS}/bad");
-    let asked = [
+    let cases = [
         (MAPS, TABLE, r#"configmaps "default/bad""#),
         (&*one, TABLE, r#"configmaps "default/bad""#),
         (
@@ -59,7 +59,7 @@ async fn a_list_with_an_object_that_cannot_be_shown_fails_and_names_it() {
             r#"horizontalpodautoscalers.autoscaling "default/bad""#,
         ),
     ];
-    for (path, accept, named) in asked {
+    for (path, accept, named) in cases {
         let reply = admin.get_as(path, accept).await;
         assert_eq!(reply.code, 500, "{path}: {:?}", reply.body);
         let status = reply.json();
@@ -67,7 +67,7 @@ async fn a_list_with_an_object_that_cannot_be_shown_fails_and_names_it() {
         let message = status["message"].as_str().unwrap();
         assert!(message.contains(named), "{path}: {message}");
     }
-    // Where only the head is shown, it is shown of all.
+    // Metadata lists need only the metadata, so they include every object.
     for accept in [METADATA, "application/json"] {
         let bytes = admin.get_as(MAPS, accept).await.body;
         let text = String::from_utf8_lossy(&bytes).replace("1e999", "1");
@@ -78,8 +78,11 @@ async fn a_list_with_an_object_that_cannot_be_shown_fails_and_names_it() {
     let first = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=5";
     let path = format!("{MAPS}?{first}&allowWatchBookmarks=true");
     let accept = [("accept", TABLE)];
-    let told = admin.call(Method::GET, &path, &accept, "").await;
-    let last = told.body.split(|b| *b == b'\n').rfind(|l| !l.is_empty());
+    let response = admin.call(Method::GET, &path, &accept, "").await;
+    let last = response
+        .body
+        .split(|b| *b == b'\n')
+        .rfind(|l| !l.is_empty());
     let event: Value = serde_json::from_slice(last.unwrap()).unwrap();
     assert_eq!(event["type"], "ERROR", "{event}");
     let message = event["object"]["message"].as_str().unwrap();

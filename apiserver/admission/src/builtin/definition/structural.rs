@@ -1,8 +1,6 @@
-//! What makes the schema of a definition structural: a type at every place, no
-//! construct that hides one, and defaults that fit
-//! (`apiextensions-apiserver/pkg/apiserver/schema`, KEP-1693).
-//!
-//! Enters: `openAPIV3Schema` and its place. Leaves: field errors. Pure; depth and
+//! Checks that the schema of a CustomResourceDefinition is structural: every node has a
+//! type, no construct hides one, and defaults are valid
+//! (`apiextensions-apiserver/pkg/apiserver/schema`, KEP-1693). Does no I/O; depth and
 //! the number of errors are bounded.
 
 use machinery::FieldError;
@@ -11,14 +9,14 @@ use serde_json::{Value, json};
 
 use crate::tree::{entries, flag, get, has, items, nth, text};
 
-/// How deep a schema may be nested; parsed JSON is never deeper than 128.
+/// Bound on the nesting of a schema; parsed JSON is never deeper than 128.
 const MAX_DEPTH: usize = 128;
-/// Enough to see what is wrong.
+/// Bound on reported errors.
 const MAX_ERRORS: usize = 50;
 
 const TYPES: &[&str] = &["array", "boolean", "integer", "number", "object", "string"];
 
-/// Where in the schema of a kind a place lies.
+/// The position of a node in the schema.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Root,
@@ -39,7 +37,7 @@ impl Place {
 pub(super) fn validate(at: &str, schema: &Value, errors: &mut Vec<FieldError>) {
     let before = errors.len();
     node(at, schema, Place::Root, 0, errors);
-    // A default can be judged only where the types are clear.
+    // Defaults can be validated only when the types are.
     if errors.len() == before {
         defaults(at, schema, 0, errors);
     }
@@ -61,7 +59,7 @@ fn node(at: &str, schema: &Value, place: Place, depth: usize, errors: &mut Vec<F
     }
     for (name, field) in entries(schema, "/properties") {
         let below = format!("{at}.properties[{name}]");
-        // Metadata has a schema of its own; only its names may be narrowed.
+        // The server validates metadata; only its names may be restricted.
         if place == Place::Root && name == "metadata" {
             metadata(&below, field, errors);
             continue;
@@ -150,7 +148,7 @@ fn unsupported(at: &str, schema: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Inside of logic a schema only judges: it says no type, no default.
+/// Rejects type and default inside of logical junctors, which only validate values.
 fn untyped(at: &str, schema: &Value, depth: usize, errors: &mut Vec<FieldError>) {
     if depth > MAX_DEPTH {
         return;
@@ -259,7 +257,7 @@ fn defaults(at: &str, schema: &Value, depth: usize, errors: &mut Vec<FieldError>
     }
 }
 
-/// A default is judged by the schema that it stands in, its own defaults filled in.
+/// Validates a default against its own schema, with nested defaults applied.
 fn misfit(at: &str, schema: &Value, default: &Value, errors: &mut Vec<FieldError>) {
     let holder = json!({"type": "object", "properties": {"spec": schema}});
     let Ok(holder) = Schema::from_crd(&holder) else {

@@ -1,4 +1,4 @@
-//! What a definition may not say, by the fields named.
+//! Rejected CustomResourceDefinitions, by the field paths of the errors.
 
 use serde_json::{Value, json};
 
@@ -32,7 +32,8 @@ fn version(name: &str, storage: bool, schema: Value) -> Value {
     json!({"name": name, "served": true, "storage": storage, "schema": {"openAPIV3Schema": schema}})
 }
 
-/// The definition with one version whose schema has `change` merged in below `spec.properties`.
+/// A definition with one version, with `change` merged into its schema at
+/// `spec.properties`.
 fn fields(change: &Value) -> Value {
     let change = json!({"properties": {"spec": {"properties": change}}});
     json!({"spec": {"versions": [version("v1", true, with(&schema(), &change))]}})

@@ -1,4 +1,4 @@
-//! What bounds how much may be used, by whom first and for how long.
+//! Tests of quotas, limit ranges, classes and leases.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Workloads and their pods.
+//! Tests of workloads and their pods.
 
 use serde_json::{Value, json};
 

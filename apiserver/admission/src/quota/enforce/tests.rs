@@ -1,3 +1,5 @@
+//! Tests of quota enforcement on a fake API.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -51,7 +53,7 @@ fn what_a_change_demands_is_the_difference() {
     check_demand(&cheaper, Some(&binding(&[2])), Some(half));
 }
 
-/// One and a half cores more, a gigabyte less, three pods more.
+/// Raises usage by 1.5 cores and three pods and lowers it by 1 GB.
 fn check_raised(overall: Value, used: Value, expected: Result<Option<Value>, &str>) {
     let more = amounts(json!({"cpu": "1500m", "memory": "-1Gi", "pods": "3"}));
     let quota = serde_json::from_value(quota("q", overall.clone(), used.clone())).unwrap();
@@ -115,7 +117,7 @@ fn used(api: &FakeApi, name: &str) -> Value {
     quota["status"]["overallUsed"].clone()
 }
 
-/// Two quotas: nine cores, and two of which one is used.
+/// Two quotas: one of nine cores, one of two cores with one used.
 fn two() -> Arc<FakeApi> {
     let api = FakeApi::new();
     api.seed(&QUOTAS, quota("a", json!({"cpu": "9"}), json!({})));
@@ -159,7 +161,7 @@ async fn a_rehearsal_is_judged_and_not_charged() {
     assert!(ask(&api, 2, true).await.is_err());
 }
 
-/// Refuses the first `times` writes.
+/// Makes the first `times` writes fail.
 fn refuse(api: &FakeApi, times: usize, status: Status) {
     let done = AtomicUsize::new(0);
     api.on_call(move |call| {
