@@ -15,7 +15,7 @@ use machinery::time::SystemClock;
 use openapi::karmada::labels::POLICY_ID;
 use openapi::karmada::resources::{BINDINGS, CLUSTERS, POLICIES};
 use propagation::{Deps, MemberAccess, OnConnect, OnObject, Options};
-use runtime::{HostWorkloads, Informer, Informers, Recorder, Select, Shutdown, Tasks};
+use flotilla_runtime::{HostWorkloads, Informer, Informers, Recorder, Select, Shutdown, Tasks};
 use serde_json::json;
 
 use crate::figure::{Limit, Report};

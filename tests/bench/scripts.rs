@@ -16,7 +16,7 @@ use interpreter::{Interpreter, Limits};
 use jiff::Timestamp;
 use machinery::{Gvk, Object};
 use openapi::karmada::binding::AggregatedItem;
-use runtime::{Action, Queue, Shutdown, Tasks, run_workers};
+use flotilla_runtime::{Action, Queue, Shutdown, Tasks, run_workers};
 use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;

@@ -32,14 +32,14 @@ fn metadata() -> Value {
 
 /// What each crate may depend on directly; what lies below an arrow is included.
 fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
-    let controllers: &[&str] = &["client", "openapi", "runtime"];
+    let controllers: &[&str] = &["client", "openapi", "flotilla-runtime"];
     let pipeline: &[&str] = &["members", "interpreter", "scheduler"];
     BTreeMap::from([
         ("machinery", &[] as &[&str]),
         ("openapi", &["machinery"]),
-        ("metrics", &[]),
-        ("storage", &["machinery", "metrics"]),
-        ("client", &["machinery", "metrics"]),
+        ("flotilla-metrics", &[]),
+        ("storage", &["machinery", "flotilla-metrics"]),
+        ("client", &["machinery", "flotilla-metrics"]),
         ("watchcache", &["storage"]),
         ("patch", &["openapi"]),
         ("auth", &["client"]),
@@ -47,15 +47,15 @@ fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("admission", &["client", "openapi"]),
         ("registry", &["patch", "watchcache", "admission", "auth"]),
         ("flotilla-http", &["registry", "members"]),
-        ("runtime", &["client", "openapi"]),
+        ("flotilla-runtime", &["client", "openapi"]),
         ("interpreter", controllers),
         ("scheduler", controllers),
         ("estimator", &["members", "scheduler"]),
-        ("kube", controllers),
+        ("flotilla-kube", controllers),
         ("hollow", controllers),
         ("autoscale", controllers),
         ("propagation", pipeline),
-        ("status", pipeline),
+        ("flotilla-status", pipeline),
         ("clusters", pipeline),
         // Tests alone stand on it.
         ("harness", &["auth", "harness-macros"]),

@@ -14,7 +14,7 @@ use machinery::time::Clock;
 use members::{Connector, Detail, Members, RemoteConnector};
 use openapi::karmada::FeatureGates;
 use openapi::karmada::resources::CLUSTERS;
-use runtime::{Informers, Recorder, Select, Tasks};
+use flotilla_runtime::{Informers, Recorder, Select, Tasks};
 use scheduler::{Clusters, Decisions, Scheduler};
 use tokio::sync::watch;
 
@@ -63,7 +63,7 @@ pub(crate) struct Identity {
 /// What every plane needs: garbage collection, namespaces, accounts and tokens.
 pub(crate) async fn housekeeping(on: &Base, identity: &Identity) -> anyhow::Result<()> {
     let signer = Arc::clone(&identity.signer);
-    let options = kube::Options {
+    let options = flotilla_kube::Options {
         clock: Arc::clone(&on.clock),
         serves: identity.serves,
         root_ca: identity.root_ca.clone(),
@@ -73,7 +73,7 @@ pub(crate) async fn housekeeping(on: &Base, identity: &Identity) -> anyhow::Resu
                 .map_err(|e| e.to_string())
         }),
     };
-    kube::start(Arc::clone(&on.api), options, &on.informers, &on.tasks).await?;
+    flotilla_kube::start(Arc::clone(&on.api), options, &on.informers, &on.tasks).await?;
     Ok(())
 }
 
@@ -160,7 +160,7 @@ pub(crate) async fn federation(on: &Base, settings: &Settings) -> anyhow::Result
         &on.informers,
         tasks,
     );
-    status::start(status::Deps {
+    flotilla_status::start(flotilla_status::Deps {
         control: Arc::clone(&on.api),
         members: Arc::new(members.clone()),
         clusters: all.clone(),

@@ -10,7 +10,7 @@ use client::{At, WriteOptions};
 use machinery::Gvr;
 use openapi::karmada::Binding;
 use openapi::karmada::resources::{BINDINGS, OVERRIDES, POLICIES};
-use runtime::{Informer, Select};
+use flotilla_runtime::{Informer, Select};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

@@ -9,8 +9,8 @@ use clap::Args;
 use client::Api;
 use flotilla_http::{Check, Probe};
 use machinery::time::Clock;
-use metrics::{Figure, Shape};
-use runtime::Tasks;
+use flotilla_metrics::{Figure, Shape};
+use flotilla_runtime::Tasks;
 use storage::encryption::{EncryptedStore, Encryption, is_encrypted};
 use storage::etcd::{self, Etcd, Tls, TlsSource};
 use storage::{Embedded, Error, FaultKind, Health, Range, Store, format};
@@ -268,7 +268,7 @@ impl Engine {
     }
 
     /// Tells how large the store is, whenever somebody asks.
-    pub(crate) fn tell(&self, metrics: &metrics::Registry) {
+    pub(crate) fn tell(&self, metrics: &flotilla_metrics::Registry) {
         let size = Figure::new(
             "apiserver_storage_size_bytes",
             "Bytes that the store takes on its disk.",
@@ -317,7 +317,7 @@ impl Engine {
 }
 
 /// Which fault keeps the embedded store from writing, and how many there were.
-fn count_faults(health: watch::Receiver<Health>, metrics: &metrics::Registry) {
+fn count_faults(health: watch::Receiver<Health>, metrics: &flotilla_metrics::Registry) {
     const FAULT: &str = "flotilla_store_fault";
     const FAULTS: &str = "flotilla_store_faults_total";
     let figures = [

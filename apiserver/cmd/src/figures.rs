@@ -1,7 +1,7 @@
 //! What the process tells of itself beside what each room counts.
 
 use flotilla_http::Version;
-use metrics::{Figure, Shape};
+use flotilla_metrics::{Figure, Shape};
 use tokio::runtime::Handle;
 
 /// Registers them; called once.
@@ -17,7 +17,7 @@ pub(crate) fn register(version: &Version, runtime: &Handle) {
         "platform",
     ];
     let short = version.git_commit.get(..7).unwrap_or(&version.git_commit);
-    metrics::process()
+    flotilla_metrics::process()
         .gauges("karmada_build_info", "What is running.", labels)
         .with([
             &version.git_version,
@@ -37,7 +37,7 @@ pub(crate) fn register(version: &Version, runtime: &Handle) {
         Shape::Gauge,
         &[],
     );
-    metrics::process().read(&[tasks], move |readings| {
+    flotilla_metrics::process().read(&[tasks], move |readings| {
         let alive = runtime.metrics().num_alive_tasks();
         readings.set("go_goroutines", &[], alive as f64);
     });

@@ -9,7 +9,7 @@ use client::Api;
 use client::remote::kubeconfig::Source;
 use client::remote::{Config, Remote};
 use clusters::JoinSpec;
-use runtime::{Shutdown, Tasks};
+use flotilla_runtime::{Shutdown, Tasks};
 
 use crate::output;
 

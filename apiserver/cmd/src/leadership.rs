@@ -16,7 +16,7 @@ use client::Api;
 use client::remote::Gate;
 use machinery::time::Clock;
 use members::{Connector, Endpoint, RemoteConnector};
-use runtime::{Election, Fence, Informers, Tasks, Term};
+use flotilla_runtime::{Election, Fence, Informers, Tasks, Term};
 use scheduler::Decisions;
 
 use crate::control::Base;

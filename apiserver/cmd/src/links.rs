@@ -17,7 +17,7 @@ use crate::containers;
 pub(crate) fn to_clusters(
     host: &Arc<dyn Api>,
     tasks: &Tasks,
-    metrics: &metrics::Registry,
+    metrics: &flotilla_metrics::Registry,
 ) -> Connectors {
     let gateways = Gateways::start(Arc::clone(host), tasks);
     let proxy = ClusterProxy::new(gateways, tasks, metrics);

@@ -9,7 +9,7 @@ use auth::tls::Certificate;
 use client::Api;
 use flotilla_http::{Check, Server};
 use machinery::time::Clock;
-use runtime::{Informers, Tasks};
+use flotilla_runtime::{Informers, Tasks};
 use scheduler::Decisions;
 use tokio::net::TcpListener;
 use watchcache::Hub;

@@ -14,7 +14,7 @@ use auth::tls::Certificate;
 use machinery::FailureLog;
 use machinery::time::Clock;
 use parking_lot::Mutex;
-use runtime::Tasks;
+use flotilla_runtime::Tasks;
 use tokio::sync::watch;
 
 use crate::keys::Keys;

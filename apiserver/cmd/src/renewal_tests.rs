@@ -241,7 +241,7 @@ async fn the_check_runs_by_itself_and_survives_a_broken_file() {
         "the old one stays"
     );
     std::fs::write(&file, &good).unwrap();
-    let tasks = Tasks::new(runtime::Shutdown::new());
+    let tasks = Tasks::new(flotilla_runtime::Shutdown::new());
     plane.renewal.keep(Duration::from_millis(20), &tasks);
     let renewed = async {
         while std::fs::read_to_string(&plane.kubeconfig).unwrap() == first {

@@ -9,7 +9,7 @@ use clap::Args;
 use client::remote::Config;
 use client::remote::incluster::Pod;
 use client::remote::kubeconfig::Source;
-use runtime::Election;
+use flotilla_runtime::Election;
 
 use crate::aggregated::{self, Aggregated, Service};
 use crate::control::{self, Base, Settings};

@@ -21,7 +21,7 @@ use machinery::UserInfo;
 use machinery::time::{Clock, SystemClock};
 use openapi::karmada::FeatureGates;
 use registry::{Loopback, Registry};
-use runtime::{Informers, Shutdown, Tasks};
+use flotilla_runtime::{Informers, Shutdown, Tasks};
 use scheduler::Decisions;
 use scheduler::core::Rules;
 use storage::encryption::Encryption;
@@ -93,7 +93,7 @@ impl Standalone {
         let dir = setup.dir;
         auth::private_dir(dir).with_context(|| format!("cannot use {}", dir.display()))?;
         let engine = Engine::open(&setup.engine, setup.encryption, &dir.join(STORE)).await?;
-        let metrics = metrics::Registry::new();
+        let metrics = flotilla_metrics::Registry::new();
         engine.tell(&metrics);
         let listener = if setup.keep_port {
             listen::bind_remembered(dir, setup.listen).await?

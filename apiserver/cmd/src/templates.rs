@@ -1,7 +1,7 @@
 //! Which templates there are, and what becomes of those that a host runs itself.
 
 use clap::{Args, ValueEnum};
-use runtime::HostWorkloads;
+use flotilla_runtime::HostWorkloads;
 
 use crate::control::Base;
 

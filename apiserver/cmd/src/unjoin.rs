@@ -7,7 +7,7 @@ use clap::Args;
 use client::Api;
 use client::remote::Remote;
 use clusters::UnjoinSpec;
-use runtime::{Shutdown, Tasks};
+use flotilla_runtime::{Shutdown, Tasks};
 
 use crate::join::{Control, cluster_config};
 use crate::output;

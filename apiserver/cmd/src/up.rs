@@ -12,7 +12,7 @@ use clusters::JoinSpec;
 use machinery::Object;
 use openapi::karmada::Cluster;
 use openapi::karmada::resources::CLUSTERS;
-use runtime::{Informer, Select};
+use flotilla_runtime::{Informer, Select};
 
 use crate::control::{self, Base, Settings};
 use crate::controllers;

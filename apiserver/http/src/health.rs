@@ -120,7 +120,7 @@ mod tests {
             Check::live("ping", || Ok(())),
             Check::ready("informer-sync", || Err("2 left".into())),
         ];
-        let metrics = Metrics::new(::metrics::Registry::new(), false, &Version::default());
+        let metrics = Metrics::new(flotilla_metrics::Registry::new(), false, &Version::default());
         let ask = async |path: &str, query: &str| {
             let query = Query::parse(Some(query));
             let reply = answer(&checks, &metrics, path, &query)?;

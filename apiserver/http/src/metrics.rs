@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use metrics::{Counter, Family, Gauge, Histogram, Registry, exponential};
+use flotilla_metrics::{Counter, Family, Gauge, Histogram, Registry, exponential};
 use parking_lot::RwLock;
 
 use crate::Version;
@@ -128,7 +128,7 @@ fn labels<'a, const N: usize>(base: [&'a str; 7], more: &[&'a str]) -> [&'a str;
 }
 
 impl Metrics {
-    /// Registers the metrics with `registry`. With `process`, [`metrics::process`] is
+    /// Registers the metrics with `registry`. With `process`, [`flotilla_metrics::process`] is
     /// served too.
     pub(crate) fn new(registry: Registry, process: bool, version: &Version) -> Self {
         let slis = Registry::new();
@@ -316,13 +316,13 @@ impl Metrics {
 
     /// All metrics in Prometheus' text format.
     pub(crate) fn text(&self) -> Vec<u8> {
-        let all = [&self.registry, &self.slis, metrics::process()];
-        metrics::text(if self.process { &all } else { &all[..2] })
+        let all = [&self.registry, &self.slis, flotilla_metrics::process()];
+        flotilla_metrics::text(if self.process { &all } else { &all[..2] })
     }
 
     /// The health check metrics in Prometheus' text format.
     pub(crate) fn slis(&self) -> Vec<u8> {
-        metrics::text(&[&self.slis])
+        flotilla_metrics::text(&[&self.slis])
     }
 }
 

@@ -35,7 +35,7 @@ pub struct Options {
     pub whole: Option<Probe>,
     pub clock: Arc<dyn Clock>,
     /// The registry behind `/metrics`; other parts of this server register theirs here.
-    pub metrics: metrics::Registry,
+    pub metrics: flotilla_metrics::Registry,
     /// Whether `/metrics` includes the metrics of the whole process.
     pub process_metrics: bool,
     /// Bounds on requests in flight; long-running requests and `system:masters` are
@@ -61,7 +61,7 @@ impl Default for Options {
             webhooks: Webhooks::new(),
             whole: None,
             clock: Arc::new(SystemClock),
-            metrics: metrics::Registry::new(),
+            metrics: flotilla_metrics::Registry::new(),
             process_metrics: true,
             max_readonly: 400,
             max_mutating: 200,

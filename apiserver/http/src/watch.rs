@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::{FutureExt, StreamExt};
 use machinery::time::Clock;
 use machinery::{Object, Status};
-use metrics::Counter;
+use flotilla_metrics::Counter;
 use registry::Item;
 use registry::{Row, Watch};
 

@@ -8,7 +8,7 @@ use std::sync::{LazyLock, OnceLock};
 use std::time::Duration;
 
 use client::Error;
-use metrics::{Counter, Family, Gauge, Histogram};
+use flotilla_metrics::{Counter, Family, Gauge, Histogram};
 use parking_lot::Mutex;
 
 const MEMBER: [&str; 1] = ["member_cluster"];
@@ -46,7 +46,7 @@ struct Families {
 }
 
 static FAMILIES: LazyLock<Families> = LazyLock::new(|| {
-    let of = metrics::process();
+    let of = flotilla_metrics::process();
     Families {
         durations: of.histograms(
             "flotilla_member_request_duration_seconds",

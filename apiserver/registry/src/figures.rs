@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use machinery::Gvr;
-use metrics::{Counter, Family, Figure, Histogram, Readings, Shape};
+use flotilla_metrics::{Counter, Family, Figure, Histogram, Readings, Shape};
 
 use crate::registry::Registry;
 
@@ -49,7 +49,7 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
-    pub(crate) fn new(registry: &metrics::Registry) -> Self {
+    pub(crate) fn new(registry: &flotilla_metrics::Registry) -> Self {
         Self {
             durations: registry.histograms(
                 "etcd_request_duration_seconds",
@@ -183,7 +183,7 @@ const CACHES: [Figure; 17] = [
 ];
 
 /// Has the caches read whenever somebody asks.
-pub(crate) fn read(metrics: &metrics::Registry, registry: &Arc<Registry>) {
+pub(crate) fn read(metrics: &flotilla_metrics::Registry, registry: &Arc<Registry>) {
     let registry = Arc::downgrade(registry);
     metrics.read(&CACHES, move |readings| {
         if let Some(registry) = Weak::upgrade(&registry) {

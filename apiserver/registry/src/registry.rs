@@ -59,7 +59,7 @@ pub struct Options {
     /// Whether other processes may write to the same store.
     pub shared_store: bool,
     /// Where the store and the caches are told of.
-    pub metrics: metrics::Registry,
+    pub metrics: flotilla_metrics::Registry,
     /// Where namespaces are, when not here.
     pub namespaces: Option<Arc<dyn Namespaces>>,
     /// The hooks of a host, called beside the chain.
@@ -76,7 +76,7 @@ impl Options {
             raw: Arc::new(|_| None),
             serves: |_| true,
             shared_store: false,
-            metrics: metrics::Registry::new(),
+            metrics: flotilla_metrics::Registry::new(),
             namespaces: None,
             webhooks: None,
         }

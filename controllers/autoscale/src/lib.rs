@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use client::Api;
 use machinery::Gvr;
-use runtime::{Informers, Tasks};
+use flotilla_runtime::{Informers, Tasks};
 
 static AUTOSCALERS: Gvr = Gvr::constant("autoscaling", "v2", "horizontalpodautoscalers");
 static DEPLOYMENTS: Gvr = Gvr::constant("apps", "v1", "deployments");

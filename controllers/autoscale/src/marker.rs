@@ -10,7 +10,7 @@ use client::{Api, At, Error, Patch, Result, WriteOptions};
 use machinery::names::split_api_version;
 use machinery::{Gvr, Object};
 use openapi::karmada::labels::{CLUSTER_POLICY_ID, POLICY_ID, RETAIN_REPLICAS};
-use runtime::{Action, Informer, Queue, Select, Tasks, run_workers};
+use flotilla_runtime::{Action, Informer, Queue, Select, Tasks, run_workers};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

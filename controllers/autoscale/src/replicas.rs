@@ -11,7 +11,7 @@ use machinery::Object;
 use openapi::karmada::labels::RETAIN_REPLICAS;
 use openapi::karmada::resources::BINDINGS;
 use openapi::karmada::{Binding, names};
-use runtime::{Action, Informer, Queue, Select, Tasks, run_workers};
+use flotilla_runtime::{Action, Informer, Queue, Select, Tasks, run_workers};
 use serde::Deserialize;
 use serde_json::json;
 

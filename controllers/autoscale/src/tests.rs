@@ -7,7 +7,7 @@ use client::fake::FakeApi;
 use client::{Api, ApiResource};
 use openapi::karmada::labels::{POLICY_ID, RETAIN_REPLICAS};
 use openapi::karmada::resources::BINDINGS;
-use runtime::{Informers, Shutdown, Tasks};
+use flotilla_runtime::{Informers, Shutdown, Tasks};
 use serde_json::{Value, json};
 
 use crate::{AUTOSCALERS, DEPLOYMENTS, Deps, Options, start};

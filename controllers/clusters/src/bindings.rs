@@ -11,7 +11,7 @@ use machinery::Object;
 use openapi::karmada::resource_group::BY_RESOURCE_GROUP;
 use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS};
 use openapi::karmada::{Binding, BindingSpec, resource_group};
-use runtime::{Change, IndexSweep, Informer, ObjectRef, Recorder, Select, Tasks};
+use flotilla_runtime::{Change, IndexSweep, Informer, ObjectRef, Recorder, Select, Tasks};
 use serde_json::{Value, json};
 
 use crate::start::Deps;

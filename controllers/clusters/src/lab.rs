@@ -19,7 +19,7 @@ use machinery::{Gvr, Object};
 use members::{Endpoint, Members};
 use openapi::karmada::labels::APPLIED_PLACEMENT;
 use openapi::karmada::resources::{BINDINGS, CLUSTERS};
-use runtime::{Informers, Recorder, Shutdown, Tasks};
+use flotilla_runtime::{Informers, Recorder, Shutdown, Tasks};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 

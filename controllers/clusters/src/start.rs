@@ -8,7 +8,7 @@ use interpreter::Interpreter;
 use machinery::time::Clock;
 use members::Members;
 use openapi::karmada::{FeatureGates, Gate};
-use runtime::{Informers, Recorder, Tasks};
+use flotilla_runtime::{Informers, Recorder, Tasks};
 
 use crate::bindings::Bindings;
 use crate::{cluster, failover, status, taints};

@@ -13,7 +13,7 @@ use client::Api;
 use futures_util::future::join_all;
 use members::Members;
 use parking_lot::Mutex;
-use runtime::{Informers, Tasks};
+use flotilla_runtime::{Informers, Tasks};
 use scheduler::core::{Answer, Source};
 use scheduler::{Candidate, Estimators, Question};
 

@@ -4,7 +4,7 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use metrics::{Counter, Histogram, Outcomes, exponential};
+use flotilla_metrics::{Counter, Histogram, Outcomes, exponential};
 
 /// What is estimated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ const PLUGINS: [&str; 2] = ["NodeResourceEstimator", "ResourceQuotaEstimator"];
 const RESULTS: [&str; 2] = ["success", "error"];
 
 static FIGURES: LazyLock<Figures> = LazyLock::new(|| {
-    let of = metrics::process();
+    let of = flotilla_metrics::process();
     let requests = of.counters(
         "karmada_scheduler_estimator_estimating_request_total",
         "Estimates made here.",
@@ -69,7 +69,7 @@ static FIGURES: LazyLock<Figures> = LazyLock::new(|| {
 
 static CALLS: LazyLock<Outcomes> = LazyLock::new(|| {
     Outcomes::new(
-        metrics::process(),
+        flotilla_metrics::process(),
         "flotilla_scheduler_estimator_call_duration_seconds",
         "Time of calls to the estimators of clusters.",
         &exponential(0.001, 2.0, 13),

@@ -16,7 +16,7 @@ use machinery::{FailureLog, Gvr};
 use openapi::karmada::Cluster;
 use openapi::karmada::resources::CLUSTERS;
 use parking_lot::RwLock;
-use runtime::{Action, Informer, Informers, Queue, Select, Tasks, run_workers};
+use flotilla_runtime::{Action, Informer, Informers, Queue, Select, Tasks, run_workers};
 use tokio::sync::watch;
 
 use crate::address::{Address, addresses};

@@ -10,7 +10,7 @@ use http::Uri;
 use http::uri::PathAndQuery;
 use hyper_util::rt::TokioIo;
 use prost::Message;
-use runtime::Tasks;
+use flotilla_runtime::Tasks;
 use rustls_pki_types::ServerName;
 use scheduler::core::AssumedWorkload;
 use scheduler::{Asked, Question};

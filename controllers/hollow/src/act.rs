@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use client::{At, DeleteOptions, Error, Patch, WriteOptions};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use machinery::{Gvr, Object};
-use runtime::Action;
+use flotilla_runtime::Action;
 use serde_json::{Value, json};
 
 use crate::deployments::Rollout;

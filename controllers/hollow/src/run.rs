@@ -9,7 +9,7 @@ use client::{Api, Error};
 use machinery::time::Clock;
 use machinery::{Gvr, Object, Quantity};
 use parking_lot::Mutex;
-use runtime::{Action, Change, Informer, Informers, Queue, Select, Tasks, run_workers};
+use flotilla_runtime::{Action, Change, Informer, Informers, Queue, Select, Tasks, run_workers};
 use serde_json::Value;
 
 use crate::capacity::{Capacity, Room};

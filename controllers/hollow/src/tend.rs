@@ -4,7 +4,7 @@
 
 use client::{At, DeleteOptions, Error, WriteOptions};
 use machinery::Object;
-use runtime::{Action, Change};
+use flotilla_runtime::{Action, Change};
 use serde_json::json;
 
 use crate::act::ignore_gone;

@@ -7,7 +7,7 @@ use client::Api;
 use client::fake::FakeApi;
 use machinery::Gvr;
 use machinery::time::SystemClock;
-use runtime::{Informers, Shutdown, Tasks};
+use flotilla_runtime::{Informers, Shutdown, Tasks};
 use serde_json::{Value, json};
 
 use crate::run::{DEPLOYMENTS, PODS, REPLICA_SETS};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use client::Api;
 use machinery::{Gvk, Object};
 use openapi::karmada::resources::CUSTOMIZATIONS;
-use runtime::Informers;
+use flotilla_runtime::Informers;
 
 use crate::customizations::{Rule, Table};
 use crate::followed::Followed;

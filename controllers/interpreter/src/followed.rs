@@ -9,7 +9,7 @@ use arc_swap::{ArcSwap, Guard};
 use client::Api;
 use machinery::{Gvk, Gvr, Object};
 use parking_lot::Mutex;
-use runtime::{Change, Informer, Informers, Select};
+use flotilla_runtime::{Change, Informer, Informers, Select};
 
 use crate::changed::Changed;
 use crate::operation::Operation;

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use machinery::{Gvk, Object};
 use openapi::karmada::Dependency;
 use openapi::karmada::binding::{AggregatedItem, Component};
-use runtime::Informers;
+use flotilla_runtime::Informers;
 use serde_json::{Value, json};
 
 use crate::built_in::BuiltIn;

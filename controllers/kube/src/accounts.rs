@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use client::{Api, At, Error, WriteOptions};
 use machinery::Gvr;
-use runtime::{Action, Informer, Informers, Queue, Select, Tasks, run_workers};
+use flotilla_runtime::{Action, Informer, Informers, Queue, Select, Tasks, run_workers};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 

@@ -11,7 +11,7 @@ use machinery::object::Owner;
 use machinery::time::Clock;
 use machinery::{Gvr, Object};
 use parking_lot::Mutex;
-use runtime::{
+use flotilla_runtime::{
     Action, Change, Informer, Informers, ObjectRef, Queue, Recorder, Select, Tasks, run_workers,
 };
 use serde_json::{Value, json};

@@ -8,7 +8,7 @@ use client::{Api, At, DeleteOptions, Error, ListOptions, WriteOptions};
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{Gvr, Object};
 use openapi::{NameConflict, ResourceNames, shadows_built_in};
-use runtime::{Action, Informer, Informers, Queue, Select, Tasks, run_workers};
+use flotilla_runtime::{Action, Informer, Informers, Queue, Select, Tasks, run_workers};
 use serde_json::{Map, Value, json};
 
 use crate::start::synced;

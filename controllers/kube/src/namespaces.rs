@@ -6,7 +6,7 @@ use std::time::Duration;
 use client::{Api, ApiResource, At, DeleteOptions, Error, ListOptions, Propagation, WriteOptions};
 use machinery::time::{Clock, rfc3339_seconds};
 use machinery::{Gvr, Object};
-use runtime::{Action, Informers, Queue, Select, Tasks, run_workers};
+use flotilla_runtime::{Action, Informers, Queue, Select, Tasks, run_workers};
 use serde_json::{Value, json};
 
 use crate::resources::Resources;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use client::{Api, Error};
 use machinery::time::Clock;
 use machinery::{Gvr, Object};
-use runtime::{Action, Informer, Informers, Queue, Select, Tasks, run_workers};
+use flotilla_runtime::{Action, Informer, Informers, Queue, Select, Tasks, run_workers};
 use tokio::sync::watch;
 
 use crate::collector::Collector;

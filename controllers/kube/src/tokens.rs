@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use client::{Api, At, DeleteOptions, Error, WriteOptions};
 use machinery::{Gvr, Object};
-use runtime::{Action, Informer, Informers, Queue, Select, Tasks, run_workers};
+use flotilla_runtime::{Action, Informer, Informers, Queue, Select, Tasks, run_workers};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 

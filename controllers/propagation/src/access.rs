@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use client::Api;
 use machinery::Gvr;
-use runtime::{Change, Informer};
+use flotilla_runtime::{Change, Informer};
 
 /// A callback with the cluster, the resource and the change.
 pub type OnObject = Box<dyn Fn(&str, &Gvr, &Change<'_>) + Send + Sync>;

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use metrics::{Counter, Family, Histogram, Outcomes, exponential};
+use flotilla_metrics::{Counter, Family, Histogram, Outcomes, exponential};
 
 /// The metrics of all propagation controllers.
 pub(crate) struct Figures {
@@ -18,7 +18,7 @@ pub(crate) struct Figures {
 }
 
 pub(crate) static FIGURES: LazyLock<Figures> = LazyLock::new(|| {
-    let of = metrics::process();
+    let of = flotilla_metrics::process();
     let buckets = exponential(0.001, 2.0, 12);
     let outcomes = |name, help| Outcomes::new(of, name, help, &buckets);
     let attempts = of.counters(

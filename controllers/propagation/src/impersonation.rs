@@ -12,7 +12,7 @@ use machinery::{Gvr, Object};
 use openapi::karmada::Cluster;
 use openapi::karmada::labels::SYSTEM;
 use openapi::karmada::names;
-use runtime::{Action, Change, Informer, ObjectRef, Queue, Recorder, Select, Tasks, run_workers};
+use flotilla_runtime::{Action, Change, Informer, ObjectRef, Queue, Recorder, Select, Tasks, run_workers};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use machinery::{Gvk, Gvr, Object};
 use openapi::karmada::labels::{APPLIED_CLUSTER_OVERRIDES, SKIP_AUTO_PROPAGATION};
 use openapi::karmada::names;
-use runtime::{Action, Informer, ObjectRef, Queue, Recorder, Select, Tasks, run_workers};
+use flotilla_runtime::{Action, Informer, ObjectRef, Queue, Recorder, Select, Tasks, run_workers};
 use scheduler::core::Member;
 use serde_json::{Map, Value, json};
 

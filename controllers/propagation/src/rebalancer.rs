@@ -15,7 +15,7 @@ use openapi::karmada::rebalancer::{
 };
 use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS, REBALANCERS};
 use openapi::karmada::{Binding, WorkloadRebalancer, names};
-use runtime::{Action, Informer, Queue, Select, Tasks, run_workers};
+use flotilla_runtime::{Action, Informer, Queue, Select, Tasks, run_workers};
 use serde_json::json;
 
 use crate::meta::same_but_status;

@@ -9,7 +9,7 @@ use machinery::Gvr;
 use machinery::time::Clock;
 use openapi::karmada::resources::{CLUSTER_OVERRIDES, OVERRIDES, WORKS};
 use openapi::karmada::{FeatureGates, Gate};
-use runtime::{Action, HostWorkloads, Informers, Queue, Recorder, Select, Tasks, run_workers};
+use flotilla_runtime::{Action, HostWorkloads, Informers, Queue, Recorder, Select, Tasks, run_workers};
 
 use crate::access::MemberAccess;
 use crate::binding::BindingController;

@@ -14,7 +14,7 @@ use machinery::{Gvk, Gvr, Object};
 use openapi::karmada::binding::Condition;
 use openapi::karmada::labels::{CLUSTER_POLICY_ID, POLICY_ID};
 use parking_lot::Mutex;
-use runtime::{Action, Change, Informer, Informers, Queue, Select, Tasks, run_workers};
+use flotilla_runtime::{Action, Change, Informer, Informers, Queue, Select, Tasks, run_workers};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 

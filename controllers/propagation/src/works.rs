@@ -11,7 +11,7 @@ use openapi::karmada::labels::{
 };
 use openapi::karmada::resources::WORKS;
 use openapi::karmada_prune::{prune, record_managed};
-use runtime::{Informer, ShardedMap};
+use flotilla_runtime::{Informer, ShardedMap};
 use serde_json::{Map, Value, json};
 
 use crate::error::Error;
@@ -270,7 +270,7 @@ impl Works {
 mod tests {
     use super::*;
     use client::fake::FakeApi;
-    use runtime::{Informers, Select, Shutdown, Tasks};
+    use flotilla_runtime::{Informers, Select, Shutdown, Tasks};
 
     fn draft() -> Draft {
         Draft {

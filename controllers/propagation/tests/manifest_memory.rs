@@ -14,7 +14,7 @@ use openapi::karmada::labels::BINDING_ID;
 use openapi::karmada::resources::{BINDINGS, CLUSTERS, WORKS};
 use peak_alloc::PeakAlloc;
 use propagation::{Deps, MemberAccess, OnConnect, OnObject, Options, start};
-use runtime::{HostWorkloads, Informer, Informers, Recorder, Select, Shutdown, Tasks};
+use flotilla_runtime::{HostWorkloads, Informer, Informers, Recorder, Select, Shutdown, Tasks};
 use scheduler::core::{Plugins, Rules};
 use serde_json::{Value, json};
 

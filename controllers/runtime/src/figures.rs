@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Once};
 use std::time::Duration;
 
-use metrics::{Counter, Family, Figure, Gauge, Histogram, Shape, exponential};
+use flotilla_metrics::{Counter, Family, Figure, Gauge, Histogram, Shape, exponential};
 use parking_lot::Mutex;
 
 const NAME: [&str; 1] = ["name"];
@@ -60,7 +60,7 @@ struct Families {
 }
 
 static FAMILIES: LazyLock<Families> = LazyLock::new(|| {
-    let of = metrics::process();
+    let of = flotilla_metrics::process();
     let tens = exponential(1e-8, 10.0, 12);
     Families {
         depth: of.gauges("workqueue_depth", "Keys that wait for a worker.", NAME),
@@ -113,7 +113,7 @@ static FAMILIES: LazyLock<Families> = LazyLock::new(|| {
 });
 
 static LEADS: LazyLock<Family<Gauge, 1>> = LazyLock::new(|| {
-    metrics::process().gauges(
+    flotilla_metrics::process().gauges(
         "leader_election_master_status",
         "Whether this process holds the lease.",
         NAME,
@@ -143,7 +143,7 @@ pub(crate) fn dropped_events(count: &Arc<AtomicU64>) {
             Shape::Counter,
             &[],
         );
-        metrics::process().read(&[sum], |readings| {
+        flotilla_metrics::process().read(&[sum], |readings| {
             let all = DROPPED.lock();
             let sum: u64 = all.iter().map(|c| c.load(Ordering::Relaxed)).sum();
             readings.set("flotilla_events_dropped_total", &[], sum as f64);

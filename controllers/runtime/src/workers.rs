@@ -210,7 +210,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     fn told(series: &str) -> f64 {
-        let text = String::from_utf8(metrics::text(&[metrics::process()])).unwrap();
+        let text = String::from_utf8(flotilla_metrics::text(&[flotilla_metrics::process()])).unwrap();
         let value = text.lines().find_map(|l| l.strip_prefix(series));
         value.map_or(0.0, |v| v.trim().parse().unwrap())
     }

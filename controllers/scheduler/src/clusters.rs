@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use runtime::Informer;
+use flotilla_runtime::Informer;
 
 use crate::core::{Member, Rules, Snapshot};
 

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use metrics::{Counter, Figure, Gauge, Histogram, Shape, exponential};
+use flotilla_metrics::{Counter, Figure, Gauge, Histogram, Shape, exponential};
 use parking_lot::Mutex;
 
 use crate::core::{self, Count, Decision, Ended, Plugin, Request, Snapshot, World};
@@ -52,7 +52,7 @@ type Waiting = Box<dyn Fn() -> [usize; 3] + Send>;
 static WAITING: Mutex<Option<Waiting>> = Mutex::new(None);
 
 static FIGURES: LazyLock<Figures> = LazyLock::new(|| {
-    let of = metrics::process();
+    let of = flotilla_metrics::process();
     let pending = Figure::new(
         "scheduler_pending_bindings",
         "Bindings that wait to be scheduled.",
@@ -121,7 +121,7 @@ fn results(point: &str) -> [&'static str; 2] {
 
 /// Decisions that are held for whoever asks why.
 pub(crate) static HELD: LazyLock<Gauge> = LazyLock::new(|| {
-    metrics::process().gauge(
+    flotilla_metrics::process().gauge(
         "flotilla_scheduler_decisions_held",
         "Last decisions about bindings that are held to be told.",
     )
@@ -129,14 +129,14 @@ pub(crate) static HELD: LazyLock<Gauge> = LazyLock::new(|| {
 
 /// Decisions that gave way to newer ones.
 pub(crate) static DROPPED: LazyLock<Counter> = LazyLock::new(|| {
-    metrics::process().counter(
+    flotilla_metrics::process().counter(
         "flotilla_scheduler_decisions_dropped_total",
         "Last decisions about bindings that gave way to newer ones of others.",
     )
 });
 
 fn attempts() -> Attempts {
-    let of = metrics::process();
+    let of = flotilla_metrics::process();
     let labels = ["result", "schedule_type"];
     let counts = of.counters(
         "karmada_scheduler_schedule_attempts_total",

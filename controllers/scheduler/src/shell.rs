@@ -14,7 +14,7 @@ use machinery::{Gvr, Object};
 use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS};
 use openapi::karmada::{Binding, FeatureGates, Gate, Placement};
 use parking_lot::Mutex;
-use runtime::{Action, Informer, Informers, Name, Queue, Recorder, Select, Tasks, run_workers};
+use flotilla_runtime::{Action, Informer, Informers, Name, Queue, Recorder, Select, Tasks, run_workers};
 
 use crate::book::{Book, Entry};
 use crate::clusters::Clusters;

@@ -3,7 +3,7 @@
 
 use machinery::Gvr;
 use members::Members;
-use runtime::{Change, Informer};
+use flotilla_runtime::{Change, Informer};
 
 /// Called with the cluster, the resource and the change.
 pub type OnObject = Box<dyn Fn(&str, &Gvr, &Change<'_>) + Send + Sync>;

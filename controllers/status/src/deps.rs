@@ -5,7 +5,7 @@ use std::sync::Arc;
 use client::Api;
 use interpreter::Interpreter;
 use machinery::time::Clock;
-use runtime::{HostWorkloads, Informers, Recorder, Tasks};
+use flotilla_runtime::{HostWorkloads, Informers, Recorder, Tasks};
 use scheduler::Clusters;
 
 use crate::access::MemberStatus;

@@ -10,7 +10,7 @@ use machinery::{Gvr, Status};
 use members::{Endpoint, Members};
 use openapi::karmada::labels;
 use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS, CLUSTERS, WORKS};
-use runtime::{HostWorkloads, Informers, Recorder, Select, Shutdown, Tasks};
+use flotilla_runtime::{HostWorkloads, Informers, Recorder, Select, Shutdown, Tasks};
 use scheduler::Clusters;
 use serde_json::{Value, json};
 

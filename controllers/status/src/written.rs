@@ -9,7 +9,7 @@ use std::hash::Hash;
 use std::time::Duration;
 
 use machinery::Object;
-use runtime::ShardedMap;
+use flotilla_runtime::ShardedMap;
 use tokio::time::Instant;
 
 /// Between two writes of the same status; the first is never delayed.

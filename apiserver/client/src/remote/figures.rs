@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ahash::AHashMap;
 use http::{Method, StatusCode};
-use metrics::{Counter, Family, Histogram};
+use flotilla_metrics::{Counter, Family, Histogram};
 use parking_lot::RwLock;
 
 struct Families {
@@ -16,7 +16,7 @@ struct Families {
 }
 
 static FAMILIES: LazyLock<Families> = LazyLock::new(|| {
-    let of = metrics::process();
+    let of = flotilla_metrics::process();
     Families {
         requests: of.counters(
             "rest_client_requests_total",

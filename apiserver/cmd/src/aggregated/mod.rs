@@ -32,7 +32,7 @@ use machinery::time::{Clock, SystemClock};
 use machinery::{FailureLog, UserInfo};
 use openapi::karmada::{FeatureGates, is_own_group};
 use registry::{Loopback, Registry};
-use runtime::{Informers, Shutdown, Tasks};
+use flotilla_runtime::{Informers, Shutdown, Tasks};
 use scheduler::Decisions;
 use scheduler::core::Rules;
 use storage::encryption::Encryption;
@@ -110,7 +110,7 @@ impl Aggregated {
         )
         .await?;
         let engine = Engine::open(&choice, setup.encryption, &setup.dir.join(STORE)).await?;
-        let metrics = metrics::Registry::new();
+        let metrics = flotilla_metrics::Registry::new();
         engine.tell(&metrics);
         let listener = listen::bind(setup.listen).await?;
         let local = listener.local_addr().context("no local address")?;

@@ -15,7 +15,7 @@ use clap::{Args, ValueEnum};
 use client::Api;
 use client::remote::Remote;
 use client::remote::kubeconfig::Source;
-use runtime::{Shutdown, Tasks};
+use flotilla_runtime::{Shutdown, Tasks};
 
 use crate::output;
 use manifests::{Choices, NAMESPACE};

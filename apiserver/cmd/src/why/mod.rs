@@ -9,7 +9,7 @@ mod tests;
 mod text;
 
 use clap::Args;
-use runtime::{Shutdown, Tasks};
+use flotilla_runtime::{Shutdown, Tasks};
 
 use crate::columns::{self, Output};
 use crate::join::Control;

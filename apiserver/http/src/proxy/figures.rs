@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use metrics::{Counter, Family, Gauge, Histogram, Registry};
+use flotilla_metrics::{Counter, Family, Gauge, Histogram, Registry};
 
 const TIMES: [f64; 10] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
 

@@ -77,7 +77,7 @@ struct Outgoing {
 
 impl ClusterProxy {
     /// `tasks` owns the tunnels; the metrics are registered with `registry`.
-    pub fn new(gateways: Gateways, tasks: &Tasks, registry: &metrics::Registry) -> Arc<Self> {
+    pub fn new(gateways: Gateways, tasks: &Tasks, registry: &flotilla_metrics::Registry) -> Arc<Self> {
         Arc::new(Self {
             gateways,
             metrics: Metrics::new(registry),

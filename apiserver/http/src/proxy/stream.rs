@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use client::Shutdown;
 use http_body::{Body, Frame, SizeHint};
-use metrics::Counter;
+use flotilla_metrics::Counter;
 use tokio::time::{Instant, timeout_at};
 
 use crate::body::Error;

@@ -3,7 +3,7 @@
 use std::io;
 
 use hyper_util::rt::TokioIo;
-use metrics::Counter;
+use flotilla_metrics::Counter;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::{Ends, Held};

@@ -259,7 +259,7 @@ async fn events_that_are_recorded_are_counted_as_calls_to_the_store() {
     event.metadata.name = "e.1".into();
     let outcomes = lab.registry.record(&lab.ctx, vec![event]).await;
     assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
-    let text = metrics::text(&[&lab.registry.options.metrics]);
+    let text = flotilla_metrics::text(&[&lab.registry.options.metrics]);
     let text = String::from_utf8(text).unwrap();
     let line = "etcd_requests_total{group=\"\",operation=\"create\",resource=\"events\"} 1";
     assert!(text.lines().any(|l| l == line), "{text}");

@@ -12,7 +12,7 @@ use machinery::{Gvr, Object};
 use openapi::karmada::Cluster;
 use openapi::karmada::resources::CLUSTERS;
 use parking_lot::Mutex;
-use runtime::{Action, Informer, Informers, Queue, Select, run_workers};
+use flotilla_runtime::{Action, Informer, Informers, Queue, Select, run_workers};
 use serde::Deserialize;
 
 use super::health::{Grace, Health, Seen};

@@ -9,7 +9,7 @@ use machinery::{Gvr, Object};
 use openapi::karmada::labels::{CLUSTER_FINALIZER, SYSTEM, WORK_FINALIZER};
 use openapi::karmada::resources::{CLUSTERS, WORKS};
 use openapi::karmada::{Cluster, Work, names};
-use runtime::{Action, Change, Informer, ObjectRef, Queue, Recorder, Select, run_workers};
+use flotilla_runtime::{Action, Change, Informer, ObjectRef, Queue, Recorder, Select, run_workers};
 use serde_json::{Value, json};
 
 use super::decide::{taints, taints_text};

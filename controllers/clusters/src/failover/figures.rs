@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use metrics::{Counter, Family, Gauge, Histogram, exponential};
+use flotilla_metrics::{Counter, Family, Gauge, Histogram, exponential};
 
 /// Karmada has one queue per kind of binding; here there is one for both.
 const QUEUE: &str = "binding-eviction";
@@ -16,7 +16,7 @@ pub(super) struct Figures {
 }
 
 pub(super) static FIGURES: LazyLock<Figures> = LazyLock::new(|| {
-    let of = metrics::process();
+    let of = flotilla_metrics::process();
     let latency = of.histograms(
         "eviction_processing_latency_seconds",
         "Latency of processing an eviction in seconds, without the wait for the eviction rate.",

@@ -6,10 +6,10 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use metrics::{Family, Figure, Histogram, Readings, Shape};
+use flotilla_metrics::{Family, Figure, Histogram, Readings, Shape};
 use openapi::karmada::Cluster;
 use parking_lot::Mutex;
-use runtime::{Informer, Shutdown};
+use flotilla_runtime::{Informer, Shutdown};
 
 const MEMBER: [&str; 1] = ["member_cluster"];
 /// The default buckets of Prometheus' Go client.
@@ -61,7 +61,7 @@ const CLUSTERS: [Figure; 9] = [
 static SHOWN: Mutex<Option<(Informer, Shutdown)>> = Mutex::new(None);
 
 static SYNCED: LazyLock<Family<Histogram, 1>> = LazyLock::new(|| {
-    metrics::process().read(&CLUSTERS, |readings| {
+    flotilla_metrics::process().read(&CLUSTERS, |readings| {
         let shown = SHOWN.lock().clone();
         if let Some((clusters, ended)) = shown
             && !ended.is_triggered()
@@ -73,7 +73,7 @@ static SYNCED: LazyLock<Family<Histogram, 1>> = LazyLock::new(|| {
             }
         }
     });
-    metrics::process().histograms(
+    flotilla_metrics::process().histograms(
         "cluster_sync_status_duration_seconds",
         "Duration in seconds for syncing the status of the cluster once.",
         &BUCKETS,

@@ -16,7 +16,7 @@ use openapi::karmada::labels::CLUSTER_FINALIZER;
 use openapi::karmada::resources::CLUSTERS;
 use openapi::karmada::{Cluster, Gate};
 use parking_lot::Mutex;
-use runtime::{Action, Change, Informer, Queue, Select, run_workers};
+use flotilla_runtime::{Action, Change, Informer, Queue, Select, run_workers};
 use tokio::time::Instant;
 
 use super::collect::{self, Findings, Resources};

@@ -9,7 +9,7 @@ use machinery::time::{Clock, rfc3339_seconds};
 use openapi::karmada::cluster::Taint;
 use openapi::karmada::resources::{CLUSTERS, TAINT_POLICIES};
 use openapi::karmada::{Cluster, ClusterTaintPolicy};
-use runtime::{Action, Change, Informer, ObjectRef, Queue, Recorder, Select, run_workers};
+use flotilla_runtime::{Action, Change, Informer, ObjectRef, Queue, Recorder, Select, run_workers};
 use serde_json::{Value, json};
 
 use super::decide::{concerns, order, taints};

@@ -12,7 +12,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use parking_lot::Mutex;
 use prost::Message;
-use runtime::Tasks;
+use flotilla_runtime::Tasks;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tonic::Status;
@@ -67,7 +67,7 @@ impl Peer {
                 says: Mutex::new(says),
                 heard: Mutex::default(),
             }),
-            tasks: Tasks::new(runtime::Shutdown::new()),
+            tasks: Tasks::new(flotilla_runtime::Shutdown::new()),
         };
         let (peer, shutdown) = (it.clone(), it.tasks.shutdown().clone());
         it.tasks.spawn(async move {

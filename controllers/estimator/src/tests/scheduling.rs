@@ -7,7 +7,7 @@ use machinery::time::SystemClock;
 use members::Detail;
 use openapi::karmada::resources::{BINDINGS, CLUSTERS};
 use openapi::karmada::{FeatureGates, Gate, labels};
-use runtime::Recorder;
+use flotilla_runtime::Recorder;
 use scheduler::core::{Plugins, Rules, Source};
 use scheduler::{Clusters, Decisions, Options, Scheduler};
 use serde_json::{Value, json};

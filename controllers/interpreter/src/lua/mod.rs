@@ -29,7 +29,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use runtime::aside;
+use flotilla_runtime::aside;
 use serde_json::Value;
 use tokio::sync::oneshot;
 

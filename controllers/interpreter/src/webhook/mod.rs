@@ -21,7 +21,7 @@ use machinery::Gvk;
 use openapi::karmada::Dependency;
 use openapi::karmada::binding::Component;
 use openapi::karmada::resources::WEBHOOK_CONFIGURATIONS;
-use runtime::{Informers, aside};
+use flotilla_runtime::{Informers, aside};
 use serde_json::Value;
 
 use crate::followed::Followed;

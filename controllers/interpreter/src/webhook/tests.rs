@@ -13,7 +13,7 @@ use machinery::Object;
 use openapi::karmada::binding::AggregatedItem;
 use openapi::karmada::resources::CUSTOMIZATIONS;
 use parking_lot::Mutex;
-use runtime::{Shutdown, Tasks};
+use flotilla_runtime::{Shutdown, Tasks};
 use serde_json::json;
 use tokio::time::Instant;
 

@@ -187,7 +187,7 @@ async fn nothing_is_collected_before_every_kind_is_listed() {
     informers
         .get(
             &(fake.clone() as Arc<dyn Api>),
-            &runtime::Select::all(&MAPS),
+            &flotilla_runtime::Select::all(&MAPS),
         )
         .wait_synced()
         .await;

@@ -12,7 +12,7 @@ use client::{Api, At, DeleteOptions, ListOptions, Patch, Propagation, WriteOptio
 use machinery::time::SystemClock;
 use machinery::{Gvr, UserInfo};
 use registry::{Loopback, Registry};
-use runtime::{Informers, Shutdown, Tasks};
+use flotilla_runtime::{Informers, Shutdown, Tasks};
 use serde_json::{Value, json};
 use storage::Embedded;
 use tokio::sync::watch;

@@ -2,7 +2,7 @@
 //! `pkg/controllers/binding`.
 
 use machinery::{Gvk, Head, Object};
-use runtime::Change;
+use flotilla_runtime::Change;
 
 use crate::overrides::{may_select, selects};
 

@@ -9,7 +9,7 @@ use machinery::Object;
 use openapi::karmada::Binding;
 use openapi::karmada::resource_group::{BY_RESOURCE_GROUP, ResourceGroup};
 use parking_lot::Mutex;
-use runtime::{Action, Change, Queue, Tasks, run_workers};
+use flotilla_runtime::{Action, Change, Queue, Tasks, run_workers};
 
 use super::events::{concerns, says_otherwise};
 use super::shell::BindingController;

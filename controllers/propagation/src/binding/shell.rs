@@ -17,7 +17,7 @@ use openapi::karmada::resource_group::{BY_RESOURCE_GROUP, ResourceGroup};
 use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS};
 use openapi::karmada::{Binding, FeatureGates, Gate, TargetCluster, names, resource_group};
 use parking_lot::Mutex;
-use runtime::{
+use flotilla_runtime::{
     Action, Change, IndexSweep, Informer, Name, ObjectRef, Queue, Recorder, Select, Tasks,
     run_workers,
 };

@@ -4,7 +4,7 @@
 use machinery::Object;
 use openapi::karmada::labels::{DEPENDENCIES, DEPENDENCIES_FINALIZER};
 use openapi::karmada::{Binding, Dependency, dependency};
-use runtime::Change;
+use flotilla_runtime::Change;
 
 use crate::kinds::Served;
 use crate::meta::same_but_status;

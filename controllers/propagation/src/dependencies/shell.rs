@@ -13,7 +13,7 @@ use openapi::karmada::resource_group::{BY_RESOURCE_GROUP, ResourceGroup};
 use openapi::karmada::resources::BINDINGS;
 use openapi::karmada::{Binding, Dependency, names, resource_group};
 use parking_lot::Mutex;
-use runtime::{
+use flotilla_runtime::{
     Action, Change, IndexSweep, Informer, ObjectRef, Queue, Recorder, Select, Tasks, run_workers,
 };
 use serde_json::{Value, json};

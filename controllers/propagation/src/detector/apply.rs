@@ -5,7 +5,7 @@ use machinery::Object;
 use openapi::karmada::labels::APPLIED_PLACEMENT;
 use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS};
 use openapi::karmada::{Binding, BindingSpec, Gate, Placement};
-use runtime::{Action, Informer, ObjectRef};
+use flotilla_runtime::{Action, Informer, ObjectRef};
 use scheduler::core::{Decision, Request};
 use scheduler::{Explanation, schedule_ahead};
 use serde_json::{Value, json};

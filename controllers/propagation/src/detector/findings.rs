@@ -10,7 +10,7 @@ use machinery::Object;
 use openapi::karmada::binding::Component;
 use openapi::karmada::policy::SchedulePriority;
 use openapi::karmada::{FeatureGates, Gate};
-use runtime::ObjectRef;
+use flotilla_runtime::ObjectRef;
 use serde::Deserialize;
 
 use super::desired::Findings;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use interpreter::{Changed, Operation};
 use machinery::{Gvr, Object};
 use openapi::karmada::{Binding, Gate, PropagationPolicy};
-use runtime::{Change, Informer};
+use flotilla_runtime::{Change, Informer};
 
 use super::claim::Claim;
 use super::matching::{Policy, index_keys};

@@ -9,7 +9,7 @@ use openapi::karmada::labels::{CLUSTER_POLICY_FINALIZER, POLICY_FINALIZER};
 use openapi::karmada::policy::Closeness;
 use openapi::karmada::resources::{CLUSTER_POLICIES, POLICIES};
 use openapi::karmada::{Gate, names};
-use runtime::Action;
+use flotilla_runtime::Action;
 use serde_json::json;
 
 use super::claim::Claim;

@@ -10,7 +10,7 @@ use std::cmp::Reverse;
 use client::At;
 use machinery::Object;
 use openapi::karmada::labels::{CLUSTER_POLICY_NAME, POLICY_NAME, POLICY_NAMESPACE};
-use runtime::ObjectRef;
+use flotilla_runtime::ObjectRef;
 
 use super::claim::Claim;
 use super::matching::Policy;

@@ -12,7 +12,7 @@ use machinery::time::rfc3339_seconds;
 use machinery::{Gvr, Object};
 use openapi::karmada::Binding;
 use openapi::karmada::binding::{Condition, HOST_RUNS_WORKLOADS};
-use runtime::{Action, HostWorkloads, ObjectRef};
+use flotilla_runtime::{Action, HostWorkloads, ObjectRef};
 use serde_json::{Value, json};
 
 use super::apply::FOREIGN;

@@ -13,7 +13,7 @@ use openapi::karmada::resources::{
 };
 use openapi::karmada::{FeatureGates, Gate, PropagationPolicy};
 use parking_lot::Mutex;
-use runtime::{Action, HostWorkloads, Informer, Name, Queue, Recorder, Select, Tasks, run_workers};
+use flotilla_runtime::{Action, HostWorkloads, Informer, Name, Queue, Recorder, Select, Tasks, run_workers};
 use serde_json::Value;
 use tokio::time::Instant;
 

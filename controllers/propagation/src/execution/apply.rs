@@ -8,7 +8,7 @@ use client::{Api, At, WriteOptions};
 use machinery::{Gvk, Object};
 use openapi::karmada::Work;
 use openapi::karmada::labels::{CONFLICT_RESOLUTION, TEMPLATE_UID};
-use runtime::{Action, Informer, ObjectRef};
+use flotilla_runtime::{Action, Informer, ObjectRef};
 use serde_json::Value;
 use tokio::time::Instant;
 

@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 use machinery::{Gvk, Gvr, Object};
 use openapi::karmada::names::cluster_of_space;
 use openapi::karmada::work::{Held, ManifestHead};
-use runtime::{Action, Queue, Tasks, run_workers};
+use flotilla_runtime::{Action, Queue, Tasks, run_workers};
 use serde::Deserialize;
 
 use super::shell::Execution;

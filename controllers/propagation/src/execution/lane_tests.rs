@@ -9,7 +9,7 @@ use machinery::Gvr;
 use openapi::karmada::labels;
 use openapi::karmada::resources::{CLUSTERS, WORKS};
 use parking_lot::{Condvar, Mutex};
-use runtime::{Informer, Select};
+use flotilla_runtime::{Informer, Select};
 use serde_json::{Value, json};
 
 use super::Execution;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use machinery::{Gvr, Object};
 use parking_lot::Mutex;
-use runtime::{Queue, Tasks};
+use flotilla_runtime::{Queue, Tasks};
 
 /// An object of a Work in the member, and the version that matched the Work.
 #[derive(Clone, Debug)]
@@ -191,7 +191,7 @@ impl ClusterLanes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use runtime::Shutdown;
+    use flotilla_runtime::Shutdown;
     use std::sync::mpsc;
 
     /// Adds a key as event handlers do; no workers run.

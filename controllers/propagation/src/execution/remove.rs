@@ -12,7 +12,7 @@ use openapi::karmada::labels::{
     WORK_FINALIZER, WORK_ID, WORK_NAME, WORK_NAMESPACE,
 };
 use openapi::karmada::resources::WORKS;
-use runtime::Action;
+use flotilla_runtime::Action;
 use serde_json::{Value, json};
 
 use super::apply::{Place, kind_of};

@@ -12,7 +12,7 @@ use machinery::{Gvk, Object};
 use openapi::karmada::labels::{WORK_NAME, WORK_NAMESPACE};
 use openapi::karmada::resources::WORKS;
 use openapi::karmada::{Work, names};
-use runtime::{Action, Change, Informer, Name, ObjectRef, Queue, Recorder, Tasks, run_workers};
+use flotilla_runtime::{Action, Change, Informer, Name, ObjectRef, Queue, Recorder, Tasks, run_workers};
 use serde_json::json;
 
 use super::conditions::{self, Said};

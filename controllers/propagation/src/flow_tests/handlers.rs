@@ -10,7 +10,7 @@ use interpreter::{Interpreter, Limits, Outside};
 use openapi::karmada::resources::{
     BINDINGS, CLUSTER_OVERRIDES, CUSTOMIZATIONS, OVERRIDES, POLICIES,
 };
-use runtime::Select;
+use flotilla_runtime::Select;
 use serde_json::{Value, json};
 
 use super::{DEPLOYMENTS, Plane, deployment, policy, until};

@@ -38,7 +38,7 @@ use machinery::time::SystemClock;
 use openapi::karmada::resources::{BINDINGS, CLUSTERS, WORKS};
 use openapi::karmada::{FeatureGates, Gate, labels};
 use parking_lot::Mutex;
-use runtime::{HostWorkloads, Informer, Informers, Recorder, Select, Shutdown, Tasks};
+use flotilla_runtime::{HostWorkloads, Informer, Informers, Recorder, Select, Shutdown, Tasks};
 use scheduler::core::{Plugins, Rules};
 use serde_json::{Value, json};
 

@@ -122,7 +122,7 @@ async fn other_priority_class_sources_are_rejected() {
 
 /// The number of preemptions with a result in this process.
 fn preemptions(result: &str) -> u64 {
-    let all = metrics::text(&[metrics::process()]);
+    let all = flotilla_metrics::text(&[flotilla_metrics::process()]);
     let all = String::from_utf8(all).unwrap();
     let name = format!("policy_preemption_total{{result=\"{result}\"}} ");
     let line = all.lines().find_map(|line| line.strip_prefix(&name));

@@ -22,7 +22,7 @@ use machinery::{Gvk, Head, Object};
 use openapi::karmada::policy::{Closeness, OverrideSpec, Overriders, closest};
 use openapi::karmada::resource_group::ResourceGroup;
 use openapi::karmada::{ClusterAffinity, ClusterFacts, OverridePolicy, ResourceSelector};
-use runtime::{Change, Informer, ObjectRef, Recorder};
+use flotilla_runtime::{Change, Informer, ObjectRef, Recorder};
 use serde_json::Value;
 
 use rules::override_all;

@@ -9,7 +9,7 @@ use openapi::karmada::quota::{
     Amounts, ClusterUse, FederatedResourceQuota, QuotaSpec, QuotaStatus, add,
 };
 use openapi::karmada::{Gate, Work, names};
-use runtime::{Action, Informer, Queue, Recorder, Tasks, run_workers};
+use flotilla_runtime::{Action, Informer, Queue, Recorder, Tasks, run_workers};
 use serde::Deserialize;
 
 use super::{WORKERS, about, key_of, works_of, write_status};

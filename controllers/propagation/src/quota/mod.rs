@@ -17,7 +17,7 @@ use openapi::karmada::Gate;
 use openapi::karmada::labels::{QUOTA_NAME, QUOTA_NAMESPACE};
 use openapi::karmada::quota::QuotaStatus;
 use openapi::karmada::resources::QUOTAS;
-use runtime::{Informer, ObjectRef, Select, Tasks};
+use flotilla_runtime::{Informer, ObjectRef, Select, Tasks};
 use serde_json::json;
 
 use crate::run::Deps;

@@ -12,7 +12,7 @@ use machinery::Object;
 use openapi::karmada::quota::{Amounts, FederatedResourceQuota, QuotaStatus, add, limited, usage};
 use openapi::karmada::resources::{BINDINGS, QUOTAS};
 use openapi::karmada::{Binding, BindingSpec};
-use runtime::{Action, Informer, Queue, Recorder, Select, Tasks, run_workers};
+use flotilla_runtime::{Action, Informer, Queue, Recorder, Select, Tasks, run_workers};
 
 use super::{WORKERS, about, write_status};
 use crate::run::Deps;

@@ -7,7 +7,7 @@ use machinery::Object;
 use openapi::karmada::labels::{QUOTA_NAME, QUOTA_NAMESPACE};
 use openapi::karmada::names;
 use openapi::karmada::quota::{FederatedResourceQuota, QuotaSpec};
-use runtime::{Action, Informer, Queue, Recorder, Tasks, run_workers};
+use flotilla_runtime::{Action, Informer, Queue, Recorder, Tasks, run_workers};
 use serde_json::{Map, Value, json};
 
 use super::{WORKERS, about, key_of, works_of};

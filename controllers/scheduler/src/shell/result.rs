@@ -5,7 +5,7 @@ use machinery::Object;
 use machinery::time::rfc3339_seconds;
 use openapi::karmada::binding::Condition;
 use openapi::karmada::{Binding, Placement, TargetCluster, labels};
-use runtime::{Action, ObjectRef};
+use flotilla_runtime::{Action, ObjectRef};
 use serde_json::{Map, Value, json};
 
 use super::{Case, RETRY_UNSCHEDULABLE, Scheduler};

@@ -53,7 +53,7 @@ impl Plane {
         recorder: impl Fn(Arc<dyn Api>, &Tasks) -> Recorder,
     ) -> Self {
         let api: Arc<dyn Api> = fake.clone();
-        let tasks = Tasks::new(runtime::Shutdown::new());
+        let tasks = Tasks::new(flotilla_runtime::Shutdown::new());
         let informers = Informers::new(&tasks);
         let clusters = informers.get(&api, &Select::all(&CLUSTERS));
         let rules = Rules::new(options.gates, Plugins::default(), false);

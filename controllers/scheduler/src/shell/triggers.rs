@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use machinery::Object;
 use openapi::karmada::{Binding, Cluster, Gate, labels};
 use parking_lot::Mutex;
-use runtime::{Action, Change, Queue, Tasks, run_workers};
+use flotilla_runtime::{Action, Change, Queue, Tasks, run_workers};
 
 use super::{Key, Scheduler};
 use crate::core::{ApiKey, Member};

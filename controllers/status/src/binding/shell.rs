@@ -14,7 +14,7 @@ use openapi::karmada::binding::{AggregatedItem, ObjectReference};
 use openapi::karmada::resource_group::{BY_RESOURCE_GROUP, ResourceGroup};
 use openapi::karmada::resources::{BINDINGS, CLUSTER_BINDINGS, WORKS};
 use openapi::karmada::{Binding, labels, resource_group};
-use runtime::{
+use flotilla_runtime::{
     Action, Change, HostWorkloads, IndexSweep, Informer, Informers, Name, ObjectRef, Queue,
     Recorder, Select, ShardedMap, Tasks, run_workers,
 };

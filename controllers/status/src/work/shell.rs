@@ -13,7 +13,7 @@ use machinery::time::Clock;
 use machinery::{Gvk, Object};
 use openapi::karmada::names::{cluster_of_space, execution_space};
 use openapi::karmada::resources::WORKS;
-use runtime::{Action, Change, Informer, Name, ObjectRef, Queue, Recorder, Select, run_workers};
+use flotilla_runtime::{Action, Change, Informer, Name, ObjectRef, Queue, Recorder, Select, run_workers};
 use scheduler::Clusters;
 use serde_json::json;
 

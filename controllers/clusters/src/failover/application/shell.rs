@@ -13,7 +13,7 @@ use openapi::karmada::failover::ApplicationFailover;
 use openapi::karmada::resource_group::ResourceGroup;
 use openapi::karmada::{Binding, FeatureGates};
 use parking_lot::Mutex;
-use runtime::{Action, Queue, Recorder, run_workers};
+use flotilla_runtime::{Action, Queue, Recorder, run_workers};
 use serde_json::Value;
 
 use super::decide::{Refused, Since, applies, judge, task};

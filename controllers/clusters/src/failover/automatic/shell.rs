@@ -17,7 +17,7 @@ use openapi::karmada::labels::{
 use openapi::karmada::resources::{CLUSTER_POLICIES, CLUSTERS, POLICIES};
 use openapi::karmada::{Binding, Cluster};
 use parking_lot::Mutex;
-use runtime::{Action, Change, Informer, ObjectRef, Queue, Recorder, Select, run_workers};
+use flotilla_runtime::{Action, Change, Informer, ObjectRef, Queue, Recorder, Select, run_workers};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

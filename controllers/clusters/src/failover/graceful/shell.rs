@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use machinery::Object;
 use machinery::time::Clock;
 use openapi::karmada::Binding;
-use runtime::{Action, Queue, Recorder, run_workers};
+use flotilla_runtime::{Action, Queue, Recorder, run_workers};
 use serde_json::Value;
 use std::time::Duration;
 

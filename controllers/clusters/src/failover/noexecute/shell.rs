@@ -13,7 +13,7 @@ use machinery::time::Clock;
 use openapi::karmada::resources::CLUSTERS;
 use openapi::karmada::{Binding, Cluster, FeatureGates, labels};
 use parking_lot::Mutex;
-use runtime::{Action, Change, Informer, Queue, Recorder, Select, Shutdown, run_workers};
+use flotilla_runtime::{Action, Change, Informer, Queue, Recorder, Select, Shutdown, run_workers};
 use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
 

@@ -202,7 +202,7 @@ async fn only_failed_evictions_are_recorded_as_events() {
 
 /// The value of a metric series of this process.
 fn told(series: &str) -> f64 {
-    let text = String::from_utf8(metrics::text(&[metrics::process()])).unwrap();
+    let text = String::from_utf8(flotilla_metrics::text(&[flotilla_metrics::process()])).unwrap();
     let value = text.lines().find_map(|l| l.strip_prefix(series));
     value.map_or(0.0, |v| v.trim().parse().unwrap())
 }
@@ -244,7 +244,7 @@ async fn evictions_are_counted() {
     {
         assert!(after >= before + least, "{after} {before}");
     }
-    let text = String::from_utf8(metrics::text(&[metrics::process()])).unwrap();
+    let text = String::from_utf8(flotilla_metrics::text(&[flotilla_metrics::process()])).unwrap();
     assert!(text.contains("eviction_queue_depth{name=\"binding-eviction\"} "));
     fixture.tasks.stop().await;
 }

@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 
-use metrics::Gauge;
+use flotilla_metrics::Gauge;
 use parking_lot::Mutex;
 
 use crate::failover::figures::FIGURES;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use machinery::Object;
-use runtime::{Action, Queue, Shutdown, Tasks, run_workers};
+use flotilla_runtime::{Action, Queue, Shutdown, Tasks, run_workers};
 
 use super::*;
 use crate::Interpreter;
