@@ -1,9 +1,9 @@
-//! Events (core v1) about objects: told in passing, written in the background.
+//! Records Events (core v1) about objects; a background task writes them.
 //!
-//! Enters: reason and message about an object. Leaves: at most one write per new
-//! event; repeats only raise `count` (client-go's `tools/record` correlator: same
-//! object, type, reason and message; 25 in a row per object, then one in five
-//! minutes). Bounded everywhere; what does not fit is dropped and counted.
+//! A new event costs at most one write; repeats only raise `count` (as client-go's
+//! `tools/record` correlator: same object, type, reason and message; 25 in a row per
+//! object, then one in five minutes). All memory is bounded; events that do not fit are
+//! dropped and counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,20 +21,19 @@ use tokio::time::Instant;
 use crate::bucket::Buckets;
 use crate::figures;
 
-/// Events waiting to be written: those of some 350 new Deployments in three clusters.
+/// Events waiting to be written: as many as some 350 new Deployments in three clusters cause.
 const WAITING: usize = 8192;
-/// Known events whose count can be raised.
+/// Written events that are remembered so that their count can be raised.
 const KNOWN: usize = 4096;
-/// How long equal events are collected before they are written.
+/// How long events are collected before they are written.
 const LINGER: Duration = Duration::from_millis(100);
-/// Events that the server is told at once: few enough that no other write waits long
-/// behind them.
+/// Events in one create call: few enough that no other write waits long behind them.
 const AT_ONCE: usize = 128;
-/// Counts raised at once.
+/// Concurrent patches that raise a count.
 const RAISED_AT_ONCE: usize = 8;
 /// Bytes of a message (`events.k8s.io` allows no more in `note`).
 const LONGEST: usize = 1024;
-/// How long the last events may take at shutdown.
+/// How long writing the last events may take at shutdown.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 struct Told {
@@ -50,7 +49,7 @@ struct Handle {
     dropped: Arc<AtomicU64>,
 }
 
-/// Where controllers tell events. Clones are the same recorder.
+/// Records events for controllers. Clones share one writer.
 #[derive(Clone)]
 pub struct Recorder {
     handle: Option<Arc<Handle>>,
@@ -58,7 +57,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder for one component; its writer belongs to `tasks`.
+    /// A recorder for one component; its writer task belongs to `tasks`.
     pub fn new(api: Arc<dyn Api>, component: &str, clock: Arc<dyn Clock>, tasks: &Tasks) -> Self {
         let (told, inbox) = mpsc::channel(WAITING);
         let dropped = Arc::new(AtomicU64::new(0));
@@ -84,7 +83,7 @@ impl Recorder {
         }
     }
 
-    /// A recorder that forgets everything.
+    /// A recorder that discards all events.
     pub fn disabled() -> Self {
         Self {
             handle: None,
@@ -100,12 +99,12 @@ impl Recorder {
         }
     }
 
-    /// Tells an event of type `Normal`.
+    /// Records an event of type `Normal`.
     pub fn normal(&self, about: &ObjectRef, reason: &str, message: impl Into<String>) {
         self.tell(about, false, reason, message.into());
     }
 
-    /// Tells an event of type `Warning`.
+    /// Records an event of type `Warning`.
     pub fn warning(&self, about: &ObjectRef, reason: &str, message: impl Into<String>) {
         self.tell(about, true, reason, message.into());
     }
@@ -127,7 +126,7 @@ impl Recorder {
         }
     }
 
-    /// Events that were not written: too many at once, too many about one object,
+    /// Number of events that were not written: too many waiting, too many about one object,
     /// or refused by the server.
     pub fn dropped(&self) -> u64 {
         self.handle
@@ -136,18 +135,18 @@ impl Recorder {
     }
 }
 
-/// 128 bits of component, object, type, reason and message.
+/// A hash of 128 bits over component, object, type, reason and message.
 type Id = (u64, u64);
 
 struct Known {
     namespace: String,
     name: String,
     count: u64,
-    /// The round in which it was told last.
+    /// The batch in which it was recorded last.
     round: u64,
 }
 
-/// An event and how often it was told in this round.
+/// An event and how often it was recorded in this batch.
 struct Pending {
     id: Id,
     told: Told,
@@ -241,8 +240,8 @@ impl Writer {
         self.forget();
     }
 
-    /// Raises the counts of known events; answers those that are gone, since events
-    /// expire: then each is a new one.
+    /// Raises the counts of cached events. Returns those that the server no longer has,
+    /// because events expire; they are created anew.
     async fn raise(&mut self, known: Vec<(Pending, Known)>, now: &str) -> Vec<Pending> {
         let (api, round) = (Arc::clone(&self.api), self.round);
         let api = &*api;
@@ -294,7 +293,7 @@ impl Writer {
         }
     }
 
-    /// What happens in a namespace that is going is not worth a word.
+    /// Counts an event as dropped. Failures in a terminating namespace are expected and ignored.
     fn failed(&self, error: &client::Error) {
         if !error.is_namespace_terminating() {
             tracing::debug!(%error, "event not written");
@@ -302,7 +301,7 @@ impl Writer {
         }
     }
 
-    /// Keeps the most recently told half when there are too many.
+    /// When the cache is full, keeps the half that was recorded most recently.
     fn forget(&mut self) {
         if self.known.len() <= KNOWN {
             return;
@@ -379,7 +378,7 @@ mod tests {
             (&json!("test"), &json!("2026-01-02T03:04:05Z"))
         );
 
-        // An event that has expired is made anew.
+        // An expired event is created anew.
         let name = events.iter().find(|e| e["type"] == "Normal").unwrap()["metadata"]["name"]
             .as_str()
             .unwrap();
