@@ -1,9 +1,10 @@
-//! When a binding is decided about, and when it is left as it is.
+//! Tests of when a binding is scheduled again and when it stays as it is.
 //!
-//! A row of `due.txt` is: placement now | placement of the last result | binding |
-//! verdict, in the words of the tables of decisions. Of a binding is said beside them: `last` (it was
-//! scheduled), `asked` or `asked-before` (a reschedule, after that or before), `ending:a`
-//! (the cluster is being deleted), `refused` (the host keeps the template).
+//! A line of `due.txt` is: placement now | placement of the last result | binding |
+//! expected action, in the vocabulary of the decision tables. A binding has further words:
+//! `last` (it was scheduled), `asked` or `asked-before` (a reschedule was triggered after
+//! or before that), `ending:a` (the cluster is being deleted), `refused` (the host keeps
+//! the template).
 
 use serde_json::to_string;
 
@@ -72,7 +73,7 @@ fn verdict(line: &str) -> (String, &str) {
 }
 
 #[test]
-fn what_calls_for_a_decision() {
+fn a_binding_is_scheduled_when_due() {
     let rows = ROWS
         .lines()
         .filter(|l| !l.is_empty() && !l.starts_with('#'));

@@ -1,4 +1,4 @@
-//! What is told of decisions.
+//! Tests of explanations.
 
 use serde_json::json;
 
@@ -8,7 +8,7 @@ use crate::foresight::tests::{binding, snapshot};
 
 // proves: DCN-bounded
 #[test]
-fn whatever_went_wrong_it_is_told_within_bounds() {
+fn an_explanation_of_any_failure_is_bounded() {
     let text = "x".repeat(5000);
     let failed = |index| crate::decide::FailedTerm {
         index,
@@ -43,7 +43,7 @@ fn whatever_went_wrong_it_is_told_within_bounds() {
 
 // proves: DCN-terms
 #[test]
-fn terms_that_had_no_result_are_told_beside_the_one_that_had() {
+fn failed_terms_are_listed_beside_the_successful_one() {
     let terms = json!([{"affinityName": "a", "clusterNames": ["m9"]}, {"affinityName": "b", "clusterNames": ["m2"]}]);
     let binding = binding(
         json!({"placement": {"clusterAffinities": terms}}),
