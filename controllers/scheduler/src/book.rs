@@ -1,8 +1,9 @@
-//! What was decided and is not yet seen by whoever decides next: the room that was
-//! given, and where bindings of a group went.
+//! Remembers results that later decisions must count before the informers show them: the
+//! capacity that was assigned, and the clusters of bindings in affinity groups.
 //!
-//! Enters: decisions as they are made, the fate of their writes, changes of bindings.
-//! Leaves: the part of the [`World`](crate::core::World) that is not clusters.
+//! Decisions are assumed when they are made, confirmed or restored after their write, and
+//! dropped when the informer delivers them. Provides the parts of the
+//! [`SchedulingContext`](crate::core::SchedulingContext) besides the clusters.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -15,22 +16,22 @@ use crate::core::Rules;
 use crate::core::ledger::{Assumption, Ledger};
 use crate::core::peers::{Peer, Peers};
 
-/// Keys are `namespace/name`.
+/// Assumed results. Keys are `namespace/name`.
 #[derive(Debug, Default)]
 pub(crate) struct Book {
     pub(crate) ledger: Ledger,
     results: HashMap<String, Given>,
 }
 
-/// A result that the copy of the binding does not tell yet.
+/// A result that the informer's copy of the binding does not show yet.
 #[derive(Clone, Debug)]
 struct Given {
     clusters: Vec<String>,
-    /// That of the binding with this result; `None` while it is being written.
+    /// Revision of the binding with this result; `None` while it is being written.
     revision: Option<u64>,
 }
 
-/// What an entry replaced.
+/// What a new assumption replaced, for [`AssumeCache::restore`].
 #[derive(Debug)]
 pub(crate) struct Entry {
     room: Option<Assumption>,
@@ -38,7 +39,7 @@ pub(crate) struct Entry {
 }
 
 impl Book {
-    /// Enters a result that is about to be written.
+    /// Assumes a result that is about to be written.
     pub(crate) fn enter(
         &mut self,
         key: &str,
@@ -62,9 +63,9 @@ impl Book {
         Entry { room, result }
     }
 
-    /// The result was written, as this revision of the binding; `seen` is that of
-    /// its copy.
-    pub(crate) fn written(&mut self, key: &str, revision: u64, seen: u64) {
+    /// The result was written as revision `revision` of the binding; the informer's copy has
+    /// revision `seen`.
+    pub(crate) fn written(&mut self, key: &str, revision: u64, observed: u64) {
         if seen >= revision {
             self.results.remove(key);
         } else if let Some(given) = self.results.get_mut(key) {
@@ -72,7 +73,7 @@ impl Book {
         }
     }
 
-    /// The result could not be written.
+    /// The result could not be written: restores what it replaced.
     pub(crate) fn undo(&mut self, key: &str, entry: Entry) {
         if let Some(room) = entry.room {
             self.ledger.restore(key, room);
@@ -83,7 +84,7 @@ impl Book {
         }
     }
 
-    /// The copy of a binding changed.
+    /// The informer delivered an update of a binding.
     pub(crate) fn changed(&mut self, key: &str, old: &Binding, new: &Binding, revision: u64) {
         let seen = |given: &Given| given.revision.is_some_and(|written| written <= revision);
         if self.results.get(key).is_some_and(seen) {
@@ -102,14 +103,14 @@ impl Book {
         }
     }
 
-    /// A binding is gone.
+    /// The binding was deleted.
     pub(crate) fn gone(&mut self, key: &str) {
         self.results.remove(key);
         self.ledger.forget(key);
     }
 
-    /// Where the others of a binding's groups are, `others` being copies of all that
-    /// share a group.
+    /// The clusters of the other bindings in a binding's groups; `others` are the informer's
+    /// copies of all bindings that share a group.
     pub(crate) fn peers(
         &self,
         own: &Object,
@@ -163,7 +164,7 @@ mod tests {
         Object::from_value(&it).unwrap()
     }
 
-    /// Clusters that a book closes to one binding, `other` being the copy of another.
+    /// Clusters that are excluded for one binding, when the informer's copy of another is `other`.
     fn closed(book: &Book, other: &Object) -> Vec<&'static str> {
         let own = binding("own", &[], 1);
         let view = own.view::<Binding>().unwrap();
@@ -176,7 +177,7 @@ mod tests {
 
     // proves: SCH-peers-assigning
     #[test]
-    fn what_was_given_counts_before_it_is_seen() {
+    fn assumed_results_count_before_the_informer_shows_them() {
         let gates = FeatureGates::default().with(Gate::WorkloadAffinity, true);
         let rules = Rules::new(gates, Plugins::default(), false);
         let old = binding("other", &["m1"], 5);

@@ -288,7 +288,9 @@ impl Scheduler {
             }
             let clusters = self.with_assumed(outcome.lacking);
             let estimates = estimators.ask(&question, &clusters).await;
-            let estimates = estimates.into_iter().chain(std::iter::repeat(Answer::Unknown));
+            let estimates = estimates
+                .into_iter()
+                .chain(std::iter::repeat(Answer::Unknown));
             for (candidate, answer) in clusters.into_iter().zip(estimates) {
                 answers.put(candidate.cluster, answer);
             }

@@ -1,6 +1,5 @@
-//! How much of a workload a cluster has room for: by what the cluster tells of itself
-//! (Karmada's `pkg/estimator/client/general.go`), and by what accurate estimators
-//! answered, if that is less.
+//! Estimates the available replicas of a cluster: from its summary (Karmada's
+//! `pkg/estimator/client/general.go`), lowered to the accurate estimate if that is less.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -17,28 +16,28 @@ use super::{Rules, World};
 
 pub(crate) const UNBOUNDED: i64 = i32::MAX as i64;
 
-/// What an estimate rests on.
+/// The source of an estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Source {
-    /// There is nothing to estimate.
+    /// Nothing to estimate.
     Unbounded,
-    /// The cluster tells no resources.
+    /// The cluster reports no resource summary.
     NoSummary,
-    /// Free pods alone.
+    /// The number of free pods.
     Pods,
-    /// The sums of the cluster.
+    /// The totals of the resource summary.
     Summary,
-    /// Its nodes by grade.
+    /// The nodes by resource model grade.
     ResourceModels,
-    /// Its nodes, one by one.
+    /// The individual nodes.
     Nodes,
-    /// A ResourceQuota in it.
+    /// A ResourceQuota in the cluster.
     ResourceQuota,
-    /// An estimator that runs for it.
+    /// An estimator running for the cluster.
     Estimator,
 }
 
-/// Whether there is anything to estimate.
+/// Whether a workload needs an estimate.
 pub(crate) fn is_estimated(spec: &BindingSpec) -> bool {
     spec.replicas != 0 || !spec.components.is_empty()
 }
@@ -49,7 +48,7 @@ enum What {
     Sets(Vec<Part>),
 }
 
-/// Nodes as a cluster tells them, or with more on them.
+/// The modeled nodes as reported, or with assumed workloads on them.
 enum MaybeShared<'m> {
     Own(&'m Nodes),
     Beside(Arc<Nodes>),
@@ -66,10 +65,10 @@ impl Deref for MaybeShared<'_> {
     }
 }
 
-/// An estimator for one workload and many clusters.
+/// Estimates one workload on many clusters.
 pub(crate) struct Estimator<'a> {
     what: What,
-    /// What stands for "no limit".
+    /// The workload's replicas, returned when nothing limits the estimate.
     replicas: i64,
     rules: Rules,
     assumed: Assumed<'a>,
@@ -77,7 +76,7 @@ pub(crate) struct Estimator<'a> {
 }
 
 impl<'a> Estimator<'a> {
-    /// `sets`: the components are placed as a whole. `accurate`: the answers that count.
+    /// `sets`: the components are scheduled as a set. `accurate`: the estimates that count.
     pub(crate) fn new(
         spec: &BindingSpec,
         sets: bool,
@@ -105,7 +104,7 @@ impl<'a> Estimator<'a> {
         }
     }
 
-    /// Free replicas, or sets, of a cluster.
+    /// Available replicas, or sets, of a cluster.
     pub(crate) fn available(&self, member: &Member) -> (i64, Source) {
         if matches!(self.what, What::Nothing) {
             return (UNBOUNDED, Source::Unbounded);
@@ -121,7 +120,7 @@ impl<'a> Estimator<'a> {
         (fit, source)
     }
 
-    /// By what the cluster tells of itself.
+    /// The estimate from the cluster's own summary.
     fn general(&self, member: &Member) -> (i64, Source) {
         let Some(room) = member.room() else {
             return (0, Source::NoSummary);
@@ -177,14 +176,14 @@ impl<'a> Estimator<'a> {
         }
     }
 
-    /// The nodes of a cluster with what is assumed to be on them, where it tells of any.
+    /// The modeled nodes of a cluster with the assumed workloads on them, if it reports any.
     fn nodes<'m>(&self, member: &'m Member) -> Option<MaybeShared<'m>> {
         let nodes = member.nodes().filter(|_| self.rules.resource_models)?;
         let beside = self.assumed.nodes(member.name(), nodes);
         Some(beside.map_or(MaybeShared::Own(nodes), MaybeShared::Beside))
     }
 
-    /// What the sums of a cluster leave of a resource, in its unit.
+    /// What the cluster's totals leave free of a resource, in its unit.
     fn free(&self, member: &Member, room: &Room, resource: &Resource) -> i64 {
         let Some(free) = room.amount(resource) else {
             return 0;

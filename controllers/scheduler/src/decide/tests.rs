@@ -59,7 +59,7 @@ fn verdict(line: &str) -> (String, &str) {
         let annotations = &mut binding.metadata.annotations;
         annotations.insert(labels::APPLIED_PLACEMENT.into(), applied);
     }
-    let told = match judge(binding, &placement(now), case.rules, |c| c == ending) {
+    let action = match judge(binding, &placement(now), case.rules, |c| c == ending) {
         Verdict::Note => "note",
         Verdict::Schedule {
             fresh: true,
@@ -69,7 +69,7 @@ fn verdict(line: &str) -> (String, &str) {
         Verdict::Schedule { scale: true, .. } => "scale",
         Verdict::Schedule { .. } => "due",
     };
-    (told.to_owned(), expected)
+    (action.to_owned(), expected)
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn a_binding_is_scheduled_when_due() {
         .lines()
         .filter(|l| !l.is_empty() && !l.starts_with('#'));
     for row in rows {
-        let (told, expected) = verdict(row);
-        assert_eq!(told, expected, "{row}");
+        let (action, expected) = verdict(row);
+        assert_eq!(action, expected, "{row}");
     }
 }

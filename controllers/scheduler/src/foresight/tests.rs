@@ -1,4 +1,4 @@
-//! Where bindings would go.
+//! Tests of the simulation.
 
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ pub(crate) fn binding(spec: Value, status: Value) -> Binding {
 }
 
 #[test]
-fn a_binding_is_foreseen_where_the_scheduler_would_bring_it() {
+fn a_binding_is_simulated_where_the_scheduler_would_place_it() {
     let there = json!([{"name": "m2", "replicas": 4}]);
     let scheduled = json!({"lastScheduledTime": "2026-01-01T00:00:00Z"});
     let elsewhere = json!({"clusterAffinity": {"clusterNames": ["m9"]}, "replicaScheduling": {"replicaSchedulingType": "Duplicated"}});
@@ -90,7 +90,7 @@ fn a_binding_is_foreseen_where_the_scheduler_would_bring_it() {
     }
 }
 
-/// Where one binding after the other would go; `others` are there.
+/// Simulates one binding after the other; `others` exist already.
 fn rehearsed(clusters: usize, others: &[Object], specs: &[Value]) -> Vec<Vec<(String, i64)>> {
     let snapshot = snapshot(clusters);
     let mut rehearsal = Rehearsal::new(Instant::now());
@@ -125,8 +125,8 @@ fn to(clusters: &[(&str, i64)]) -> Vec<(String, i64)> {
 }
 
 #[test]
-fn the_same_room_is_not_foreseen_for_two() {
-    // Each of two clusters has room for ten.
+fn the_same_capacity_is_not_used_twice() {
+    // Each of two clusters has capacity for ten.
     let six = json!({"replicas": 6});
     assert_eq!(
         rehearsed(
@@ -146,7 +146,7 @@ fn the_same_room_is_not_foreseen_for_two() {
             to(&[])
         ]
     );
-    // What is there already takes no more room, and what is left is not free at once.
+    // Existing replicas take no further capacity, and released capacity is not free at once.
     let here = json!({"replicas": 6, "clusters": [{"name": "m1", "replicas": 6}]});
     assert_eq!(
         rehearsed(1, &[], &[here, six]),
@@ -166,7 +166,7 @@ fn the_same_room_is_not_foreseen_for_two() {
 }
 
 #[test]
-fn who_was_foreseen_before_counts_for_its_group() {
+fn earlier_simulated_bindings_count_for_their_group() {
     let gates = openapi::karmada::FeatureGates::default();
     let gates = gates.with(openapi::karmada::Gate::WorkloadAffinity, true);
     let rules = Rules::new(gates, crate::core::Plugins::default(), false);
@@ -185,7 +185,7 @@ fn who_was_foreseen_before_counts_for_its_group() {
         Object::from_value(&json!({"metadata": {"name": name, "namespace": "n"}, "spec": spec}))
             .unwrap()
     };
-    // One of the group is in m1, and would be everywhere.
+    // One of the group is in m1; otherwise it would be placed everywhere.
     let others = [object("a", &["m1"])];
     let mut names = |name: &str, clusters: &[&str]| -> Vec<String> {
         let seen = rehearsal.foresee(
