@@ -65,7 +65,7 @@ impl Book {
 
     /// The result was written as revision `revision` of the binding; the informer's copy has
     /// revision `seen`.
-    pub(crate) fn written(&mut self, key: &str, revision: u64, observed: u64) {
+    pub(crate) fn written(&mut self, key: &str, revision: u64, seen: u64) {
         if seen >= revision {
             self.results.remove(key);
         } else if let Some(given) = self.results.get_mut(key) {

@@ -21,8 +21,8 @@ pub struct Foresight {
     pub clusters: Vec<TargetCluster>,
     /// Why there is no result.
     pub failure: Option<Failure>,
-    /// Why the scheduler does not look at it.
     /// Why the scheduler ignores the binding.
+    pub left_alone: Option<LeftAlone>,
     /// `None` if nothing would be decided.
     pub explanation: Option<Explanation>,
 }
