@@ -1,4 +1,4 @@
-//! The scheduler over an API server in memory.
+//! Tests of the scheduler with an API server in memory.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ struct Plane {
     fake: Arc<FakeApi>,
     tasks: Tasks,
     decisions: Decisions,
-    /// Informers end when nobody holds them.
+    /// Informers stop when they are dropped.
     informers: Informers,
 }
 
@@ -76,7 +76,7 @@ impl Plane {
         }
     }
 
-    /// Waits until the binding is as a test wants it.
+    /// Waits until the binding satisfies `what`.
     async fn until(&self, what: impl Fn(&Value) -> bool) -> Value {
         self.until_of("web-deployment", what).await
     }
@@ -112,7 +112,7 @@ fn condition(binding: &Value) -> (&str, &str) {
 
 // proves: SCH-scheduled, SCH-one-patch
 #[tokio::test]
-async fn a_binding_is_placed_and_told_so_once() {
+async fn a_binding_is_scheduled_and_reported_once() {
     let placement = json!({"clusterAffinity": {"clusterNames": ["m1", "m2"]}});
     let plane = Plane::start(&["m1", "m2", "m3"], binding(placement.clone())).await;
     let done = plane.until(|b| condition(b).0 == "True").await;
@@ -147,7 +147,7 @@ async fn a_binding_is_placed_and_told_so_once() {
 }
 
 #[tokio::test]
-async fn a_result_in_another_order_is_no_other_result() {
+async fn a_result_in_another_order_is_the_same_result() {
     let plane = Plane::start(&["m1", "m2"], binding(json!({}))).await;
     let mut done = plane.until(|b| condition(b).0 == "True").await;
     let writes = plane.fake.writes().len();
@@ -164,7 +164,7 @@ async fn a_result_in_another_order_is_no_other_result() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_serves_the_kind_at_last_is_taken() {
+async fn a_cluster_that_starts_to_serve_the_kind_is_chosen() {
     let plane = Plane::start(
         &["m1"],
         binding(json!({"clusterAffinity": {"clusterNames": ["m2"]}})),
@@ -186,7 +186,7 @@ async fn a_cluster_that_serves_the_kind_at_last_is_taken() {
 }
 
 #[tokio::test]
-async fn all_clusters_that_serve_the_kind_are_taken_the_late_ones_too() {
+async fn clusters_that_serve_the_kind_later_are_chosen_too() {
     let placement = json!({"clusterAffinity": {"clusterNames": ["m1", "m2"]}});
     let plane = Plane::start(&["m1"], binding(placement)).await;
     let names = |b: &Value| {
@@ -207,7 +207,7 @@ async fn all_clusters_that_serve_the_kind_are_taken_the_late_ones_too() {
 }
 
 #[tokio::test]
-async fn the_handler_that_hears_of_a_cluster_walks_no_bindings() {
+async fn the_cluster_event_handler_visits_no_bindings() {
     let placement = json!({"clusterAffinity": {"labelSelector": {"matchLabels": {"zone": "a"}}}});
     let plane = Plane::start(&["m1"], binding(placement)).await;
     plane
@@ -226,7 +226,7 @@ async fn the_handler_that_hears_of_a_cluster_walks_no_bindings() {
 
 // proves: SCH-claimed-only
 #[tokio::test]
-async fn a_binding_without_a_claim_is_left_alone() {
+async fn a_binding_without_a_policy_is_ignored() {
     let mut foreign = binding(json!({}));
     foreign["metadata"]["labels"] = json!({});
     let plane = Plane::start(&["m1"], foreign).await;
@@ -245,7 +245,7 @@ async fn a_binding_without_a_claim_is_left_alone() {
 
 // proves: SCH-quota-exceeded, SCH-scheduler-error
 #[tokio::test]
-async fn a_result_that_is_refused_is_told_and_tried_again() {
+async fn a_rejected_result_is_reported_and_retried() {
     for (reason, told) in [
         ("QuotaExceeded", "QuotaExceeded"),
         ("Other", "SchedulerError"),
@@ -291,7 +291,7 @@ async fn a_reschedule_that_changes_nothing_is_done() {
 
 // proves: SCH-decided-again
 #[tokio::test]
-async fn a_changed_cluster_decides_again_and_the_time_of_it_shows() {
+async fn a_changed_cluster_causes_a_new_decision_and_schedule_time() {
     let long_ago = "2026-01-01T00:00:00Z";
     let mut placed = binding(json!({}));
     placed["spec"]["clusters"] = json!([{"name": "m1", "replicas": 4}]);
@@ -352,7 +352,7 @@ async fn a_term_that_has_no_result_gives_way_to_the_next() {
 
 // proves: SCH-unschedulable, SCH-queue-anew
 #[tokio::test]
-async fn what_lacks_room_waits_for_a_change() {
+async fn an_unschedulable_binding_waits_for_a_change() {
     let divided = json!({"replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"}});
     let mut large = binding(divided);
     large["spec"]["replicas"] = 11.into();

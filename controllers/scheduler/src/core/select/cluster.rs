@@ -1,11 +1,11 @@
-//! So many clusters, wherever they are (Karmada's `select_clusters_by_cluster.go`).
+//! Selects a number of clusters in any region (Karmada's `select_clusters_by_cluster.go`).
 
 use openapi::karmada::placement::SpreadConstraint;
 
 use super::{Candidate, Failure, bounds};
 
-/// Takes the best; while they lack room for `need`, the last ones are swapped for
-/// those of the rest that have the most.
+/// Takes the best candidates; while they lack capacity for `need` replicas, swaps the last
+/// ones for those of the rest with the most capacity.
 pub(super) fn choose<'a>(
     constraint: &SpreadConstraint,
     need: Option<i64>,
