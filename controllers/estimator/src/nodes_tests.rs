@@ -72,7 +72,7 @@ async fn replicas_are_counted_node_by_node() {
         (asking("0"), 9 + 3),
         (json!({"resourceRequest": {"gpu.x/y": "1"}}), 2 + 2),
         (json!({"resourceRequest": {"other.x/y": "1"}}), 0),
-        // A plain name that is no resource of nodes counts for nothing.
+        // An unqualified name that is no node resource is ignored.
         (json!({"resourceRequest": {"widgets": "1"}}), 9 + 3),
         (
             json!({"resourceRequest": {"cpu": "1", "memory": "32Gi"}}),
@@ -144,7 +144,7 @@ async fn sets_are_placed_first_fit() {
     let table = [
         (vec![component(1, asking("1"))], 10),
         (vec![component(1, asking("2"))], 2 + 1 + 1),
-        // 2 and 3 go to a and b, then there is nothing for another 3.
+        // 2 and 3 go to a and b, then nothing is left for another 3.
         (
             vec![component(1, asking("2")), component(1, asking("3"))],
             2,
@@ -158,7 +158,7 @@ async fn sets_are_placed_first_fit() {
             2,
         ),
         (vec![component(3, Value::Null)], (10 + 10 + 4) / 3),
-        // The second takes what is left where alone the first may go.
+        // The second component takes what is left on its only allowed node.
         (vec![component(1, on_x), component(1, asking("3"))], 1),
         (vec![component(9, asking("2"))], 0),
         (vec![component(0, asking("2"))], UNBOUNDED),
@@ -176,7 +176,7 @@ async fn sets_are_placed_first_fit() {
 
 // proves: EST-assumed
 #[tokio::test]
-async fn what_is_assumed_takes_room_first() {
+async fn assumed_workloads_are_placed_first() {
     let (lab, member) = member(&["a 4 10", "b 4 10"], vec![]).await;
     let assumed = |components| {
         let namespace = "n".into();
@@ -194,7 +194,7 @@ async fn what_is_assumed_takes_room_first() {
         (vec![], 8),
         (vec![Arc::clone(&three)], 5),
         (vec![Arc::clone(&three), Arc::clone(&three)], 2),
-        // What does not fit is there already, or takes nothing.
+        // An assumed workload that does not fit fills the nodes or takes nothing.
         (vec![huge], 8),
         (vec![pods], 1),
     ] {
@@ -210,7 +210,7 @@ async fn what_is_assumed_takes_room_first() {
 }
 
 #[test]
-fn what_cannot_be_read_says_where() {
+fn invalid_requirements_name_the_component() {
     let none: &[Arc<AssumedWorkload>] = &[];
     let wrong = |requirements: Value| {
         let asked = Asked::Replicas(Some(&requirements));
@@ -228,7 +228,7 @@ fn what_cannot_be_read_says_where() {
     assert_eq!(why, "component \"c\": resourceRequest: not a quantity");
 }
 
-/// The same, node by node and replica by replica.
+/// The definition: node by node and replica by replica.
 fn slowly(mut nodes: Vec<(i64, i64)>, set: &[(i64, i64)], bound: i64) -> i64 {
     let mut sets = 0;
     while sets < bound {

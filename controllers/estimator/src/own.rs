@@ -1,9 +1,8 @@
-//! Estimates made here: by the nodes of a member as its sums keep them, and by its
-//! quotas.
+//! Estimates a member locally by its nodes and quotas, at once; members that are not
+//! synced yet have no estimate.
 //!
-//! Enters: a member, a question. Leaves: an answer at once; what is not counted yet is
-//! not known. Source of the rules: Karmada's `pkg/estimator/server/estimate.go`: the least
-//! of what the plugins tell.
+//! Source of the rules: Karmada's `pkg/estimator/server/estimate.go`: the least of the
+//! plugins' estimates counts.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,7 +16,7 @@ use crate::figures::{self, Plugin, Point};
 use crate::nodes::Estimate;
 use crate::{UNBOUNDED, quota};
 
-/// Objects whose requirements cannot be read at present.
+/// Objects whose requirements failed to parse.
 static FAILURES: FailureLog = FailureLog::new();
 
 pub(crate) fn answer(
@@ -39,7 +38,7 @@ pub(crate) fn answer(
         Err(why) => {
             let (cluster, object) = (member.name(), &question.object);
             if FAILURES.record_failure(object, &why) {
-                tracing::warn!(cluster, object, why, "what is asked for cannot be read");
+                tracing::warn!(cluster, object, why, "replica requirements are invalid");
             }
             figures::estimated(point, began.elapsed(), false);
             return Answer::Failed;

@@ -4,8 +4,8 @@ use serde_json::json;
 
 use super::*;
 
-/// `field: content` of a message, as the protocol's text writes it; fields of bytes and
-/// of messages in braces.
+/// The field numbers and contents of a message, as in protobuf's text format; fields of
+/// bytes and of messages have their raw content.
 fn fields(mut bytes: &[u8]) -> Vec<(u32, Vec<u8>)> {
     let mut fields = Vec::new();
     while !bytes.is_empty() {
@@ -62,7 +62,7 @@ fn assumed() -> [Arc<AssumedWorkload>; 1] {
     })]
 }
 
-/// The request of an amount of resources and of a claim on nodes.
+/// Asserts the encoded resource request and node claim.
 fn has_requirements(bytes: &[u8], path: &[u32], amounts: u32) {
     let told = |more: &[u32]| at(bytes, &[path, more].concat());
     assert_eq!(told(&[amounts, 1]), ["cpu", "memory"]);
@@ -97,7 +97,7 @@ fn has_component(bytes: &[u8], path: &[u32]) {
 
 // proves: EST-protocol
 #[test]
-fn requests_have_the_numbers_of_the_protocol() {
+fn requests_have_the_field_numbers_of_the_protocol() {
     let requirements = requirements();
     let request = replicas("m1", Some(&requirements), &assumed()).unwrap();
     let bytes = request.encode_to_vec();
@@ -120,7 +120,7 @@ fn requests_have_the_numbers_of_the_protocol() {
 }
 
 #[test]
-fn what_is_not_said_is_not_sent() {
+fn absent_requirements_are_not_sent() {
     let nobody: &[Arc<AssumedWorkload>] = &[];
     let sent = |requirements: Option<Value>| {
         let request = replicas("m1", requirements.as_ref(), nobody).unwrap();

@@ -1,4 +1,4 @@
-//! An estimator of one cluster, as Karmada's speaks.
+//! A fake estimator of one cluster that speaks Karmada's protocol.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -27,7 +27,7 @@ use crate::wire::{
 
 const SERVICE: &str = "/github.com.karmada_io.karmada.pkg.estimator.service.Estimator/";
 
-/// What it says to everything.
+/// How it responds to every call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Says {
     Room(i32),
@@ -101,7 +101,7 @@ impl Peer {
             async move { Ok::<_, Infallible>(it.called(request).await) }
         });
         let http = http2::Builder::new(TokioExecutor::new());
-        // Who is gone needs no answer.
+        // A client that is gone needs no response.
         let _ = match tls {
             None => http.serve_connection(TokioIo::new(stream), service).await,
             Some(tls) => match tls.accept(stream).await {

@@ -1,4 +1,4 @@
-//! Questions to estimators of clusters, and to none.
+//! Tests of requests to estimators of clusters and of local estimates.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ fn start(lab: &Lab, options: Options) -> Arc<dyn Estimators> {
     Estimator::start(&api, &lab.informers, &lab.members, options, &lab.tasks)
 }
 
-/// Short enough for tests that wait for it.
+/// Options with a timeout that is short enough for tests to wait for.
 fn short() -> Options {
     Options {
         timeout: Duration::from_millis(500),
@@ -111,7 +111,7 @@ async fn an_estimator_answers_for_its_cluster() {
         let told = ask(&estimators, Asked::Replicas(None), &["m1"]).await;
         assert_eq!(told, [expected], "{says:?}");
     }
-    // What cannot be said is not asked.
+    // A request that cannot be encoded is not sent.
     peer.heard();
     let wrong = json!({"resourceRequest": {"cpu": "much"}});
     let told = ask(&estimators, Asked::Replicas(Some(&wrong)), &["m1"]).await;
@@ -122,7 +122,7 @@ async fn an_estimator_answers_for_its_cluster() {
 
 // proves: EST-service, EST-unreachable
 #[tokio::test]
-async fn the_service_is_followed() {
+async fn connections_follow_the_service() {
     let lab = Lab::new(ALL);
     lab.member.seed(&NODES, node("a 4 10"));
     let peer = Peer::start("m1", Says::Room(7), None).await;
@@ -153,12 +153,12 @@ async fn the_service_is_followed() {
     lab.host
         .seed(&SERVICES, service("m1", "ExternalName", moved.address));
     soon(deployed(8)).await;
-    // It comes back where it was.
+    // The estimator returns at the same address.
     moved.stop().await;
     soon(Answer::Failed).await;
     let again = Peer::start_at(moved.address, "m1", Says::Room(9), None).await;
     soon(deployed(9)).await;
-    // It is taken away for good.
+    // The estimator is removed for good.
     again.stop().await;
     lab.host.remove(
         &SERVICES,
@@ -171,7 +171,7 @@ async fn the_service_is_followed() {
 
 // proves: EST-own, EST-quota-gate
 #[tokio::test]
-async fn clusters_without_an_estimator_are_counted_by_nodes_and_quotas() {
+async fn clusters_without_an_estimator_are_estimated_by_nodes_and_quotas() {
     let lab = Lab::new(ALL);
     lab.member.seed(&NODES, node("a 4 10"));
     lab.member.seed(
@@ -200,7 +200,7 @@ async fn clusters_without_an_estimator_are_counted_by_nodes_and_quotas() {
     let wrong = json!({"nodeClaim": {"tolerations": 1}});
     let told = ask(&counting, Asked::Replicas(Some(&wrong)), &["m1"]).await;
     assert_eq!(told, [Answer::Failed]);
-    // No node at all has no room at all.
+    // A cluster without nodes has no capacity.
     lab.member.remove(&NODES, "", "a");
     let nothing = [Answer::Room(0, Source::Nodes)];
     until(async || ask(&plain, Asked::Replicas(None), &["m1"]).await == nothing).await;
@@ -212,7 +212,7 @@ async fn clusters_without_an_estimator_are_counted_by_nodes_and_quotas() {
 
 // proves: EST-not-known
 #[tokio::test]
-async fn what_is_not_counted_yet_is_not_known() {
+async fn a_member_that_is_not_synced_has_no_estimate() {
     let lab = Lab::new(Detail::default());
     lab.member.seed(&NODES, node("a 4 10"));
     lab.join("m1", "Push", 10);
@@ -226,7 +226,7 @@ async fn what_is_not_counted_yet_is_not_known() {
 
 // proves: EST-pull-mode
 #[tokio::test]
-async fn clusters_in_pull_mode_are_asked_unless_that_is_off() {
+async fn clusters_in_pull_mode_are_called_unless_disabled() {
     let lab = Lab::new(Detail::default());
     let peer = Peer::start("far", Says::Room(7), None).await;
     lab.join("far", "Pull", 10);
@@ -245,7 +245,7 @@ async fn clusters_in_pull_mode_are_asked_unless_that_is_off() {
     lab.tasks.stop().await;
 }
 
-/// Certificates of a server at 127.0.0.1 and of a client, by one authority.
+/// Certificates of a server at 127.0.0.1 and of a client, issued by one authority.
 struct Pki {
     dir: TempDir,
     acceptor: TlsAcceptor,
@@ -303,7 +303,7 @@ impl Pki {
 
 // proves: EST-tls
 #[tokio::test]
-async fn both_sides_show_certificates_where_they_are_told_to() {
+async fn both_sides_present_certificates_if_configured() {
     let pki = Pki::new();
     let peer = Peer::start("m1", Says::Room(7), Some(pki.acceptor.clone())).await;
     let mut missing = pki.files(true, true, false);
@@ -314,7 +314,7 @@ async fn both_sides_show_certificates_where_they_are_told_to() {
     for (tls, expected) in [
         (Some(pki.files(true, true, false)), deployed(7)),
         (Some(pki.files(false, true, true)), deployed(7)),
-        // Its authority is none of the system's.
+        // The system's authorities do not include the server's.
         (Some(pki.files(false, true, false)), Answer::Failed),
         (Some(pki.files(true, false, false)), Answer::Failed),
         (Some(missing), Answer::Failed),

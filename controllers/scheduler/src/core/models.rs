@@ -44,7 +44,10 @@ impl Nodes {
             .as_ref()?
             .allocatable_modelings;
         let models = &cluster.spec.resource_models;
-        if modelings.is_empty() || models.is_empty() || modelings.iter().any(|grade| grade.count < 0) {
+        if modelings.is_empty()
+            || models.is_empty()
+            || modelings.iter().any(|grade| grade.count < 0)
+        {
             return None;
         }
         let mut counts: BTreeMap<i64, i64> = BTreeMap::new();
