@@ -216,7 +216,7 @@ fn invalid_requirements_name_the_component() {
         let asked = Asked::Replicas(Some(&requirements));
         Estimate::of(asked, none).err().unwrap()
     };
-    assert_eq!(wrong(asking("much")), "resourceRequest: not a quantity");
+    assert_eq!(wrong(asking("much")), "resourceRequest: invalid quantity");
     let why = wrong(claiming(json!({"nodeSelector": 1})));
     assert!(why.starts_with("nodeClaim: "), "{why}");
     let components = [component(1, asking("much"))];
@@ -225,7 +225,7 @@ fn invalid_requirements_name_the_component() {
         components: &components,
     };
     let why = Estimate::of(asked, none).err().unwrap();
-    assert_eq!(why, "component \"c\": resourceRequest: not a quantity");
+    assert_eq!(why, "component \"c\": resourceRequest: invalid quantity");
 }
 
 /// The definition: node by node and replica by replica.
