@@ -1,6 +1,5 @@
-//! The garbage collector: deletes what belongs to nobody any more, and carries
-//! out foreground deletion and orphaning (contract of
-//! `pkg/controller/garbagecollector`).
+//! The garbage collector: deletes objects whose owners are all gone, and carries out
+//! foreground deletion and orphaning (Kubernetes' `pkg/controller/garbagecollector`).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -23,7 +22,7 @@ use crate::start::synced;
 const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
 const WORKERS: usize = 4;
-/// How long until an owner that exists is expected to have been seen.
+/// When to check again an object whose owner exists but was not delivered by an informer.
 const UNSEEN: Duration = Duration::from_secs(1);
 
 /// A running garbage collector.
@@ -33,24 +32,24 @@ pub(crate) struct Collector {
     recorder: Recorder,
     graph: Mutex<Graph>,
     queue: Queue<Place>,
-    /// Objects whose owner is of a kind that nobody serves yet.
+    /// Objects with an owner of a kind that the server does not serve yet.
     puzzled: Mutex<HashSet<Place>>,
     followed: Mutex<HashMap<Gvr, Followed>>,
 }
 
 struct Followed {
     informer: Informer,
-    /// Where it lives alone, so that it can end with its definition.
+    /// Set for custom resources, so that the informer can end with its definition.
     custom: Option<Informers>,
 }
 
-/// What became of an owner.
+/// The state of an owner.
 enum Fate {
     Solid,
-    /// Its kind is not served, or may not own this object: it proves nothing.
+    /// Its kind is not served, or may not own this object: this proves nothing.
     Unknown,
     Absent,
-    /// It is being deleted in the foreground and waits for its dependents.
+    /// The owner is being deleted in the foreground and waits for its dependents.
     Waiting,
 }
 
@@ -73,8 +72,8 @@ impl Collector {
         })
     }
 
-    /// Begins to collect once every kind that is followed now has been listed: until
-    /// then an owner may merely be unseen.
+    /// Starts to collect once all present monitors have listed their objects: until then an
+    /// owner may exist without being in the graph.
     pub(crate) fn run(self: &Arc<Self>, tasks: &Tasks) {
         let it = Arc::clone(self);
         let workers = tasks.clone();
@@ -100,8 +99,8 @@ impl Collector {
         });
     }
 
-    /// Follows what is served now, and nothing else. `custom` tells resources that a
-    /// definition can take away again: these have an informer of their own.
+    /// Monitors exactly the resources that are served now. `custom` returns true for resources
+    /// of a definition, which can be removed again: these have their own informer.
     pub(crate) async fn follow(
         self: &Arc<Self>,
         informers: &Informers,
@@ -121,7 +120,7 @@ impl Collector {
             if let Some(own) = left.custom {
                 own.stop(&self.api).await;
             }
-            // Its server is gone, and so are the objects whose end was not told.
+            // The resource is no longer served, so no events report the deletion of its objects.
             for object in left.informer.list() {
                 let end = Change {
                     old: Some(&object),
@@ -146,7 +145,7 @@ impl Collector {
         }
     }
 
-    /// Whether a resource is followed whose definition is gone.
+    /// Whether a resource is monitored whose definition is gone.
     pub(crate) fn outlives(&self, custom: impl Fn(&Gvr) -> bool) -> bool {
         let followed = self.followed.lock();
         followed
@@ -192,7 +191,7 @@ impl Collector {
     }
 
     async fn look_at(&self, place: &Place) -> Result<Action, Error> {
-        // An owner that was listed after its dependent is no longer unknown.
+        // An owner that was listed after its dependent may be known by now.
         if !self.graph.lock().suspicious(&place.uid) {
             return Ok(Action::Done);
         }
@@ -209,7 +208,7 @@ impl Collector {
         self.judge(place, &object).await
     }
 
-    /// Foreground: dependents go first. Orphan: they are let go.
+    /// Finishes a foreground deletion once no dependent blocks it, or orphans the dependents.
     async fn finish_deletion(&self, place: &Place, object: &Object) -> Result<Action, Error> {
         let value = object.value()?;
         let dependents = self.graph.lock().dependents(&place.uid);
@@ -253,7 +252,7 @@ impl Collector {
             }
         }
         if gone.is_empty() {
-            // Its end would not be heard of either.
+            // No event would report the deletion of an unseen owner either.
             return Ok(if unseen {
                 Action::After(UNSEEN)
             } else {
@@ -288,7 +287,7 @@ impl Collector {
         }
     }
 
-    /// Asks for the owner itself: only an authoritative "not found" counts.
+    /// Reads the owner from the server: only an authoritative "not found" counts.
     async fn fate(&self, place: &Place, object: &Object, owner: &Owner) -> Result<Fate, Error> {
         let Some(resource) = self.resources.of_kind(&owner.api_version, &owner.kind) else {
             return Ok(Fate::Unknown);
@@ -328,7 +327,7 @@ impl Collector {
         }
     }
 
-    /// Owners are looked for in the namespace of the object alone.
+    /// Records an event: owners are looked up only in the object's own namespace.
     fn complain(&self, object: &Object, owner: &Owner) {
         let namespace = object.namespace();
         let text = format!(

@@ -54,7 +54,7 @@ async fn everything_in_a_namespace_goes_with_it() {
 }
 
 #[tokio::test]
-async fn what_every_namespace_has_comes_back() {
+async fn default_objects_of_a_namespace_are_recreated() {
     let lab = Lab::new().await;
     namespace(&lab, "n").await;
     lab.delete(&ACCOUNTS, "n", "default", None).await;

@@ -29,7 +29,7 @@ impl std::fmt::Display for Failure {
             Self::Malformed(e) => write!(f, "{e}"),
             Self::NoManifest => f.write_str("no such manifest exist"),
             Self::NoCluster(namespace) => {
-                write!(f, "the namespace {namespace:?} is not the execution namespace of a cluster")
+                write!(f, "the namespace {namespace:?} belongs to no cluster")
             }
         }
     }

@@ -81,13 +81,13 @@ struct Shell {
     cluster_bindings: Informer,
     queue: Queue<Key>,
     written: Written<Key>,
-    /// The same of their templates.
+    /// The last own write of each binding's template.
     templates: Written<Key>,
-    /// Until when a binding's clusters are given time to settle.
+    /// Until when the status of a binding that is still progressing is delayed.
     held: ShardedMap<Key, Instant>,
 }
 
-/// Starts the controller of bindings alone; it ends with the tasks.
+/// Starts only the controller of binding status; it ends with the tasks.
 pub fn start_alone(deps: &Deps) {
     start(deps, &Arc::new(Mapper::new(Arc::clone(&deps.control))));
 }
