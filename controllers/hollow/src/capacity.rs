@@ -1,10 +1,10 @@
-//! The room on the nodes: who fits where. Pure bookkeeping.
+//! Tracks the free capacity of nodes and which pods use it. Pure.
 
 use std::collections::HashMap;
 
 use machinery::Quantity;
 
-/// What a node offers or a pod asks for.
+/// The capacity of a node or the requests of a pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Room {
     pub(crate) cpu: Quantity,
@@ -35,7 +35,7 @@ struct Node {
     free: Room,
 }
 
-/// All nodes, and which pod sits where.
+/// The free capacity of all nodes, and the node of each pod.
 #[derive(Default)]
 pub(crate) struct Capacity {
     nodes: Vec<Node>,
@@ -55,8 +55,7 @@ impl Capacity {
         self.nodes.iter().map(|n| &*n.name)
     }
 
-    /// Finds the emptiest node with room and books it for the pod; a pod that is
-    /// placed already keeps its node.
+    /// Assigns the emptiest node with enough capacity to a pod; a pod with a node keeps it.
     pub(crate) fn place(&mut self, pod: &str, ask: Room) -> Option<&str> {
         let at = match self.placed.get(pod) {
             Some((at, _)) => *at,
@@ -71,7 +70,7 @@ impl Capacity {
         Some(&self.nodes[at].name)
     }
 
-    /// Books what somebody else has decided; unknown nodes are not ours.
+    /// Records a node that another process assigned; unknown nodes are ignored.
     pub(crate) fn observe(&mut self, pod: &str, node: &str, ask: Room) {
         if !self.placed.contains_key(pod)
             && let Some(at) = self.nodes.iter().position(|n| n.name == node)
@@ -80,7 +79,7 @@ impl Capacity {
         }
     }
 
-    /// Frees what a pod held; tells whether there was anything.
+    /// Frees the capacity of a pod. Returns whether it had any.
     pub(crate) fn release(&mut self, pod: &str) -> bool {
         let Some((at, ask)) = self.placed.remove(pod) else {
             return false;
@@ -136,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_placed_is_counted_once() {
+    fn pods_bound_by_others_count_once() {
         let mut capacity = Capacity::new(["a"].map(String::from).into_iter(), room(1));
         capacity.observe("p", "a", ask(0));
         capacity.observe("p", "a", ask(0));
