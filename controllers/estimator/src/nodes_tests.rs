@@ -1,3 +1,5 @@
+//! Tests of estimates by nodes.
+
 use std::sync::Arc;
 
 use members::{Detail, Member};

@@ -1,3 +1,5 @@
+//! Tests of estimates by ResourceQuotas.
+
 use std::sync::Arc;
 
 use serde_json::json;

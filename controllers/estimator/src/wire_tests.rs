@@ -1,3 +1,5 @@
+//! Tests of the encoded requests to estimators.
+
 use std::sync::Arc;
 
 use serde_json::json;

@@ -1,3 +1,5 @@
+//! Tests of the garbage collector.
+
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use client::fake::FakeApi;

@@ -1,3 +1,5 @@
+//! Tests of the CustomResourceDefinition controller.
+
 use super::*;
 use crate::definitions::DEFINITIONS;
 

@@ -1,3 +1,5 @@
+//! Tests of namespace deletion and of the default objects of namespaces.
+
 use super::*;
 use crate::definitions::DEFINITIONS;
 
