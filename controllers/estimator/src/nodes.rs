@@ -94,8 +94,8 @@ impl Estimate {
 
     /// The free capacity of nodes, for the resources that any pod requests.
     pub(crate) fn rooms(&self, nodes: Nodes<'_>) -> Rooms {
-        let asked = self.pods.iter().flat_map(|pod| pod.demand.modelled());
-        let mut resources: Vec<&Resource> = asked.map(|(resource, _)| resource).collect();
+        let requested = self.pods.iter().flat_map(|pod| pod.demand.modelled());
+        let mut resources: Vec<&Resource> = requested.map(|(resource, _)| resource).collect();
         resources.sort();
         resources.dedup();
         let ids: Vec<_> = resources
@@ -122,8 +122,8 @@ impl Estimate {
         });
         let ready = self.pods.iter().map(|pod| {
             let each = pod.demand.modelled().filter_map(|(resource, units)| {
-                let place = resources.binary_search(&resource).ok()?;
-                Some((place, units.max(1)))
+                let index = resources.binary_search(&resource).ok()?;
+                Some((index, units.max(1)))
             });
             Ready {
                 each: each.collect(),
@@ -140,20 +140,20 @@ impl Estimate {
     }
 
     /// How many replicas or sets fit.
-    pub(crate) fn count(&self, mut rooms: Rooms) -> i64 {
+    pub(crate) fn count(&self, mut capacity: Rooms) -> i64 {
         for workload in &self.assumed {
-            rooms.take(workload);
+            capacity.take(workload);
         }
         if self.goal == Goal::Replicas {
             let pod = self.asked.first().map_or(0, |(pod, _)| *pod);
-            return rooms.replicas(pod).min(UNBOUNDED);
+            return capacity.replicas(pod).min(UNBOUNDED);
         }
         // A set without pods always fits.
         if self.asked.iter().all(|(_, replicas)| *replicas == 0) {
             return UNBOUNDED;
         }
         let mut sets = 0;
-        while sets < UNBOUNDED && rooms.take(&self.asked) {
+        while sets < UNBOUNDED && capacity.take(&self.asked) {
             sets += 1;
         }
         sets
@@ -191,7 +191,7 @@ impl Rooms {
             return 0;
         }
         let free = &self.free[node * self.width..(node + 1) * self.width];
-        let by_amount = ready.each.iter().map(|(place, units)| free[*place] / units);
+        let by_amount = ready.each.iter().map(|(index, units)| free[*index] / units);
         by_amount.fold(self.pods[node], i64::min)
     }
 
@@ -209,8 +209,8 @@ impl Rooms {
                 let (ready, node) = (&self.ready[*pod], self.ready[*pod].first);
                 let fits = self.fits(ready, node);
                 let taken = fits.min(left);
-                for (place, units) in &ready.each {
-                    self.free[node * self.width + place] -= units * taken;
+                for (index, units) in &ready.each {
+                    self.free[node * self.width + index] -= units * taken;
                 }
                 self.pods[node] -= taken;
                 left -= taken;

@@ -44,16 +44,16 @@ pub(crate) fn answer(
             return Answer::Failed;
         }
     };
-    let Some(rooms) = member.nodes(|nodes| estimate.rooms(nodes)) else {
+    let Some(capacity) = member.nodes(|nodes| estimate.rooms(nodes)) else {
         return Answer::Unknown;
     };
-    let is_empty = rooms.is_empty();
-    let mut least = (estimate.count(rooms), Source::Nodes);
+    let is_empty = capacity.is_empty();
+    let mut least = (estimate.count(capacity), Source::Nodes);
     figures::ran(Plugin::Nodes, point, began.elapsed());
-    let here = quota::namespace(&asked);
-    if quotas && !is_empty && !here.is_empty() {
+    let namespace = quota::namespace(&asked);
+    if quotas && !is_empty && !namespace.is_empty() {
         let counting = Instant::now();
-        let all = member.quotas(here).unwrap_or_default();
+        let all = member.quotas(namespace).unwrap_or_default();
         let fits = quota::fits(all.iter().map(|quota| &**quota), &asked, assumed);
         if fits < least.0 {
             least = (fits, Source::ResourceQuota);
@@ -61,6 +61,6 @@ pub(crate) fn answer(
         figures::ran(Plugin::Quotas, point, counting.elapsed());
     }
     figures::estimated(point, began.elapsed(), true);
-    let (room, source) = least;
-    Answer::Room(room.clamp(0, UNBOUNDED), source)
+    let (replicas, source) = least;
+    Answer::Room(replicas.clamp(0, UNBOUNDED), source)
 }

@@ -40,11 +40,11 @@ pub(crate) fn fits<'q>(
     asked: &Asked<'_>,
     assumed: &[impl AsRef<AssumedWorkload>],
 ) -> i64 {
-    let here = namespace(asked);
+    let namespace = namespace(asked);
     let others: Vec<&Component> = assumed
         .iter()
         .map(AsRef::as_ref)
-        .filter(|workload| workload.namespace == here)
+        .filter(|workload| workload.namespace == namespace)
         .flat_map(|workload| &workload.components)
         .collect();
     let fits = quotas.into_iter().map(|quota| {
@@ -64,8 +64,8 @@ pub(crate) fn fits<'q>(
     fits.min().unwrap_or(UNBOUNDED)
 }
 
-/// How often `wanted` fits into what `free` leaves after `taken`.
-fn divide(free: &Amounts, taken: &Amounts, wanted: &Amounts) -> i64 {
+/// How often `requested` fits into what `free` leaves after `taken`.
+fn divide(free: &Amounts, taken: &Amounts, requested: &Amounts) -> i64 {
     let left = |(name, free): (&String, &i64)| {
         let left = free - taken.get(name).copied().unwrap_or(0);
         (name.clone(), left)
@@ -77,7 +77,7 @@ fn divide(free: &Amounts, taken: &Amounts, wanted: &Amounts) -> i64 {
     {
         return 0;
     }
-    let fits = wanted.iter().filter(|(_, each)| **each > 0);
+    let fits = requested.iter().filter(|(_, each)| **each > 0);
     let fits = fits.filter_map(|(name, each)| Some((left.get(name)?.max(&0)) / each));
     fits.min().unwrap_or(UNBOUNDED).min(UNBOUNDED)
 }

@@ -59,8 +59,8 @@ impl Hollow {
         let name = pod["metadata"]["name"].as_str().unwrap_or("").to_owned();
         let key = format!("{namespace}/{name}");
         if pod["spec"]["nodeName"].as_str().is_none_or(str::is_empty) {
-            let room = PodView::of(&pod)?.room();
-            if let Some(node) = self.capacity.lock().place(&key, room) {
+            let requests = PodView::of(&pod)?.room();
+            if let Some(node) = self.capacity.lock().place(&key, requests) {
                 pod["spec"]["nodeName"] = node.into();
             }
         }

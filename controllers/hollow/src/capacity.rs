@@ -13,20 +13,20 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    fn holds(&self, ask: &Self) -> bool {
-        self.cpu >= ask.cpu && self.memory >= ask.memory && self.pods >= ask.pods
+    fn holds(&self, requests: &Self) -> bool {
+        self.cpu >= requests.cpu && self.memory >= requests.memory && self.pods >= requests.pods
     }
 
-    fn take(&mut self, ask: &Self) {
-        self.cpu -= ask.cpu;
-        self.memory -= ask.memory;
-        self.pods -= ask.pods;
+    fn take(&mut self, requests: &Self) {
+        self.cpu -= requests.cpu;
+        self.memory -= requests.memory;
+        self.pods -= requests.pods;
     }
 
-    fn give(&mut self, ask: &Self) {
-        self.cpu += ask.cpu;
-        self.memory += ask.memory;
-        self.pods += ask.pods;
+    fn give(&mut self, requests: &Self) {
+        self.cpu += requests.cpu;
+        self.memory += requests.memory;
+        self.pods += requests.pods;
     }
 }
 
@@ -56,14 +56,14 @@ impl Capacity {
     }
 
     /// Assigns the emptiest node with enough capacity to a pod; a pod with a node keeps it.
-    pub(crate) fn place(&mut self, pod: &str, ask: Room) -> Option<&str> {
+    pub(crate) fn place(&mut self, pod: &str, requests: Room) -> Option<&str> {
         let at = match self.placed.get(pod) {
             Some((at, _)) => *at,
             None => {
                 let at = (0..self.nodes.len())
-                    .filter(|i| self.nodes[*i].free.holds(&ask))
+                    .filter(|i| self.nodes[*i].free.holds(&requests))
                     .max_by_key(|i| (self.nodes[*i].free.pods, self.nodes.len() - i))?;
-                self.book(pod, at, ask);
+                self.book(pod, at, requests);
                 at
             }
         };
@@ -71,26 +71,26 @@ impl Capacity {
     }
 
     /// Records a node that another process assigned; unknown nodes are ignored.
-    pub(crate) fn observe(&mut self, pod: &str, node: &str, ask: Room) {
+    pub(crate) fn observe(&mut self, pod: &str, node: &str, requests: Room) {
         if !self.placed.contains_key(pod)
             && let Some(at) = self.nodes.iter().position(|n| n.name == node)
         {
-            self.book(pod, at, ask);
+            self.book(pod, at, requests);
         }
     }
 
     /// Frees the capacity of a pod. Returns whether it had any.
     pub(crate) fn release(&mut self, pod: &str) -> bool {
-        let Some((at, ask)) = self.placed.remove(pod) else {
+        let Some((at, requests)) = self.placed.remove(pod) else {
             return false;
         };
-        self.nodes[at].free.give(&ask);
+        self.nodes[at].free.give(&requests);
         true
     }
 
-    fn book(&mut self, pod: &str, at: usize, ask: Room) {
-        self.nodes[at].free.take(&ask);
-        self.placed.insert(pod.to_owned(), (at, ask));
+    fn book(&mut self, pod: &str, at: usize, requests: Room) {
+        self.nodes[at].free.take(&requests);
+        self.placed.insert(pod.to_owned(), (at, requests));
     }
 }
 

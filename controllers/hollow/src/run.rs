@@ -158,14 +158,14 @@ impl Hollow {
                 why: e.to_string(),
             })
         };
-        let room = Room {
+        let node_resources = Room {
             cpu: parse("node cpu", &options.node_cpu)?,
             memory: parse("node memory", &options.node_memory)?,
             pods: options.pods_per_node.into(),
         };
         let names: Vec<String> = (0..options.nodes).map(|n| format!("node-{n}")).collect();
         nodes::provide(&*api, &names, &options, clock.now()).await?;
-        let capacity = Capacity::new(names.into_iter(), room);
+        let capacity = Capacity::new(names.into_iter(), node_resources);
         let kinds = Kind::ALL.into_iter().filter(|_| options.controllers);
         let parents = kinds.map(|kind| (kind, informers.get(&api, &Select::all(kind.resource()))));
         let hollow = Arc::new(Self {

@@ -82,8 +82,8 @@ impl Hollow {
     async fn bind(&self, key: &str, object: &Object, pod: &PodView) -> Result<bool, Error> {
         // Recorded first, so that capacity released meanwhile causes a retry.
         self.waiting.lock().insert(key.to_owned());
-        let room = pod.room();
-        let node = self.capacity.lock().place(key, room).map(str::to_owned);
+        let requests = pod.room();
+        let node = self.capacity.lock().place(key, requests).map(str::to_owned);
         let Some(node) = node else {
             return Ok(false);
         };

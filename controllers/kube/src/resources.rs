@@ -27,11 +27,11 @@ impl Resources {
                 .iter()
                 .all(|v| resource.allows(v));
             // One version of a resource is enough: all versions share one store.
-            let seen = |r: &ApiResource| {
+            let same = |r: &ApiResource| {
                 r.resource.group == resource.resource.group
                     && r.resource.resource == resource.resource.resource
             };
-            if listed && !ignored(&resource.resource) && !now.iter().any(seen) {
+            if listed && !ignored(&resource.resource) && !now.iter().any(same) {
                 now.push(resource);
             }
         }

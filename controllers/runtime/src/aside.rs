@@ -46,11 +46,11 @@ impl Place {
 struct Away(Place);
 
 impl Away {
-    fn from(place: &Place) -> Self {
-        if place.waits.fetch_add(1, Ordering::AcqRel) == 0 {
-            Arc::clone(&place.crew).leave();
+    fn from(slot: &Place) -> Self {
+        if slot.waits.fetch_add(1, Ordering::AcqRel) == 0 {
+            Arc::clone(&slot.crew).leave();
         }
-        Self(place.clone())
+        Self(slot.clone())
     }
 }
 

@@ -59,7 +59,7 @@ pub struct Recorder {
 impl Recorder {
     /// A recorder for one component; its writer task belongs to `tasks`.
     pub fn new(api: Arc<dyn Api>, component: &str, clock: Arc<dyn Clock>, tasks: &Tasks) -> Self {
-        let (told, inbox) = mpsc::channel(WAITING);
+        let (sender, inbox) = mpsc::channel(WAITING);
         let dropped = Arc::new(AtomicU64::new(0));
         figures::dropped_events(&dropped);
         let writer = Writer {
@@ -78,7 +78,10 @@ impl Recorder {
         let shutdown = tasks.shutdown().clone();
         tasks.spawn(async move { writer.run(shutdown).await });
         Self {
-            handle: Some(Arc::new(Handle { told, dropped })),
+            handle: Some(Arc::new(Handle {
+                told: sender,
+                dropped,
+            })),
             component: component.into(),
         }
     }
@@ -114,14 +117,14 @@ impl Recorder {
         if message.len() > LONGEST {
             message.truncate(message.floor_char_boundary(LONGEST));
         }
-        let told = Told {
+        let event = Told {
             component: Arc::clone(&self.component),
             about: about.clone(),
             warning,
             reason: reason.to_owned(),
             message,
         };
-        if handle.told.try_send(told).is_err() {
+        if handle.told.try_send(event).is_err() {
             handle.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -168,10 +171,10 @@ struct Writer {
 
 impl Writer {
     async fn run(mut self, shutdown: client::Shutdown) {
-        let mut told = Vec::new();
+        let mut events = Vec::new();
         loop {
             match shutdown.unless(self.inbox.recv()).await {
-                Some(Some(first)) => told.push(first),
+                Some(Some(first)) => events.push(first),
                 // All recorders are gone.
                 Some(None) => return,
                 None => break,
@@ -179,36 +182,36 @@ impl Writer {
             if shutdown.unless(tokio::time::sleep(LINGER)).await.is_none() {
                 break;
             }
-            self.collect(&mut told);
-            self.write(&mut told).await;
+            self.collect(&mut events);
+            self.write(&mut events).await;
         }
-        self.collect(&mut told);
-        let _ = tokio::time::timeout(FAREWELL, self.write(&mut told)).await;
+        self.collect(&mut events);
+        let _ = tokio::time::timeout(FAREWELL, self.write(&mut events)).await;
     }
 
-    fn collect(&mut self, told: &mut Vec<Told>) {
+    fn collect(&mut self, events: &mut Vec<Told>) {
         while let Ok(next) = self.inbox.try_recv() {
-            told.push(next);
+            events.push(next);
         }
     }
 
-    fn coalesce(&mut self, told: &mut Vec<Told>) -> Vec<Pending> {
+    fn coalesce(&mut self, events: &mut Vec<Told>) -> Vec<Pending> {
         let mut pending: Vec<Pending> = Vec::new();
         let mut at = AHashMap::new();
-        for told in told.drain(..) {
+        for event in events.drain(..) {
             let own = (
-                &told.component,
-                &told.about.kind,
-                &told.about.namespace,
-                &told.about.name,
-                &told.about.uid,
+                &event.component,
+                &event.about.kind,
+                &event.about.namespace,
+                &event.about.name,
+                &event.about.uid,
             );
-            let key = (own, told.warning, &told.reason, &told.message);
+            let key = (own, event.warning, &event.reason, &event.message);
             let id = (self.hasher.hash_one(key), self.second.hash_one(key));
             if let Some(known) = at.get(&id) {
                 let same: &mut Pending = &mut pending[*known];
                 same.times += 1;
-                same.told = told;
+                same.told = event;
                 continue;
             }
             let object = (self.hasher.hash_one(own), self.second.hash_one(own));
@@ -217,16 +220,20 @@ impl Writer {
                 continue;
             }
             at.insert(id, pending.len());
-            pending.push(Pending { id, told, times: 1 });
+            pending.push(Pending {
+                id,
+                told: event,
+                times: 1,
+            });
         }
         pending
     }
 
-    async fn write(&mut self, told: &mut Vec<Told>) {
+    async fn write(&mut self, events: &mut Vec<Told>) {
         self.round += 1;
         let now = rfc3339_seconds(self.clock.now());
         let (mut new, mut known) = (Vec::new(), Vec::new());
-        for event in self.coalesce(told) {
+        for event in self.coalesce(events) {
             match self.known.remove(&event.id) {
                 Some(before) => known.push((event, before)),
                 None => new.push(event),
@@ -269,19 +276,24 @@ impl Writer {
 
     async fn create(&mut self, pending: Vec<Pending>, now: &str) {
         let (mut known, mut events) = (Vec::new(), Vec::new());
-        for Pending { id, told, times } in pending {
+        for Pending {
+            id,
+            told: recorded,
+            times,
+        } in pending
+        {
             let nanos = self.clock.now().as_nanosecond();
             self.last_nanos = nanos.max(self.last_nanos + 1);
-            let mut event = Event::new(&told.component, told.about, told.warning, now);
+            let mut event = Event::new(&recorded.component, recorded.about, recorded.warning, now);
             event.metadata.name = format!("{}.{:x}", event.involved_object.name, self.last_nanos);
-            (event.count, event.reason, event.message) = (times, told.reason, told.message);
-            let told = Known {
+            (event.count, event.reason, event.message) = (times, recorded.reason, recorded.message);
+            let cached = Known {
                 namespace: event.metadata.namespace.clone(),
                 name: event.metadata.name.clone(),
                 count: times,
                 round: self.round,
             };
-            known.push((id, told));
+            known.push((id, cached));
             events.push(event);
         }
         let outcomes = self.api.record(events).await;

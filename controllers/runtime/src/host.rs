@@ -81,10 +81,10 @@ impl HostWorkloads {
     /// Calls `handler` when the first Node appears and when the last one is gone.
     pub fn on_turn(&self, handler: impl Fn() + Send + Sync + 'static) {
         let Some(nodes) = &self.nodes else { return };
-        let them = nodes.clone();
+        let informer = nodes.clone();
         nodes.on_change(move |change| {
-            let first = change.old.is_none() && them.len() == 1;
-            let last = change.new.is_none() && them.is_empty();
+            let first = change.old.is_none() && informer.len() == 1;
+            let last = change.new.is_none() && informer.is_empty();
             if first || last {
                 handler();
             }

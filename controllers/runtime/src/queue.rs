@@ -513,9 +513,9 @@ impl<K: Clone + Eq + Hash> State<K> {
         };
         let key = self.lane(lane).pop()?.key;
         self.ready -= 1;
-        let place = self.places.get_mut(&key)?;
-        if let Place::Ready(wait) = *place {
-            *place = Place::Held { wait, dirty: None };
+        let key_state = self.places.get_mut(&key)?;
+        if let Place::Ready(wait) = *key_state {
+            *key_state = Place::Held { wait, dirty: None };
             if let Some(figures) = &self.figures {
                 figures.depth.dec();
                 figures.waited.observe(wait.since.elapsed().as_secs_f64());

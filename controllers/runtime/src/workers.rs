@@ -148,8 +148,8 @@ where
         let began = Instant::now();
         let busy = figures.busy();
         let work = async { (self.reconcile)(key.clone()).await };
-        let place = Place::new(Arc::clone(self) as Arc<dyn Crew>);
-        let outcome = AssertUnwindSafe(place.taken(work)).catch_unwind().await;
+        let slot = Place::new(Arc::clone(self) as Arc<dyn Crew>);
+        let outcome = AssertUnwindSafe(slot.taken(work)).catch_unwind().await;
         drop(busy);
         let ended = Instant::now();
         let took = ended - began;

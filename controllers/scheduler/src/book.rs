@@ -48,46 +48,49 @@ impl Book {
         rules: Rules,
         now: Instant,
     ) -> Entry {
-        let room = rules
+        let reservation = rules
             .reserve
             .then(|| self.ledger.assume(key, spec, targets, now));
         let result = if rules.looks_at_peers() && spec.workload_affinity_groups.is_some() {
-            let given = Given {
+            let assumed = Given {
                 clusters: targets.iter().map(|t| t.name.clone()).collect(),
                 revision: None,
             };
-            self.results.insert(key.to_owned(), given)
+            self.results.insert(key.to_owned(), assumed)
         } else {
             None
         };
-        Entry { room, result }
+        Entry {
+            room: reservation,
+            result,
+        }
     }
 
     /// The result was written as revision `revision` of the binding; the informer's copy has
-    /// revision `seen`.
-    pub(crate) fn written(&mut self, key: &str, revision: u64, seen: u64) {
-        if seen >= revision {
+    /// revision `observed`.
+    pub(crate) fn written(&mut self, key: &str, revision: u64, observed: u64) {
+        if observed >= revision {
             self.results.remove(key);
-        } else if let Some(given) = self.results.get_mut(key) {
-            given.revision = Some(revision);
+        } else if let Some(assumed) = self.results.get_mut(key) {
+            assumed.revision = Some(revision);
         }
     }
 
     /// The result could not be written: restores what it replaced.
     pub(crate) fn undo(&mut self, key: &str, entry: Entry) {
-        if let Some(room) = entry.room {
-            self.ledger.restore(key, room);
+        if let Some(reservation) = entry.room {
+            self.ledger.restore(key, reservation);
         }
         match entry.result {
-            Some(given) => drop(self.results.insert(key.to_owned(), given)),
+            Some(assumed) => drop(self.results.insert(key.to_owned(), assumed)),
             None => drop(self.results.remove(key)),
         }
     }
 
     /// The informer delivered an update of a binding.
     pub(crate) fn changed(&mut self, key: &str, old: &Binding, new: &Binding, revision: u64) {
-        let seen = |given: &Given| given.revision.is_some_and(|written| written <= revision);
-        if self.results.get(key).is_some_and(seen) {
+        let shown = |assumed: &Given| assumed.revision.is_some_and(|written| written <= revision);
+        if self.results.get(key).is_some_and(shown) {
             self.results.remove(key);
         }
         let healthy = |of: &Binding, cluster: &str| {
@@ -132,10 +135,10 @@ impl Book {
                 name: object.name(),
                 groups: binding.spec.workload_affinity_groups.as_ref(),
             };
-            let newer = |given: &&Given| given.revision.is_none_or(|r| r > object.revision());
-            let given = self.results.get(&object.head().key()).filter(newer);
-            let clusters: Vec<&str> = match given {
-                Some(given) => given.clusters.iter().map(String::as_str).collect(),
+            let newer = |assumed: &&Given| assumed.revision.is_none_or(|r| r > object.revision());
+            let assumed = self.results.get(&object.head().key()).filter(newer);
+            let clusters: Vec<&str> = match assumed {
+                Some(assumed) => assumed.clusters.iter().map(String::as_str).collect(),
                 None => {
                     let clusters = binding.spec.clusters.iter();
                     clusters.map(|t| t.name.as_str()).collect()

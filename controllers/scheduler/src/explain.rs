@@ -98,18 +98,18 @@ impl Explanation {
 
     /// Whether this decision only kept what the earlier one assigned.
     pub(crate) fn confirms(&self, earlier: &Self) -> bool {
-        let given = |it: &Self| {
+        let assigned = |it: &Self| {
             let clusters = it.trace.clusters.iter();
-            let mut given: Vec<(String, i64)> = clusters
+            let mut assigned: Vec<(String, i64)> = clusters
                 .filter_map(|c| Some((c.name.clone(), c.replicas?)))
                 .collect();
-            given.sort_unstable();
-            given
+            assigned.sort_unstable();
+            assigned
         };
         self.trace.rule == Mode::Keep
             && self.trace.failure.is_none()
             && earlier.trace.failure.is_none()
-            && given(self) == given(earlier)
+            && assigned(self) == assigned(earlier)
     }
 }
 

@@ -148,13 +148,13 @@ impl Scheduler {
         figures::show(move || queue.waiting());
         let workers = tasks.clone();
         tasks.spawn(async move {
-            let seen = async {
+            let synced = async {
                 scheduler.clusters.informer().wait_synced().await;
                 if let Some(estimators) = &scheduler.options.estimators {
                     estimators.ready().await;
                 }
             };
-            if workers.shutdown().unless(seen).await.is_none() {
+            if workers.shutdown().unless(synced).await.is_none() {
                 return;
             }
             scheduler.is_working.store(true, Ordering::Release);

@@ -42,13 +42,13 @@ impl Mapper {
         if let Some(found) = self.look(kind) {
             return Ok(found);
         }
-        let mut asked = self.asked.lock().await;
+        let mut last_discovery = self.asked.lock().await;
         // Another task may have discovered it while it held the lock.
         if let Some(found) = self.look(kind) {
             return Ok(found);
         }
-        if asked.is_none_or(|at| at.elapsed() >= PAUSE) {
-            *asked = Some(Instant::now());
+        if last_discovery.is_none_or(|at| at.elapsed() >= PAUSE) {
+            *last_discovery = Some(Instant::now());
             let found = self.api.resources().await?;
             let mappings = found
                 .resources

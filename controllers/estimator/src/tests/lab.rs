@@ -80,8 +80,8 @@ impl Lab {
 }
 
 /// A node from `name cpu pods`, labels `a=b`, taints `!key=value:Effect` and `cordoned`.
-pub(crate) fn node(told: &str) -> Value {
-    let mut words = told.split(' ');
+pub(crate) fn node(text: &str) -> Value {
+    let mut words = text.split(' ');
     let mut next = || words.next().unwrap_or_default().to_owned();
     let (name, cpu, pods) = (next(), next(), next());
     let mut node = json!({

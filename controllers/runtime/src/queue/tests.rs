@@ -166,12 +166,15 @@ async fn the_memory_of_a_burst_is_freed() {
     assert_eq!(drain(&queue).await.len(), 10_000);
     {
         let state = queue.0.state.lock();
-        let room = [
+        let capacities = [
             state.places.capacity(),
             state.low.capacity(),
             state.high.capacity(),
         ];
-        assert!(room.iter().all(|room| *room <= 2 * ROOM), "{room:?}");
+        assert!(
+            capacities.iter().all(|capacity| *capacity <= 2 * ROOM),
+            "{capacities:?}"
+        );
     }
     queue.add(1);
     assert_eq!(drain(&queue).await, [1], "as before");

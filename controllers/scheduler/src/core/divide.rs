@@ -87,8 +87,8 @@ pub(crate) fn divide<'a>(
     }
     let counted = spec.replicas > 0 || spec.replica_requirements.is_some();
     if !counted || spec.components.len() > 1 {
-        let whole = spec.components.len() > 1 && places_sets(spec, request.placement, world.rules);
-        let mode = if whole {
+        let is_set = spec.components.len() > 1 && places_sets(spec, request.placement, world.rules);
+        let mode = if is_set {
             Mode::ComponentSet
         } else {
             Mode::Object
@@ -106,9 +106,9 @@ pub(crate) fn divide<'a>(
     };
     division.shares.retain(|share| share.replicas > 0);
     if world.rules.empty_workloads {
-        let given: HashSet<&str> = division.shares.iter().map(|s| s.name).collect();
+        let assigned: HashSet<&str> = division.shares.iter().map(|s| s.name).collect();
         let mut empty: Vec<Share<'a>> = chosen.iter().map(|c| share(c, 0)).collect();
-        empty.retain(|share| !given.contains(share.name));
+        empty.retain(|share| !assigned.contains(share.name));
         division.shares.append(&mut empty);
     }
     Ok(division)
@@ -167,8 +167,8 @@ impl Assignment<'_> {
         let mut left = self.request.spec.replicas;
         let mut all = Division::default();
         for tier in tiers.into_values() {
-            let room: i64 = tier.iter().map(|c| c.available).sum();
-            let part = left.min(room);
+            let capacity: i64 = tier.iter().map(|c| c.available).sum();
+            let part = left.min(capacity);
             let division = self.give(&tier, part)?;
             all.mode = division.mode;
             all.shares.extend(division.shares);
@@ -231,9 +231,9 @@ impl Assignment<'_> {
         let assigned = sum(&scheduled);
         let nothing = Vec::new();
         if self.request.fresh {
-            let room = |c: &Candidate<'_>| c.allocatable + c.target.map_or(0, |t| t.replicas);
-            let room = descending(chosen.iter().map(|c| (c, room(c))).collect());
-            let shares = self.hand_out(replicas, room, &nothing);
+            let available = |c: &Candidate<'_>| c.allocatable + c.target.map_or(0, |t| t.replicas);
+            let available = descending(chosen.iter().map(|c| (c, available(c))).collect());
+            let shares = self.hand_out(replicas, available, &nothing);
             return named(shares, Mode::Fresh, "do fresh scale");
         }
         if assigned > replicas {
@@ -241,8 +241,8 @@ impl Assignment<'_> {
             return named(shares, Mode::ScaleDown, "scale down");
         }
         if assigned < replicas {
-            let room = descending(chosen.iter().map(|c| (c, c.allocatable)).collect());
-            let shares = self.hand_out(replicas - assigned, room, &scheduled);
+            let available = descending(chosen.iter().map(|c| (c, c.allocatable)).collect());
+            let shares = self.hand_out(replicas - assigned, available, &scheduled);
             return named(shares, Mode::ScaleUp, "scale up");
         }
         let shares = scheduled.iter().map(|(c, replicas)| keeping(c, *replicas));
@@ -255,10 +255,10 @@ impl Assignment<'_> {
     fn hand_out<'a>(
         &self,
         seats: i64,
-        mut room: Counted<'_, 'a>,
+        mut available: Counted<'_, 'a>,
         scheduled: &Counted<'_, 'a>,
     ) -> Result<Vec<Share<'a>>, Failure> {
-        let total = sum(&room);
+        let total = sum(&available);
         if total < seats {
             return Err(Failure::Unschedulable(format!(
                 "Clusters available replicas {total} are not enough to schedule."
@@ -271,15 +271,15 @@ impl Assignment<'_> {
         let kept = |name: &str| present.get(name).copied().unwrap_or(0);
         if self.strategy == Strategy::Aggregated {
             // Clusters that already have replicas first, then as few clusters as suffice.
-            room.sort_by_key(|(candidate, _)| kept(candidate.member.name()) == 0);
+            available.sort_by_key(|(candidate, _)| kept(candidate.member.name()) == 0);
             let mut sum = 0;
-            let enough = room.iter().position(|(_, n)| {
+            let enough = available.iter().position(|(_, n)| {
                 sum += n;
                 sum >= seats
             });
-            room.truncate(enough.map_or(room.len(), |at| at + 1));
+            available.truncate(enough.map_or(available.len(), |at| at + 1));
         }
-        let mut shares = self.apportioned(&room, seats);
+        let mut shares = self.apportioned(&available, seats);
         for share in &mut shares {
             share.kept = kept(share.name);
             share.replicas += share.kept;

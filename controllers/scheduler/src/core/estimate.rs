@@ -111,8 +111,8 @@ impl<'a> Estimator<'a> {
         }
         let (mut fit, mut source) = self.general(member);
         let accurate = self.accurate.and_then(|all| all.room(member.name()));
-        if let Some((room, by)) = accurate.filter(|(room, _)| *room < fit) {
-            (fit, source) = (room.max(0), by);
+        if let Some((estimate, by)) = accurate.filter(|(estimate, _)| *estimate < fit) {
+            (fit, source) = (estimate.max(0), by);
         }
         if fit == UNBOUNDED {
             return (self.replicas, Source::Unbounded);
@@ -122,17 +122,17 @@ impl<'a> Estimator<'a> {
 
     /// The estimate from the cluster's own summary.
     fn general(&self, member: &Member) -> (i64, Source) {
-        let Some(room) = member.room() else {
+        let Some(capacity) = member.room() else {
             return (0, Source::NoSummary);
         };
-        let pods = room.pods - self.assumed.pods(member.name());
+        let pods = capacity.pods - self.assumed.pods(member.name());
         if pods <= 0 {
             return (0, Source::Pods);
         }
         let (fit, source) = match &self.what {
             What::Nothing | What::Replicas(None) => (pods, Source::Pods),
-            What::Replicas(Some(demand)) => self.replicas_of(member, room, demand, pods),
-            What::Sets(set) => self.sets_of(member, room, set, pods),
+            What::Replicas(Some(demand)) => self.replicas_of(member, capacity, demand, pods),
+            What::Sets(set) => self.sets_of(member, capacity, set, pods),
         };
         (fit.clamp(0, UNBOUNDED), source)
     }
@@ -140,7 +140,7 @@ impl<'a> Estimator<'a> {
     fn replicas_of(
         &self,
         member: &Member,
-        room: &Room,
+        capacity: &Room,
         demand: &Demand,
         pods: i64,
     ) -> (i64, Source) {
@@ -152,13 +152,13 @@ impl<'a> Estimator<'a> {
         }
         let mut fit = pods;
         for (resource, each) in demand.amounts() {
-            let free = self.free(member, room, resource);
+            let free = self.free(member, capacity, resource);
             fit = fit.min(free.max(0) / each.max(1));
         }
         (fit, Source::Summary)
     }
 
-    fn sets_of(&self, member: &Member, room: &Room, set: &[Part], pods: i64) -> (i64, Source) {
+    fn sets_of(&self, member: &Member, capacity: &Room, set: &[Part], pods: i64) -> (i64, Source) {
         let per_set: i64 = set.iter().map(|part| part.replicas).sum();
         if per_set <= 0 {
             return (pods, Source::Pods);
@@ -167,7 +167,7 @@ impl<'a> Estimator<'a> {
         for resource in resources(set) {
             let each = total(set.iter(), resource);
             if each > 0 {
-                fit = fit.min(self.free(member, room, resource).max(0) / each);
+                fit = fit.min(self.free(member, capacity, resource).max(0) / each);
             }
         }
         match self.nodes(member).filter(|_| fit > 0) {
@@ -184,8 +184,8 @@ impl<'a> Estimator<'a> {
     }
 
     /// What the cluster's totals leave free of a resource, in its unit.
-    fn free(&self, member: &Member, room: &Room, resource: &Resource) -> i64 {
-        let Some(free) = room.amount(resource) else {
+    fn free(&self, member: &Member, capacity: &Room, resource: &Resource) -> i64 {
+        let Some(free) = capacity.amount(resource) else {
             return 0;
         };
         free.saturating_sub(self.assumed.amount(member.name(), resource))

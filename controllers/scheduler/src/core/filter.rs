@@ -167,12 +167,12 @@ impl<'t, 'a> Filter<'t, 'a> {
     pub(crate) fn run(&self, ended: &mut dyn FnMut(Plugin, Count)) -> Filtered<'a> {
         let members = self.world.snapshot.members();
         let present = members.iter().filter(|m| !m.is_terminating());
-        let mut judged: Vec<(&'a Member, Option<Refusal<'a>>)> =
+        let mut checked: Vec<(&'a Member, Option<Refusal<'a>>)> =
             present.map(|member| (member, None)).collect();
-        let mut passing = judged.len();
+        let mut passing = checked.len();
         for (plugin, check) in self.checks() {
             let mut refused = 0;
-            for (member, verdict) in judged.iter_mut().filter(|(_, v)| v.is_none()) {
+            for (member, verdict) in checked.iter_mut().filter(|(_, v)| v.is_none()) {
                 *verdict = check(self, member);
                 refused += usize::from(verdict.is_some());
             }
@@ -182,10 +182,10 @@ impl<'t, 'a> Filter<'t, 'a> {
         }
         let mut filtered = Filtered {
             passed: Vec::with_capacity(passing),
-            refused: Vec::with_capacity(judged.len() - passing),
+            refused: Vec::with_capacity(checked.len() - passing),
             total: members.len(),
         };
-        for (member, verdict) in judged {
+        for (member, verdict) in checked {
             match verdict {
                 Some(refusal) => filtered.refused.push((member, refusal)),
                 None => filtered.passed.push(Passed {

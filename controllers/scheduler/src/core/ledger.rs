@@ -127,13 +127,13 @@ impl<'a> Assumed<'a> {
 
     /// The workload that each binding is assumed to have on a cluster.
     pub(crate) fn workloads(self, cluster: &str) -> Vec<Arc<AssumedWorkload>> {
-        let here = self.here(cluster).into_iter();
-        let footprints = here.flat_map(|here| here.by_binding.values());
+        let reservation = self.here(cluster).into_iter();
+        let footprints = reservation.flat_map(|reservation| reservation.by_binding.values());
         footprints.map(|f| Arc::clone(&f.workload)).collect()
     }
 
     pub(crate) fn pods(self, cluster: &str) -> i64 {
-        self.here(cluster).map_or(0, |here| here.pods)
+        self.here(cluster).map_or(0, |reservation| reservation.pods)
     }
 
     pub(crate) fn amount(self, cluster: &str, resource: &Resource) -> i64 {
@@ -210,11 +210,11 @@ impl Ledger {
     fn put(&mut self, binding: &str, assumption: Assumption) {
         let old = self.by_binding.remove(binding).unwrap_or_default();
         for cluster in old.clusters.keys() {
-            let Some(here) = self.by_cluster.get_mut(cluster) else {
+            let Some(reservation) = self.by_cluster.get_mut(cluster) else {
                 continue;
             };
-            here.remove(binding);
-            if here.by_binding.is_empty() {
+            reservation.remove(binding);
+            if reservation.by_binding.is_empty() {
                 self.by_cluster.remove(cluster);
             }
         }
@@ -222,8 +222,8 @@ impl Ledger {
             return;
         }
         for (cluster, footprint) in &assumption.clusters {
-            let here = self.by_cluster.entry(cluster.clone()).or_default();
-            here.add(binding, Arc::clone(footprint));
+            let reservation = self.by_cluster.entry(cluster.clone()).or_default();
+            reservation.add(binding, Arc::clone(footprint));
         }
         self.by_binding.insert(binding.to_owned(), assumption);
     }
@@ -252,8 +252,10 @@ mod tests {
 
     fn pods(ledger: &mut Ledger, cluster: &str, now: Instant) -> i64 {
         let pods = ledger.at(now).pods(cluster);
-        let here = ledger.by_cluster.get(cluster);
-        let parts = here.into_iter().flat_map(|here| here.by_binding.values());
+        let reservation = ledger.by_cluster.get(cluster);
+        let parts = reservation
+            .into_iter()
+            .flat_map(|reservation| reservation.by_binding.values());
         let listed: i64 = parts.flat_map(|f| &f.parts).map(|p| p.replicas).sum();
         assert_eq!(listed, pods, "the sums are those of the list");
         pods

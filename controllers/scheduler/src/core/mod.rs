@@ -118,9 +118,15 @@ pub(crate) struct Targets<'a>(Vec<(&'a str, Target)>);
 
 impl<'a> Targets<'a> {
     fn of(spec: &'a BindingSpec) -> Self {
-        let targets = spec.clusters.iter().enumerate().map(|(place, target)| {
+        let targets = spec.clusters.iter().enumerate().map(|(position, target)| {
             let replicas = target.replicas;
-            (target.name.as_str(), Target { replicas, place })
+            (
+                target.name.as_str(),
+                Target {
+                    replicas,
+                    place: position,
+                },
+            )
         });
         let mut targets: Vec<_> = targets.collect();
         targets.sort_by_key(|(name, _)| *name);

@@ -55,7 +55,7 @@ impl Nodes {
             *counts.entry(grade.grade).or_default() += grade.count;
         }
         // Of several models of one grade, or ranges of one resource, the last counts.
-        let rooms: BTreeMap<i64, BTreeMap<Resource, i64>> = models
+        let grades: BTreeMap<i64, BTreeMap<Resource, i64>> = models
             .iter()
             .map(|model| {
                 let ranges = model.ranges.iter().map(|range| {
@@ -63,11 +63,12 @@ impl Nodes {
                     let least = resource.units(range.min);
                     (resource, least)
                 });
-                let room = ranges.filter(|(resource, _)| resource.is_modelled());
-                (model.grade, room.collect())
+                let free = ranges.filter(|(resource, _)| resource.is_modelled());
+                (model.grade, free.collect())
             })
             .collect();
-        let mut resources: Vec<Resource> = rooms.values().flat_map(|r| r.keys().cloned()).collect();
+        let mut resources: Vec<Resource> =
+            grades.values().flat_map(|r| r.keys().cloned()).collect();
         resources.sort();
         resources.dedup();
         let mut nodes = Self {
@@ -75,12 +76,12 @@ impl Nodes {
             runs: Vec::new(),
             amounts: Vec::new(),
         };
-        for (grade, room) in rooms {
+        for (grade, free) in grades {
             let count = counts.get(&grade).copied().unwrap_or(0);
             let amounts: Vec<i64> = nodes
                 .resources
                 .iter()
-                .map(|resource| room.get(resource).copied().unwrap_or(0))
+                .map(|resource| free.get(resource).copied().unwrap_or(0))
                 .collect();
             nodes.push(count, PODS_PER_NODE, &amounts);
         }
@@ -115,9 +116,9 @@ impl Nodes {
     }
 
     fn each(&self, demand: Option<&Demand>) -> Each {
-        let place = |of: &Resource| self.resources.iter().position(|r| r == of);
+        let index = |of: &Resource| self.resources.iter().position(|r| r == of);
         let modelled = demand.into_iter().flat_map(Demand::modelled);
-        modelled.map(|(of, units)| (place(of), units)).collect()
+        modelled.map(|(of, units)| (index(of), units)).collect()
     }
 
     fn prepared(&self, parts: &[Part]) -> Vec<(Each, i64)> {
@@ -185,8 +186,8 @@ impl Nodes {
 
 /// How many replicas fit on a node. A resource that the node lacks counts as zero.
 fn fits(pods: i64, amounts: &[i64], each: &Each) -> i64 {
-    let by_amount = each.iter().map(|(place, units)| {
-        let amount = place.map_or(0, |place| amounts[place]);
+    let by_amount = each.iter().map(|(index, units)| {
+        let amount = index.map_or(0, |index| amounts[index]);
         amount / (*units).max(1)
     });
     by_amount.fold(pods, i64::min).max(0)
@@ -194,10 +195,10 @@ fn fits(pods: i64, amounts: &[i64], each: &Each) -> i64 {
 
 fn less(amounts: &[i64], each: &Each, replicas: i64) -> Vec<i64> {
     let mut amounts = amounts.to_vec();
-    for (place, units) in each {
-        if let Some(place) = place {
+    for (index, units) in each {
+        if let Some(index) = index {
             let taken = units.saturating_mul(replicas);
-            amounts[*place] = amounts[*place].saturating_sub(taken).max(0);
+            amounts[*index] = amounts[*index].saturating_sub(taken).max(0);
         }
     }
     amounts

@@ -118,9 +118,9 @@ impl Scheduler {
                 Err(error) => return Err(self.refused(case, outcome, error).await),
             };
         }
-        let told = Told::of(outcome);
+        let condition = Told::of(outcome);
         // A triggered reschedule counts as done even if it changed nothing.
-        let news = changed || fresh || case.placed_by_detector || !told.is_known(case.binding);
+        let news = changed || fresh || case.placed_by_detector || !condition.is_known(case.binding);
         if news {
             self.tell_terms(case, &outcome.failed_terms);
             match &outcome.failure {
@@ -132,8 +132,8 @@ impl Scheduler {
             }
         }
         let now = rfc3339_seconds(self.clock.now());
-        let mut status = told.status(&now);
-        if told.success {
+        let mut status = condition.status(&now);
+        if condition.success {
             let generation = current.head().generation;
             status.insert("schedulerObservedGeneration".into(), generation.into());
             // Clients of Karmada wait for the time to change after a repeated decision.
@@ -172,13 +172,13 @@ impl Scheduler {
         if error.is_conflict() || error.is_not_found() || error.is_namespace_terminating() {
             return error;
         }
-        let told = Told::of_write(outcome, &error);
-        if !told.is_known(case.binding) {
-            self.tell(case.object, case.binding, Err(&told.message));
+        let condition = Told::of_write(outcome, &error);
+        if !condition.is_known(case.binding) {
+            self.tell(case.object, case.binding, Err(&condition.message));
         }
-        let status = told.status(&rfc3339_seconds(self.clock.now()));
-        let told = self.write_status(case.key.resource(), case.object, status);
-        match told.await {
+        let status = condition.status(&rfc3339_seconds(self.clock.now()));
+        let write = self.write_status(case.key.resource(), case.object, status);
+        match write.await {
             Ok(()) => error,
             Err(unwritten) => unwritten,
         }

@@ -313,8 +313,8 @@ mod tests {
             binding.spec.placement = Some(placement(words));
             binding.status.observed_affinity = observed.into();
             binding.status.scheduler_observed_generation = 1;
-            let told = concerns(&binding, generation, &member);
-            assert_eq!(told, expected, "{words} seen {observed:?}");
+            let affected = concerns(&binding, generation, &member);
+            assert_eq!(affected, expected, "{words} seen {observed:?}");
         }
         assert!(!concerns(&Binding::default(), 1, &member), "no placement");
     }

@@ -467,8 +467,8 @@ impl Shell {
             .running(&self.control, &Select::all(resource));
         let copy = informer.and_then(|i| i.get(&reference.namespace, &reference.name));
         if let Some(copy) = copy {
-            let seen: u64 = reference.resource_version.parse().unwrap_or(0);
-            if copy.revision() >= seen && !self.templates.is_ahead_of(key, &copy) {
+            let referenced: u64 = reference.resource_version.parse().unwrap_or(0);
+            if copy.revision() >= referenced && !self.templates.is_ahead_of(key, &copy) {
                 return Ok(Some(copy));
             }
         }

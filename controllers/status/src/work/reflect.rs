@@ -103,21 +103,20 @@ pub(crate) fn reflect(
 ) -> Outcome {
     let old = &work.status.manifest_statuses;
     let unanswered = readings.iter().flatten().find_map(Reading::unanswered);
-    let mut told = Vec::new();
+    let mut events = Vec::new();
     let mut statuses = Vec::new();
     let found = observed.iter().zip(readings);
     for ((ordinal, manifest), (object, reading)) in (0..).zip(work.manifests()).zip(found) {
         let identifier = identify(ordinal, &manifest.gvk(), manifest);
         let before = old.iter().find(|s| s.identifier == identifier);
-        let now = object
-            .as_ref()
-            .zip(reading)
-            .and_then(|(object, reading)| collect(identifier, object, reading, before, &mut told));
+        let now = object.as_ref().zip(reading).and_then(|(object, reading)| {
+            collect(identifier, object, reading, before, &mut events)
+        });
         statuses.extend(now.or_else(|| before.cloned()));
     }
     Outcome {
         statuses: (statuses != *old).then_some(statuses),
-        told,
+        told: events,
         unanswered,
     }
 }
@@ -175,14 +174,14 @@ fn collect(
     object: &Object,
     reading: Reading,
     before: Option<&ManifestStatus>,
-    told: &mut Vec<Told>,
+    events: &mut Vec<Told>,
 ) -> Option<ManifestStatus> {
     let kind = &identifier.kind;
     let name = format!("{kind}/{}/{}", object.namespace(), object.name());
     let status = match reading.status {
         Ok(status) => status,
         Err(error) => {
-            told.push(Told {
+            events.push(Told {
                 warning: true,
                 reason: "ReflectStatusFailed",
                 message: format!("Reflect status for object({name}) failed, err: {error}."),
@@ -191,13 +190,13 @@ fn collect(
         }
     };
     if before.is_none() {
-        told.push(Told {
+        events.push(Told {
             warning: false,
             reason: "ReflectStatusSucceed",
             message: format!("Reflect status for object({name}) succeed."),
         });
     }
-    let health = judge(reading.healthy, &name, before, told);
+    let health = judge(reading.healthy, &name, before, events);
     Some(ManifestStatus {
         identifier,
         status,
@@ -210,7 +209,7 @@ fn judge(
     healthy: Result<Option<bool>, interpreter::Error>,
     name: &str,
     before: Option<&ManifestStatus>,
-    told: &mut Vec<Told>,
+    events: &mut Vec<Told>,
 ) -> &'static str {
     let (health, word) = match healthy {
         // A kind without a notion of health counts as healthy.
@@ -218,7 +217,7 @@ fn judge(
         Ok(Some(true)) => ("Healthy", "healthy"),
         Ok(Some(false)) => ("Unhealthy", "unhealthy"),
         Err(error) => {
-            told.push(Told {
+            events.push(Told {
                 warning: true,
                 reason: "InterpretHealthFailed",
                 message: format!("Interpret health of object({name}) failed, err: {error}."),
@@ -227,7 +226,7 @@ fn judge(
         }
     };
     if before.is_none_or(|b| b.health != health) {
-        told.push(Told {
+        events.push(Told {
             warning: false,
             reason: "InterpretHealthSucceed",
             message: format!("Interpret health of object({name}) as {word}."),

@@ -282,12 +282,12 @@ impl Shell {
         Ok(observed)
     }
 
-    fn tell(&self, work: &Object, told: Vec<Told>) {
-        if told.is_empty() {
+    fn tell(&self, work: &Object, events: Vec<Told>) {
+        if events.is_empty() {
             return;
         }
         let about = ObjectRef::new("work.karmada.io/v1alpha1", "Work", work);
-        for event in told {
+        for event in events {
             if event.warning {
                 self.recorder.warning(&about, event.reason, event.message);
             } else {

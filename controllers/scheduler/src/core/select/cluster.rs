@@ -21,22 +21,22 @@ pub(super) fn choose<'a>(
     let mut chosen = candidates;
     let mut rest = chosen.split_off(total.min(most));
     let Some(need) = need else { return Ok(chosen) };
-    let mut room: i64 = chosen.iter().map(|c| c.available).sum();
-    for place in chosen.iter_mut().rev() {
-        if room >= need {
+    let mut capacity: i64 = chosen.iter().map(|c| c.available).sum();
+    for candidate in chosen.iter_mut().rev() {
+        if capacity >= need {
             break;
         }
         let roomier = rest
             .iter_mut()
             .rev()
             .max_by_key(|other| other.available)
-            .filter(|other| other.available > place.available);
+            .filter(|other| other.available > candidate.available);
         if let Some(other) = roomier {
-            room += other.available - place.available;
-            std::mem::swap(place, other);
+            capacity += other.available - candidate.available;
+            std::mem::swap(candidate, other);
         }
     }
-    if room >= need {
+    if capacity >= need {
         return Ok(chosen);
     }
     Err(Failure::Error(format!(

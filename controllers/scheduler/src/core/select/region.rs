@@ -86,17 +86,17 @@ fn score(
     let regions = least_regions.max(1) as i64;
     let share = (replicas + regions - 1) / regions;
     let enough = least_clusters.max(least_regions);
-    let (mut room, mut sum, mut used) = (0_i64, 0_i64, 0_usize);
+    let (mut capacity, mut sum, mut used) = (0_i64, 0_i64, 0_usize);
     for cluster in clusters {
-        room += cluster.available;
+        capacity += cluster.available;
         sum += cluster.score;
         used += 1;
-        if used >= enough && room >= share {
+        if used >= enough && capacity >= share {
             break;
         }
     }
-    let (worth, among) = if room < share {
-        (room, clusters.len())
+    let (worth, among) = if capacity < share {
+        (capacity, clusters.len())
     } else {
         (share, used)
     };

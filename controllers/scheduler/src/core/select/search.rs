@@ -231,8 +231,8 @@ impl<'b> Table<'b> {
         let mut ranks = sets(self);
         ranks.sort_unstable();
         for set in self.open.iter_mut().chain(&mut self.enough).flatten() {
-            let place = ranks.partition_point(|rank| *rank < set.rank);
-            set.rank = place as u64;
+            let position = ranks.partition_point(|rank| *rank < set.rank);
+            set.rank = position as u64;
         }
     }
 }
@@ -250,9 +250,9 @@ fn reach<'s, T>(
         let all = 0..sets.len();
         best_sources(class, &sets, all.clone(), all, &mut sources);
     }
-    let made = sources.into_iter().enumerate().map(|(place, source)| {
+    let made = sources.into_iter().enumerate().map(|(position, source)| {
         let source: usize = source?;
-        Some(sets[source]?.with(class, place - source))
+        Some(sets[source]?.with(class, position - source))
     });
     made.collect()
 }
@@ -292,7 +292,7 @@ fn best_sources(
 }
 
 fn classes(row: &[(usize, i64)]) -> Vec<Class> {
-    let mut place = 0;
+    let mut first = 0;
     let classes = row.chunk_by(|a, b| a.0 == b.0).map(|groups| {
         let mut worth = vec![0];
         for (_, weight) in groups {
@@ -300,10 +300,10 @@ fn classes(row: &[(usize, i64)]) -> Vec<Class> {
         }
         let class = Class {
             value: groups[0].0,
-            place,
+            place: first,
             worth,
         };
-        place += groups.len();
+        first += groups.len();
         class
     });
     classes.collect()

@@ -50,15 +50,15 @@ pub(super) fn best_set(
         .map(|at| (units[*at].value, units[*at].weight))
         .collect();
     let places = best_candidate(&bounds, &groups)?;
-    let mut best: Vec<usize> = places.into_iter().map(|place| row[place]).collect();
+    let mut best: Vec<usize> = places.into_iter().map(|index| row[index]).collect();
     best.sort_by_key(|at| (Reverse(units[*at].weight), units[*at].name));
-    let place = |at: usize| {
+    let row_key = |at: usize| {
         let unit = &units[at];
         (unit.value, Reverse(unit.weight), unit.name)
     };
     let shortest = (bounds.least..best.len()).find(|length| {
         let few = &best[..*length];
-        let last = few.iter().copied().max_by_key(|at| place(*at));
+        let last = few.iter().copied().max_by_key(|at| row_key(*at));
         let value: usize = few.iter().map(|at| units[*at].value).sum();
         let of_last = last.map_or(0, |at| units[at].value);
         bounds.satisfied(*length, value) && !bounds.satisfied(*length - 1, value - of_last)
