@@ -17,8 +17,8 @@ const ONE_BY_ONE: Detail = Detail {
 
 async fn member(nodes: &[&str], pods: Vec<Value>) -> (Lab, Arc<Member>) {
     let lab = Lab::new(ONE_BY_ONE);
-    for told in nodes {
-        lab.member.seed(&NODES, node(told));
+    for text in nodes {
+        lab.member.seed(&NODES, node(text));
     }
     for pod in pods {
         lab.member.seed(&PODS, pod);
@@ -28,8 +28,8 @@ async fn member(nodes: &[&str], pods: Vec<Value>) -> (Lab, Arc<Member>) {
     (lab, member)
 }
 
-fn count(member: &Member, asked: Asked<'_>, assumed: &[Arc<AssumedWorkload>]) -> i64 {
-    let estimate = Estimate::of(asked, assumed).unwrap();
+fn count(member: &Member, subject: Asked<'_>, assumed: &[Arc<AssumedWorkload>]) -> i64 {
+    let estimate = Estimate::of(subject, assumed).unwrap();
     estimate.count(member.nodes(|n| estimate.rooms(n)).unwrap())
 }
 
@@ -132,8 +132,8 @@ async fn replicas_are_counted_node_by_node() {
         (tolerating(json!({"operator": "Exists"})), 6 + 4 + 2),
     ];
     for (requirements, expected) in table {
-        let asked = Asked::Replicas(Some(&requirements).filter(|r| !r.is_null()));
-        assert_eq!(count(&member, asked, &[]), expected, "{requirements}");
+        let subject = Asked::Replicas(Some(&requirements).filter(|r| !r.is_null()));
+        assert_eq!(count(&member, subject, &[]), expected, "{requirements}");
     }
     lab.tasks.stop().await;
 }
@@ -167,11 +167,11 @@ async fn sets_are_placed_first_fit() {
         (vec![], UNBOUNDED),
     ];
     for (components, expected) in table {
-        let asked = Asked::Sets {
+        let subject = Asked::Sets {
             namespace: "n",
             components: &components,
         };
-        assert_eq!(count(&member, asked, &[]), expected, "{components:?}");
+        assert_eq!(count(&member, subject, &[]), expected, "{components:?}");
     }
     lab.tasks.stop().await;
 }
@@ -188,7 +188,7 @@ async fn assumed_workloads_are_placed_first() {
         })
     };
     let one = asking("1");
-    let asked = Asked::Replicas(Some(&one));
+    let subject = Asked::Replicas(Some(&one));
     let three = assumed(vec![component(3, asking("1"))]);
     let huge = assumed(vec![component(1, asking("9"))]);
     let pods = assumed(vec![component(19, Value::Null)]);
@@ -200,14 +200,18 @@ async fn assumed_workloads_are_placed_first() {
         (vec![huge], 8),
         (vec![pods], 1),
     ] {
-        assert_eq!(count(&member, asked, &workloads), expected, "{workloads:?}");
+        assert_eq!(
+            count(&member, subject, &workloads),
+            expected,
+            "{workloads:?}"
+        );
     }
     let set = [component(2, asking("2"))];
-    let asked = Asked::Sets {
+    let subject = Asked::Sets {
         namespace: "n",
         components: &set,
     };
-    assert_eq!(count(&member, asked, &[three]), 1);
+    assert_eq!(count(&member, subject, &[three]), 1);
     lab.tasks.stop().await;
 }
 
@@ -215,18 +219,18 @@ async fn assumed_workloads_are_placed_first() {
 fn invalid_requirements_name_the_component() {
     let none: &[Arc<AssumedWorkload>] = &[];
     let wrong = |requirements: Value| {
-        let asked = Asked::Replicas(Some(&requirements));
-        Estimate::of(asked, none).err().unwrap()
+        let subject = Asked::Replicas(Some(&requirements));
+        Estimate::of(subject, none).err().unwrap()
     };
     assert_eq!(wrong(asking("much")), "resourceRequest: invalid quantity");
     let why = wrong(claiming(json!({"nodeSelector": 1})));
     assert!(why.starts_with("nodeClaim: "), "{why}");
     let components = [component(1, asking("much"))];
-    let asked = Asked::Sets {
+    let subject = Asked::Sets {
         namespace: "n",
         components: &components,
     };
-    let why = Estimate::of(asked, none).err().unwrap();
+    let why = Estimate::of(subject, none).err().unwrap();
     assert_eq!(why, "component \"c\": resourceRequest: invalid quantity");
 }
 

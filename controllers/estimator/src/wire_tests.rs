@@ -66,16 +66,16 @@ fn assumed() -> [Arc<AssumedWorkload>; 1] {
 
 /// Asserts the encoded resource request and node claim.
 fn has_requirements(bytes: &[u8], path: &[u32], amounts: u32) {
-    let told = |more: &[u32]| at(bytes, &[path, more].concat());
-    assert_eq!(told(&[amounts, 1]), ["cpu", "memory"]);
+    let values = |more: &[u32]| at(bytes, &[path, more].concat());
+    assert_eq!(values(&[amounts, 1]), ["cpu", "memory"]);
     // A quantity is a message of its own.
-    assert_eq!(told(&[amounts, 2, 1]), ["500m", "1Gi"]);
-    assert_eq!(told(&[1, 2, 1]), ["disk"]);
-    assert_eq!(told(&[1, 2, 2]), ["ssd"]);
-    assert_eq!(told(&[1, 4, 1, 1, 1]), ["zone"]);
-    assert_eq!(told(&[1, 4, 1, 1, 2]), ["In"]);
-    assert_eq!(told(&[1, 4, 1, 1, 3]), ["x", "y"]);
-    assert_eq!(told(&[1, 4, 1, 2, 1]), ["metadata.name"]);
+    assert_eq!(values(&[amounts, 2, 1]), ["500m", "1Gi"]);
+    assert_eq!(values(&[1, 2, 1]), ["disk"]);
+    assert_eq!(values(&[1, 2, 2]), ["ssd"]);
+    assert_eq!(values(&[1, 4, 1, 1, 1]), ["zone"]);
+    assert_eq!(values(&[1, 4, 1, 1, 2]), ["In"]);
+    assert_eq!(values(&[1, 4, 1, 1, 3]), ["x", "y"]);
+    assert_eq!(values(&[1, 4, 1, 2, 1]), ["metadata.name"]);
     for (field, expected) in [
         (1, "k"),
         (2, "Equal"),
@@ -83,17 +83,17 @@ fn has_requirements(bytes: &[u8], path: &[u32], amounts: u32) {
         (4, "NoExecute"),
         (5, "30"),
     ] {
-        assert_eq!(told(&[1, 5, field]), [expected]);
+        assert_eq!(values(&[1, 5, field]), [expected]);
     }
 }
 
 fn has_component(bytes: &[u8], path: &[u32]) {
-    let told = |more: &[u32]| at(bytes, &[path, more].concat());
+    let values = |more: &[u32]| at(bytes, &[path, more].concat());
     assert_eq!(
-        (told(&[1]), told(&[3])),
+        (values(&[1]), values(&[3])),
         (vec!["job".into()], vec!["3".into()])
     );
-    assert_eq!(told(&[2, 3]), ["high"]);
+    assert_eq!(values(&[2, 3]), ["high"]);
     has_requirements(bytes, &[path, &[2]].concat(), 4);
 }
 

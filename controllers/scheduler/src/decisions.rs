@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn a_decision_that_moved_replicas_outlives_one_that_kept_them() {
         let decisions = Decisions::default();
-        for (rule, replicas, told) in [
+        for (rule, replicas, cached_rule) in [
             (Mode::ScaleUp, 2, Mode::ScaleUp),
             (Mode::Keep, 2, Mode::ScaleUp),
             (Mode::Keep, 3, Mode::Keep),
@@ -148,7 +148,10 @@ mod tests {
             let generation = replicas * 10;
             decisions.put("n/a", explanation(generation, rule, replicas));
             let held = decisions.get("n/a").unwrap();
-            assert_eq!((held.generation, held.trace.rule), (generation, told));
+            assert_eq!(
+                (held.generation, held.trace.rule),
+                (generation, cached_rule)
+            );
         }
     }
 }

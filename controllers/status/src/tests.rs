@@ -279,8 +279,8 @@ async fn a_host_that_runs_workloads_owns_their_status() {
         })
         .await;
     plane.tasks.stop().await;
-    let told = |w: &client::fake::Write| w.resource == DEPLOYMENTS;
-    assert!(!plane.control.writes().iter().any(told));
+    let is_template_write = |w: &client::fake::Write| w.resource == DEPLOYMENTS;
+    assert!(!plane.control.writes().iter().any(is_template_write));
 }
 
 // proves: STA-race, STA-template-missing

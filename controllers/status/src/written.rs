@@ -115,13 +115,13 @@ mod tests {
     }
 
     fn check(written: &Written<u8>, copy: u64, turn: &str) {
-        let told = match written.turn(&1, || (copy > 0).then(|| at(copy))) {
+        let readiness = match written.turn(&1, || (copy > 0).then(|| at(copy))) {
             Turn::Now(object) => format!("now {}", object.revision()),
             Turn::Gone => "gone".to_owned(),
             Turn::In(rest) => format!("in {rest:?}"),
             Turn::Awaited => "awaited".to_owned(),
         };
-        assert_eq!(told, turn);
+        assert_eq!(readiness, turn);
     }
 
     /// The object is deleted between the write and its response. The handler is called before

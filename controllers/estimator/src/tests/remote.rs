@@ -47,10 +47,14 @@ fn short() -> Options {
     }
 }
 
-async fn ask(estimators: &Arc<dyn Estimators>, asked: Asked<'_>, clusters: &[&str]) -> Vec<Answer> {
+async fn ask(
+    estimators: &Arc<dyn Estimators>,
+    subject: Asked<'_>,
+    clusters: &[&str],
+) -> Vec<Answer> {
     let question = Question {
         object: "kind=Deployment, name=n/web".into(),
-        asked,
+        asked: subject,
     };
     let candidate = |cluster: &&str| Candidate {
         cluster: (*cluster).into(),
@@ -90,8 +94,8 @@ async fn an_estimator_answers_for_its_cluster() {
         namespace: "n",
         components: &components,
     };
-    let told = ask(&estimators, replicas, &["m2", "m1"]).await;
-    assert_eq!(told, [Answer::Failed, deployed(7)]);
+    let answers = ask(&estimators, replicas, &["m2", "m1"]).await;
+    assert_eq!(answers, [Answer::Failed, deployed(7)]);
     assert_eq!(ask(&estimators, sets, &["m1"]).await, [deployed(7)]);
     assert_eq!(
         peer.heard(),
@@ -108,14 +112,14 @@ async fn an_estimator_answers_for_its_cluster() {
         (Says::Room(3), deployed(3)),
     ] {
         peer.says(says);
-        let told = ask(&estimators, Asked::Replicas(None), &["m1"]).await;
-        assert_eq!(told, [expected], "{says:?}");
+        let answers = ask(&estimators, Asked::Replicas(None), &["m1"]).await;
+        assert_eq!(answers, [expected], "{says:?}");
     }
     // A request that cannot be encoded is not sent.
     peer.heard();
     let wrong = json!({"resourceRequest": {"cpu": "much"}});
-    let told = ask(&estimators, Asked::Replicas(Some(&wrong)), &["m1"]).await;
-    assert_eq!(told, [Answer::Failed]);
+    let answers = ask(&estimators, Asked::Replicas(Some(&wrong)), &["m1"]).await;
+    assert_eq!(answers, [Answer::Failed]);
     assert!(peer.heard().is_empty());
     lab.tasks.stop().await;
 }
@@ -193,13 +197,13 @@ async fn clusters_without_an_estimator_are_estimated_by_nodes_and_quotas() {
         (&counting, &none, 4, Source::Nodes),
         (&plain, &high, 4, Source::Nodes),
     ] {
-        let told = ask(estimators, Asked::Replicas(Some(requirements)), &clusters).await;
+        let answers = ask(estimators, Asked::Replicas(Some(requirements)), &clusters).await;
         let own = Answer::Room(room, source);
-        assert_eq!(told, [own, Answer::Unknown, Answer::Unknown]);
+        assert_eq!(answers, [own, Answer::Unknown, Answer::Unknown]);
     }
     let wrong = json!({"nodeClaim": {"tolerations": 1}});
-    let told = ask(&counting, Asked::Replicas(Some(&wrong)), &["m1"]).await;
-    assert_eq!(told, [Answer::Failed]);
+    let answers = ask(&counting, Asked::Replicas(Some(&wrong)), &["m1"]).await;
+    assert_eq!(answers, [Answer::Failed]);
     // A cluster without nodes has no capacity.
     lab.member.remove(&NODES, "", "a");
     let nothing = [Answer::Room(0, Source::Nodes)];
@@ -219,8 +223,8 @@ async fn a_member_that_is_not_synced_has_no_estimate() {
     let estimators = start(&lab, short());
     estimators.ready().await;
     until(async || lab.members.get("m1").is_ok_and(|m| m.summary().is_some())).await;
-    let told = ask(&estimators, Asked::Replicas(None), &["m1"]).await;
-    assert_eq!(told, [Answer::Unknown]);
+    let answers = ask(&estimators, Asked::Replicas(None), &["m1"]).await;
+    assert_eq!(answers, [Answer::Unknown]);
     lab.tasks.stop().await;
 }
 
@@ -239,8 +243,8 @@ async fn clusters_in_pull_mode_are_called_unless_disabled() {
         };
         let estimators = start(&lab, options);
         estimators.ready().await;
-        let told = ask(&estimators, Asked::Replicas(None), &["far"]).await;
-        assert_eq!(told, [expected]);
+        let answers = ask(&estimators, Asked::Replicas(None), &["far"]).await;
+        assert_eq!(answers, [expected]);
     }
     lab.tasks.stop().await;
 }
@@ -327,8 +331,8 @@ async fn both_sides_present_certificates_if_configured() {
         let text = format!("{tls:?}");
         let estimators = start(&lab, Options { tls, ..short() });
         estimators.ready().await;
-        let told = ask(&estimators, Asked::Replicas(None), &["m1"]).await;
-        assert_eq!(told, [expected], "{text}");
+        let answers = ask(&estimators, Asked::Replicas(None), &["m1"]).await;
+        assert_eq!(answers, [expected], "{text}");
         lab.tasks.stop().await;
     }
 }

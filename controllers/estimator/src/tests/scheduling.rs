@@ -105,9 +105,14 @@ async fn replicas_follow_the_least_estimate() {
         peer.heard(),
         ["MaxAvailableReplicas m1 kind=Deployment, name=n/all"]
     );
-    let told = decisions.get("n/all").unwrap();
+    let explanation = decisions.get("n/all").unwrap();
     let estimate = |name: &str| {
-        let cluster = told.trace.clusters.iter().find(|c| c.name == name).unwrap();
+        let cluster = explanation
+            .trace
+            .clusters
+            .iter()
+            .find(|c| c.name == name)
+            .unwrap();
         (
             cluster.available_replicas.unwrap(),
             cluster.estimate.unwrap(),
@@ -118,9 +123,9 @@ async fn replicas_follow_the_least_estimate() {
     assert_eq!(estimate("m3"), (4, Source::Summary));
 
     lab.host.seed(&BINDINGS, binding("more", 9, &by_room()));
-    let said = decided(&lab, "more").await["status"]["conditions"][0].clone();
-    assert_eq!(said["reason"], "Unschedulable");
-    let message = said["message"].as_str().unwrap();
+    let condition = decided(&lab, "more").await["status"]["conditions"][0].clone();
+    assert_eq!(condition["reason"], "Unschedulable");
+    let message = condition["message"].as_str().unwrap();
     assert!(
         message.contains("available replicas 8 are not enough"),
         "{message}"
@@ -136,8 +141,8 @@ async fn replicas_follow_the_least_estimate() {
     lab.host.seed(&BINDINGS, binding("skipped", 12, &by_room()));
     let expected = json!([{"name": "m1", "replicas": 4}, {"name": "m2", "replicas": 4}, {"name": "m3", "replicas": 4}]);
     assert_eq!(clusters(&lab, "skipped").await, expected);
-    let told = decisions.get("n/skipped").unwrap();
-    assert_eq!(told.trace.failed_estimators, ["m1"]);
+    let explanation = decisions.get("n/skipped").unwrap();
+    assert_eq!(explanation.trace.failed_estimators, ["m1"]);
     let mut elsewhere = by_room();
     elsewhere["clusterAffinity"] = json!({"clusterNames": ["m2", "m3"]});
     lab.host

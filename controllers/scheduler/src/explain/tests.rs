@@ -31,12 +31,12 @@ fn an_explanation_of_any_failure_is_bounded() {
             ..Trace::default()
         },
     };
-    let told = Explanation::of(&mut outcome, 1, false);
-    assert!(told.size() <= LIMIT, "{}", told.size());
-    assert_eq!(told.failed_terms.len(), TERMS);
-    let rows = told.trace.clusters.len();
+    let explanation = Explanation::of(&mut outcome, 1, false);
+    assert!(explanation.size() <= LIMIT, "{}", explanation.size());
+    assert_eq!(explanation.failed_terms.len(), TERMS);
+    let rows = explanation.trace.clusters.len();
     assert!(
-        rows > 0 && rows + told.trace.omitted_clusters == 60,
+        rows > 0 && rows + explanation.trace.omitted_clusters == 60,
         "{rows}"
     );
 }
@@ -50,18 +50,18 @@ fn failed_terms_are_listed_beside_the_successful_one() {
         json!({}),
     );
     let clusters = snapshot(2);
-    let told = explain(&binding, 3, &World::of(&clusters)).unwrap();
-    let told = serde_json::to_value(told).unwrap();
-    assert_eq!(told["failedTerms"][0]["affinityName"], "a");
+    let explanation = explain(&binding, 3, &World::of(&clusters)).unwrap();
+    let explanation = serde_json::to_value(explanation).unwrap();
+    assert_eq!(explanation["failedTerms"][0]["affinityName"], "a");
     assert!(
-        told["failedTerms"][0]["failure"]
+        explanation["failedTerms"][0]["failure"]
             .as_str()
             .unwrap()
             .starts_with("0/2 clusters"),
-        "{told}"
+        "{explanation}"
     );
     assert_eq!(
-        (&told["affinityName"], &told["generation"]),
+        (&explanation["affinityName"], &explanation["generation"]),
         (&json!("b"), &json!(3))
     );
 }

@@ -63,29 +63,29 @@ fn a_binding_is_simulated_where_the_scheduler_would_place_it() {
             Some(LeftAlone::OtherScheduler),
         ),
     ] {
-        let told = format!("{spec}");
+        let text = format!("{spec}");
         let clusters_of = snapshot(2);
-        let seen = foresee(
+        let simulated = foresee(
             &binding(spec, status),
             7,
             "default-scheduler",
             &World::of(&clusters_of),
         );
-        let mut got: Vec<(&str, i64)> = seen
+        let mut got: Vec<(&str, i64)> = simulated
             .clusters
             .iter()
             .map(|t| (t.name.as_str(), t.replicas))
             .collect();
         got.sort_unstable();
         assert_eq!(
-            (got, seen.failure.is_some(), seen.left_alone),
+            (got, simulated.failure.is_some(), simulated.left_alone),
             (clusters, failed, left),
-            "{told}"
+            "{text}"
         );
         assert_eq!(
-            seen.explanation.map(|e| e.generation),
+            simulated.explanation.map(|e| e.generation),
             left.is_none().then_some(7),
-            "{told}"
+            "{text}"
         );
     }
 }
@@ -93,7 +93,7 @@ fn a_binding_is_simulated_where_the_scheduler_would_place_it() {
 /// Simulates one binding after the other; `others` exist already.
 fn rehearsed(clusters: usize, others: &[Object], specs: &[Value]) -> Vec<Vec<(String, i64)>> {
     let snapshot = snapshot(clusters);
-    let mut rehearsal = Rehearsal::new(Instant::now());
+    let mut simulation = Rehearsal::new(Instant::now());
     let one = |(n, spec): (usize, &Value)| {
         let mut full = json!({
             "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": "web"},
@@ -104,9 +104,9 @@ fn rehearsed(clusters: usize, others: &[Object], specs: &[Value]) -> Vec<Vec<(St
         full.as_object_mut().unwrap().extend(more);
         let object = json!({"metadata": {"name": format!("b{n}"), "namespace": "n"}, "spec": full});
         let object = Object::from_value(&object).unwrap();
-        let seen = rehearsal.foresee(&object, others, "default-scheduler", &snapshot);
-        let seen = seen.unwrap();
-        let mut clusters: Vec<_> = seen
+        let simulated = simulation.foresee(&object, others, "default-scheduler", &snapshot);
+        let simulated = simulated.unwrap();
+        let mut clusters: Vec<_> = simulated
             .clusters
             .into_iter()
             .map(|t| (t.name, t.replicas))
@@ -147,9 +147,9 @@ fn the_same_capacity_is_not_used_twice() {
         ]
     );
     // Existing replicas take no further capacity, and released capacity is not free at once.
-    let here = json!({"replicas": 6, "clusters": [{"name": "m1", "replicas": 6}]});
+    let existing = json!({"replicas": 6, "clusters": [{"name": "m1", "replicas": 6}]});
     assert_eq!(
-        rehearsed(1, &[], &[here, six]),
+        rehearsed(1, &[], &[existing, six]),
         [to(&[("m1", 6)]), to(&[("m1", 6)])]
     );
     let more = json!({"replicas": 9, "clusters": [{"name": "m1", "replicas": 6}]});
@@ -171,7 +171,7 @@ fn earlier_simulated_bindings_count_for_their_group() {
     let gates = gates.with(openapi::karmada::Gate::WorkloadAffinity, true);
     let rules = Rules::new(gates, crate::core::Plugins::default(), false);
     let snapshot = snapshot(2).under(rules);
-    let mut rehearsal = Rehearsal::new(Instant::now());
+    let mut simulation = Rehearsal::new(Instant::now());
     let object = |name: &str, clusters: &[&str]| {
         let clusters: Vec<Value> = clusters
             .iter()
@@ -188,13 +188,18 @@ fn earlier_simulated_bindings_count_for_their_group() {
     // One of the group is in m1; otherwise it would be placed everywhere.
     let others = [object("a", &["m1"])];
     let mut names = |name: &str, clusters: &[&str]| -> Vec<String> {
-        let seen = rehearsal.foresee(
+        let simulated = simulation.foresee(
             &object(name, clusters),
             &others,
             "default-scheduler",
             &snapshot,
         );
-        let mut names: Vec<_> = seen.unwrap().clusters.into_iter().map(|t| t.name).collect();
+        let mut names: Vec<_> = simulated
+            .unwrap()
+            .clusters
+            .into_iter()
+            .map(|t| t.name)
+            .collect();
         names.sort();
         names
     };

@@ -128,9 +128,13 @@ async fn a_binding_is_scheduled_and_reported_once() {
         done["status"]["schedulerObservedGeneration"],
         done["metadata"]["generation"]
     );
-    let told = &done["status"]["conditions"][0];
+    let scheduled = &done["status"]["conditions"][0];
     assert_eq!(
-        (&told["type"], &told["reason"], &told["message"]),
+        (
+            &scheduled["type"],
+            &scheduled["reason"],
+            &scheduled["message"]
+        ),
         (
             &json!("Scheduled"),
             &json!("Success"),
@@ -156,8 +160,8 @@ async fn a_result_in_another_order_is_the_same_result() {
     clusters.reverse();
     let reversed = clusters.clone();
     plane.fake.seed(&BINDINGS, done);
-    let seen = |b: &Value| b["status"]["schedulerObservedGeneration"] == 9;
-    let after = plane.until(seen).await;
+    let observed = |b: &Value| b["status"]["schedulerObservedGeneration"] == 9;
+    let after = plane.until(observed).await;
     assert_eq!(after["spec"]["clusters"], json!(reversed));
     assert_eq!(plane.fake.writes().len(), writes + 1, "of the status alone");
     plane.tasks.stop().await;
@@ -246,7 +250,7 @@ async fn a_binding_without_a_policy_is_ignored() {
 // proves: SCH-quota-exceeded, SCH-scheduler-error
 #[tokio::test]
 async fn a_rejected_result_is_reported_and_retried() {
-    for (reason, told) in [
+    for (reason, message) in [
         ("QuotaExceeded", "QuotaExceeded"),
         ("Other", "SchedulerError"),
     ] {
@@ -259,7 +263,7 @@ async fn a_rejected_result_is_reported_and_retried() {
             result.then(|| machinery::Status::failure(403, reason, "too much").into())
         });
         let plane = Plane::over(fake, FeatureGates::default());
-        let refused = plane.until(|b| condition(b) == ("False", told)).await;
+        let refused = plane.until(|b| condition(b) == ("False", message)).await;
         assert_eq!(refused["status"]["conditions"][0]["message"], "too much");
         assert_eq!(refused["spec"].get("clusters"), None);
         plane.fake.on_call(|_| None);
@@ -270,13 +274,13 @@ async fn a_rejected_result_is_reported_and_retried() {
 
 #[tokio::test]
 async fn a_reschedule_that_changes_nothing_is_done() {
-    let mut asked = binding(json!({}));
-    asked["spec"]["clusters"] = json!([{"name": "m1", "replicas": 4}]);
-    asked["spec"]["rescheduleTriggeredAt"] = "2026-01-01T00:00:01Z".into();
-    asked["metadata"]["annotations"] = json!({labels::APPLIED_PLACEMENT: "{}"});
-    asked["status"] = json!({"lastScheduledTime": "2026-01-01T00:00:00Z", "schedulerObservedGeneration": 1,
+    let mut triggered = binding(json!({}));
+    triggered["spec"]["clusters"] = json!([{"name": "m1", "replicas": 4}]);
+    triggered["spec"]["rescheduleTriggeredAt"] = "2026-01-01T00:00:01Z".into();
+    triggered["metadata"]["annotations"] = json!({labels::APPLIED_PLACEMENT: "{}"});
+    triggered["status"] = json!({"lastScheduledTime": "2026-01-01T00:00:00Z", "schedulerObservedGeneration": 1,
         "conditions": [{"type": "Scheduled", "status": "True", "reason": "Success", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
-    let plane = Plane::start(&["m1"], asked).await;
+    let plane = Plane::start(&["m1"], triggered).await;
     let last = |b: &Value| {
         b["status"]["lastScheduledTime"]
             .as_str()
@@ -284,8 +288,8 @@ async fn a_reschedule_that_changes_nothing_is_done() {
             .to_owned()
     };
     plane.until(|b| *last(b) > *"2026-01-01T00:00:01Z").await;
-    let told = plane.decisions.get("n/web-deployment").unwrap();
-    assert!(told.fresh && told.trace.clusters[0].replicas == Some(4));
+    let explanation = plane.decisions.get("n/web-deployment").unwrap();
+    assert!(explanation.fresh && explanation.trace.clusters[0].replicas == Some(4));
     plane.tasks.stop().await;
 }
 
@@ -345,8 +349,8 @@ async fn a_term_that_has_no_result_gives_way_to_the_next() {
         done["spec"]["clusters"],
         json!([{"name": "m2", "replicas": 4}])
     );
-    let told = plane.decisions.get("n/web-deployment").unwrap();
-    assert_eq!(told.trace.affinity_name.as_deref(), Some("y"));
+    let explanation = plane.decisions.get("n/web-deployment").unwrap();
+    assert_eq!(explanation.trace.affinity_name.as_deref(), Some("y"));
     plane.tasks.stop().await;
 }
 

@@ -363,10 +363,10 @@ mod tests {
             (vec![healthy.clone(), starting], true, true),
             (vec![healthy, item("b", true, "Healthy", "")], true, false),
         ];
-        for (items, told, settling) in table {
+        for (items, reported, settling) in table {
             let old = Condition {
                 kind: FULLY_APPLIED.into(),
-                status: if told { "True" } else { "False" }.into(),
+                status: if reported { "True" } else { "False" }.into(),
                 ..Condition::default()
             };
             assert_eq!(is_settling(&spec, &[old], &items), settling, "{items:?}");
@@ -399,9 +399,9 @@ mod tests {
             ..AggregatedItem::default()
         };
         let full = conditions(&one, &first, &[item], "t2").unwrap();
-        let said = |at: &Condition| [&at.status, &at.reason, &at.message].map(String::clone);
+        let fields = |at: &Condition| [&at.status, &at.reason, &at.message].map(String::clone);
         assert_eq!(
-            said(&full[1]),
+            fields(&full[1]),
             [
                 "True",
                 "FullyAppliedSuccess",
@@ -409,7 +409,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            said(&first[1]),
+            fields(&first[1]),
             [
                 "False",
                 "FullyAppliedFailed",

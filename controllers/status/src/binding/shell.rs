@@ -501,11 +501,11 @@ mod tests {
             let metadata = json!({"name": "b", "namespace": "n", "generation": generation});
             let spec =
                 json!({"resource": {"resourceVersion": version}, "clusters": [{"name": cluster}]});
-            let whole = json!({"metadata": metadata, "spec": spec, "status": status});
-            Object::from_value(&whole).unwrap()
+            let binding = json!({"metadata": metadata, "spec": spec, "status": status});
+            Object::from_value(&binding).unwrap()
         };
         let placed = || json!({"lastScheduledTime": "2026-01-01T00:00:00Z"});
-        let told = || {
+        let aggregated = || {
             let mut status = placed();
             status["conditions"] = json!([{"type": "FullyApplied", "status": "True"}]);
             status
@@ -514,12 +514,12 @@ mod tests {
         let table = [
             (None, binding(1, "1", "a", json!({})), false),
             (None, first.clone(), true),
-            (Some(&first), binding(1, "1", "a", told()), false),
+            (Some(&first), binding(1, "1", "a", aggregated()), false),
             (Some(&first), binding(2, "2", "a", json!({})), false),
             (Some(&first), binding(2, "2", "a", placed()), true),
             (Some(&first), binding(2, "1", "a", placed()), false),
             (Some(&first), binding(2, "1", "b", placed()), false),
-            (Some(&first), binding(2, "1", "b", told()), true),
+            (Some(&first), binding(2, "1", "b", aggregated()), true),
         ];
         for (old, new, due) in table {
             assert_eq!(is_due(old, &new), due, "{old:?} {new:?}");

@@ -294,8 +294,8 @@ mod tests {
         let observed = observed.map(|o| o.map(object));
         let outcome = reflected(&work(old), &observed);
         assert_eq!(json!(outcome.statuses), written);
-        let told: Vec<_> = outcome.told.iter().map(|t| t.reason).collect();
-        assert_eq!(told, reasons);
+        let reported: Vec<_> = outcome.told.iter().map(|t| t.reason).collect();
+        assert_eq!(reported, reasons);
     }
 
     // proves: STA-reflect, STA-gone-stays, STA-health-turns, STA-work-told, STA-work-told-failed
@@ -375,8 +375,9 @@ mod tests {
             None,
             "the member's clock is ahead"
         );
-        let told = json!([{"identifier": id(0, "apps", "Deployment", "web"), "health": "Healthy"}]);
-        assert_eq!(wait(told, 1, born, later), None, "not the first");
+        let statuses =
+            json!([{"identifier": id(0, "apps", "Deployment", "web"), "health": "Healthy"}]);
+        assert_eq!(wait(statuses, 1, born, later), None, "not the first");
     }
 
     // proves: STA-health-unknown, STA-work-told-failed

@@ -372,19 +372,19 @@ pub(super) fn cases(text: &str) -> Vec<Case<'_>> {
             continue;
         }
         let parts: Vec<&str> = line.split('|').map(str::trim).collect();
-        let [here, placed, binding, result] = parts[..] else {
+        let [given_clusters, placed, binding, result] = parts[..] else {
             panic!("line {}: {line}", at + 1);
         };
-        if !here.is_empty() {
-            clusters = here;
+        if !given_clusters.is_empty() {
+            clusters = given_clusters;
         }
-        let asked = asked(binding);
+        let binding_case = asked(binding);
         let members = words(clusters).filter(|w| *w != "none").map(member);
         cases.push(Case {
             line: at + 1,
-            snapshot: members.collect::<Snapshot>().under(asked.rules),
+            snapshot: members.collect::<Snapshot>().under(binding_case.rules),
             placement: placement(placed),
-            asked,
+            asked: binding_case,
             result,
         });
     }
@@ -432,10 +432,10 @@ fn check(name: &str, text: &str, at_least: usize) {
     let wrong: Vec<String> = cases
         .iter()
         .filter_map(|case| {
-            let told = told(case);
-            (told != case.result).then(|| {
+            let result = told(case);
+            (result != case.result).then(|| {
                 format!(
-                    "{name}:{}\n  expected {}\n  got      {told}",
+                    "{name}:{}\n  expected {}\n  got      {result}",
                     case.line, case.result
                 )
             })

@@ -77,9 +77,9 @@ fn a_cluster_that_has_the_binding_scores_a_hundred() {
         ("n:4 at:gone=4", [Some(0), Some(0), None]),
         ("n:4 at:b=4 off:ClusterLocality", [Some(0), Some(0), None]),
     ] {
-        let told = scores(&format!("a=10 b=20 c=30/bare | dup in:a,b | {binding} | -"));
-        let told: Vec<_> = told.into_iter().map(|(_, score)| score).collect();
-        assert_eq!(told, expected, "{binding}");
+        let found = scores(&format!("a=10 b=20 c=30/bare | dup in:a,b | {binding} | -"));
+        let found: Vec<_> = found.into_iter().map(|(_, score)| score).collect();
+        assert_eq!(found, expected, "{binding}");
     }
 }
 
@@ -112,8 +112,8 @@ fn a_region_scores_by_capacity_and_then_by_clusters() {
     ] {
         let line = format!("{clusters} | {placement} | {binding} | -");
         let regions = trace(&line).regions.into_iter();
-        let told: Vec<(String, i64)> = regions.map(|r| (r.name, r.score)).collect();
-        assert_eq!(told, [("r".into(), r), ("s".into(), s)], "{line}");
+        let found: Vec<(String, i64)> = regions.map(|r| (r.name, r.score)).collect();
+        assert_eq!(found, [("r".into(), r), ("s".into(), s)], "{line}");
     }
 }
 
@@ -158,10 +158,10 @@ fn its_size_is_bounded() {
         };
         cluster(&format!("member-{n:05}"), 10, more)
     }));
-    let asked = asked("n:30");
+    let case = asked("n:30");
     let placement = placement("dyn");
     let request = Request {
-        spec: &asked.binding.spec,
+        spec: &case.binding.spec,
         placement: &placement,
         term: None,
         fresh: false,
@@ -171,9 +171,9 @@ fn its_size_is_bounded() {
     let text = serde_json::to_string(&trace).unwrap();
     assert!(text.len() <= 16 * 1024, "{}", text.len());
     assert_eq!(trace.clusters.len() + trace.omitted_clusters, 2000);
-    let told = trace.clusters.iter().filter(|row| row.replicas.is_some());
+    let assigned = trace.clusters.iter().filter(|row| row.replicas.is_some());
     assert_eq!(
-        told.count(),
+        assigned.count(),
         decision.targets().len().min(trace.clusters.len())
     );
 }

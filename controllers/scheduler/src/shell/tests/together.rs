@@ -30,8 +30,8 @@ fn seeded(clusters: &[&str], placement: &Value, with: impl Fn(&mut Value)) -> Ar
 async fn all_told(plane: &Plane) -> Vec<Value> {
     let mut all = Vec::new();
     for n in 0..MANY {
-        let told = |b: &Value| !condition(b).0.is_empty();
-        all.push(plane.until_of(&name(n), told).await);
+        let has_condition = |b: &Value| !condition(b).0.is_empty();
+        all.push(plane.until_of(&name(n), has_condition).await);
     }
     all
 }

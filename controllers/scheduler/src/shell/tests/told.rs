@@ -20,10 +20,10 @@ fn telling(clusters: &[&str], binding: Value) -> Plane {
 /// The events as `Kind type reason message`, once there are `count`.
 async fn events(plane: &Plane, count: usize) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap_or("").to_owned();
-    let mut told = Vec::new();
+    let mut texts = Vec::new();
     for _ in 0..2000 {
         let events = plane.fake.objects(&EVENTS);
-        told = events
+        texts = events
             .iter()
             .map(|e| {
                 let kind = text(&e["involvedObject"]["kind"]);
@@ -31,13 +31,13 @@ async fn events(plane: &Plane, count: usize) -> Vec<String> {
                 format!("{kind} {}", parts.join(" "))
             })
             .collect();
-        if told.len() >= count {
+        if texts.len() >= count {
             break;
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    told.sort();
-    told
+    texts.sort();
+    texts
 }
 
 /// The same events on both the binding and its template.
@@ -68,8 +68,8 @@ fn divided() -> Value {
 #[tokio::test]
 async fn a_result_has_events_on_the_binding_and_its_template() {
     let plane = telling(&["m1", "m2"], binding(json!({})));
-    let told = "Normal ScheduleBindingSucceed Binding has been scheduled successfully. Result: {m1:4, m2:4}";
-    assert_eq!(events(&plane, 2).await, of_both(&[told]));
+    let event = "Normal ScheduleBindingSucceed Binding has been scheduled successfully. Result: {m1:4, m2:4}";
+    assert_eq!(events(&plane, 2).await, of_both(&[event]));
     plane.tasks.stop().await;
 }
 
@@ -90,8 +90,8 @@ async fn a_binding_that_no_longer_fits_loses_its_result() {
     let applied = &after["metadata"]["annotations"][labels::APPLIED_PLACEMENT];
     assert_eq!(applied, &json!(nowhere.to_string()));
     assert_eq!(after["status"]["schedulerObservedGeneration"], 1);
-    let told = "Warning ScheduleBindingFailed 0/1 clusters are available: 1 cluster(s) did not match the placement cluster affinity constraint.";
-    assert_eq!(events(&plane, 2).await, of_both(&[told]));
+    let event = "Warning ScheduleBindingFailed 0/1 clusters are available: 1 cluster(s) did not match the placement cluster affinity constraint.";
+    assert_eq!(events(&plane, 2).await, of_both(&[event]));
     plane.tasks.stop().await;
 }
 
@@ -163,7 +163,7 @@ async fn every_failed_term_has_an_event() {
         &["m1", "m2"],
         binding(terms(&[("x", "m8"), ("y", "m9"), ("z", "m2")])),
     );
-    let told = |index: usize| {
+    let failed = |index: usize| {
         format!(
             "Warning ScheduleBindingFailed failed to schedule ResourceBinding(n/web-deployment) with clusterAffiliates \
              index({index}): 0/2 clusters are available: 2 cluster(s) did not match the placement cluster affinity constraint."
@@ -173,7 +173,7 @@ async fn every_failed_term_has_an_event() {
         "Normal ScheduleBindingSucceed Binding has been scheduled successfully. Result: {m2:4}";
     assert_eq!(
         events(&plane, 6).await,
-        of_both(&[&told(0), &told(1), done])
+        of_both(&[&failed(0), &failed(1), done])
     );
     plane.tasks.stop().await;
 }
@@ -230,9 +230,9 @@ async fn a_terminating_binding_is_reported_and_ignored() {
     ending["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
     ending["metadata"]["finalizers"] = json!(["karmada.io/binding-controller"]);
     let plane = telling(&["m1"], ending);
-    let told =
+    let event =
         "Warning ScheduleBindingFailed skip schedule deleting resourceBinding: n/web-deployment";
-    assert_eq!(events(&plane, 2).await, of_both(&[told]));
+    assert_eq!(events(&plane, 2).await, of_both(&[event]));
     let writes = plane.fake.writes();
     assert!(writes.iter().all(|w| w.resource == EVENTS), "{writes:?}");
     plane.tasks.stop().await;
@@ -243,7 +243,7 @@ async fn a_terminating_binding_is_reported_and_ignored() {
 #[tokio::test]
 async fn a_result_written_by_the_detector_is_reported_like_any_other() {
     let duplicated = json!({"replicaScheduling": {"replicaSchedulingType": "Duplicated"}});
-    for (placement, before, after, told) in [
+    for (placement, before, after, result) in [
         (
             divided(),
             json!([{"name": "m1", "replicas": 4}]),
@@ -281,7 +281,7 @@ async fn a_result_written_by_the_detector_is_reported_like_any_other() {
             (&json!("True"), &json!(old))
         );
         let text = format!(
-            "Normal ScheduleBindingSucceed Binding has been scheduled successfully. Result: {told}"
+            "Normal ScheduleBindingSucceed Binding has been scheduled successfully. Result: {result}"
         );
         assert_eq!(events(&plane, 2).await, of_both(&[&text]));
         plane.tasks.stop().await;
