@@ -42,13 +42,13 @@ async fn a_scheduler_handles_claimed_bindings_with_its_name() {
         let fake = FakeApi::new();
         fake.seed(&CLUSTERS, cluster("m1", 10, json!({})));
         let mut taken = Vec::new();
-        for (n, (label, value, scheduler, by)) in cases.iter().enumerate() {
+        for (n, (label, value, scheduler_name, by)) in cases.iter().enumerate() {
             let name = format!("b{n}");
             fake.seed(
                 &BINDINGS,
                 named(&name, |b| {
                     b["metadata"]["labels"] = json!({*label: value});
-                    b["spec"]["schedulerName"] = (*scheduler).into();
+                    b["spec"]["schedulerName"] = (*scheduler_name).into();
                 }),
             );
             if by[at] {
