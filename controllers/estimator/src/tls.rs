@@ -9,7 +9,7 @@ use std::sync::Arc;
 use client::remote::{Config, Identity, Secret, tls_client};
 use tokio_rustls::TlsConnector;
 
-/// TLS files; TLS needs a CA unless verification is off.
+/// TLS files. The flags enable TLS only with a CA or with `insecure`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Files {
     pub ca: Option<PathBuf>,

@@ -6,8 +6,8 @@ use serde_json::json;
 
 use super::*;
 
-/// The field numbers and contents of a message, as in protobuf's text format; fields of
-/// bytes and of messages have their raw content.
+/// The fields of an encoded message: number and content, for bytes and messages the raw
+/// content.
 fn fields(mut bytes: &[u8]) -> Vec<(u32, Vec<u8>)> {
     let mut fields = Vec::new();
     while !bytes.is_empty() {

@@ -51,7 +51,7 @@ impl IndexSweep {
         it
     }
 
-    /// Enqueues the keys of the index for which `wanted` returns true.
+    /// Enqueues the keys of the index for which `matches` returns true.
     pub fn add(&self, matches: impl Fn(&str) -> bool) {
         for informer in &self.informers {
             for key in informer.index_keys(self.index, &matches) {

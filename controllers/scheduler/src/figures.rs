@@ -213,7 +213,7 @@ fn each(figures: &[Histogram; 2], count: Count, took: f64) {
 #[error("the decision is left to the scheduler")]
 pub struct LeftToScheduler;
 
-/// [`core::decide`] for a caller that writes the result together with its own change;
+/// [`core::make_decision`] for a caller that writes the result together with its own change;
 /// counted as one attempt. `scaled`: only the number of replicas has changed.
 pub fn schedule_ahead<'a>(
     request: &Request<'a>,
