@@ -8,7 +8,7 @@
 //! nothing; changes shortly after a write are batched into the next one. The controllers
 //! never write spec or metadata. If a member is slow or gone, the status of its Works stays.
 //!
-//! Entry points: [`start`], [`StatusDeps`]; separately: [`work::start`]
+//! Entry points: [`start`], [`StatusContext`]; separately: [`work::start`]
 //! (in the agent of a pull-mode member), [`binding::start`].
 
 mod access;
