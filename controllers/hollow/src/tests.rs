@@ -120,14 +120,14 @@ async fn unschedulable_pods_wait_for_capacity() {
     let mut lab = Lab::new();
     lab.start(2).await;
     lab.deployment(3);
-    until("one has no room", || lab.pods(unschedulable) == 1).await;
+    until("one pod is unschedulable", || lab.pods(unschedulable) == 1).await;
     until("two are ready", || lab.ready("d") == 2).await;
     let placed = |p: &Value| p["spec"]["nodeName"].is_string();
     let all = lab.fake.objects(&PODS);
     let sitting = all.into_iter().find(placed).unwrap();
     let name = sitting["metadata"]["name"].as_str().unwrap();
     lab.fake.remove(&PODS, "n", name);
-    until("the room is used", || {
+    until("the capacity is used", || {
         lab.written("create", &PODS, "binding") >= 1
     })
     .await;

@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lease_given_up_is_taken_at_once_and_a_silent_one_when_it_ends() {
+    async fn a_released_lease_is_taken_at_once_and_a_silent_one_when_it_expires() {
         let s = Setup::new();
         let a = s.candidate("a");
         tokio::time::sleep(Duration::from_secs(1)).await;

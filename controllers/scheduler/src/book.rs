@@ -208,7 +208,7 @@ mod tests {
         book.changed("n/other", &view, &view, 7);
         assert_eq!(closed(&book, &old), ["m2"]);
         book.changed("n/other", &view, &view, 8);
-        assert_eq!(closed(&book, &old), ["m1"], "it was seen");
+        assert_eq!(closed(&book, &old), ["m1"], "the informer showed it");
         enter(&mut book);
         book.gone("n/other");
         assert_eq!(closed(&book, &old), ["m1"]);

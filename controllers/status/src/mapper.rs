@@ -71,7 +71,7 @@ mod tests {
     use client::fake::FakeApi;
 
     #[tokio::test(start_paused = true)]
-    async fn a_missing_kind_is_asked_for_now_and_then() {
+    async fn a_missing_kind_is_discovered_at_a_limited_rate() {
         let fake = FakeApi::new();
         let mapper = Mapper::new(fake.clone());
         let find = async |group: &str, kind: &str| {

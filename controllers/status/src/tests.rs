@@ -154,7 +154,7 @@ fn copy(member: usize, ready: i64) -> Value {
 
 // proves: STA-road, STA-template, STA-told, STA-no-write
 #[tokio::test]
-async fn what_members_report_reaches_work_binding_and_template() {
+async fn member_status_reaches_work_binding_and_template() {
     let mut plane = Plane::new();
     plane.start();
     plane.reports(0, 0);
@@ -437,7 +437,11 @@ async fn followed_objects_are_reflected_although_an_apply_fails() {
     plane.until(|c| item(c) == unapplied).await;
     plane.reports(0, 0);
     plane.until(|c| Plane::reported(c, 0) == 0).await;
-    assert_eq!(item(&plane.control), unapplied, "the binding says no more");
+    assert_eq!(
+        item(&plane.control),
+        unapplied,
+        "the binding reports no status"
+    );
     plane.tasks.stop().await;
 }
 
@@ -518,7 +522,7 @@ async fn the_status_of_the_template_is_written_and_nothing_else() {
     let after = plane.control.object(&DEPLOYMENTS, "n", "web").unwrap();
     assert_eq!(
         after["status"]["replicas"], 2,
-        "what it said before is no part of the sum"
+        "the previous status is not part of the aggregated one"
     );
     assert_eq!(after["metadata"]["labels"], json!({"mine": "1"}));
     let writes = plane.control.writes();

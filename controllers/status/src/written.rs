@@ -127,7 +127,7 @@ mod tests {
     /// The object is deleted between the write and its response. The handler is called before
     /// the write is recorded, or at the same time.
     #[tokio::test]
-    async fn a_write_to_what_is_gone_is_not_kept() {
+    async fn a_write_to_a_deleted_object_is_not_recorded() {
         let written = Written::default();
         written.forget(&1);
         written.note(&1, &at(5), || None);

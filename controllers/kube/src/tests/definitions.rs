@@ -38,7 +38,7 @@ async fn names_go_to_the_first_and_then_to_the_next() {
     lab.create(&DEFINITIONS, definition("others", "Thing"))
         .await;
     established(&lab, "things.g.io").await;
-    until("the second is refused", async || {
+    until("the second is rejected", async || {
         let second = lab.get(&DEFINITIONS, "", "others.g.io").await.unwrap();
         condition(&second, "NamesAccepted") == "False"
             && condition(&second, "Established") == "False"

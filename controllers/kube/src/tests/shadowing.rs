@@ -271,7 +271,7 @@ fn no_definition_harms_a_built_in_kind() {
 
 /// A definition of a built-in resource is created and deleted.
 #[tokio::test]
-async fn a_definition_of_a_built_in_resource_comes_and_goes() {
+async fn a_definition_of_a_built_in_resource_is_created_and_deleted() {
     let whole = Claim {
         group: 0,
         plural: Name::BuiltIn(0),

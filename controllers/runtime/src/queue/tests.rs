@@ -34,7 +34,7 @@ async fn changes_overtake_resyncs_but_do_not_starve_them() {
 
 // proves: SCH-queue-order
 #[tokio::test]
-async fn a_held_key_comes_again_when_it_changed() {
+async fn a_key_added_during_processing_is_ready_again() {
     let queue = Queue::new();
     queue.add(1);
     assert_eq!(queue.get().await, Some(1));

@@ -257,7 +257,7 @@ mod tests {
             .into_iter()
             .flat_map(|reservation| reservation.by_binding.values());
         let listed: i64 = parts.flat_map(|f| &f.parts).map(|p| p.replicas).sum();
-        assert_eq!(listed, pods, "the sums are those of the list");
+        assert_eq!(listed, pods, "the sums match the list");
         pods
     }
 

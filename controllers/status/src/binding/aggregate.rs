@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn nulls_and_what_is_absent_are_the_same() {
+    fn nulls_equal_absent_fields() {
         for (a, b, same) in [
             (json!({"a": 1, "n": null}), json!({"a": 1}), true),
             (json!({"a": 1}), json!({"a": 1, "n": {"m": null}}), false),

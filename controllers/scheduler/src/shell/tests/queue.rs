@@ -59,7 +59,7 @@ fn broken() -> machinery::Status {
 
 // proves: SCH-queue-backoff, SCH-queue-anew
 #[tokio::test(start_paused = true)]
-async fn a_failure_is_tried_again_after_one_second_and_then_twice_as_long_up_to_ten() {
+async fn failures_back_off_from_one_second_to_ten() {
     let (fake, start) = plane(FeatureGates::default(), binding(json!({})));
     let attempts = attempts(&fake, broken);
     let plane = start();
