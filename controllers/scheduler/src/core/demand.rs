@@ -105,8 +105,8 @@ impl Demand {
 
     /// The amounts that resource models consider.
     pub fn modelled(&self) -> impl Iterator<Item = (&Resource, i64)> {
-        let modelled = self.amounts.iter().filter(|amount| amount.is_modelled);
-        modelled.map(|amount| (&amount.of, amount.units))
+        let modeled = self.amounts.iter().filter(|amount| amount.is_modelled);
+        modeled.map(|amount| (&amount.of, amount.units))
     }
 
     pub fn is_unreadable(&self) -> bool {

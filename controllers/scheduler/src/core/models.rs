@@ -117,8 +117,8 @@ impl Nodes {
 
     fn each(&self, demand: Option<&Demand>) -> Each {
         let index = |of: &Resource| self.resources.iter().position(|r| r == of);
-        let modelled = demand.into_iter().flat_map(Demand::modelled);
-        modelled.map(|(of, units)| (index(of), units)).collect()
+        let modeled = demand.into_iter().flat_map(Demand::modelled);
+        modeled.map(|(of, units)| (index(of), units)).collect()
     }
 
     fn prepared(&self, parts: &[Part]) -> Vec<(Each, i64)> {

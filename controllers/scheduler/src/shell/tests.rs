@@ -217,9 +217,9 @@ async fn the_cluster_event_handler_visits_no_bindings() {
     plane
         .until(|b| condition(b) == ("False", "NoClusterFit"))
         .await;
-    let mut labelled = plane.fake.object(&CLUSTERS, "", "m1").unwrap();
-    labelled["metadata"]["labels"]["zone"] = "a".into();
-    plane.fake.seed(&CLUSTERS, labelled);
+    let mut labeled = plane.fake.object(&CLUSTERS, "", "m1").unwrap();
+    labeled["metadata"]["labels"]["zone"] = "a".into();
+    plane.fake.seed(&CLUSTERS, labeled);
     let done = plane.until(|b| condition(b).0 == "True").await;
     assert_eq!(done["spec"]["clusters"][0]["name"], "m1");
     let api: Arc<dyn Api> = plane.fake.clone();

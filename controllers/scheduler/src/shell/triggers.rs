@@ -86,14 +86,14 @@ impl Scheduler {
     /// Whether this scheduler schedules a binding.
     fn is_ours(&self, object: &Object) -> bool {
         let head = object.head();
-        let labelled = [
+        let labeled = [
             labels::POLICY_ID,
             labels::CLUSTER_POLICY_ID,
             labels::BINDING_MANAGED_BY,
         ]
         .iter()
         .any(|l| head.label(l).is_some_and(|v| !v.is_empty()));
-        labelled
+        labeled
             && object
                 .view::<Binding>()
                 .is_ok_and(|binding| left_alone(&binding, &self.options.name).is_none())
