@@ -1,9 +1,8 @@
-//! Where the estimator of a cluster listens.
+//! Resolves the addresses of a cluster's estimator, in the order in which to try them.
 //!
-//! Enters: its Service, if there is one here. Leaves: addresses, to be tried in order.
-//! Pure. Source of the rules: Karmada's `pkg/estimator/client/service.go`, which refuses
-//! Services that are not of type ExternalName: there they are never those of the cluster
-//! that it runs in, here they may be, and then have a name there.
+//! Pure. Source of the rules: Karmada's `pkg/estimator/client/service.go`. Karmada
+//! rejects Services of the host that are not of type ExternalName, because there they
+//! never belong to the cluster it runs in; here they may, and are then tried by DNS name.
 
 use std::fmt;
 
@@ -50,8 +49,8 @@ struct Port {
     target_port: Value,
 }
 
-/// Where to look, or why the Service does not tell. Without a Service here there may
-/// still be one in the cluster that this process runs in.
+/// The addresses to try, or why the Service has none. Without a Service on the host there
+/// may still be one in the cluster that this process runs in.
 pub(crate) fn addresses(
     service: Option<&Object>,
     cluster: &str,
@@ -69,11 +68,11 @@ pub(crate) fn addresses(
     let name = service.name();
     let spec = service.view::<Service>().map_err(|e| e.to_string())?;
     let spec = &spec.spec;
-    let wanted = options.port;
+    let number = options.port;
     let mut ports = spec.ports.iter().flatten();
-    let port = ports.find(|port| port.port == i64::from(wanted));
+    let port = ports.find(|port| port.port == i64::from(number));
     let port =
-        port.ok_or_else(|| format!("no service port {wanted} found for service {name:?}"))?;
+        port.ok_or_else(|| format!("no service port {number} found for service {name:?}"))?;
     if spec.r#type != "ExternalName" {
         return Ok(by_name());
     }
@@ -106,7 +105,7 @@ mod tests {
 
     // proves: EST-service, EST-service-dns
     #[test]
-    fn a_service_tells_where_or_its_name_does() {
+    fn addresses_come_from_the_service_or_its_dns_name() {
         let port = |target: Value| json!([{"port": 1}, {"port": 10352, "targetPort": target}]);
         let of = |kind: &str, ports: Value| {
             Some(json!({"type": kind, "externalName": "e", "ports": ports}))

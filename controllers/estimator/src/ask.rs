@@ -1,7 +1,5 @@
-//! Who answers for which cluster.
-//!
-//! Enters: questions. Leaves: answers: of the cluster's own estimator where it has one,
-//! else of its nodes. Clusters are asked at the same time.
+//! Estimates the available replicas of clusters: by the cluster's own estimator if it has
+//! one, else by its nodes. All clusters are estimated concurrently.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -22,18 +20,18 @@ use crate::options::Options;
 use crate::remote::Silence;
 use crate::{figures, own};
 
-/// The estimators of all clusters.
+/// Estimates all clusters accurately.
 pub struct Estimator {
     links: Arc<Links>,
     members: Members,
     quotas: bool,
-    /// Clusters whose estimator failed when it was asked last.
+    /// Clusters whose estimator failed in the last call.
     failing: Mutex<HashSet<String>>,
 }
 
 impl Estimator {
-    /// Starts to look for estimators, whose Services `api` tells. `members` have to tell
-    /// their nodes one by one, and their quotas if those count.
+    /// Starts to discover estimators through their Services in `api`. `members` must track
+    /// individual nodes, and quotas if the options use them.
     pub fn start(
         api: &Arc<dyn Api>,
         informers: &Informers,
@@ -48,7 +46,7 @@ impl Estimator {
             members: members.clone(),
             failing: Mutex::default(),
         });
-        // Members are counted before somebody asks.
+        // Members start to track nodes and quotas before the first estimate.
         let counting = Arc::downgrade(&it);
         members.on_connect(move |cluster, connected| {
             if let Some(it) = counting.upgrade()
@@ -67,7 +65,7 @@ impl Estimator {
         let link = match self.links.get(cluster) {
             Some(link) => link,
             None => {
-                // Many clusters may be counted in a row.
+                // Many clusters may be estimated locally in a row.
                 tokio::task::yield_now().await;
                 let member = self.members.get(cluster);
                 return member.map_or(Answer::Unknown, |member| {
@@ -76,20 +74,20 @@ impl Estimator {
             }
         };
         let began = Instant::now();
-        let told = match link {
+        let result = match link {
             Link::To(remote) => remote.ask(cluster, question, assumed).await,
             Link::Broken(text) => Err(Silence { text, lost: false }),
         };
-        figures::asked(began.elapsed(), told.is_ok());
-        self.note(cluster, told.as_ref().err());
-        match told {
+        figures::asked(began.elapsed(), result.is_ok());
+        self.note(cluster, result.as_ref().err());
+        match result {
             Ok(room @ 0..) => Answer::Room(room, Source::Estimator),
             Ok(_) => Answer::Unknown,
             Err(_) => Answer::Failed,
         }
     }
 
-    /// Says when an estimator begins to fail, and when it has ceased to.
+    /// Logs when an estimator starts to fail and when it recovers.
     fn note(&self, cluster: &str, silence: Option<&Silence>) {
         let mut failing = self.failing.lock();
         match silence {
@@ -98,12 +96,12 @@ impl Estimator {
                     self.links.doubt(cluster);
                 }
                 if failing.insert(cluster.to_owned()) {
-                    tracing::warn!(cluster, text, "the estimator of a cluster fails");
+                    tracing::warn!(cluster, text, "the estimator of the cluster is failing");
                 }
             }
             None => {
                 if failing.remove(cluster) {
-                    tracing::info!(cluster, "the estimator of a cluster answers again");
+                    tracing::info!(cluster, "the estimator of the cluster responds again");
                 }
             }
         }

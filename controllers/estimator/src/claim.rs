@@ -1,9 +1,8 @@
-//! Which nodes a pod may go to.
+//! Matches nodes against the `nodeClaim` of replica requirements.
 //!
-//! Enters: the `nodeClaim` of requirements. Leaves: a [`Claim`], which a node meets or
-//! does not. Pure. Source of the rules: `k8s.io/component-helpers/scheduling/corev1`
-//! (`nodeaffinity`, `ToleratesTaint`), as Karmada's `pkg/estimator/server/nodes/filter.go`
-//! uses them: what is wrong in a term makes that term match nothing.
+//! Pure. Source of the rules: `k8s.io/component-helpers/scheduling/corev1`
+//! (`nodeaffinity`, `ToleratesTaint`), as used by Karmada's
+//! `pkg/estimator/server/nodes/filter.go`: an invalid term matches nothing.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +13,7 @@ use openapi::karmada::placement::Toleration;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// What cordoned nodes are taken to have.
+/// Taint that cordoned nodes are treated as having.
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
 /// `NodeClaim` of `work.karmada.io/v1alpha2`.
@@ -48,7 +47,7 @@ pub(crate) struct Expression {
 }
 
 impl NodeClaim {
-    /// Of `replicaRequirements`; one that cannot be read says why.
+    /// Decodes the `nodeClaim` of `replicaRequirements`. The error says why that fails.
     pub(crate) fn of(requirements: &Value) -> Result<Option<Self>, String> {
         let claim = requirements.get("nodeClaim").filter(|c| !c.is_null());
         let read = claim.map(Self::deserialize);
@@ -56,25 +55,25 @@ impl NodeClaim {
     }
 }
 
-/// A claim made ready for many nodes.
+/// A node claim, prepared for many nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Claim {
     labels: BTreeMap<String, String>,
-    /// One of them has to match; `None`: every node does.
+    /// At least one must match; `None`: every node matches.
     terms: Option<Vec<ReadyTerm>>,
     tolerations: Vec<Toleration>,
 }
 
-/// All of these have to hold.
+/// A node selector term; all of it must match.
 #[derive(Debug, Default)]
 struct ReadyTerm {
     labels: Vec<Requirement>,
-    /// Name of the node, and whether it has to be that.
+    /// A node name, and whether the node must have it or must not.
     names: Vec<(String, bool)>,
 }
 
 impl Claim {
-    /// Of `replicaRequirements`.
+    /// Prepares the node claim of `replicaRequirements`.
     pub(crate) fn of(requirements: Option<&Value>) -> Result<Self, String> {
         let Some(claim) = requirements.map(NodeClaim::of).transpose()?.flatten() else {
             return Ok(Self::default());
@@ -120,7 +119,7 @@ fn cordon() -> Taint {
 }
 
 impl ReadyTerm {
-    /// `None`: it matches nothing, being empty or wrong.
+    /// `None`: the term is empty or invalid and matches nothing.
     fn of(term: &Term) -> Option<Self> {
         let mut ready = Self::default();
         for expression in term.match_expressions.iter().flatten() {

@@ -1,26 +1,26 @@
-//! What is told of estimates: those made here under the names of Karmada's estimator
-//! (`pkg/estimator/server/metrics`), and calls to estimators elsewhere.
+//! Metrics of local estimates under the names of Karmada's estimator
+//! (`pkg/estimator/server/metrics`), and of calls to remote estimators.
 
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use flotilla_metrics::{Counter, Histogram, Outcomes, exponential};
 
-/// What is estimated.
+/// The extension point of an estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Point {
     Replicas,
     Components,
 }
 
-/// By what it is estimated.
+/// The plugin that estimates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Plugin {
     Nodes,
     Quotas,
 }
 
-/// By point, and success or not.
+/// By extension point, and by success or failure.
 struct Figures {
     requests: [[Counter; 2]; 2],
     algorithm: [[Histogram; 2]; 2],
@@ -38,24 +38,24 @@ static FIGURES: LazyLock<Figures> = LazyLock::new(|| {
     let of = flotilla_metrics::process();
     let requests = of.counters(
         "karmada_scheduler_estimator_estimating_request_total",
-        "Estimates made here.",
+        "Number of local estimates.",
         ["result", "type"],
     );
     let algorithm = of.histograms(
         "karmada_scheduler_estimator_estimating_algorithm_duration_seconds",
-        "Time of an estimate made here.",
+        "Duration of a local estimate.",
         &exponential(0.001, 2.0, 10),
         ["result", "type", "step"],
     );
     let points = of.histograms(
         "karmada_scheduler_estimator_estimating_plugin_extension_point_duration_seconds",
-        "Time of all plugins of an estimate together.",
+        "Duration of all plugins of an estimate.",
         &exponential(0.0001, 2.0, 12),
         ["estimating_plugin_extension_point"],
     );
     let plugins = of.histograms(
         "karmada_scheduler_estimator_estimating_plugin_execution_duration_seconds",
-        "Time of one plugin of an estimate.",
+        "Duration of one plugin of an estimate.",
         &exponential(0.00001, 1.5, 20),
         ["estimating_plugin", "estimating_plugin_extension_point"],
     );
@@ -71,18 +71,18 @@ static CALLS: LazyLock<Outcomes> = LazyLock::new(|| {
     Outcomes::new(
         flotilla_metrics::process(),
         "flotilla_scheduler_estimator_call_duration_seconds",
-        "Time of calls to the estimators of clusters.",
+        "Duration of calls to the estimators of clusters.",
         &exponential(0.001, 2.0, 13),
     )
 });
 
-/// Tells of estimates from now on, those that are not made yet included.
+/// Registers all metrics, including those without a value yet.
 pub(crate) fn show() {
     LazyLock::force(&FIGURES);
     LazyLock::force(&CALLS);
 }
 
-/// An estimate was made here, or could not be.
+/// Records a local estimate, successful or not.
 pub(crate) fn estimated(point: Point, took: Duration, success: bool) {
     let (at, result) = (point as usize, usize::from(!success));
     FIGURES.requests[at][result].inc();
@@ -94,7 +94,7 @@ pub(crate) fn ran(plugin: Plugin, point: Point, took: Duration) {
     FIGURES.plugins[plugin as usize][point as usize].observe(took.as_secs_f64());
 }
 
-/// The estimator of a cluster was asked.
+/// Records a call to the estimator of a cluster.
 pub(crate) fn asked(took: Duration, success: bool) {
     CALLS.observe(took, success);
 }

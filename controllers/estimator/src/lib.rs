@@ -1,14 +1,14 @@
-//! Accurate estimators: how many replicas, or sets of components, a cluster has room
-//! for by its nodes, where the scheduler otherwise knows only sums.
+//! Accurate estimators: how many replicas, or sets of components, fit on a cluster by its
+//! nodes, where the scheduler otherwise knows only totals.
 //!
-//! question, clusters ──► [`Estimator`] ──► an estimator of the cluster's own (gRPC), where
-//! one was deployed; else its nodes and quotas, counted here ──► answers
+//! request, clusters ──► [`AccurateEstimator`] ──► the cluster's own estimator (gRPC), if
+//! one is deployed; else an estimate by its nodes and quotas ──► estimates
 //!
-//! Invariants: estimates are pure. A cluster that is slow to answer holds nobody longer
-//! than the time that is set, and no other cluster's answer. Whom to ask is known before
-//! somebody asks.
+//! Invariants: local estimates are pure. A slow cluster delays a caller no longer than the
+//! timeout, and does not delay the estimates of other clusters. Connections exist before
+//! the first request.
 //!
-//! Entry points: [`Estimator`], [`Options`].
+//! Entry points: [`AccurateEstimator`], [`Options`].
 
 mod address;
 mod ask;
@@ -30,5 +30,5 @@ pub use ask::Estimator;
 pub use options::Options;
 pub use tls::Files;
 
-/// What stands for "no limit".
+/// The estimate if nothing limits it.
 const UNBOUNDED: i64 = i32::MAX as i64;

@@ -1,10 +1,8 @@
-//! Which clusters have an estimator of their own, and the connection to it.
+//! Caches the connections to the estimators of clusters.
 //!
-//! Enters: changes of Clusters and of the Services of estimators, what comes of calls.
-//! Leaves: one [`Link`] for each cluster that has an estimator. Source of the rules:
+//! Follows Clusters, the Services of estimators and failed calls. Source of the rules:
 //! Karmada's `reconcileEstimatorConnection` (`pkg/scheduler/scheduler.go`). There a
-//! cluster without an estimator is one that cannot be asked; here it is one that is
-//! counted by its nodes.
+//! cluster without an estimator cannot be estimated; here its nodes are counted instead.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,19 +23,19 @@ use crate::remote::{DIAL, Remote};
 
 static SERVICES: Gvr = Gvr::constant("", "v1", "services");
 
-/// A worker does nothing but wait for an estimator.
+/// Each worker only waits for one estimator.
 const WORKERS: usize = 16;
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-/// An estimator outside of what is watched may be deployed at any time.
+/// An estimator outside the watched namespace may be deployed at any time.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
-/// Two addresses are tried.
+/// Connecting tries two addresses.
 const PATIENCE: Duration = DIAL.saturating_mul(3);
 
-/// The way to the estimator of a cluster.
+/// The connection to the estimator of a cluster.
 #[derive(Clone, Debug)]
 pub(crate) enum Link {
     To(Remote),
-    /// There should be one.
+    /// The cluster should have an estimator, but connecting failed for this reason.
     Broken(String),
 }
 
@@ -79,21 +77,21 @@ impl Links {
             tasks: tasks.clone(),
         });
         it.listen();
-        let keeper = Arc::clone(&it);
+        let cache = Arc::clone(&it);
         tasks.spawn(async move {
-            let shutdown = keeper.tasks.shutdown().clone();
-            if shutdown.unless(keeper.begin()).await.is_none() {
+            let shutdown = cache.tasks.shutdown().clone();
+            if shutdown.unless(cache.begin()).await.is_none() {
                 return;
             }
-            let (tasks, queue) = (keeper.tasks.clone(), keeper.queue.clone());
+            let (tasks, queue) = (cache.tasks.clone(), cache.queue.clone());
             run_workers(
                 &tasks,
                 "scheduler-estimator",
                 &queue,
                 WORKERS,
                 move |cluster: String| {
-                    let (it, ends) = (Arc::clone(&keeper), shutdown.clone());
-                    // An estimator's silence must not hold up the end.
+                    let (it, ends) = (Arc::clone(&cache), shutdown.clone());
+                    // A silent estimator must not delay the shutdown.
                     async move {
                         let done = ends.unless(it.refresh(&cluster)).await;
                         done.unwrap_or(Ok(Action::Done))
@@ -123,7 +121,7 @@ impl Links {
         });
     }
 
-    /// All connections, before anybody asks.
+    /// Connects to all estimators before the first request.
     async fn begin(&self) {
         self.clusters.wait_synced().await;
         self.services.wait_synced().await;
@@ -139,17 +137,17 @@ impl Links {
         self.ready.send_replace(true);
     }
 
-    /// Waits until connections were made, if that can be done.
+    /// Waits until all connections were attempted, up to a timeout.
     pub(crate) async fn ready(&self) {
         let mut ready = self.ready.subscribe();
         let known = ready.wait_for(|ready| *ready);
         let late = tokio::time::timeout(PATIENCE, known).await.is_err();
         if late && self.failures.record_failure("ready", "late") {
-            tracing::warn!("not all estimators of clusters are known yet");
+            tracing::warn!("not all estimators of clusters are connected yet");
         }
     }
 
-    /// The way to a cluster's estimator; `None`: it has none.
+    /// The connection to a cluster's estimator; `None`: the cluster has none.
     pub(crate) fn get(&self, cluster: &str) -> Option<Link> {
         self.state
             .read()
@@ -157,7 +155,7 @@ impl Links {
             .map(|entry| entry.link.clone())
     }
 
-    /// A call was not answered: somebody may have taken the estimator away.
+    /// Reconnects after an unanswered call: the estimator may have been removed.
     pub(crate) fn doubt(&self, cluster: &str) {
         if let Some(entry) = self.state.write().get_mut(cluster) {
             entry.doubted = true;

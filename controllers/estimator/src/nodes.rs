@@ -1,9 +1,9 @@
-//! How much fits onto the nodes of a cluster.
+//! Estimates how many replicas fit on the nodes of a cluster.
 //!
-//! what is asked, what is assumed ──► [`Estimate`] ──nodes──► [`Rooms`] ──► a number
+//! subject, assumed workloads ──► [`NodeEstimate`] ──nodes──► [`NodeCapacity`] ──► a number
 //!
-//! Pure; of nodes only numbers are taken, so that nobody waits while they are counted.
-//! Source of the rules: Karmada's `NodeResourceEstimator`
+//! Pure; copies only numbers from the nodes, so that they are not locked while replicas
+//! are counted. Source of the rules: Karmada's `NodeResourceEstimator`
 //! (`pkg/estimator/server/framework/plugins/noderesource`) and
 //! `pkg/estimator/scheduling_simulator_components.go`.
 
@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::UNBOUNDED;
 use crate::claim::Claim;
 
-/// What one pod asks of a node.
+/// What one pod requests from a node.
 struct Pod {
     claim: Claim,
     demand: Demand,
@@ -26,7 +26,7 @@ impl Pod {
     fn of(requirements: Option<&Value>) -> Result<Self, String> {
         let demand = requirements.map(Demand::of).unwrap_or_default();
         if demand.is_unreadable() {
-            return Err("resourceRequest: not a quantity".into());
+            return Err("resourceRequest: invalid quantity".into());
         }
         Ok(Self {
             claim: Claim::of(requirements)?,
@@ -35,21 +35,21 @@ impl Pod {
     }
 }
 
-/// What is to be counted.
+/// What to count.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Goal {
     Replicas,
     Sets,
 }
 
-/// A question, read once.
+/// A parsed estimate request.
 pub(crate) struct Estimate {
     goal: Goal,
-    /// All pods that play a part.
+    /// All distinct pods, of the request and of assumed workloads.
     pods: Vec<Pod>,
-    /// Workloads that are there before: pods by their place, and how many.
+    /// Assumed workloads: for each the indexes of pods and their numbers.
     assumed: Vec<Vec<(usize, i64)>>,
-    /// What is asked for.
+    /// The requested pods: indexes and numbers.
     asked: Vec<(usize, i64)>,
 }
 
@@ -92,10 +92,10 @@ impl Estimate {
         Ok(parts)
     }
 
-    /// What nodes have left of what plays a part.
+    /// The free capacity of nodes, for the resources that any pod requests.
     pub(crate) fn rooms(&self, nodes: Nodes<'_>) -> Rooms {
-        let asked = self.pods.iter().flat_map(|pod| pod.demand.modelled());
-        let mut resources: Vec<&Resource> = asked.map(|(resource, _)| resource).collect();
+        let requested = self.pods.iter().flat_map(|pod| pod.demand.modelled());
+        let mut resources: Vec<&Resource> = requested.map(|(resource, _)| resource).collect();
         resources.sort();
         resources.dedup();
         let ids: Vec<_> = resources
@@ -105,7 +105,7 @@ impl Estimate {
         let slots = nodes.resource(Resource::Pods.name());
         let mut nodes: Vec<Node<'_>> = nodes.iter().collect();
         if self.goal == Goal::Sets || !self.assumed.is_empty() {
-            // First fit depends on who is first.
+            // The result of first fit depends on the order.
             nodes.sort_by_key(|node| node.name);
         }
         let mut free = Vec::with_capacity(nodes.len() * resources.len());
@@ -122,8 +122,8 @@ impl Estimate {
         });
         let ready = self.pods.iter().map(|pod| {
             let each = pod.demand.modelled().filter_map(|(resource, units)| {
-                let place = resources.binary_search(&resource).ok()?;
-                Some((place, units.max(1)))
+                let index = resources.binary_search(&resource).ok()?;
+                Some((index, units.max(1)))
             });
             Ready {
                 each: each.collect(),
@@ -139,45 +139,45 @@ impl Estimate {
         }
     }
 
-    /// How many fit.
-    pub(crate) fn count(&self, mut rooms: Rooms) -> i64 {
+    /// How many replicas or sets fit.
+    pub(crate) fn count(&self, mut capacity: Rooms) -> i64 {
         for workload in &self.assumed {
-            rooms.take(workload);
+            capacity.take(workload);
         }
         if self.goal == Goal::Replicas {
             let pod = self.asked.first().map_or(0, |(pod, _)| *pod);
-            return rooms.replicas(pod).min(UNBOUNDED);
+            return capacity.replicas(pod).min(UNBOUNDED);
         }
-        // A set that takes nothing fits without end.
+        // A set without pods always fits.
         if self.asked.iter().all(|(_, replicas)| *replicas == 0) {
             return UNBOUNDED;
         }
         let mut sets = 0;
-        while sets < UNBOUNDED && rooms.take(&self.asked) {
+        while sets < UNBOUNDED && capacity.take(&self.asked) {
             sets += 1;
         }
         sets
     }
 }
 
-/// A pod, as it looks at nodes.
+/// How one pod fits on the nodes.
 struct Ready {
-    /// What it takes of which resource, by its place.
+    /// Requested amounts, with the index of their resource.
     each: Vec<(usize, i64)>,
-    /// Whether it may go to a node.
+    /// Whether the pod may run on each node.
     open: Vec<bool>,
-    /// There is room for it nowhere before; nodes are filled, and never emptied.
+    /// The first node that may have capacity for it; nodes are only ever filled.
     first: usize,
 }
 
-/// Nodes in numbers, while they are filled.
+/// The free capacity of nodes, while they are filled.
 pub(crate) struct Rooms {
-    /// Resources that are counted.
+    /// Number of resources.
     width: usize,
     ready: Vec<Ready>,
     /// Free pods of each node.
     pods: Vec<i64>,
-    /// What each node has left, resource by resource.
+    /// Free amounts of each node, resource by resource.
     free: Vec<i64>,
 }
 
@@ -191,7 +191,7 @@ impl Rooms {
             return 0;
         }
         let free = &self.free[node * self.width..(node + 1) * self.width];
-        let by_amount = ready.each.iter().map(|(place, units)| free[*place] / units);
+        let by_amount = ready.each.iter().map(|(index, units)| free[*index] / units);
         by_amount.fold(self.pods[node], i64::min)
     }
 
@@ -201,7 +201,7 @@ impl Rooms {
         fits.fold(0, i64::saturating_add)
     }
 
-    /// Puts pods where they fit; what does not fit whole still takes what there is.
+    /// Places pods on nodes. Returns false if not all fit; those that fit are still placed.
     fn take(&mut self, parts: &[(usize, i64)]) -> bool {
         parts.iter().all(|(pod, replicas)| {
             let mut left = *replicas;
@@ -209,8 +209,8 @@ impl Rooms {
                 let (ready, node) = (&self.ready[*pod], self.ready[*pod].first);
                 let fits = self.fits(ready, node);
                 let taken = fits.min(left);
-                for (place, units) in &ready.each {
-                    self.free[node * self.width + place] -= units * taken;
+                for (index, units) in &ready.each {
+                    self.free[node * self.width + index] -= units * taken;
                 }
                 self.pods[node] -= taken;
                 left -= taken;

@@ -1,3 +1,5 @@
+//! Tests of estimates by nodes.
+
 use std::sync::Arc;
 
 use members::{Detail, Member};
@@ -15,8 +17,8 @@ const ONE_BY_ONE: Detail = Detail {
 
 async fn member(nodes: &[&str], pods: Vec<Value>) -> (Lab, Arc<Member>) {
     let lab = Lab::new(ONE_BY_ONE);
-    for told in nodes {
-        lab.member.seed(&NODES, node(told));
+    for text in nodes {
+        lab.member.seed(&NODES, node(text));
     }
     for pod in pods {
         lab.member.seed(&PODS, pod);
@@ -26,8 +28,8 @@ async fn member(nodes: &[&str], pods: Vec<Value>) -> (Lab, Arc<Member>) {
     (lab, member)
 }
 
-fn count(member: &Member, asked: Asked<'_>, assumed: &[Arc<AssumedWorkload>]) -> i64 {
-    let estimate = Estimate::of(asked, assumed).unwrap();
+fn count(member: &Member, subject: Asked<'_>, assumed: &[Arc<AssumedWorkload>]) -> i64 {
+    let estimate = Estimate::of(subject, assumed).unwrap();
     estimate.count(member.nodes(|n| estimate.rooms(n)).unwrap())
 }
 
@@ -72,7 +74,7 @@ async fn replicas_are_counted_node_by_node() {
         (asking("0"), 9 + 3),
         (json!({"resourceRequest": {"gpu.x/y": "1"}}), 2 + 2),
         (json!({"resourceRequest": {"other.x/y": "1"}}), 0),
-        // A plain name that is no resource of nodes counts for nothing.
+        // An unqualified name that is no node resource is ignored.
         (json!({"resourceRequest": {"widgets": "1"}}), 9 + 3),
         (
             json!({"resourceRequest": {"cpu": "1", "memory": "32Gi"}}),
@@ -130,8 +132,8 @@ async fn replicas_are_counted_node_by_node() {
         (tolerating(json!({"operator": "Exists"})), 6 + 4 + 2),
     ];
     for (requirements, expected) in table {
-        let asked = Asked::Replicas(Some(&requirements).filter(|r| !r.is_null()));
-        assert_eq!(count(&member, asked, &[]), expected, "{requirements}");
+        let subject = Asked::Replicas(Some(&requirements).filter(|r| !r.is_null()));
+        assert_eq!(count(&member, subject, &[]), expected, "{requirements}");
     }
     lab.tasks.stop().await;
 }
@@ -144,7 +146,7 @@ async fn sets_are_placed_first_fit() {
     let table = [
         (vec![component(1, asking("1"))], 10),
         (vec![component(1, asking("2"))], 2 + 1 + 1),
-        // 2 and 3 go to a and b, then there is nothing for another 3.
+        // 2 and 3 go to a and b, then nothing is left for another 3.
         (
             vec![component(1, asking("2")), component(1, asking("3"))],
             2,
@@ -158,25 +160,25 @@ async fn sets_are_placed_first_fit() {
             2,
         ),
         (vec![component(3, Value::Null)], (10 + 10 + 4) / 3),
-        // The second takes what is left where alone the first may go.
+        // The second component takes what is left on its only allowed node.
         (vec![component(1, on_x), component(1, asking("3"))], 1),
         (vec![component(9, asking("2"))], 0),
         (vec![component(0, asking("2"))], UNBOUNDED),
         (vec![], UNBOUNDED),
     ];
     for (components, expected) in table {
-        let asked = Asked::Sets {
+        let subject = Asked::Sets {
             namespace: "n",
             components: &components,
         };
-        assert_eq!(count(&member, asked, &[]), expected, "{components:?}");
+        assert_eq!(count(&member, subject, &[]), expected, "{components:?}");
     }
     lab.tasks.stop().await;
 }
 
 // proves: EST-assumed
 #[tokio::test]
-async fn what_is_assumed_takes_room_first() {
+async fn assumed_workloads_are_placed_first() {
     let (lab, member) = member(&["a 4 10", "b 4 10"], vec![]).await;
     let assumed = |components| {
         let namespace = "n".into();
@@ -186,7 +188,7 @@ async fn what_is_assumed_takes_room_first() {
         })
     };
     let one = asking("1");
-    let asked = Asked::Replicas(Some(&one));
+    let subject = Asked::Replicas(Some(&one));
     let three = assumed(vec![component(3, asking("1"))]);
     let huge = assumed(vec![component(1, asking("9"))]);
     let pods = assumed(vec![component(19, Value::Null)]);
@@ -194,41 +196,45 @@ async fn what_is_assumed_takes_room_first() {
         (vec![], 8),
         (vec![Arc::clone(&three)], 5),
         (vec![Arc::clone(&three), Arc::clone(&three)], 2),
-        // What does not fit is there already, or takes nothing.
+        // An assumed workload that does not fit fills the nodes or takes nothing.
         (vec![huge], 8),
         (vec![pods], 1),
     ] {
-        assert_eq!(count(&member, asked, &workloads), expected, "{workloads:?}");
+        assert_eq!(
+            count(&member, subject, &workloads),
+            expected,
+            "{workloads:?}"
+        );
     }
     let set = [component(2, asking("2"))];
-    let asked = Asked::Sets {
+    let subject = Asked::Sets {
         namespace: "n",
         components: &set,
     };
-    assert_eq!(count(&member, asked, &[three]), 1);
+    assert_eq!(count(&member, subject, &[three]), 1);
     lab.tasks.stop().await;
 }
 
 #[test]
-fn what_cannot_be_read_says_where() {
+fn invalid_requirements_name_the_component() {
     let none: &[Arc<AssumedWorkload>] = &[];
     let wrong = |requirements: Value| {
-        let asked = Asked::Replicas(Some(&requirements));
-        Estimate::of(asked, none).err().unwrap()
+        let subject = Asked::Replicas(Some(&requirements));
+        Estimate::of(subject, none).err().unwrap()
     };
-    assert_eq!(wrong(asking("much")), "resourceRequest: not a quantity");
+    assert_eq!(wrong(asking("much")), "resourceRequest: invalid quantity");
     let why = wrong(claiming(json!({"nodeSelector": 1})));
     assert!(why.starts_with("nodeClaim: "), "{why}");
     let components = [component(1, asking("much"))];
-    let asked = Asked::Sets {
+    let subject = Asked::Sets {
         namespace: "n",
         components: &components,
     };
-    let why = Estimate::of(asked, none).err().unwrap();
-    assert_eq!(why, "component \"c\": resourceRequest: not a quantity");
+    let why = Estimate::of(subject, none).err().unwrap();
+    assert_eq!(why, "component \"c\": resourceRequest: invalid quantity");
 }
 
-/// The same, node by node and replica by replica.
+/// The definition: node by node and replica by replica.
 fn slowly(mut nodes: Vec<(i64, i64)>, set: &[(i64, i64)], bound: i64) -> i64 {
     let mut sets = 0;
     while sets < bound {

@@ -1,4 +1,4 @@
-//! How estimators are found and asked; the defaults are those of Karmada's scheduler.
+//! Options for discovering and calling estimators; the defaults are those of Karmada's scheduler.
 
 use std::time::Duration;
 
@@ -6,19 +6,19 @@ use crate::tls::Files;
 
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How long an answer may take.
+    /// Timeout of a call.
     pub timeout: Duration,
-    /// Where the Services of estimators are.
+    /// Namespace of the estimators' Services.
     pub namespace: String,
-    /// Their names are this, a dash and the cluster's.
+    /// A Service is named by this prefix, a dash and the cluster's name.
     pub prefix: String,
     /// The port of those Services.
     pub port: u16,
-    /// Without them connections are not encrypted.
+    /// TLS files; without them connections are not encrypted.
     pub tls: Option<Files>,
-    /// Estimators of clusters in pull mode are not asked.
+    /// Estimators of clusters in pull mode are not called.
     pub not_in_pull_mode: bool,
-    /// ResourceQuotas of clusters count, where they are counted here.
+    /// Local estimates respect the ResourceQuotas of clusters.
     pub quotas: bool,
 }
 
@@ -37,12 +37,12 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The Service of a cluster's estimator.
+    /// The name of the Service of a cluster's estimator.
     pub(crate) fn service(&self, cluster: &str) -> String {
         format!("{}-{cluster}", self.prefix)
     }
 
-    /// The cluster that a Service would be of.
+    /// The cluster whose estimator would have a Service of this name.
     pub(crate) fn cluster<'a>(&self, service: &'a str) -> Option<&'a str> {
         service.strip_prefix(&self.prefix)?.strip_prefix('-')
     }

@@ -1,9 +1,8 @@
-//! Estimates made here: by the nodes of a member as its sums keep them, and by its
-//! quotas.
+//! Estimates a member locally by its nodes and quotas, at once; members that are not
+//! synced yet have no estimate.
 //!
-//! Enters: a member, a question. Leaves: an answer at once; what is not counted yet is
-//! not known. Source of the rules: Karmada's `pkg/estimator/server/estimate.go`: the least
-//! of what the plugins tell.
+//! Source of the rules: Karmada's `pkg/estimator/server/estimate.go`: the least of the
+//! plugins' estimates counts.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,7 +16,7 @@ use crate::figures::{self, Plugin, Point};
 use crate::nodes::Estimate;
 use crate::{UNBOUNDED, quota};
 
-/// Objects whose requirements cannot be read at present.
+/// Objects whose requirements failed to parse.
 static FAILURES: FailureLog = FailureLog::new();
 
 pub(crate) fn answer(
@@ -39,22 +38,22 @@ pub(crate) fn answer(
         Err(why) => {
             let (cluster, object) = (member.name(), &question.object);
             if FAILURES.record_failure(object, &why) {
-                tracing::warn!(cluster, object, why, "what is asked for cannot be read");
+                tracing::warn!(cluster, object, why, "replica requirements are invalid");
             }
             figures::estimated(point, began.elapsed(), false);
             return Answer::Failed;
         }
     };
-    let Some(rooms) = member.nodes(|nodes| estimate.rooms(nodes)) else {
+    let Some(capacity) = member.nodes(|nodes| estimate.rooms(nodes)) else {
         return Answer::Unknown;
     };
-    let is_empty = rooms.is_empty();
-    let mut least = (estimate.count(rooms), Source::Nodes);
+    let is_empty = capacity.is_empty();
+    let mut least = (estimate.count(capacity), Source::Nodes);
     figures::ran(Plugin::Nodes, point, began.elapsed());
-    let here = quota::namespace(&asked);
-    if quotas && !is_empty && !here.is_empty() {
+    let namespace = quota::namespace(&asked);
+    if quotas && !is_empty && !namespace.is_empty() {
         let counting = Instant::now();
-        let all = member.quotas(here).unwrap_or_default();
+        let all = member.quotas(namespace).unwrap_or_default();
         let fits = quota::fits(all.iter().map(|quota| &**quota), &asked, assumed);
         if fits < least.0 {
             least = (fits, Source::ResourceQuota);
@@ -62,6 +61,6 @@ pub(crate) fn answer(
         figures::ran(Plugin::Quotas, point, counting.elapsed());
     }
     figures::estimated(point, began.elapsed(), true);
-    let (room, source) = least;
-    Answer::Room(room.clamp(0, UNBOUNDED), source)
+    let (replicas, source) = least;
+    Answer::Room(replicas.clamp(0, UNBOUNDED), source)
 }

@@ -1,10 +1,8 @@
-//! How much the ResourceQuotas of a namespace leave.
+//! Estimates how many replicas the ResourceQuotas of a namespace allow.
 //!
-//! Enters: quotas, what is asked for, what else is assumed to be on its way. Leaves: a
-//! number. Pure. Source of the rules: Karmada's `ResourceQuotaEstimator`
+//! Pure. Source of the rules: Karmada's `ResourceQuotaEstimator`
 //! (`pkg/estimator/server/framework/plugins/resourcequota`): cpu, memory and extended
-//! resources are looked at, and of the scopes only `PriorityClass`; one scope that
-//! applies suffices.
+//! resources count, and of the scopes only `PriorityClass`; one matching scope suffices.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +26,7 @@ fn text<'a>(requirements: Option<&'a Value>, field: &str) -> &'a str {
     value.and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The namespace whose quotas count; with none, none does.
+/// The namespace whose quotas apply; empty if no quotas apply.
 pub(crate) fn namespace<'a>(asked: &Asked<'a>) -> &'a str {
     match asked {
         Asked::Replicas(requirements) => text(*requirements, "namespace"),
@@ -36,21 +34,21 @@ pub(crate) fn namespace<'a>(asked: &Asked<'a>) -> &'a str {
     }
 }
 
-/// How many fit into all of these.
+/// How many replicas or sets all quotas allow.
 pub(crate) fn fits<'q>(
     quotas: impl IntoIterator<Item = &'q Quota>,
     asked: &Asked<'_>,
     assumed: &[impl AsRef<AssumedWorkload>],
 ) -> i64 {
-    let here = namespace(asked);
+    let namespace = namespace(asked);
     let others: Vec<&Component> = assumed
         .iter()
         .map(AsRef::as_ref)
-        .filter(|workload| workload.namespace == here)
+        .filter(|workload| workload.namespace == namespace)
         .flat_map(|workload| &workload.components)
         .collect();
     let fits = quotas.into_iter().map(|quota| {
-        let wanted = match asked {
+        let requested = match asked {
             Asked::Replicas(None) => return UNBOUNDED,
             Asked::Replicas(Some(requirements)) => {
                 if !applies(quota, text(Some(requirements), "priorityClassName")) {
@@ -61,13 +59,13 @@ pub(crate) fn fits<'q>(
             Asked::Sets { components, .. } => sum(components.iter(), quota),
         };
         let taken = sum(others.iter().copied(), quota);
-        divide(&free(quota), &taken, &wanted)
+        divide(&free(quota), &taken, &requested)
     });
     fits.min().unwrap_or(UNBOUNDED)
 }
 
-/// What a quota leaves, less `taken`, by `wanted`.
-fn divide(free: &Amounts, taken: &Amounts, wanted: &Amounts) -> i64 {
+/// How often `requested` fits into what `free` leaves after `taken`.
+fn divide(free: &Amounts, taken: &Amounts, requested: &Amounts) -> i64 {
     let left = |(name, free): (&String, &i64)| {
         let left = free - taken.get(name).copied().unwrap_or(0);
         (name.clone(), left)
@@ -79,12 +77,12 @@ fn divide(free: &Amounts, taken: &Amounts, wanted: &Amounts) -> i64 {
     {
         return 0;
     }
-    let fits = wanted.iter().filter(|(_, each)| **each > 0);
+    let fits = requested.iter().filter(|(_, each)| **each > 0);
     let fits = fits.filter_map(|(name, each)| Some((left.get(name)?.max(&0)) / each));
     fits.min().unwrap_or(UNBOUNDED).min(UNBOUNDED)
 }
 
-/// What the components ask for together that a quota applies to.
+/// The sum of the components' requests to which a quota applies.
 fn sum<'c>(components: impl Iterator<Item = &'c Component>, quota: &Quota) -> Amounts {
     let mut all = Amounts::new();
     for component in components {
@@ -111,7 +109,7 @@ fn request(requirements: Option<&Value>, times: i64) -> Amounts {
     amounts.collect()
 }
 
-/// Hard less used, under the name that pods ask by.
+/// Hard minus used, under the names that pods request.
 fn free(quota: &Quota) -> Amounts {
     let amounts = quota.hard.iter().filter_map(|(name, hard)| {
         let plain = name.strip_prefix("requests.").unwrap_or(name);
@@ -125,7 +123,7 @@ fn units(name: &str, amount: Quantity) -> i64 {
     Resource::named(name).units(amount)
 }
 
-/// `IsExtendedResourceName` of the core API, and what is not extended but counted.
+/// Cpu, memory, and extended resources by `IsExtendedResourceName` of the core API.
 fn is_counted(name: &str) -> bool {
     let is_native = !name.contains('/') || name.contains("kubernetes.io/");
     name == "cpu" || name == "memory" || !(is_native || name.starts_with("requests."))

@@ -1,3 +1,5 @@
+//! Tests of estimates by ResourceQuotas.
+
 use std::sync::Arc;
 
 use serde_json::json;
@@ -32,7 +34,7 @@ const NOBODY: &[Arc<AssumedWorkload>] = &[];
 
 // proves: EST-quota
 #[test]
-fn quotas_bound_by_what_they_leave_of_what_is_asked_for() {
+fn quotas_limit_replicas_by_their_free_amounts() {
     let request = json!({"namespace": "n", "priorityClassName": "high",
                          "resourceRequest": {"cpu": "500m", "memory": "1Gi", "x.y/gpu": "1"}});
     let asked = Asked::Replicas(Some(&request));
@@ -80,7 +82,7 @@ fn quotas_bound_by_what_they_leave_of_what_is_asked_for() {
             ),
             UNBOUNDED,
         ),
-        // Nothing is known of what is used.
+        // A resource without a used amount is ignored.
         (quota(cpu, &[], &[]), UNBOUNDED),
         (quota(cpu, &[("cpu", "5")], &[]), 0),
         (quota(cpu, one, &[class("In", &["high"])]), 6),
@@ -93,7 +95,7 @@ fn quotas_bound_by_what_they_leave_of_what_is_asked_for() {
             quota(cpu, one, &[("NotBestEffort", "Exists", &[])]),
             UNBOUNDED,
         ),
-        // One scope suffices.
+        // One matching scope suffices.
         (
             quota(
                 cpu,
@@ -130,7 +132,7 @@ fn component(replicas: i64, class: &str, cpu: &str) -> Component {
 
 // proves: EST-quota
 #[test]
-fn sets_take_what_their_components_take_together() {
+fn sets_request_the_sum_of_their_components() {
     let components = [component(2, "high", "500m"), component(1, "low", "1")];
     let asked = Asked::Sets {
         namespace: "n",
@@ -155,7 +157,7 @@ fn sets_take_what_their_components_take_together() {
 
 // proves: EST-assumed
 #[test]
-fn what_is_assumed_in_the_namespace_is_taken_from_the_quota() {
+fn assumed_workloads_of_the_namespace_reduce_the_quota() {
     let request = json!({"namespace": "n", "resourceRequest": {"cpu": "1"}});
     let asked = Asked::Replicas(Some(&request));
     let left = quota(&[("cpu", "5")], &[("cpu", "1")], &[]);

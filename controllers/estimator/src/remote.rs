@@ -1,7 +1,6 @@
-//! An estimator that was deployed for a cluster, over gRPC.
+//! A gRPC client of a cluster's own estimator, with a timeout per call.
 //!
-//! Enters: an address, a question. Leaves: a number, or why there is none, within the
-//! time that is set. Source of the rules: Karmada's `pkg/estimator/client/accurate.go`.
+//! Source of the rules: Karmada's `pkg/estimator/client/accurate.go`.
 
 use std::future::Future;
 use std::time::Duration;
@@ -27,38 +26,38 @@ use crate::address::Address;
 use crate::tls::Files;
 use crate::wire::{self, MaxAvailableComponentSetsResponse, MaxAvailableReplicasResponse};
 
-/// How long a connection may take.
+/// Timeout of a connection attempt.
 pub(crate) const DIAL: Duration = Duration::from_secs(5);
-/// A peer that does not answer a ping is gone after 15 + 15 seconds.
+/// A server that does not answer a ping is gone after 15 + 15 seconds.
 const PING: Duration = Duration::from_secs(15);
 
 static REPLICAS: &str =
     "/github.com.karmada_io.karmada.pkg.estimator.service.Estimator/MaxAvailableReplicas";
 static SETS: &str =
     "/github.com.karmada_io.karmada.pkg.estimator.service.Estimator/MaxAvailableComponentSets";
-/// Names the template, for the other side's logs.
+/// Metadata key that names the template, for the server's logs.
 const OBJECT: &str = "object";
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-/// Why there is no number.
+/// Why a call returned no estimate.
 #[derive(Debug, thiserror::Error)]
 #[error("{text}")]
 pub(crate) struct Silence {
     pub(crate) text: String,
-    /// Nobody may be there any longer.
+    /// The server may be gone.
     pub(crate) lost: bool,
 }
 
-/// A connection, which is made anew as long as somebody asks.
+/// A connection that reconnects on demand.
 #[derive(Clone, Debug)]
 pub(crate) struct Remote {
     channel: Channel,
     timeout: Duration,
 }
 
-/// What drives connections belongs to somebody.
+/// Runs connection tasks in a task group, so that they have an owner.
 #[derive(Clone)]
 struct Owned(Tasks);
 
@@ -72,7 +71,7 @@ impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Owned {
 }
 
 impl Remote {
-    /// Connects to the first of these that can be reached.
+    /// Connects to the first of the addresses that is reachable.
     pub(crate) async fn connect(
         addresses: &[Address],
         tls: Option<&Files>,
@@ -81,9 +80,9 @@ impl Remote {
     ) -> Result<Self, String> {
         let mut failures = Vec::new();
         for address in addresses {
-            let dialled = tokio::time::timeout(DIAL, dial(address, tls, tasks)).await;
-            let dialled = dialled.unwrap_or_else(|_| Err("no connection in time".into()));
-            match dialled {
+            let dialed = tokio::time::timeout(DIAL, dial(address, tls, tasks)).await;
+            let dialed = dialed.unwrap_or_else(|_| Err("no connection in time".into()));
+            match dialed {
                 Ok(channel) => return Ok(Self { channel, timeout }),
                 Err(why) => failures.push(format!("dial {address} error: {why}")),
             }
@@ -91,34 +90,35 @@ impl Remote {
         Err(failures.join(", "))
     }
 
-    /// The number that the estimator tells; below 0 it does not know.
+    /// The estimator's number of replicas or sets; negative if it does not know.
     pub(crate) async fn ask(
         &self,
         cluster: &str,
         question: &Question<'_>,
         assumed: &[impl AsRef<AssumedWorkload>],
     ) -> Result<i64, Silence> {
-        let unsaid = |text| Silence { text, lost: false };
+        let encoding_error = |text| Silence { text, lost: false };
         let object = &question.object;
-        let told = match question.asked {
+        let available = match question.asked {
             Asked::Replicas(requirements) => {
-                let request = wire::replicas(cluster, requirements, assumed).map_err(unsaid)?;
-                let told: MaxAvailableReplicasResponse =
+                let request =
+                    wire::replicas(cluster, requirements, assumed).map_err(encoding_error)?;
+                let response: MaxAvailableReplicasResponse =
                     self.call(REPLICAS, request, object).await?;
-                told.max_replicas
+                response.max_replicas
             }
             Asked::Sets {
                 namespace,
                 components,
             } => {
                 let request = wire::sets(cluster, namespace, components, assumed);
-                let request = request.map_err(unsaid)?;
-                let told: MaxAvailableComponentSetsResponse =
+                let request = request.map_err(encoding_error)?;
+                let response: MaxAvailableComponentSetsResponse =
                     self.call(SETS, request, object).await?;
-                told.max_sets
+                response.max_sets
             }
         };
-        Ok(told.into())
+        Ok(available.into())
     }
 
     async fn call<Q, A>(&self, path: &'static str, message: Q, object: &str) -> Result<A, Silence>
@@ -163,9 +163,9 @@ async fn dial(address: &Address, tls: Option<&Files>, tasks: &Tasks) -> Result<C
         Some(files) => Some((files.connector()?, server_name(&address.host)?)),
     };
     let scheme = if tls.is_some() { "https" } else { "http" };
-    let told = |e: http::uri::InvalidUri| e.to_string();
-    let origin: Uri = format!("{scheme}://{address}").parse().map_err(told)?;
-    // The connector knows what is encrypted; the library would insist on its own.
+    let text = |e: http::uri::InvalidUri| e.to_string();
+    let origin: Uri = format!("{scheme}://{address}").parse().map_err(text)?;
+    // The connector itself does TLS; for an https URI tonic would insist on its own TLS.
     let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|e| cause(&e))?;
     let endpoint = endpoint
         .origin(origin)
@@ -196,10 +196,10 @@ async fn open(
 
 fn server_name(host: &str) -> Result<ServerName<'static>, String> {
     let name = ServerName::try_from(host.to_owned());
-    name.map_err(|_| format!("{host:?} is no server name"))
+    name.map_err(|_| format!("{host:?} is not a valid server name"))
 }
 
-/// The innermost reason: the outer ones only say that there is one.
+/// The innermost cause; the outer errors only wrap it.
 fn cause(error: &dyn std::error::Error) -> String {
     let mut inner = error;
     while let Some(source) = inner.source() {

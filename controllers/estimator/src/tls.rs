@@ -1,7 +1,7 @@
-//! TLS to estimators, out of files.
+//! TLS to estimators, configured by files.
 //!
-//! The files are read with each connection, so that what was renewed is used. Source of
-//! the rules: Karmada's `pkg/util/grpcconnection/config.go`.
+//! The files are read for each connection, so that renewed certificates are used. Source
+//! of the rules: Karmada's `pkg/util/grpcconnection/config.go`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,18 +9,18 @@ use std::sync::Arc;
 use client::remote::{Config, Identity, Secret, tls_client};
 use tokio_rustls::TlsConnector;
 
-/// The files of TLS; without a CA and with verification there is no TLS.
+/// TLS files. The flags enable TLS only with a CA or with `insecure`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Files {
     pub ca: Option<PathBuf>,
-    /// Shown to estimators, with its key.
+    /// Client certificate presented to estimators, with its key.
     pub certificate: Option<(PathBuf, PathBuf)>,
-    /// The certificates of estimators are not verified.
+    /// Skips the verification of server certificates.
     pub insecure: bool,
 }
 
 impl Files {
-    /// Reads them; the error names the file.
+    /// Reads all files; the error names the one that fails.
     pub fn check(&self) -> Result<(), String> {
         self.connector().map(drop)
     }

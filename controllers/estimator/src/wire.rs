@@ -1,8 +1,7 @@
-//! The protocol of Karmada's estimators, as messages.
+//! The messages of Karmada's estimator protocol, and the requests built from them.
 //!
-//! Enters: a question. Leaves: the request that asks it. Package
-//! `github.com.karmada_io.karmada.pkg.estimator.pb`; amounts, node selectors and
-//! tolerations go as encoded messages of the core API in fields of bytes.
+//! Package `github.com.karmada_io.karmada.pkg.estimator.pb`; quantities, node selectors
+//! and tolerations are encoded core API messages in fields of bytes.
 
 use std::collections::BTreeMap;
 
@@ -148,7 +147,7 @@ pub(crate) struct Tolerance {
     pub(crate) seconds: Option<i64>,
 }
 
-/// The request for replicas; what cannot be said is an error.
+/// Builds the request for replicas; fails on requirements that cannot be encoded.
 pub(crate) fn replicas(
     cluster: &str,
     requirements: Option<&Value>,
@@ -169,7 +168,7 @@ pub(crate) fn replicas(
     })
 }
 
-/// The request for sets of components.
+/// Builds the request for sets of components.
 pub(crate) fn sets(
     cluster: &str,
     namespace: &str,

@@ -1,11 +1,13 @@
+//! Tests of the encoded requests to estimators.
+
 use std::sync::Arc;
 
 use serde_json::json;
 
 use super::*;
 
-/// `field: content` of a message, as the protocol's text writes it; fields of bytes and
-/// of messages in braces.
+/// The fields of an encoded message: number and content, for bytes and messages the raw
+/// content.
 fn fields(mut bytes: &[u8]) -> Vec<(u32, Vec<u8>)> {
     let mut fields = Vec::new();
     while !bytes.is_empty() {
@@ -62,18 +64,18 @@ fn assumed() -> [Arc<AssumedWorkload>; 1] {
     })]
 }
 
-/// The request of an amount of resources and of a claim on nodes.
+/// Asserts the encoded resource request and node claim.
 fn has_requirements(bytes: &[u8], path: &[u32], amounts: u32) {
-    let told = |more: &[u32]| at(bytes, &[path, more].concat());
-    assert_eq!(told(&[amounts, 1]), ["cpu", "memory"]);
+    let values = |more: &[u32]| at(bytes, &[path, more].concat());
+    assert_eq!(values(&[amounts, 1]), ["cpu", "memory"]);
     // A quantity is a message of its own.
-    assert_eq!(told(&[amounts, 2, 1]), ["500m", "1Gi"]);
-    assert_eq!(told(&[1, 2, 1]), ["disk"]);
-    assert_eq!(told(&[1, 2, 2]), ["ssd"]);
-    assert_eq!(told(&[1, 4, 1, 1, 1]), ["zone"]);
-    assert_eq!(told(&[1, 4, 1, 1, 2]), ["In"]);
-    assert_eq!(told(&[1, 4, 1, 1, 3]), ["x", "y"]);
-    assert_eq!(told(&[1, 4, 1, 2, 1]), ["metadata.name"]);
+    assert_eq!(values(&[amounts, 2, 1]), ["500m", "1Gi"]);
+    assert_eq!(values(&[1, 2, 1]), ["disk"]);
+    assert_eq!(values(&[1, 2, 2]), ["ssd"]);
+    assert_eq!(values(&[1, 4, 1, 1, 1]), ["zone"]);
+    assert_eq!(values(&[1, 4, 1, 1, 2]), ["In"]);
+    assert_eq!(values(&[1, 4, 1, 1, 3]), ["x", "y"]);
+    assert_eq!(values(&[1, 4, 1, 2, 1]), ["metadata.name"]);
     for (field, expected) in [
         (1, "k"),
         (2, "Equal"),
@@ -81,23 +83,23 @@ fn has_requirements(bytes: &[u8], path: &[u32], amounts: u32) {
         (4, "NoExecute"),
         (5, "30"),
     ] {
-        assert_eq!(told(&[1, 5, field]), [expected]);
+        assert_eq!(values(&[1, 5, field]), [expected]);
     }
 }
 
 fn has_component(bytes: &[u8], path: &[u32]) {
-    let told = |more: &[u32]| at(bytes, &[path, more].concat());
+    let values = |more: &[u32]| at(bytes, &[path, more].concat());
     assert_eq!(
-        (told(&[1]), told(&[3])),
+        (values(&[1]), values(&[3])),
         (vec!["job".into()], vec!["3".into()])
     );
-    assert_eq!(told(&[2, 3]), ["high"]);
+    assert_eq!(values(&[2, 3]), ["high"]);
     has_requirements(bytes, &[path, &[2]].concat(), 4);
 }
 
 // proves: EST-protocol
 #[test]
-fn requests_have_the_numbers_of_the_protocol() {
+fn requests_have_the_field_numbers_of_the_protocol() {
     let requirements = requirements();
     let request = replicas("m1", Some(&requirements), &assumed()).unwrap();
     let bytes = request.encode_to_vec();
@@ -120,7 +122,7 @@ fn requests_have_the_numbers_of_the_protocol() {
 }
 
 #[test]
-fn what_is_not_said_is_not_sent() {
+fn absent_requirements_are_not_sent() {
     let nobody: &[Arc<AssumedWorkload>] = &[];
     let sent = |requirements: Option<Value>| {
         let request = replicas("m1", requirements.as_ref(), nobody).unwrap();

@@ -1,6 +1,4 @@
-//! Carries out what was decided about workloads.
-//!
-//! Enters: [`Plan`]s and [`Rollout`]s. Leaves: writes through `client::Api`.
+//! Applies [`WorkloadPlan`]s and [`DeploymentPlan`]s through `client::Api`.
 
 use std::time::{Duration, Instant};
 
@@ -15,10 +13,10 @@ use crate::plan::Plan;
 use crate::pods::{Parent, PodView};
 use crate::run::{DEPLOYMENTS, Hollow, Key, PODS, REPLICA_SETS};
 
-/// Writes of one workload that are under way at once.
+/// Concurrent writes for one workload.
 const ABREAST: usize = 16;
-/// How long a status that is about to change waits at most, beyond the time in
-/// which pods become Ready.
+/// How long a status that is about to change is delayed at most, beyond the time in which
+/// pods become Ready.
 const SLACK: Duration = Duration::from_millis(50);
 const LONGEST_HOLD: Duration = Duration::from_millis(250);
 
@@ -55,14 +53,14 @@ impl Hollow {
         ignore_gone(self.api.delete(at, &options).await.map(drop))
     }
 
-    /// Gives a pod its node before it exists, which saves a binding.
+    /// Creates a pod with its node already assigned, which saves a binding.
     async fn create_pod(&self, parent: &Parent<'_>, mut pod: Value) -> Result<(), Error> {
         let namespace = parent.object.namespace();
         let name = pod["metadata"]["name"].as_str().unwrap_or("").to_owned();
         let key = format!("{namespace}/{name}");
         if pod["spec"]["nodeName"].as_str().is_none_or(str::is_empty) {
-            let room = PodView::of(&pod)?.room();
-            if let Some(node) = self.capacity.lock().place(&key, room) {
+            let requests = PodView::of(&pod)?.room();
+            if let Some(node) = self.capacity.lock().place(&key, requests) {
                 pod["spec"]["nodeName"] = node.into();
             }
         }
@@ -72,7 +70,7 @@ impl Hollow {
             Err(e) if e.is_already_exists() => return self.adopt(&PODS, parent, &name).await,
             Err(e) => e,
         };
-        // The room is nobody's again, unless the pod came into being after all.
+        // Frees the capacity, unless the pod was created after all.
         if self.pods.get_key(&key).is_none() {
             self.give_back(&key);
         }
@@ -83,8 +81,8 @@ impl Hollow {
         }
     }
 
-    /// An object that has the name we need and belongs to nobody (its owner was
-    /// deleted without it) becomes ours.
+    /// Adopts an object that has the required name but no owner, because its owner was
+    /// deleted without it.
     async fn adopt(&self, resource: &Gvr, parent: &Parent<'_>, name: &str) -> Result<(), Error> {
         let at = At::one(resource, parent.object.namespace(), name);
         let object = match self.api.get(at).await {
@@ -153,8 +151,8 @@ impl Hollow {
         ignore_gone(patched.map(drop))
     }
 
-    /// Writes the status of a workload: at once when it is settled, else when it has
-    /// had time to settle, so that pods that come together are told together.
+    /// Writes the status of a workload: at once if it is stable, else after a delay, so that
+    /// pods that become Ready together cause one write.
     async fn tell(
         &self,
         key: &Key,
@@ -193,7 +191,8 @@ impl Hollow {
     }
 }
 
-/// What is gone needs no more care; what has changed meanwhile comes again.
+/// Ignores "not found" and conflicts: the informer delivers the newer state, and the object
+/// is reconciled again.
 pub(crate) fn ignore_gone(result: Result<(), Error>) -> Result<(), Error> {
     match result {
         Err(e) if e.is_not_found() || e.is_conflict() => Ok(()),

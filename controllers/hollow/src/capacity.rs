@@ -1,10 +1,10 @@
-//! The room on the nodes: who fits where. Pure bookkeeping.
+//! Tracks the free capacity of nodes and which pods use it. Pure.
 
 use std::collections::HashMap;
 
 use machinery::Quantity;
 
-/// What a node offers or a pod asks for.
+/// The capacity of a node or the requests of a pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Room {
     pub(crate) cpu: Quantity,
@@ -13,20 +13,20 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    fn holds(&self, ask: &Self) -> bool {
-        self.cpu >= ask.cpu && self.memory >= ask.memory && self.pods >= ask.pods
+    fn holds(&self, requests: &Self) -> bool {
+        self.cpu >= requests.cpu && self.memory >= requests.memory && self.pods >= requests.pods
     }
 
-    fn take(&mut self, ask: &Self) {
-        self.cpu -= ask.cpu;
-        self.memory -= ask.memory;
-        self.pods -= ask.pods;
+    fn take(&mut self, requests: &Self) {
+        self.cpu -= requests.cpu;
+        self.memory -= requests.memory;
+        self.pods -= requests.pods;
     }
 
-    fn give(&mut self, ask: &Self) {
-        self.cpu += ask.cpu;
-        self.memory += ask.memory;
-        self.pods += ask.pods;
+    fn give(&mut self, requests: &Self) {
+        self.cpu += requests.cpu;
+        self.memory += requests.memory;
+        self.pods += requests.pods;
     }
 }
 
@@ -35,7 +35,7 @@ struct Node {
     free: Room,
 }
 
-/// All nodes, and which pod sits where.
+/// The free capacity of all nodes, and the node of each pod.
 #[derive(Default)]
 pub(crate) struct Capacity {
     nodes: Vec<Node>,
@@ -55,43 +55,42 @@ impl Capacity {
         self.nodes.iter().map(|n| &*n.name)
     }
 
-    /// Finds the emptiest node with room and books it for the pod; a pod that is
-    /// placed already keeps its node.
-    pub(crate) fn place(&mut self, pod: &str, ask: Room) -> Option<&str> {
+    /// Assigns the emptiest node with enough capacity to a pod; a pod with a node keeps it.
+    pub(crate) fn place(&mut self, pod: &str, requests: Room) -> Option<&str> {
         let at = match self.placed.get(pod) {
             Some((at, _)) => *at,
             None => {
                 let at = (0..self.nodes.len())
-                    .filter(|i| self.nodes[*i].free.holds(&ask))
+                    .filter(|i| self.nodes[*i].free.holds(&requests))
                     .max_by_key(|i| (self.nodes[*i].free.pods, self.nodes.len() - i))?;
-                self.book(pod, at, ask);
+                self.book(pod, at, requests);
                 at
             }
         };
         Some(&self.nodes[at].name)
     }
 
-    /// Books what somebody else has decided; unknown nodes are not ours.
-    pub(crate) fn observe(&mut self, pod: &str, node: &str, ask: Room) {
+    /// Records a node that another process assigned; unknown nodes are ignored.
+    pub(crate) fn observe(&mut self, pod: &str, node: &str, requests: Room) {
         if !self.placed.contains_key(pod)
             && let Some(at) = self.nodes.iter().position(|n| n.name == node)
         {
-            self.book(pod, at, ask);
+            self.book(pod, at, requests);
         }
     }
 
-    /// Frees what a pod held; tells whether there was anything.
+    /// Frees the capacity of a pod. Returns whether it had any.
     pub(crate) fn release(&mut self, pod: &str) -> bool {
-        let Some((at, ask)) = self.placed.remove(pod) else {
+        let Some((at, requests)) = self.placed.remove(pod) else {
             return false;
         };
-        self.nodes[at].free.give(&ask);
+        self.nodes[at].free.give(&requests);
         true
     }
 
-    fn book(&mut self, pod: &str, at: usize, ask: Room) {
-        self.nodes[at].free.take(&ask);
-        self.placed.insert(pod.to_owned(), (at, ask));
+    fn book(&mut self, pod: &str, at: usize, requests: Room) {
+        self.nodes[at].free.take(&requests);
+        self.placed.insert(pod.to_owned(), (at, requests));
     }
 }
 
@@ -136,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_placed_is_counted_once() {
+    fn pods_bound_by_others_count_once() {
         let mut capacity = Capacity::new(["a"].map(String::from).into_iter(), room(1));
         capacity.observe("p", "a", ask(0));
         capacity.observe("p", "a", ask(0));

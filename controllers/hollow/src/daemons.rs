@@ -1,4 +1,4 @@
-//! DaemonSet: one pod on every node.
+//! Plans the pods of a DaemonSet: one on every node.
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ const ALWAYS: &[&str] = &[
     "numberReady",
 ];
 
-/// Decides for one daemon set, given the names of all nodes.
+/// Plans one DaemonSet, given the names of all nodes.
 pub(crate) fn decide(
     parent: &Parent<'_>,
     set: &Value,
@@ -25,10 +25,10 @@ pub(crate) fn decide(
     let mut plan = Plan::default();
     let (mut current, mut updated, mut ready) = (0, 0, 0);
     for (nth, node) in nodes.iter().enumerate() {
-        let mut here = pods
+        let mut on_node = pods
             .iter()
             .filter(|p| p.spec.node_name == *node && !p.deleting());
-        match here.next() {
+        match on_node.next() {
             Some(pod) if pod.finished() || pod.label(REVISION) != revision => {
                 plan.delete.push(pod.metadata.name.clone())
             }
@@ -74,7 +74,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn every_node_has_one() {
+    fn every_node_has_one_pod() {
         let set = json!({"metadata": {"name": "d", "uid": "u", "generation": 1}, "spec": {"template": {"spec": {}}}});
         let object = Object::from_value(&set).unwrap();
         let parent = Parent {

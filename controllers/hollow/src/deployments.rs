@@ -1,5 +1,5 @@
-//! Deployment: replica sets of its templates, old and new, moved from one to the
-//! other within the bounds of the strategy.
+//! Plans the replica sets of a Deployment: one per template, scaled from old to new within
+//! the bounds of the strategy.
 
 use jiff::Timestamp;
 use machinery::time::rfc3339_seconds;
@@ -9,31 +9,31 @@ use crate::plan::{generation, status_with};
 use crate::pods::{Parent, short_hash};
 
 const HASH_LABEL: &str = "pod-template-hash";
-/// By which `kubectl rollout` orders replica sets.
+/// The annotation by which `kubectl rollout` orders replica sets.
 const REVISION: &str = "deployment.kubernetes.io/revision";
 
-/// What is to be done about the replica sets of one deployment.
+/// What to do about the replica sets of one Deployment.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Rollout {
-    /// The replica set of the current template, when there is none yet.
+    /// The replica set of the current template, if it does not exist yet.
     pub(crate) create: Option<Value>,
-    /// Replica sets whose size changes.
+    /// Replica sets to scale, with their new size.
     pub(crate) scale: Vec<(String, i64)>,
-    /// The annotation of the replica set of an earlier template that is current again.
+    /// Updates the revision of a replica set of an earlier template that is current again.
     pub(crate) revise: Option<(String, Value)>,
-    /// The deployment's own annotation, from its second template on: `kubectl rollout
-    /// undo` replaces annotations, and fails where there are none.
+    /// Updates the Deployment's own revision, from its second template on: `kubectl rollout
+    /// undo` replaces annotations, and fails if there are none.
     pub(crate) annotate: Option<Value>,
     /// Empty replica sets beyond the history limit.
     pub(crate) delete: Vec<String>,
     pub(crate) status: Option<Value>,
-    /// Nothing more is on its way.
+    /// No further change of the status is expected soon.
     pub(crate) settled: bool,
 }
 
 struct Set<'a> {
     name: &'a str,
-    wanted: i64,
+    desired: i64,
     pods: i64,
     available: i64,
     revision: i64,
@@ -44,7 +44,7 @@ impl<'a> Set<'a> {
         let number = |at: &Value| at.as_i64().unwrap_or(0);
         Self {
             name: set["metadata"]["name"].as_str().unwrap_or(""),
-            wanted: number(&set["spec"]["replicas"]),
+            desired: number(&set["spec"]["replicas"]),
             pods: number(&set["status"]["replicas"]),
             available: number(&set["status"]["availableReplicas"]),
             revision: set["metadata"]["annotations"][REVISION]
@@ -55,7 +55,7 @@ impl<'a> Set<'a> {
     }
 }
 
-/// A number, or a share of `total` in per cent.
+/// A number, or a percentage of `total`, rounded up if `up`.
 fn share(value: &Value, total: i64, up: bool) -> i64 {
     match value {
         Value::Number(n) => n.as_i64().unwrap_or(0),
@@ -67,14 +67,14 @@ fn share(value: &Value, total: i64, up: bool) -> i64 {
     }
 }
 
-/// (maxSurge, maxUnavailable); never both zero, or nothing would ever move.
-fn bounds(deployment: &Value, wanted: i64) -> (i64, i64) {
+/// (maxSurge, maxUnavailable); never both zero, or the rollout could not proceed.
+fn bounds(deployment: &Value, desired: i64) -> (i64, i64) {
     let strategy = &deployment["spec"]["strategy"];
     if strategy["type"] == "Recreate" {
-        return (0, wanted);
+        return (0, desired);
     }
-    let surge = share(&strategy["rollingUpdate"]["maxSurge"], wanted, true);
-    let unavailable = share(&strategy["rollingUpdate"]["maxUnavailable"], wanted, false);
+    let surge = share(&strategy["rollingUpdate"]["maxSurge"], desired, true);
+    let unavailable = share(&strategy["rollingUpdate"]["maxUnavailable"], desired, false);
     if surge == 0 && unavailable == 0 {
         (0, 1)
     } else {
@@ -82,47 +82,47 @@ fn bounds(deployment: &Value, wanted: i64) -> (i64, i64) {
     }
 }
 
-/// Decides for one deployment and the replica sets that belong to it.
+/// Plans one Deployment, given the replica sets that belong to it.
 pub(crate) fn decide(
     parent: &Parent<'_>,
     deployment: &Value,
     sets: &[Value],
     now: Timestamp,
 ) -> Rollout {
-    let wanted = deployment["spec"]["replicas"].as_i64().unwrap_or(1).max(0);
+    let desired = deployment["spec"]["replicas"].as_i64().unwrap_or(1).max(0);
     let template = &deployment["spec"]["template"];
     let hash = short_hash(&template.to_string());
     let paused = deployment["spec"]["paused"] == true;
-    let (surge, unavailable) = bounds(deployment, wanted);
+    let (surge, unavailable) = bounds(deployment, desired);
     let (new, old): (Vec<&Value>, Vec<&Value>) = sets
         .iter()
         .partition(|s| s["metadata"]["labels"][HASH_LABEL] == *hash);
     let new = new.first().map(|s| Set::of(s));
     let old: Vec<Set<'_>> = old.into_iter().map(Set::of).collect();
-    let total: i64 = old.iter().chain(&new).map(|s| s.wanted).sum();
+    let total: i64 = old.iter().chain(&new).map(|s| s.desired).sum();
 
     let newest = old.iter().map(|s| s.revision).max().unwrap_or(0);
 
     let mut rollout = Rollout::default();
-    // As many new ones as the surge leaves room for beside the old.
-    let have = new.as_ref().map_or(0, |s| s.wanted);
-    let grown = if have >= wanted {
-        wanted
+    // Scale up the new replica set as far as the surge permits beside the old ones.
+    let have = new.as_ref().map_or(0, |s| s.desired);
+    let grown = if have >= desired {
+        desired
     } else {
-        wanted.min(have + (wanted + surge - total).max(0))
+        desired.min(have + (desired + surge - total).max(0))
     };
     match &new {
         None if !paused => {
             let revision = newest + 1;
             rollout.create = Some(replica_set(parent, template, &hash, grown, revision));
         }
-        Some(set) if set.wanted != grown && !(paused && old.iter().any(|s| s.wanted > 0)) => {
+        Some(set) if set.desired != grown && !(paused && old.iter().any(|s| s.desired > 0)) => {
             rollout.scale.push((set.name.to_owned(), grown));
         }
         _ => {}
     }
     if !paused {
-        shrink(&old, &new, wanted, unavailable, &mut rollout.scale);
+        shrink(&old, &new, desired, unavailable, &mut rollout.scale);
     }
     let current = new.as_ref().map_or(0, |s| s.revision).max(newest + 1);
     let current_text = current.to_string();
@@ -139,19 +139,19 @@ pub(crate) fn decide(
         &old,
         new.as_ref(),
         &mut rollout,
-        (wanted, unavailable),
+        (desired, unavailable),
         now,
     );
     rollout
 }
 
-/// The oldest of the replica sets that nobody needs but for a way back.
+/// The oldest empty replica sets beyond the revision history limit.
 fn history(deployment: &Value, old: &[Set<'_>]) -> Vec<String> {
     let limit = deployment["spec"]["revisionHistoryLimit"].as_u64();
     let limit = limit.and_then(|l| usize::try_from(l).ok()).unwrap_or(10);
     let mut empty: Vec<&Set<'_>> = old
         .iter()
-        .filter(|s| s.wanted == 0 && s.pods == 0)
+        .filter(|s| s.desired == 0 && s.pods == 0)
         .collect();
     empty.sort_by_key(|s| s.revision);
     let surplus = empty.len().saturating_sub(limit);
@@ -159,23 +159,23 @@ fn history(deployment: &Value, old: &[Set<'_>]) -> Vec<String> {
     surplus.map(|s| s.name.to_owned()).collect()
 }
 
-/// Takes down old replica sets: pods that are not available at once, the others as
-/// far as enough pods stay available.
+/// Scales down old replica sets: unavailable pods at once, the others as far as enough
+/// pods stay available.
 fn shrink(
     old: &[Set<'_>],
     new: &Option<Set<'_>>,
-    wanted: i64,
+    desired: i64,
     unavailable: i64,
     scale: &mut Vec<(String, i64)>,
 ) {
     let available: i64 = old.iter().chain(new).map(|s| s.available).sum();
-    let mut spare = (available - (wanted - unavailable)).max(0);
-    for set in old.iter().filter(|s| s.wanted > 0) {
-        let broken = (set.wanted - set.available).max(0);
-        let healthy = spare.min(set.wanted - broken);
+    let mut spare = (available - (desired - unavailable)).max(0);
+    for set in old.iter().filter(|s| s.desired > 0) {
+        let broken = (set.desired - set.available).max(0);
+        let healthy = spare.min(set.desired - broken);
         spare -= healthy;
         if broken + healthy > 0 {
-            scale.push((set.name.to_owned(), set.wanted - broken - healthy));
+            scale.push((set.name.to_owned(), set.desired - broken - healthy));
         }
     }
 }
@@ -203,7 +203,7 @@ fn status(
     old: &[Set<'_>],
     new: Option<&Set<'_>>,
     rollout: &mut Rollout,
-    (wanted, unavailable): (i64, i64),
+    (desired, unavailable): (i64, i64),
     now: Timestamp,
 ) {
     let sum = |of: fn(&Set<'_>) -> i64| old.iter().chain(new).map(of).sum::<i64>();
@@ -219,19 +219,22 @@ fn status(
         ("updatedReplicas", updated),
         ("readyReplicas", available),
         ("availableReplicas", available),
-        ("unavailableReplicas", (wanted.max(pods) - available).max(0)),
+        (
+            "unavailableReplicas",
+            (desired.max(pods) - available).max(0),
+        ),
         ("observedGeneration", generation(deployment)),
     ];
     let before = &deployment["status"];
     let mut status = status_with(before, &[], &counters).unwrap_or_else(|| before.clone());
-    let complete = updated == wanted && pods == wanted && available == wanted;
-    let enough = available >= wanted - unavailable;
+    let complete = updated == desired && pods == desired && available == desired;
+    let enough = available >= desired - unavailable;
     let name = rollout
         .create
         .as_ref()
         .map(|s| s["metadata"]["name"].as_str());
     let name = name.flatten().or(new.map(|s| s.name)).unwrap_or("");
-    // A set that was complete once stays so while it merely changes its size.
+    // A rollout that was complete stays complete while it only changes its size.
     let done = complete || pods == updated && progress(before) == DONE;
     let available = if enough {
         (
@@ -275,24 +278,24 @@ fn progress(status: &Value) -> &str {
     found.and_then(|c| c["reason"].as_str()).unwrap_or("")
 }
 
-/// A condition; one that is as it was keeps its times.
+/// A condition; an unchanged one keeps its times.
 fn condition(
     before: &Value,
     kind: &str,
-    (verdict, reason, message): (&str, &str, String),
+    (status, reason, message): (&str, &str, String),
     now: Timestamp,
 ) -> Value {
     let old = before["conditions"]
         .as_array()
         .and_then(|all| all.iter().find(|c| c["type"] == kind));
-    if let Some(old) = old.filter(|o| o["status"] == verdict && o["reason"] == reason) {
+    if let Some(old) = old.filter(|o| o["status"] == status && o["reason"] == reason) {
         return old.clone();
     }
     let time = rfc3339_seconds(now);
     let since = old
-        .filter(|o| o["status"] == verdict)
+        .filter(|o| o["status"] == status)
         .map_or_else(|| time.clone().into(), |o| o["lastTransitionTime"].clone());
-    json!({"type": kind, "status": verdict, "reason": reason, "message": message, "lastUpdateTime": time, "lastTransitionTime": since})
+    json!({"type": kind, "status": status, "reason": reason, "message": message, "lastUpdateTime": time, "lastTransitionTime": since})
 }
 
 #[cfg(test)]
@@ -309,7 +312,7 @@ mod tests {
         json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}})
     }
 
-    fn set(deployment: &Value, current: bool, wanted: i64, available: i64) -> Value {
+    fn set(deployment: &Value, current: bool, desired: i64, available: i64) -> Value {
         let hash = if current {
             short_hash(&deployment["spec"]["template"].to_string())
         } else {
@@ -317,7 +320,7 @@ mod tests {
         };
         let (name, revision) = if current { ("new", "2") } else { ("old", "1") };
         json!({"metadata": {"name": name, "labels": {HASH_LABEL: hash}, "annotations": {REVISION: revision}},
-               "spec": {"replicas": wanted}, "status": {"replicas": wanted, "availableReplicas": available}})
+               "spec": {"replicas": desired}, "status": {"replicas": desired, "availableReplicas": available}})
     }
 
     fn decide_for(deployment: &Value, sets: &[Value]) -> Rollout {
@@ -346,7 +349,7 @@ mod tests {
     #[test]
     fn a_rollout_stays_within_its_bounds() {
         let d = deployment(4, rolling("25%", "25%"));
-        // One more than wanted may exist, one fewer may be available.
+        // At most one replica in surplus, at most one unavailable.
         let start = decide_for(&d, &[set(&d, false, 4, 4)]);
         assert_eq!(start.create.unwrap()["spec"]["replicas"], 1);
         assert_eq!(start.scale, [("old".to_owned(), 3)]);
@@ -374,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_that_is_true_is_not_written_again() {
+    fn an_unchanged_status_is_not_written() {
         let mut d = deployment(2, rolling("25%", "25%"));
         let sets = [set(&d, true, 2, 2)];
         d["status"] = decide_for(&d, &sets).status.unwrap();
@@ -386,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_back_is_the_newest_again() {
+    fn a_rollback_has_the_newest_revision() {
         let d = deployment(1, rolling("25%", "25%"));
         let mut back = set(&d, true, 1, 1);
         back["metadata"]["annotations"][REVISION] = "0".into();

@@ -1,4 +1,4 @@
-//! Job: pods that end, until enough of them have.
+//! Plans the pods of a Job: runs pods until enough of them have succeeded.
 
 use jiff::Timestamp;
 use machinery::time::rfc3339_seconds;
@@ -15,7 +15,7 @@ fn finished(status: &Value) -> bool {
         .is_some_and(|all| all.iter().any(done))
 }
 
-/// Decides for one job and the pods that belong to it.
+/// Plans one Job, given the pods that belong to it.
 pub(crate) fn decide(parent: &Parent<'_>, job: &Value, pods: &[&PodView], now: Timestamp) -> Plan {
     let mut plan = Plan::default();
     let old = &job["status"];
@@ -29,7 +29,7 @@ pub(crate) fn decide(parent: &Parent<'_>, job: &Value, pods: &[&PodView], now: T
         .filter(|p| !p.finished() && !p.deleting())
         .collect();
     let completions = job["spec"]["completions"].as_i64();
-    // Without a number one success is enough, and the rest may run out.
+    // Without `completions` one success is enough, and running pods may finish.
     let complete = completions.map_or(succeeded > 0 && active.is_empty(), |c| succeeded >= c);
     let missing = completions.map_or(if succeeded > 0 { 0 } else { parallelism }, |c| {
         parallelism.min(c - succeeded)
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finished_job_is_left_alone() {
+    fn a_finished_job_is_not_changed() {
         let job = json!({"metadata": {"name": "j", "uid": "u"}, "spec": {}, "status": {"conditions": [{"type": "Complete", "status": "True"}]}});
         let object = Object::from_value(&job).unwrap();
         let parent = Parent {

@@ -1,4 +1,4 @@
-//! The kubelet's side: which status a pod gets, and when. Pure.
+//! Decides which status a pod gets next, and builds pod statuses. Pure.
 
 use jiff::Timestamp;
 use machinery::time::rfc3339_seconds;
@@ -6,23 +6,23 @@ use serde_json::{Value, json};
 
 use crate::pods::{BROKEN_IMAGES, Container, PodView};
 
-/// What a pod waits for.
+/// The next transition of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// A node.
+    /// Gets a node.
     Place,
-    /// To be started once its delay has passed.
+    /// Starts to run once its delay has passed.
     Start,
-    /// To end: a job's pod that runs.
+    /// Succeeds: a running pod of a Job.
     Finish,
-    /// Its image never comes; told once.
+    /// Its image cannot be pulled; reported once.
     Fail,
-    /// To be gone: a server with graceful deletion waits for its kubelet.
+    /// Its deletion is confirmed: a server with graceful deletion waits for the kubelet.
     End,
     Nothing,
 }
 
-/// What happens to a pod next.
+/// The next transition of a pod.
 pub(crate) fn next(pod: &PodView, of_job: bool) -> Next {
     if pod.deleting() && pod.metadata.deletion_grace_period_seconds > 0 {
         return Next::End;
@@ -66,7 +66,7 @@ fn status(phase: &str, conditions: Vec<Value>, containers: Vec<Value>, time: &st
            "startTime": time, "qosClass": "BestEffort"})
 }
 
-/// The status of a pod that runs and is ready.
+/// The status of a running and ready pod.
 pub(crate) fn running(pod: &PodView, ip: &str, now: Timestamp) -> Value {
     let time = rfc3339_seconds(now);
     let conditions = ["Initialized", "Ready", "ContainersReady", "PodScheduled"];
@@ -87,7 +87,7 @@ pub(crate) fn running(pod: &PodView, ip: &str, now: Timestamp) -> Value {
     status
 }
 
-/// The status of a pod that has done its work.
+/// The status of a pod that has succeeded.
 pub(crate) fn succeeded(pod: &PodView, now: Timestamp) -> Value {
     let time = rfc3339_seconds(now);
     let conditions = vec![
@@ -106,7 +106,7 @@ pub(crate) fn succeeded(pod: &PodView, now: Timestamp) -> Value {
     status("Succeeded", conditions, containers, &time)
 }
 
-/// The status of a pod whose image cannot be had.
+/// The status of a pod whose image cannot be pulled.
 pub(crate) fn broken(pod: &PodView, now: Timestamp) -> Value {
     let time = rfc3339_seconds(now);
     let conditions = vec![
@@ -126,7 +126,7 @@ pub(crate) fn broken(pod: &PodView, now: Timestamp) -> Value {
     status("Pending", conditions, containers.collect(), &time)
 }
 
-/// The status of a pod that no node has room for.
+/// The status of a pod that fits on no node.
 pub(crate) fn unschedulable(now: Timestamp) -> Value {
     let mut scheduled = condition(
         "PodScheduled",
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_placed_started_and_left_alone() {
+    fn a_pod_is_assigned_started_and_then_unchanged() {
         check(json!({}), json!({"phase": "Pending"}), false, Next::Place);
         check(
             json!({"nodeName": "n"}),
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fake_image_never_becomes_ready_and_is_told_once() {
+    fn a_fake_image_never_becomes_ready_and_is_reported_once() {
         let spec = json!({"nodeName": "n", "containers": [{"name": "c", "image": "fake/x"}]});
         check(spec.clone(), json!({"phase": "Pending"}), false, Next::Fail);
         let pod: PodView = serde_json::from_value(json!({"spec": spec})).unwrap();

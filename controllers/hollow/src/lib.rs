@@ -1,14 +1,14 @@
-//! A cluster without machines: nodes that exist on paper, a kubelet that starts
-//! nothing and says it runs, and the workload controllers of a
-//! kube-controller-manager as far as status needs them.
+//! A hollow cluster: nodes without machines, a kubelet that reports pods as running without
+//! starting them, and the workload controllers of kube-controller-manager as far as
+//! statuses need them.
 //!
-//! workloads ──► [`plan`]ned pods ──► nodes with room ──► Running, Ready ──► status
+//! workloads ──► [`workload_plan`] ──► pods on nodes with capacity ──► Running, Ready ──► status
 //!
-//! Invariants: everything goes through `client::Api`, so that it can be attached
-//! to any API server. Decisions are pure functions of what is observed. Nothing is
-//! done while nothing changes: no heartbeats, no resync.
+//! Invariants: everything goes through `client::Api`, so that it works with any API
+//! server. Decisions are pure functions of observed objects. Without changes nothing
+//! happens: no heartbeats, no resync.
 //!
-//! Entry points: [`Hollow`].
+//! Entry points: [`HollowCluster`].
 
 mod act;
 mod capacity;

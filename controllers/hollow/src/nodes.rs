@@ -1,4 +1,4 @@
-//! The nodes: written once, and again only when their size has changed.
+//! Creates the nodes, and updates their status only if their size has changed.
 
 use client::{Api, At, Error, Patch, WriteOptions};
 use machinery::Gvr;
@@ -9,7 +9,7 @@ use crate::run::Options;
 
 static NODES: Gvr = Gvr::constant("", "v1", "nodes");
 
-/// Makes sure that the nodes are there and offer what the options say.
+/// Ensures that the nodes exist with the capacity that the options specify.
 pub(crate) async fn provide(
     api: &dyn Api,
     names: &[String],
@@ -31,7 +31,7 @@ pub(crate) async fn provide(
             Err(e) => return Err(e),
         };
         if node["status"]["allocatable"] != status["allocatable"] {
-            // Where others write to nodes too, a whole one would meet conflicts.
+            // A patch, because an update would conflict where other clients write nodes too.
             let patch = Patch::Merge(json!({"status": status}));
             api.patch(at.sub("status"), patch, &WriteOptions::default())
                 .await?;

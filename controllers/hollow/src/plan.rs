@@ -1,24 +1,22 @@
-//! What a controller has decided: children to make and remove, and the status
-//! that is true now. The shell in [`crate::run`] carries it out.
+//! The plan for a workload: pods to create and delete, and its status.
 
 use serde_json::Value;
 
-/// The outcome of one decision about one workload.
+/// The plan for one workload; [`HollowCluster`](crate::HollowCluster) applies it.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Plan {
     /// Pods to create, complete but for their node.
     pub(crate) create: Vec<Value>,
     /// Names of pods to delete.
     pub(crate) delete: Vec<String>,
-    /// The status as it should be; nothing when it does not change.
+    /// The new status; `None` if it does not change.
     pub(crate) status: Option<Value>,
-    /// Nothing more is on its way: a status that is about to change again is not
-    /// worth a write.
+    /// No further change of the status is expected soon; otherwise its write is delayed.
     pub(crate) settled: bool,
 }
 
-/// Puts counters into a status: zeros vanish unless the kind always writes them.
-/// Gives nothing when the status is as it was.
+/// Sets counters in a status; zeros are removed unless listed in `always`. `None` if the
+/// status does not change.
 pub(crate) fn status_with(old: &Value, always: &[&str], counters: &[(&str, i64)]) -> Option<Value> {
     let mut status = old.as_object().cloned().unwrap_or_default();
     for (field, value) in counters {
@@ -43,7 +41,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn only_a_change_is_a_status() {
+    fn only_a_changed_status_is_returned() {
         assert_eq!(
             status_with(&Value::Null, &["a"], &[("a", 0), ("b", 0)]),
             Some(json!({"a": 0}))

@@ -1,4 +1,4 @@
-//! Pods: made from a template, and seen as the few fields that decisions need.
+//! Pods: creates them from templates and decodes the few fields that plans need.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ use serde_json::{Map, Value, json};
 
 use crate::capacity::Room;
 
-/// Pods of this kind never start, so that failure can be seen.
+/// Pods with an image of this prefix never start, to demonstrate failures.
 pub(crate) const BROKEN_IMAGES: &str = "fake/";
 const HASH_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// A pod as controllers see it.
+/// The fields of a pod that the hollow cluster reads.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct PodView {
@@ -69,7 +69,7 @@ struct Condition {
 }
 
 impl Status {
-    /// Something beyond the phase was written.
+    /// Whether a status beyond the phase was written.
     pub(crate) fn told(&self) -> bool {
         !self.conditions.is_empty()
     }
@@ -103,7 +103,7 @@ impl PodView {
         self.metadata.labels.get(key).map_or("", String::as_str)
     }
 
-    /// What the pod asks of a node.
+    /// The resources that the pod requests from a node.
     pub(crate) fn room(&self) -> Room {
         let requests = pod_requests(
             self.spec.containers.iter().map(|c| &c.resources),
@@ -127,7 +127,7 @@ impl PodView {
     }
 }
 
-/// The object that a pod or replica set belongs to.
+/// The workload that a pod or replica set belongs to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parent<'a> {
     pub(crate) api_version: &'a str,
@@ -136,14 +136,14 @@ pub(crate) struct Parent<'a> {
 }
 
 impl Parent<'_> {
-    /// A controller's owner reference to it.
+    /// The owner references of its children, with the workload as their controller.
     pub(crate) fn reference(&self) -> Value {
         json!([{"apiVersion": self.api_version, "kind": self.kind, "name": self.object.name(),
                 "uid": self.object.uid(), "controller": true, "blockOwnerDeletion": true}])
     }
 }
 
-/// A pod of a template, belonging to `parent`, with labels of its own besides.
+/// A pod from a template, owned by `parent`, with additional labels.
 pub(crate) fn from_template(
     parent: &Parent<'_>,
     template: &Value,
@@ -166,7 +166,7 @@ pub(crate) fn from_template(
     pod
 }
 
-/// A short, stable name for a text (FNV-1a, in the alphabet of generated names).
+/// A short, stable hash of a text (FNV-1a, in the alphabet of generated names).
 pub(crate) fn short_hash(text: &str) -> String {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     for byte in text.bytes() {
@@ -180,8 +180,8 @@ pub(crate) fn short_hash(text: &str) -> String {
     out
 }
 
-/// The suffix of the `nth` pod of an owner: stable, so that a repeated decision
-/// names the same pod again instead of a second one.
+/// The name suffix of the `nth` pod of an owner: stable, so that a repeated plan names the
+/// same pod again instead of a second one.
 pub(crate) fn suffix(owner_uid: &str, nth: u64) -> String {
     let mut hash = short_hash(&format!("{owner_uid}/{nth}"));
     hash.truncate(5);
@@ -192,7 +192,7 @@ pub(crate) fn suffix(owner_uid: &str, nth: u64) -> String {
 pub(crate) mod tests {
     use super::*;
 
-    /// A pod in some state, for the tables of the controllers.
+    /// A pod in some state, for the tests of the controllers.
     pub(crate) fn pod(name: &str, state: &str) -> PodView {
         let conditions =
             json!([{"type": "Ready", "status": if state == "Ready" { "True" } else { "False" }}]);
@@ -201,7 +201,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_pod_asks_for_its_containers_or_its_largest_init_container() {
+    fn a_pod_requests_its_containers_or_its_largest_init_container() {
         let view: PodView = serde_json::from_value(json!({"spec": {
             "containers": [{"resources": {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}}}, {"resources": {"requests": {"cpu": "500m"}}}],
             "initContainers": [{"resources": {"requests": {"cpu": "2"}}}]}})).unwrap();
@@ -213,7 +213,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_pod_asks_for_its_sidecars_its_overhead_and_what_it_asks_for_as_a_whole() {
+    fn a_pod_requests_its_sidecars_its_overhead_and_pod_level_resources() {
         let room = |spec: Value| {
             let view: PodView = serde_json::from_value(json!({"spec": spec})).unwrap();
             view.room().cpu.milli()

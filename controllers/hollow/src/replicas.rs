@@ -1,29 +1,29 @@
-//! ReplicaSet: so many pods of one template.
+//! Plans the pods of a ReplicaSet.
 
 use serde_json::Value;
 
 use crate::plan::{Plan, generation, status_with};
 use crate::pods::{Parent, PodView, from_template, suffix};
 
-/// Decides for one replica set and the pods that belong to it.
+/// Plans one ReplicaSet, given the pods that belong to it.
 pub(crate) fn decide(parent: &Parent<'_>, set: &Value, pods: &[&PodView]) -> Plan {
-    let wanted = usize::try_from(set["spec"]["replicas"].as_i64().unwrap_or(1)).unwrap_or(0);
+    let desired = usize::try_from(set["spec"]["replicas"].as_i64().unwrap_or(1)).unwrap_or(0);
     let mut alive: Vec<&PodView> = pods
         .iter()
         .copied()
         .filter(|p| !p.deleting() && !p.finished())
         .collect();
-    // Those that are not ready go first, as in Kubernetes.
+    // Pods that are not ready are deleted first, as in Kubernetes.
     alive.sort_by_key(|p| (p.ready(), p.metadata.name.clone()));
     let mut plan = Plan::default();
-    if alive.len() > wanted {
+    if alive.len() > desired {
         plan.delete = alive
-            .drain(..alive.len() - wanted)
+            .drain(..alive.len() - desired)
             .map(|p| p.metadata.name.clone())
             .collect();
     }
     let mut nth = 0;
-    while alive.len() + plan.create.len() < wanted {
+    while alive.len() + plan.create.len() < desired {
         let name = format!(
             "{}-{}",
             parent.object.name(),
@@ -46,7 +46,7 @@ pub(crate) fn decide(parent: &Parent<'_>, set: &Value, pods: &[&PodView]) -> Pla
         ("availableReplicas", ready),
         ("observedGeneration", generation(set)),
     ];
-    plan.settled = plan.create.is_empty() && ready == wanted as i64;
+    plan.settled = plan.create.is_empty() && ready == desired as i64;
     plan.status = status_with(&set["status"], &["replicas"], &counters);
     plan
 }
@@ -58,8 +58,8 @@ mod tests {
     use machinery::Object;
     use serde_json::json;
 
-    fn check(wanted: i64, pods: &[PodView], create: usize, delete: &[&str], ready: i64) {
-        let set = json!({"metadata": {"name": "s", "uid": "u", "generation": 1}, "spec": {"replicas": wanted, "template": {"spec": {}}}});
+    fn check(desired: i64, pods: &[PodView], create: usize, delete: &[&str], ready: i64) {
+        let set = json!({"metadata": {"name": "s", "uid": "u", "generation": 1}, "spec": {"replicas": desired, "template": {"spec": {}}}});
         let object = Object::from_value(&set).unwrap();
         let parent = Parent {
             api_version: "apps/v1",
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_are_made_and_removed_to_the_number_wanted() {
+    fn pods_are_created_and_deleted_to_the_desired_number() {
         check(2, &[], 2, &[], 0);
         check(2, &[pod("a", "Ready")], 1, &[], 1);
         check(1, &[pod("a", "Ready"), pod("b", "Pending")], 0, &["b"], 1);
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_decision_names_the_same_pods() {
+    fn a_repeated_plan_names_the_same_pods() {
         let set = json!({"metadata": {"name": "s", "uid": "u"}, "spec": {"replicas": 2, "template": {"metadata": {"labels": {"a": "b"}}, "spec": {}}}});
         let object = Object::from_value(&set).unwrap();
         let parent = Parent {

@@ -1,5 +1,5 @@
-//! The shell of the workload controllers: watches and decides; what is to be done
-//! goes to [`crate::act`], what pods wait for to [`crate::tend`].
+//! The controllers of the hollow cluster: watches workloads and pods and plans;
+//! [`crate::apply_plan`] writes the plans, [`crate::kubelet_controller`] updates pods.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -26,13 +26,13 @@ static JOBS: Gvr = Gvr::constant("batch", "v1", "jobs");
 const BY_OWNER: &str = "owner";
 const WORKERS: usize = 8;
 const KUBELET_WORKERS: usize = 16;
-/// Changes of pods and replica sets that come together are answered together.
+/// Changes of pods and replica sets within this time cause one reconciliation.
 const GATHER: Duration = Duration::from_millis(10);
 
 /// A workload: its kind and "namespace/name".
 pub(crate) type Key = (Kind, String);
 
-/// The size of the cluster and the pace of its pods.
+/// The size of the cluster and the timing of its pods.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub nodes: usize,
@@ -41,12 +41,12 @@ pub struct Options {
     /// A quantity of bytes, as in `256Gi`.
     pub node_memory: String,
     pub pods_per_node: u32,
-    /// From the moment a pod has a node until it is Ready.
+    /// Time from the assignment of a pod's node until it is Ready.
     pub ready_after: Duration,
-    /// Told by the nodes.
+    /// The kubelet version that nodes report.
     pub kubelet_version: String,
-    /// Whether the workload controllers run, not the kubelet alone. Beside a
-    /// kube-controller-manager they must not: both would make pods.
+    /// Whether to run the workload controllers in addition to the kubelet. Beside a
+    /// kube-controller-manager they must be off: both would create pods.
     pub controllers: bool,
 }
 
@@ -67,15 +67,15 @@ impl Default for Options {
 /// Why a hollow cluster could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// An option is not a quantity.
+    /// An option is not a valid quantity.
     #[error("{option}: {why}")]
     Quantity { option: &'static str, why: String },
-    /// The nodes could not be written.
+    /// The nodes could not be created.
     #[error("creating the nodes: {0}")]
     Nodes(#[from] Error),
 }
 
-/// A kind of parent whose children are pods, or replica sets.
+/// A kind of workload whose children are pods or replica sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     Deployment,
@@ -137,9 +137,9 @@ pub struct Hollow {
     pub(crate) pods: Informer,
     workloads: Queue<Key>,
     pub(crate) kubelet: Queue<String>,
-    /// Pods that no node had room for, tried again when one leaves.
+    /// Pods that fit on no node, retried when a pod releases capacity.
     pub(crate) waiting: Mutex<BTreeSet<String>>,
-    /// Until when the status of a workload is held back.
+    /// Until when the status of a workload is delayed.
     pub(crate) held: Mutex<HashMap<Key, Instant>>,
 }
 
@@ -158,14 +158,14 @@ impl Hollow {
                 why: e.to_string(),
             })
         };
-        let room = Room {
+        let node_resources = Room {
             cpu: parse("node cpu", &options.node_cpu)?,
             memory: parse("node memory", &options.node_memory)?,
             pods: options.pods_per_node.into(),
         };
         let names: Vec<String> = (0..options.nodes).map(|n| format!("node-{n}")).collect();
         nodes::provide(&*api, &names, &options, clock.now()).await?;
-        let capacity = Capacity::new(names.into_iter(), room);
+        let capacity = Capacity::new(names.into_iter(), node_resources);
         let kinds = Kind::ALL.into_iter().filter(|_| options.controllers);
         let parents = kinds.map(|kind| (kind, informers.get(&api, &Select::all(kind.resource()))));
         let hollow = Arc::new(Self {
@@ -186,7 +186,7 @@ impl Hollow {
                 informer.wait_synced().await;
             }
         };
-        // Once all ends, a first list may never come.
+        // After a shutdown the first list may never arrive.
         if tasks.shutdown().unless(listed).await.is_none() {
             return Ok(hollow);
         }
@@ -305,7 +305,7 @@ impl Hollow {
     }
 }
 
-/// Wakes the workload that a pod or replica set belongs to.
+/// Enqueues the workload that a pod or replica set belongs to.
 fn wake_owner(queue: &Queue<Key>, change: &Change<'_>) {
     let child = change.object();
     if let Some(owner) = child.head().controller()

@@ -1,4 +1,4 @@
-//! StatefulSet: pods with ordinals, one after the other unless told otherwise.
+//! Plans the pods of a StatefulSet: with ordinals, one after the other unless the policy is `Parallel`.
 
 use serde_json::Value;
 
@@ -7,9 +7,9 @@ use crate::pods::{Parent, PodView, from_template, short_hash};
 
 const REVISION: &str = "controller-revision-hash";
 
-/// Decides for one stateful set and the pods that belong to it.
+/// Plans one StatefulSet, given the pods that belong to it.
 pub(crate) fn decide(parent: &Parent<'_>, set: &Value, pods: &[&PodView]) -> Plan {
-    let wanted = set["spec"]["replicas"].as_i64().unwrap_or(1).max(0);
+    let desired = set["spec"]["replicas"].as_i64().unwrap_or(1).max(0);
     let parallel = set["spec"]["podManagementPolicy"] == "Parallel";
     let template = &set["spec"]["template"];
     let revision = format!(
@@ -24,12 +24,12 @@ pub(crate) fn decide(parent: &Parent<'_>, set: &Value, pods: &[&PodView]) -> Pla
     let mut updated = 0;
     let mut ready = 0;
     let mut existing = 0;
-    for ordinal in 0..wanted {
+    for ordinal in 0..desired {
         let name = named(ordinal);
         match find(&name) {
             Some(pod) if pod.deleting() => break,
             Some(pod) if pod.label(REVISION) != revision || pod.finished() => {
-                // One at a time: the next one waits until this one is back.
+                // One at a time: the next pod waits until this one is recreated.
                 plan.delete.push(name);
                 break;
             }
@@ -61,11 +61,11 @@ pub(crate) fn decide(parent: &Parent<'_>, set: &Value, pods: &[&PodView]) -> Pla
             .rsplit('-')
             .next()
             .and_then(|o| o.parse::<i64>().ok());
-        if ordinal.is_none_or(|o| o >= wanted) && !pod.deleting() {
+        if ordinal.is_none_or(|o| o >= desired) && !pod.deleting() {
             plan.delete.push(pod.metadata.name.clone());
         }
     }
-    // Pods behind the one that is being replaced still count.
+    // Pods with a higher ordinal than the replaced one still count.
     let counted: Vec<&&PodView> = pods
         .iter()
         .filter(|p| !p.deleting() && !plan.delete.contains(&p.metadata.name))
@@ -89,7 +89,7 @@ pub(crate) fn decide(parent: &Parent<'_>, set: &Value, pods: &[&PodView]) -> Pla
     for field in ["currentRevision", "updateRevision"] {
         status[field] = (&*revision).into();
     }
-    plan.settled = plan.create.is_empty() && updated == wanted && ready == wanted;
+    plan.settled = plan.create.is_empty() && updated == desired && ready == desired;
     plan.status = (status != set["status"]).then_some(status);
     plan
 }
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_come_in_order() {
+    fn pods_are_created_in_order() {
         check(2, "OrderedReady", &[], &["s-0"], &[]);
         check(2, "OrderedReady", &[("s-0", "Pending")], &[], &[]);
         check(2, "OrderedReady", &[("s-0", "Ready")], &["s-1"], &[]);

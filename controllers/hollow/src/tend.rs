@@ -1,6 +1,4 @@
-//! The shell of the kubelet: binds pods, and writes the status they wait for.
-//!
-//! Enters: changes of pods. Leaves: bindings and statuses through `client::Api`.
+//! The kubelet's controller: binds pods and writes their status through `client::Api`.
 
 use client::{At, DeleteOptions, Error, WriteOptions};
 use machinery::Object;
@@ -13,7 +11,7 @@ use crate::pods::PodView;
 use crate::run::{Hollow, PODS};
 
 impl Hollow {
-    /// Books and frees room before anybody hears of the change.
+    /// Updates the capacity of nodes before the workload controllers handle the change.
     pub(crate) fn pod_changed(&self, change: &Change<'_>) {
         let key = change.key();
         let replaced = |new: &Object| change.old.is_some_and(|old| old.uid() != new.uid());
@@ -37,7 +35,7 @@ impl Hollow {
         }
     }
 
-    /// Frees what a pod held, and lets those that wait for room try again.
+    /// Frees the capacity of a pod, and retries the unschedulable pods.
     pub(crate) fn give_back(&self, key: &str) {
         if self.capacity.lock().release(key) {
             for waiting in std::mem::take(&mut *self.waiting.lock()) {
@@ -46,7 +44,7 @@ impl Hollow {
         }
     }
 
-    /// Does what a pod waits for.
+    /// Carries out the next transition of a pod.
     pub(crate) async fn tend(&self, key: &str) -> Result<Action, Error> {
         let Some(object) = self.pods.get_key(key) else {
             return Ok(Action::Done);
@@ -80,12 +78,12 @@ impl Hollow {
         Ok(Action::Done)
     }
 
-    /// Binds a pod that has no node; false when none has room.
+    /// Binds a pod without a node; false if no node has enough capacity.
     async fn bind(&self, key: &str, object: &Object, pod: &PodView) -> Result<bool, Error> {
-        // Noted first: room that is given back meanwhile must not be missed.
+        // Recorded first, so that capacity released meanwhile causes a retry.
         self.waiting.lock().insert(key.to_owned());
-        let room = pod.room();
-        let node = self.capacity.lock().place(key, room).map(str::to_owned);
+        let requests = pod.room();
+        let node = self.capacity.lock().place(key, requests).map(str::to_owned);
         let Some(node) = node else {
             return Ok(false);
         };
@@ -103,7 +101,7 @@ fn owned_by_job(pod: &Object) -> bool {
     pod.head().controller().is_some_and(|c| &*c.kind == "Job")
 }
 
-/// An address out of 10.0.0.0/8, made from the uid.
+/// An address in 10.0.0.0/8 derived from the uid.
 fn address(uid: &str) -> String {
     let sum = uid
         .bytes()

@@ -1,4 +1,4 @@
-//! The shell over a fake API server: what is written, and what is not.
+//! Tests of the hollow cluster over a fake API server: which writes it makes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use crate::{Hollow, Options};
 struct Lab {
     fake: Arc<FakeApi>,
     tasks: Tasks,
-    /// Informers end when nobody holds them.
+    /// Informers stop when they are dropped.
     informers: Informers,
 }
 
@@ -30,7 +30,7 @@ impl Lab {
         }
     }
 
-    /// Starts a cluster of one node with room for `pods`.
+    /// Starts a cluster of one node with capacity for `pods` pods.
     async fn start(&mut self, pods: u32) {
         self.tasks = Tasks::new(Shutdown::new());
         let options = Options {
@@ -101,7 +101,7 @@ async fn a_deployment_costs_few_writes_and_a_restart_none() {
     lab.tasks.stop().await;
     lab.fake.clear_writes();
     lab.start(10).await;
-    // One more object shows that the old ones have been looked at.
+    // The new object shows that the older ones have been reconciled.
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bare", "namespace": "n", "uid": "bare"},
         "spec": {"containers": [{"name": "c", "image": "i"}]}});
     lab.fake.seed(&PODS, pod);
@@ -116,18 +116,18 @@ async fn a_deployment_costs_few_writes_and_a_restart_none() {
 }
 
 #[tokio::test]
-async fn pods_without_room_wait_for_it() {
+async fn unschedulable_pods_wait_for_capacity() {
     let mut lab = Lab::new();
     lab.start(2).await;
     lab.deployment(3);
-    until("one has no room", || lab.pods(unschedulable) == 1).await;
+    until("one pod is unschedulable", || lab.pods(unschedulable) == 1).await;
     until("two are ready", || lab.ready("d") == 2).await;
     let placed = |p: &Value| p["spec"]["nodeName"].is_string();
     let all = lab.fake.objects(&PODS);
     let sitting = all.into_iter().find(placed).unwrap();
     let name = sitting["metadata"]["name"].as_str().unwrap();
     lab.fake.remove(&PODS, "n", name);
-    until("the room is used", || {
+    until("the capacity is used", || {
         lab.written("create", &PODS, "binding") >= 1
     })
     .await;

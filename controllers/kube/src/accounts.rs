@@ -1,5 +1,6 @@
-//! What every namespace has: the service account `default`, and the certificate
-//! authority of the API server (contract F2.5).
+//! Creates in every namespace the service account `default` and the ConfigMap with the
+//! API server's certificate authority (Kubernetes' `serviceaccounts_controller.go` and
+//! `rootcacertpublisher`).
 
 use std::sync::Arc;
 

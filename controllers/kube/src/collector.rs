@@ -1,6 +1,5 @@
-//! The garbage collector: deletes what belongs to nobody any more, and carries
-//! out foreground deletion and orphaning (contract of
-//! `pkg/controller/garbagecollector`).
+//! The garbage collector: deletes objects whose owners are all gone, and carries out
+//! foreground deletion and orphaning (Kubernetes' `pkg/controller/garbagecollector`).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -23,7 +22,7 @@ use crate::start::synced;
 const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
 const WORKERS: usize = 4;
-/// How long until an owner that exists is expected to have been seen.
+/// When to check again an object whose owner exists but was not delivered by an informer.
 const UNSEEN: Duration = Duration::from_secs(1);
 
 /// A running garbage collector.
@@ -33,24 +32,24 @@ pub(crate) struct Collector {
     recorder: Recorder,
     graph: Mutex<Graph>,
     queue: Queue<Place>,
-    /// Objects whose owner is of a kind that nobody serves yet.
+    /// Objects with an owner of a kind that the server does not serve yet.
     puzzled: Mutex<HashSet<Place>>,
     followed: Mutex<HashMap<Gvr, Followed>>,
 }
 
 struct Followed {
     informer: Informer,
-    /// Where it lives alone, so that it can end with its definition.
+    /// Set for custom resources, so that the informer can end with its definition.
     custom: Option<Informers>,
 }
 
-/// What became of an owner.
+/// The state of an owner.
 enum Fate {
     Solid,
-    /// Its kind is not served, or may not own this object: it proves nothing.
+    /// Its kind is not served, or may not own this object: this proves nothing.
     Unknown,
     Absent,
-    /// It is being deleted in the foreground and waits for its dependents.
+    /// The owner is being deleted in the foreground and waits for its dependents.
     Waiting,
 }
 
@@ -73,8 +72,8 @@ impl Collector {
         })
     }
 
-    /// Begins to collect once every kind that is followed now has been listed: until
-    /// then an owner may merely be unseen.
+    /// Starts to collect once all present monitors have listed their objects: until then an
+    /// owner may exist without being in the graph.
     pub(crate) fn run(self: &Arc<Self>, tasks: &Tasks) {
         let it = Arc::clone(self);
         let workers = tasks.clone();
@@ -92,16 +91,16 @@ impl Collector {
                 "garbage-collector",
                 &queue,
                 WORKERS,
-                move |place| {
+                move |identity| {
                     let it = Arc::clone(&it);
-                    async move { it.look_at(&place).await }
+                    async move { it.look_at(&identity).await }
                 },
             );
         });
     }
 
-    /// Follows what is served now, and nothing else. `custom` tells resources that a
-    /// definition can take away again: these have an informer of their own.
+    /// Monitors exactly the resources that are served now. `custom` returns true for resources
+    /// of a definition, which can be removed again: these have their own informer.
     pub(crate) async fn follow(
         self: &Arc<Self>,
         informers: &Informers,
@@ -121,7 +120,7 @@ impl Collector {
             if let Some(own) = left.custom {
                 own.stop(&self.api).await;
             }
-            // Its server is gone, and so are the objects whose end was not told.
+            // The resource is no longer served, so no events report the deletion of its objects.
             for object in left.informer.list() {
                 let end = Change {
                     old: Some(&object),
@@ -140,13 +139,13 @@ impl Collector {
             }
         }
         if grown {
-            for place in std::mem::take(&mut *self.puzzled.lock()) {
-                self.queue.add_low(place);
+            for identity in std::mem::take(&mut *self.puzzled.lock()) {
+                self.queue.add_low(identity);
             }
         }
     }
 
-    /// Whether a resource is followed whose definition is gone.
+    /// Whether a resource is monitored whose definition is gone.
     pub(crate) fn outlives(&self, custom: impl Fn(&Gvr) -> bool) -> bool {
         let followed = self.followed.lock();
         followed
@@ -176,8 +175,8 @@ impl Collector {
             .old
             .filter(|old| change.new.is_none_or(|new| new.uid() != old.uid()));
         if let Some(old) = replaced {
-            for place in graph.forget(old.uid()) {
-                self.queue.add(place);
+            for identity in graph.forget(old.uid()) {
+                self.queue.add(identity);
             }
         }
         let Some(object) = change.new else { return };
@@ -185,44 +184,46 @@ impl Collector {
             self.queue.add(owner);
         }
         if graph.suspicious(object.uid())
-            && let Some(place) = graph.place(object.uid())
+            && let Some(identity) = graph.place(object.uid())
         {
-            self.queue.add_lane(place, change.initial);
+            self.queue.add_lane(identity, change.initial);
         }
     }
 
-    async fn look_at(&self, place: &Place) -> Result<Action, Error> {
-        // An owner that was listed after its dependent is no longer unknown.
-        if !self.graph.lock().suspicious(&place.uid) {
+    async fn look_at(&self, identity: &Place) -> Result<Action, Error> {
+        // An owner that was listed after its dependent may be known by now.
+        if !self.graph.lock().suspicious(&identity.uid) {
             return Ok(Action::Done);
         }
-        let at = At::one(&place.resource, &place.namespace, &place.name);
+        let at = At::one(&identity.resource, &identity.namespace, &identity.name);
         let object = match self.api.get(at).await {
-            Ok(object) if object.uid() == &*place.uid => object,
+            Ok(object) if object.uid() == &*identity.uid => object,
             Ok(_) => return Ok(Action::Done),
             Err(e) if e.is_not_found() => return Ok(Action::Done),
             Err(e) => return Err(e),
         };
         if object.head().deleting {
-            return self.finish_deletion(place, &object).await;
+            return self.finish_deletion(identity, &object).await;
         }
-        self.judge(place, &object).await
+        self.judge(identity, &object).await
     }
 
-    /// Foreground: dependents go first. Orphan: they are let go.
-    async fn finish_deletion(&self, place: &Place, object: &Object) -> Result<Action, Error> {
+    /// Finishes a foreground deletion once no dependent blocks it, or orphans the dependents.
+    async fn finish_deletion(&self, identity: &Place, object: &Object) -> Result<Action, Error> {
         let value = object.value()?;
-        let dependents = self.graph.lock().dependents(&place.uid);
+        let dependents = self.graph.lock().dependents(&identity.uid);
         if has_finalizer(&value, ORPHAN) {
             for dependent in &dependents {
-                self.drop_owners(dependent, |uid| uid == &*place.uid)
+                self.drop_owners(dependent, |uid| uid == &*identity.uid)
                     .await?;
             }
-            return self.drop_finalizer(place, object, &value, ORPHAN).await;
+            return self.drop_finalizer(identity, object, &value, ORPHAN).await;
         }
         if has_finalizer(&value, FOREGROUND) {
-            if !self.graph.lock().blocked(&place.uid) {
-                return self.drop_finalizer(place, object, &value, FOREGROUND).await;
+            if !self.graph.lock().blocked(&identity.uid) {
+                return self
+                    .drop_finalizer(identity, object, &value, FOREGROUND)
+                    .await;
             }
             for dependent in dependents {
                 self.queue.add(dependent);
@@ -231,18 +232,18 @@ impl Collector {
         Ok(Action::Done)
     }
 
-    async fn judge(&self, place: &Place, object: &Object) -> Result<Action, Error> {
+    async fn judge(&self, identity: &Place, object: &Object) -> Result<Action, Error> {
         let owners = &object.head().owners;
         let (mut solid, mut gone, mut waiting) = (false, Vec::new(), false);
         let mut unseen = false;
         for owner in owners {
-            match self.fate(place, object, owner).await? {
+            match self.fate(identity, object, owner).await? {
                 Fate::Solid => {
                     solid = true;
                     unseen |= self.graph.lock().place(&owner.uid).is_none();
                 }
                 Fate::Unknown => {
-                    self.puzzled.lock().insert(place.clone());
+                    self.puzzled.lock().insert(identity.clone());
                     solid = true;
                 }
                 Fate::Absent => gone.push(owner.uid.clone()),
@@ -253,7 +254,7 @@ impl Collector {
             }
         }
         if gone.is_empty() {
-            // Its end would not be heard of either.
+            // No event would report the deletion of an unseen owner either.
             return Ok(if unseen {
                 Action::After(UNSEEN)
             } else {
@@ -261,11 +262,11 @@ impl Collector {
             });
         }
         if solid {
-            self.drop_owners(place, |uid| gone.iter().any(|g| **g == *uid))
+            self.drop_owners(identity, |uid| gone.iter().any(|g| **g == *uid))
                 .await?;
             return Ok(Action::Done);
         }
-        let has_dependents = !self.graph.lock().dependents(&place.uid).is_empty();
+        let has_dependents = !self.graph.lock().dependents(&identity.uid).is_empty();
         let value = object.value()?;
         let propagation = if waiting && has_dependents || has_finalizer(&value, FOREGROUND) {
             Propagation::Foreground
@@ -275,12 +276,12 @@ impl Collector {
             Propagation::Background
         };
         let options = DeleteOptions {
-            uid: Some(place.uid.to_string()),
+            uid: Some(identity.uid.to_string()),
             resource_version: Some(object.revision().to_string()),
             propagation: Some(propagation),
             ..DeleteOptions::default()
         };
-        let at = At::one(&place.resource, &place.namespace, &place.name);
+        let at = At::one(&identity.resource, &identity.namespace, &identity.name);
         match self.api.delete(at, &options).await {
             Ok(_) => Ok(Action::Done),
             Err(e) if e.is_not_found() => Ok(Action::Done),
@@ -288,17 +289,17 @@ impl Collector {
         }
     }
 
-    /// Asks for the owner itself: only an authoritative "not found" counts.
-    async fn fate(&self, place: &Place, object: &Object, owner: &Owner) -> Result<Fate, Error> {
+    /// Reads the owner from the server: only an authoritative "not found" counts.
+    async fn fate(&self, identity: &Place, object: &Object, owner: &Owner) -> Result<Fate, Error> {
         let Some(resource) = self.resources.of_kind(&owner.api_version, &owner.kind) else {
             return Ok(Fate::Unknown);
         };
-        if resource.namespaced && place.namespace.is_empty() {
+        if resource.namespaced && identity.namespace.is_empty() {
             self.complain(object, owner);
             return Ok(Fate::Unknown);
         }
         let namespace = if resource.namespaced {
-            &*place.namespace
+            &*identity.namespace
         } else {
             ""
         };
@@ -328,7 +329,7 @@ impl Collector {
         }
     }
 
-    /// Owners are looked for in the namespace of the object alone.
+    /// Records an event: owners are looked up only in the object's own namespace.
     fn complain(&self, object: &Object, owner: &Owner) {
         let namespace = object.namespace();
         let text = format!(
@@ -339,10 +340,14 @@ impl Collector {
             .warning(&ObjectRef::of(object), "OwnerRefInvalidNamespace", text);
     }
 
-    async fn drop_owners(&self, place: &Place, gone: impl Fn(&str) -> bool) -> Result<(), Error> {
-        let at = At::one(&place.resource, &place.namespace, &place.name);
+    async fn drop_owners(
+        &self,
+        identity: &Place,
+        gone: impl Fn(&str) -> bool,
+    ) -> Result<(), Error> {
+        let at = At::one(&identity.resource, &identity.namespace, &identity.name);
         let object = match self.api.get(at).await {
-            Ok(object) if object.uid() == &*place.uid => object,
+            Ok(object) if object.uid() == &*identity.uid => object,
             Ok(_) => return Ok(()),
             Err(e) if e.is_not_found() => return Ok(()),
             Err(e) => return Err(e),
@@ -354,7 +359,7 @@ impl Collector {
             .flatten()
             .filter(|o| !gone(o["uid"].as_str().unwrap_or("")))
             .collect();
-        let patch = json!({"metadata": {"uid": place.uid, "resourceVersion": object.revision().to_string(), "ownerReferences": kept}});
+        let patch = json!({"metadata": {"uid": identity.uid, "resourceVersion": object.revision().to_string(), "ownerReferences": kept}});
         match self
             .api
             .patch(at, Patch::Merge(patch), &WriteOptions::default())
@@ -367,7 +372,7 @@ impl Collector {
 
     async fn drop_finalizer(
         &self,
-        place: &Place,
+        identity: &Place,
         object: &Object,
         value: &Value,
         finalizer: &str,
@@ -378,8 +383,8 @@ impl Collector {
             .flatten()
             .filter(|f| *f != finalizer)
             .collect();
-        let patch = json!({"metadata": {"uid": place.uid, "resourceVersion": object.revision().to_string(), "finalizers": kept}});
-        let at = At::one(&place.resource, &place.namespace, &place.name);
+        let patch = json!({"metadata": {"uid": identity.uid, "resourceVersion": object.revision().to_string(), "finalizers": kept}});
+        let at = At::one(&identity.resource, &identity.namespace, &identity.name);
         match self
             .api
             .patch(at, Patch::Merge(patch), &WriteOptions::default())

@@ -1,5 +1,5 @@
-//! Custom resource definitions: whether their names are free, when they are
-//! served, and the removal of their instances (contract F5.1, F5.2, F5.12).
+//! The controller of CustomResourceDefinitions: accepts their names, sets their conditions
+//! and deletes their instances with them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub(crate) struct BuiltIn {
 }
 
 impl BuiltIn {
-    /// The names that built-in kinds of a group have.
+    /// The names of the built-in kinds of a group.
     fn names_in(self, group: &str) -> Vec<ResourceNames> {
         match (self.serves)(group) {
             true => openapi::catalog().names_in(group),
@@ -33,7 +33,7 @@ impl BuiltIn {
         }
     }
 
-    /// Whether a resource is that of a built-in kind.
+    /// Whether a resource is a built-in one.
     pub(crate) fn has(self, resource: &Gvr) -> bool {
         let all = self.names_in(&resource.group);
         all.iter().any(|names| *names.plural == *resource.resource)
@@ -61,7 +61,7 @@ pub(crate) fn start(
         if change.new.is_some() {
             wake.add_lane(change.key(), change.initial);
         }
-        // Names may have become free.
+        // A change may have freed names.
         if !change.initial {
             for other in all.list_where(refused) {
                 wake.add(other.head().key());
@@ -110,7 +110,7 @@ impl Definitions {
                 .await?
                 .value()?;
         }
-        let judge = |all: Vec<Object>| {
+        let desired = |all: Vec<Object>| {
             let others: Result<Vec<Value>, _> = all
                 .iter()
                 .filter(|o| o.name() != name)
@@ -121,11 +121,11 @@ impl Definitions {
             let now = rfc3339_seconds(self.clock.now());
             others.map(|others| judge(&value, &others, &built_in, &now))
         };
-        if value["status"] != judge(self.informer.list())? {
-            // A name given away a moment ago may not have come back to us yet.
+        if value["status"] != desired(self.informer.list())? {
+            // The informer may not show a name yet that was accepted a moment ago.
             let all = At::all(&DEFINITIONS, "");
             let fresh = self.api.list(all, &ListOptions::default()).await?;
-            let status = judge(fresh.items)?;
+            let status = desired(fresh.items)?;
             value["status"] = status;
             self.api
                 .update(at.sub("status"), value, &WriteOptions::default())
@@ -134,9 +134,9 @@ impl Definitions {
         Ok(Action::Done)
     }
 
-    /// Lets the instances of a definition go before the definition itself. One that was
-    /// never established has none, and what is stored under a name that a built-in kind
-    /// has is not its own.
+    /// Deletes the instances of a definition before the definition itself. A definition that
+    /// was never established has none, and objects stored under the name of a built-in kind
+    /// are not its instances.
     async fn clean_up(&self, at: At<'_>, value: &Value) -> Result<Action, Error> {
         let group = value["spec"]["group"].as_str().unwrap_or_default();
         let shadows = shadows_built_in(value, &self.built_in.names_in(group));
@@ -176,11 +176,11 @@ impl Definitions {
     }
 }
 
-fn condition(definition: &Value, kind: &str, verdict: &str) -> bool {
+fn condition(definition: &Value, kind: &str, status: &str) -> bool {
     let all = definition["status"]["conditions"].as_array();
     all.is_some_and(|all| {
         all.iter()
-            .any(|c| c["type"] == kind && c["status"] == verdict)
+            .any(|c| c["type"] == kind && c["status"] == status)
     })
 }
 
@@ -193,7 +193,7 @@ fn refused(definition: &Object) -> bool {
     value.is_ok_and(|d| condition(&d, "NamesAccepted", "False"))
 }
 
-/// Group and plural name of a definition whose instances are served.
+/// Group and plural name of an established definition.
 pub(crate) fn served(definition: &Object) -> Option<(String, String)> {
     let value = definition.value().ok()?;
     let text = |v: &Value| v.as_str().map(str::to_owned);
@@ -202,8 +202,8 @@ pub(crate) fn served(definition: &Object) -> Option<(String, String)> {
     Some((text(&spec["group"])?, text(&spec["names"]["plural"])?))
 }
 
-/// The resource by which the instances of a definition are reached: in the version
-/// that is stored, or in another where that is not served.
+/// The resource by which the instances of a definition are accessed: in the storage
+/// version, or in another one if that is not served.
 fn served_resource(definition: &Value) -> Option<Gvr> {
     let spec = &definition["spec"];
     let versions = spec["versions"].as_array()?;
@@ -217,7 +217,7 @@ fn served_resource(definition: &Value) -> Option<Gvr> {
     ))
 }
 
-/// What becomes of the names that a definition asks for.
+/// Which names of a definition are accepted.
 struct Verdict {
     /// `status.acceptedNames`
     accepted: Value,
@@ -225,8 +225,8 @@ struct Verdict {
     conflict: Option<(&'static str, String)>,
 }
 
-/// Grants each name that is free in the group; a name granted once stays granted. Built-in
-/// kinds keep theirs from everybody, also from a definition that was granted one before.
+/// Accepts each name that is free in the group; an accepted name stays accepted. The names
+/// of built-in kinds are never accepted, even if they were before.
 fn grant(definition: &Value, others: &[Value], built_in: &[ResourceNames]) -> Verdict {
     let (spec, before) = (&definition["spec"], &definition["status"]["acceptedNames"]);
     let requested = ResourceNames::from(&spec["names"]);
@@ -282,7 +282,7 @@ fn grant(definition: &Value, others: &[Value], built_in: &[ResourceNames]) -> Ve
     }
 }
 
-/// The status that is true now.
+/// The desired status of a definition.
 fn judge(definition: &Value, others: &[Value], built_in: &[ResourceNames], now: &str) -> Value {
     let before = &definition["status"];
     let Verdict { accepted, conflict } = grant(definition, others, built_in);
@@ -317,17 +317,17 @@ fn judge(definition: &Value, others: &[Value], built_in: &[ResourceNames], now: 
     let conditions: Vec<Value> = [names, served]
         .into_iter()
         .map(|(kind, yes, reason, message)| {
-            let verdict = if yes { "True" } else { "False" };
-            let old = before["conditions"].as_array().and_then(|all| all.iter().find(|c| c["type"] == kind && c["status"] == verdict));
+            let value = if yes { "True" } else { "False" };
+            let old = before["conditions"].as_array().and_then(|all| all.iter().find(|c| c["type"] == kind && c["status"] == value));
             let since = old.map_or_else(|| now.into(), |o| o["lastTransitionTime"].clone());
-            json!({"type": kind, "status": verdict, "lastTransitionTime": since, "reason": reason, "message": message})
+            json!({"type": kind, "status": value, "lastTransitionTime": since, "reason": reason, "message": message})
         })
         .collect();
     status.insert("conditions".into(), conditions.into());
     Value::Object(status)
 }
 
-/// Every version that instances were stored in so far.
+/// Every version in which instances have been stored so far.
 fn stored_versions(definition: &Value) -> Value {
     let known = definition["status"]["storedVersions"].as_array();
     let mut stored = known.cloned().unwrap_or_default();
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_keeps_a_name() {
+    fn the_first_definition_keeps_a_name() {
         let one = accepted(definition("things", "Thing"), &[]);
         for (second, reason) in [
             (definition("things", "Other"), "SingularConflict"),
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_granted_stays_and_what_is_free_is_granted() {
+    fn accepted_names_stay_and_free_names_are_accepted() {
         let one = accepted(definition("things", "Thing"), &[]);
         let mut other = accepted(definition("others", "Other"), std::slice::from_ref(&one));
         other["spec"]["names"]["shortNames"] = json!(["thing"]);
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_built_in_kinds_are_granted_to_nobody() {
+    fn names_of_built_in_kinds_are_never_accepted() {
         let built_in = [ResourceNames::from(
             &definition("things", "Thing")["spec"]["names"],
         )];
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn instances_are_reached_in_a_version_that_is_served() {
+    fn instances_are_accessed_in_a_served_version() {
         let mut one = definition("things", "Thing");
         let version = |d: &Value| served_resource(d).map(|r| r.version.to_string());
         assert_eq!(version(&one).as_deref(), Some("v1"));

@@ -1,14 +1,14 @@
-//! The graph of owners and dependents, from the heads of all objects. Pure.
+//! The graph of owners and dependents, built from the metadata of all objects. Pure.
 //!
-//! Nodes share their objects with the informers: a copy of every head would weigh as
-//! much as the indexes of all controllers.
+//! Nodes share their objects with the informers, because copies of all metadata would need
+//! as much memory as the indexes of all controllers.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use machinery::{Gvr, Head, Object};
 
-/// Where an object is.
+/// Identifies an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
     pub(crate) resource: Gvr,
@@ -44,7 +44,7 @@ impl Node {
     }
 }
 
-/// Who belongs to whom.
+/// Owners and dependents, by uid.
 #[derive(Default)]
 pub(crate) struct Graph {
     nodes: HashMap<Box<str>, Node>,
@@ -52,8 +52,7 @@ pub(crate) struct Graph {
 }
 
 impl Graph {
-    /// Takes in the present state of an object; gives owners whose deletion it holds
-    /// up no longer.
+    /// Updates an object. Returns owners whose foreground deletion it no longer blocks.
     pub(crate) fn observe(&mut self, resource: &Arc<Gvr>, object: &Object) -> Vec<Place> {
         let head = object.head();
         let known = self.nodes.get(&head.uid);
@@ -79,8 +78,8 @@ impl Graph {
         released.filter_map(|o| self.waiting(&o.uid)).collect()
     }
 
-    /// Whether there may be something to do about an object: it is being deleted, or
-    /// an owner is unknown, on its way out or in another namespace.
+    /// Whether the collector may have to act on an object: it is being deleted, or an owner is
+    /// unknown, being deleted or in another namespace.
     pub(crate) fn suspicious(&self, uid: &str) -> bool {
         let Some(node) = self.nodes.get(uid) else {
             return false;
@@ -94,8 +93,8 @@ impl Graph {
         head.deleting || owners.any(|o| self.nodes.get(&o.uid).is_none_or(|o| !sound(o)))
     }
 
-    /// Forgets an object; its dependents are to be looked at, and so are owners that
-    /// may wait for it.
+    /// Removes an object. Returns its dependents, and owners that may have waited for it: all
+    /// of them need processing.
     pub(crate) fn forget(&mut self, uid: &str) -> Vec<Place> {
         self.unlink(uid);
         let Some(node) = self.nodes.remove(uid) else {
@@ -129,7 +128,7 @@ impl Graph {
         self.nodes.get(uid).map(Node::place)
     }
 
-    /// Everything that names `uid` as an owner.
+    /// All objects with `uid` as an owner.
     pub(crate) fn dependents(&self, uid: &str) -> Vec<Place> {
         let of = self.dependents.get(uid);
         of.into_iter()
@@ -138,7 +137,7 @@ impl Graph {
             .collect()
     }
 
-    /// Whether a foreground deletion of `uid` still waits for a dependent.
+    /// Whether a dependent still blocks the foreground deletion of `uid`.
     pub(crate) fn blocked(&self, uid: &str) -> bool {
         let mut of = self.dependents.get(uid).into_iter().flatten();
         of.any(|d| self.nodes.get(d).is_some_and(|n| n.blocks(uid)))
@@ -193,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_in_deletion_hears_that_it_is_free() {
+    fn a_deleting_owner_is_returned_when_unblocked() {
         let mut graph = Graph::default();
         graph.observe(&pods(), &object("a", &[]));
         graph.observe(&pods(), &object("c", &[("a", true)]));
@@ -205,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_of_another_namespace_is_suspicious() {
+    fn an_owner_of_another_namespace_needs_processing() {
         let mut graph = Graph::default();
         let mut elsewhere = object("a", &[]).value().unwrap();
         elsewhere["metadata"]["namespace"] = "m".into();

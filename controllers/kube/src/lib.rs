@@ -1,11 +1,11 @@
-//! What a kube-controller-manager does for a control plane that runs no
-//! workloads: garbage collection, emptying of namespaces, service accounts and
-//! their tokens, conditions of custom resource definitions.
+//! Controllers of kube-controller-manager for a control plane that runs no workloads:
+//! garbage collection, namespace deletion, service accounts and their tokens, conditions of
+//! CustomResourceDefinitions.
 //!
 //! informers ──► decision (pure) ──► writes through `client::Api`
 //!
-//! Invariants: nothing is collected before every kind has been listed, and never
-//! without asking for the owner itself. What cannot be discovered is left alone.
+//! Invariants: nothing is collected before every kind has been listed, and never without
+//! reading the owner from the server. Resources that discovery does not report are ignored.
 //!
 //! Entry points: [`start`].
 

@@ -1,4 +1,5 @@
-//! Emptying of namespaces that are being deleted (contract F2.2).
+//! Deletes the content of namespaces that are being deleted (Kubernetes'
+//! `pkg/controller/namespace`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,7 +49,7 @@ pub(crate) fn start(
     });
 }
 
-/// What is left, by resource: counts, and counts by finalizer.
+/// Remaining objects: counts by resource, and counts by finalizer.
 #[derive(Default)]
 struct Remains {
     resources: Vec<(String, usize)>,
@@ -154,7 +155,7 @@ impl Namespaces {
         if !finalizers.iter().any(|f| f == FINALIZER) {
             return Ok(Action::Done);
         }
-        // A kind that came a moment ago may have objects here.
+        // A recently added kind may have objects in the namespace.
         self.resources.refresh(&*self.api).await?;
         let mut remains = Remains::default();
         let mut failure = None;
@@ -177,7 +178,7 @@ impl Namespaces {
         Ok(Action::After(self.pause(&value)))
     }
 
-    /// What does not go at once is asked for ever less often.
+    /// Retries become rarer the longer the deletion takes.
     fn pause(&self, namespace: &Value) -> Duration {
         let since = namespace["metadata"]["deletionTimestamp"].as_str();
         let since = since.and_then(|t| t.parse::<jiff::Timestamp>().ok());
@@ -186,7 +187,7 @@ impl Namespaces {
         (age.unwrap_or_default() / 4).clamp(FIRST_LOOK, LAST_LOOK)
     }
 
-    /// Deletes everything of one resource; gives what is still there.
+    /// Deletes all objects of one resource; returns those that still exist.
     async fn clear(&self, resource: &ApiResource, namespace: &str) -> Result<Vec<Object>, Error> {
         let at = At::all(&resource.resource, namespace);
         let present = self.api.list(at, &ListOptions::default()).await?.items;
@@ -242,11 +243,11 @@ impl Namespaces {
         failure: Option<&str>,
     ) -> Result<(), Error> {
         let conditions = remains.conditions(failure, &rfc3339_seconds(self.clock.now()));
-        let told = |all: &Value| -> Vec<(String, String)> {
+        let messages = |all: &Value| -> Vec<(String, String)> {
             let pick = |c: &Value| (c["type"].to_string(), c["message"].to_string());
             all.as_array().into_iter().flatten().map(pick).collect()
         };
-        if told(&value["status"]["conditions"]) == told(&conditions) {
+        if messages(&value["status"]["conditions"]) == messages(&conditions) {
             return Ok(());
         }
         value["status"]["conditions"] = conditions;

@@ -1,5 +1,4 @@
-//! Which resources there are: discovered anew when the definitions of custom
-//! resources change.
+//! The resources whose objects can be collected and deleted, as discovery reports them.
 
 use std::sync::Arc;
 
@@ -7,19 +6,19 @@ use client::{Api, ApiResource, Error};
 use machinery::Gvr;
 use parking_lot::RwLock;
 
-/// Kinds that come and go by themselves, or are mere views of another store.
+/// Resources that are never collected: events expire by themselves.
 fn ignored(resource: &Gvr) -> bool {
     &*resource.resource == "events"
 }
 
-/// What discovery told last.
+/// The result of the last discovery.
 #[derive(Default)]
 pub(crate) struct Resources {
     known: RwLock<Arc<[ApiResource]>>,
 }
 
 impl Resources {
-    /// Asks the server.
+    /// Discovers the server's resources.
     pub(crate) async fn refresh(&self, api: &dyn Api) -> Result<(), Error> {
         let found = api.resources().await?;
         let mut now: Vec<ApiResource> = Vec::new();
@@ -27,12 +26,12 @@ impl Resources {
             let listed = ["list", "watch", "delete"]
                 .iter()
                 .all(|v| resource.allows(v));
-            // One version of a kind is enough: all versions are one store.
-            let seen = |r: &ApiResource| {
+            // One version of a resource is enough: all versions share one store.
+            let same = |r: &ApiResource| {
                 r.resource.group == resource.resource.group
                     && r.resource.resource == resource.resource.resource
             };
-            if listed && !ignored(&resource.resource) && !now.iter().any(seen) {
+            if listed && !ignored(&resource.resource) && !now.iter().any(same) {
                 now.push(resource);
             }
         }
@@ -44,7 +43,7 @@ impl Resources {
         Arc::clone(&self.known.read())
     }
 
-    /// The resource of a kind named in an owner reference. Versions need not agree.
+    /// The resource of a kind in an owner reference, in any version.
     pub(crate) fn of_kind(&self, api_version: &str, kind: &str) -> Option<ApiResource> {
         let (group, _) = machinery::names::split_api_version(api_version);
         self.known

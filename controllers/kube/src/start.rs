@@ -1,4 +1,4 @@
-//! Puts the controllers together.
+//! Starts all controllers of this crate.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,11 +17,11 @@ use crate::{accounts, definitions, namespaces, tokens};
 
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
-/// What the controllers hand out.
+/// Options of the controllers.
 #[derive(Clone)]
 pub struct Options {
     pub clock: Arc<dyn Clock>,
-    /// Which API groups of the catalog the server serves, as the registry is told.
+    /// Which API groups of the catalog the server serves, as configured in the registry.
     pub serves: fn(&str) -> bool,
     /// PEM of the authorities that sign the serving certificate; it may change.
     pub root_ca: watch::Receiver<String>,
@@ -70,7 +70,7 @@ pub async fn start(
     Ok(())
 }
 
-/// Adds `keys` to a queue whenever the root certificates change.
+/// Enqueues `keys` whenever the root certificates change.
 pub(crate) fn requeue_on_change(
     mut root_ca: watch::Receiver<String>,
     queue: &Queue<String>,
@@ -79,7 +79,7 @@ pub(crate) fn requeue_on_change(
 ) {
     let (queue, stop) = (queue.clone(), tasks.shutdown().clone());
     tasks.spawn(async move {
-        // An error means that the server, which renews them, is gone.
+        // An error means that the server, which renews the certificates, has stopped.
         while let Some(Ok(())) = stop.unless(root_ca.changed()).await {
             root_ca.borrow_and_update();
             for key in keys() {
@@ -89,7 +89,7 @@ pub(crate) fn requeue_on_change(
     });
 }
 
-/// Waits until all are listed; false when `tasks` end first, which may be never else.
+/// Waits until all informers are synced; false if `tasks` end first.
 pub(crate) async fn synced<'a>(
     tasks: &Tasks,
     informers: impl IntoIterator<Item = &'a Informer>,
@@ -103,14 +103,14 @@ pub(crate) async fn synced<'a>(
     true
 }
 
-/// Whether a definition stands behind a resource; they are named after each other. A
-/// built-in resource stays when a definition of its name goes.
+/// Returns whether a resource belongs to a definition, by its name. A built-in resource
+/// stays when a definition of the same name is deleted.
 fn custom(definitions: &Informer, built_in: BuiltIn) -> impl Fn(&Gvr) -> bool + Clone + use<> {
     let definitions = definitions.clone();
     move |gvr| definitions.get("", &gvr.qualified()).is_some() && !built_in.has(gvr)
 }
 
-/// A definition that is served or gone changes what there is to collect.
+/// Rediscovers the resources and monitors whenever a definition changes.
 fn rediscover(
     api: &Arc<dyn Api>,
     resources: &Arc<Resources>,
@@ -134,7 +134,7 @@ fn rediscover(
         async move {
             resources.refresh(&*api).await?;
             collector.follow(&informers, &custom, &own).await;
-            // The server takes up a definition, and its end, a moment after it is written.
+            // The server applies a definition, or its deletion, a moment after the write.
             let all = resources.all();
             let served = |d: &Object| {
                 definitions::served(d).is_none_or(|(group, plural)| {

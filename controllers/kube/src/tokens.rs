@@ -1,5 +1,6 @@
-//! Secrets of type service-account-token: filled with a token, the certificate
-//! authority and the namespace; removed with their account.
+//! The controller of service account token Secrets: fills them with a token, the
+//! certificate authority and the namespace, and deletes them with their account
+//! (Kubernetes' `tokens_controller.go`).
 
 use std::sync::Arc;
 
@@ -19,8 +20,8 @@ const TYPE: &str = "kubernetes.io/service-account-token";
 const NAME: &str = "kubernetes.io/service-account.name";
 const UID: &str = "kubernetes.io/service-account.uid";
 
-/// Makes the token of (namespace, account, account uid, secret). The error is told
-/// and the attempt repeated.
+/// Issues a token for (namespace, account, account uid, secret). An error is logged and
+/// the call retried.
 pub type Issue = Arc<dyn Fn(&str, &str, &str, &str) -> Result<String, String> + Send + Sync>;
 
 struct Tokens {
@@ -31,7 +32,7 @@ struct Tokens {
     issue: Issue,
 }
 
-/// What a secret wants.
+/// What to do about a token Secret.
 #[derive(Debug, PartialEq)]
 enum Verdict {
     Leave,
@@ -132,7 +133,7 @@ fn judge(
         .unwrap_or("")
         .to_owned();
     let Some(account) = account else {
-        // A secret may be written before its account; one that was filled outlives it not.
+        // A Secret may be created before its account; a filled one must not outlive it.
         return Ok(if known_uid.is_empty() {
             Verdict::Leave
         } else {

@@ -1,8 +1,8 @@
-//! A reconciliation that waits for somebody outside gives its place to another.
+//! Lets a reconciliation that waits for an external server give its worker away.
 //!
-//! Workers are few, and a server that answers nobody could have all of them wait. So who
-//! waits for one steps [`aside`]: a substitute takes keys meanwhile. Its own key stays
-//! in its hands.
+//! Workers are few, and a server that does not respond could block all of them. A
+//! reconciliation therefore waits for such a server in a [`blocking_section`]: meanwhile
+//! a substitute worker takes keys. The blocked worker keeps its own key.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ tokio::task_local! {
     static PLACE: Place;
 }
 
-/// The workers of a queue.
+/// The worker pool of a queue.
 pub(crate) trait Crew: Send + Sync {
-    /// One of them waits for somebody outside.
+    /// One worker starts to wait for an external server.
     fn leave(self: Arc<Self>);
-    /// It goes on.
+    /// That worker continues.
     fn back(&self);
 }
 
-/// That of one reconciliation.
+/// The worker that runs one reconciliation.
 #[derive(Clone)]
 pub(crate) struct Place {
     crew: Arc<dyn Crew>,
-    /// How many things it waits for.
+    /// How many blocking sections are open.
     waits: Arc<AtomicUsize>,
 }
 
@@ -36,21 +36,21 @@ impl Place {
         }
     }
 
-    /// Runs a reconciliation that has this place.
+    /// Runs a reconciliation on this worker.
     pub(crate) async fn taken<T>(self, work: impl Future<Output = T>) -> T {
         PLACE.scope(self, work).await
     }
 }
 
-/// On its end, also when it is dropped, the place is taken again.
+/// Ends the blocking section when dropped.
 struct Away(Place);
 
 impl Away {
-    fn from(place: &Place) -> Self {
-        if place.waits.fetch_add(1, Ordering::AcqRel) == 0 {
-            Arc::clone(&place.crew).leave();
+    fn from(slot: &Place) -> Self {
+        if slot.waits.fetch_add(1, Ordering::AcqRel) == 0 {
+            Arc::clone(&slot.crew).leave();
         }
-        Self(place.clone())
+        Self(slot.clone())
     }
 }
 
@@ -62,8 +62,8 @@ impl Drop for Away {
     }
 }
 
-/// Waits for somebody outside without holding up other keys. Where nothing is
-/// reconciled it is the work alone.
+/// Awaits `work`, usually a call to an external server, without holding up other keys.
+/// Outside a reconciliation it only awaits `work`.
 pub async fn aside<T>(work: impl Future<Output = T>) -> T {
     let _away = PLACE.try_with(Away::from).ok();
     work.await

@@ -1,4 +1,4 @@
-//! Token buckets with a bound on how many are remembered. Time is an argument.
+//! Token buckets for a bounded number of keys. Time is an argument.
 
 use std::collections::BTreeMap;
 use std::hash::Hash;
@@ -10,18 +10,18 @@ use tokio::time::Instant;
 struct Level {
     tokens: f64,
     at: Instant,
-    /// Where it is in the order of use.
+    /// Position in the order of use.
     turn: u64,
 }
 
-/// One bucket per key. Of too many the one that was used least lately is forgotten, as
-/// in client-go's spam filter: it is full then.
+/// One token bucket per key. When there are more keys than `capacity`, the least recently
+/// used bucket is dropped, as in client-go's spam filter: by then it is full again.
 pub(crate) struct Buckets<K> {
     burst: f64,
-    /// Time for one token to come back.
+    /// Time in which one token is refilled.
     refill: Duration,
     levels: AHashMap<K, Level>,
-    /// Keys in the order of use.
+    /// Keys in the order of their last use.
     turns: BTreeMap<u64, K>,
     next: u64,
     most: usize,
@@ -39,7 +39,7 @@ impl<K: Clone + Eq + Hash> Buckets<K> {
         }
     }
 
-    /// Takes a token of a key's bucket, if there is one.
+    /// Takes a token from a key's bucket. Returns false when the bucket is empty.
     pub(crate) fn take(&mut self, key: K, now: Instant) -> bool {
         let turn = self.next;
         self.next += 1;
@@ -84,7 +84,7 @@ mod tests {
             ("b", 0, true),
             ("a", 9, false),
             ("a", 10, true),
-            // The third of two takes the place of the one used least lately.
+            // The third key evicts the least recently used of the two.
             ("c", 10, true),
             ("a", 10, false),
             ("b", 10, true),

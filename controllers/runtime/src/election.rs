@@ -1,11 +1,10 @@
-//! Leader election over a `coordination.k8s.io/v1` Lease.
+//! Leader election on a `coordination.k8s.io/v1` Lease.
 //!
-//! Enters: an identity and a Lease's name. Leaves: a token that lives while this
-//! process leads. Rules of client-go's `tools/leaderelection`: a lease is another's
-//! until it did not change for its whole duration on *our* clock, and a leader that
-//! could not renew within the renew deadline stops before the lease ends. A candidate
-//! also watches the lease: one given up is taken at once, and the end of a silent
-//! leader's is counted from its last write, not from the next look.
+//! Follows client-go's `tools/leaderelection`: a candidate may take a lease that has not
+//! changed for its whole duration on the candidate's *own* clock, and a leader that could
+//! not renew within the renew deadline stops before the lease expires. A candidate also
+//! watches the lease: it takes a released lease at once, and counts the expiry of a
+//! silent leader's lease from its last write, not from the next retry.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -25,26 +24,27 @@ use crate::figures;
 
 static LEASES: Gvr = Gvr::constant("coordination.k8s.io", "v1", "leases");
 
-/// What is elected, and how fast. `renew` must be shorter than `lease`.
+/// The lease to compete for and its timings. `renew_deadline` must be shorter than
+/// `lease_duration`.
 #[derive(Clone, Debug)]
 pub struct Election {
     pub namespace: String,
     pub name: String,
     /// Unique among the candidates.
     pub identity: String,
-    /// How long a silent leader keeps the others waiting.
+    /// How long candidates wait for a silent leader.
     pub lease: Duration,
     /// How long a leader tries to renew before it gives up.
     pub renew: Duration,
-    /// Between attempts.
+    /// Time between attempts.
     pub retry: Duration,
 }
 
-/// One time of leading.
+/// One term as the leader.
 pub struct Term {
-    /// Ends with the leadership.
+    /// Triggers when the leadership ends.
     pub shutdown: Shutdown,
-    /// Closes before anybody else can lead.
+    /// Closes before any other process can lead.
     pub fence: Fence,
 }
 
@@ -70,7 +70,7 @@ struct Lease {
     spec: Spec,
 }
 
-/// The lease as last seen, and when it changed on our clock.
+/// The lease as last observed, and when it changed on our clock.
 struct Observed {
     spec: Spec,
     revision: u64,
@@ -78,7 +78,7 @@ struct Observed {
 }
 
 impl Election {
-    /// Karmada's timings: 15 s, 10 s, 2 s.
+    /// Karmada's timings: lease duration 15 s, renew deadline 10 s, retry period 2 s.
     pub fn new(
         namespace: impl Into<String>,
         name: impl Into<String>,
@@ -94,9 +94,9 @@ impl Election {
         }
     }
 
-    /// Competes until `shutdown`. While leading, `lead` runs; it must return when its
-    /// term ends, before the fence closes, and the lease is given up only after it
-    /// did. A `lead` that returns early gives the lease up, too.
+    /// Competes for the lease until `shutdown`. While leading, `lead` runs; it must return
+    /// when its term ends, before the fence closes. The lease is released only after `lead`
+    /// has returned. A `lead` that returns early also releases the lease.
     pub async fn run<F, Fut>(
         &self,
         api: &Arc<dyn Api>,
@@ -118,7 +118,7 @@ impl Election {
             let won = shutdown.unless(candidate.acquire()).await;
             let Some(since) = won else { return };
             tracing::info!(lease = self.name, identity = self.identity, "leading");
-            let _told = figures::leads(&self.name);
+            let _guard = figures::leads(&self.name);
             let token = shutdown.child();
             let fence = Fence::until(since + self.told());
             let leading = lead(Term {
@@ -132,7 +132,7 @@ impl Election {
                 () = &mut leading => {
                     fence.close();
                     candidate.release().await;
-                    // Another may fare better.
+                    // Another candidate may do better.
                     shutdown.unless(tokio::time::sleep(self.retry)).await;
                     continue;
                 }
@@ -155,7 +155,7 @@ impl Election {
         At::one(&LEASES, &self.namespace, &self.name)
     }
 
-    /// The duration of the lease as the others read it.
+    /// The lease duration in whole seconds, as written into the Lease.
     fn told(&self) -> Duration {
         Duration::from_secs(self.lease.as_secs().max(1))
     }
@@ -169,7 +169,7 @@ struct Candidate<'a> {
 }
 
 impl Candidate<'_> {
-    /// Tries until the lease is ours; the time at which the winning try began.
+    /// Tries until the lease is acquired. Returns when the successful attempt began.
     async fn acquire(&mut self) -> Instant {
         let mut changes = None;
         loop {
@@ -179,15 +179,15 @@ impl Candidate<'_> {
                 Ok(false) => {}
                 Err(error) => tracing::debug!(%error, "lease not acquired"),
             }
-            // Candidates that started together must not stay in step.
+            // Jitter separates candidates that started together.
             let jitter = rand::rng().random_range(1.0..1.2);
             let next = Instant::now() + self.election.retry.mul_f64(jitter);
             self.idle(next, &mut changes).await;
         }
     }
 
-    /// Waits until `next`, or only until the lease is free. Without a watch there is
-    /// still the next look.
+    /// Waits until `next`, or shorter if the lease becomes free. If the watch fails, `next`
+    /// is still the bound.
     async fn idle(&mut self, next: Instant, changes: &mut Option<WatchStream>) {
         let lapse = self.lapse().filter(|end| *end > Instant::now());
         if changes.is_none() {
@@ -227,7 +227,7 @@ impl Candidate<'_> {
         }
     }
 
-    /// Changes of the lease after the one seen last.
+    /// Watches the lease from the last observed revision.
     async fn follow(&self) -> Option<WatchStream> {
         let revision = self.observed.as_ref()?.revision;
         let options = WatchOptions {
@@ -239,7 +239,7 @@ impl Candidate<'_> {
         self.api.watch(at, &options).await.ok()
     }
 
-    /// Renews; returns when the lease is lost or could not be renewed in time.
+    /// Renews the lease; returns when it is lost or could not be renewed in time.
     async fn hold(&mut self, since: Instant, fence: &Fence) {
         let (mut renewed, failures) = (since, FailureLog::new());
         loop {
@@ -269,7 +269,7 @@ impl Candidate<'_> {
         }
     }
 
-    /// One try to take or renew. `false`: it is another's.
+    /// Tries once to acquire or renew. `false`: another candidate holds the lease.
     async fn attempt(&mut self) -> Result<bool, Error> {
         let found = match self.api.get(self.election.at()).await {
             Ok(found) => found,
@@ -304,11 +304,11 @@ impl Candidate<'_> {
         Ok(spec)
     }
 
-    /// When the lease ends if its holder stays silent.
+    /// When the lease expires if its holder stays silent.
     fn lapse(&self) -> Option<Instant> {
         let observed = self.observed.as_ref()?;
-        let told = observed.spec.lease_duration_seconds;
-        Some(observed.at + told.map_or(self.election.lease, Duration::from_secs))
+        let duration = observed.spec.lease_duration_seconds;
+        Some(observed.at + duration.map_or(self.election.lease, Duration::from_secs))
     }
 
     fn fresh(&self) -> Value {
@@ -338,21 +338,21 @@ impl Candidate<'_> {
         }
     }
 
-    /// Writes against the version that was read: of two, one wins.
+    /// Writes on top of the version that was read: of two concurrent writers, one fails.
     async fn write(&mut self, found: &Object, spec: Value) -> Result<bool, Error> {
         let mut body = found.value()?;
         body["spec"] = spec;
         let options = WriteOptions::default();
         match self.api.update(self.election.at(), body, &options).await {
             Ok(written) => self.observe(&written).map(|_| true),
-            // Somebody else wrote: the next try sees who. A leader has not lost yet.
+            // Another candidate wrote first: the next attempt reads who. A leader has not lost yet.
             Err(error) => Err(error),
         }
     }
 
-    /// Tells the others that they need not wait.
+    /// Releases the lease so that other candidates need not wait for its expiry.
     async fn release(&mut self) {
-        let patience = self.election.retry;
+        let timeout = self.election.retry;
         let attempt = async {
             let found = self.api.get(self.election.at()).await?;
             let spec = self.observe(&found)?;
@@ -365,7 +365,7 @@ impl Candidate<'_> {
             next["leaseTransitions"] = json!(spec.lease_transitions.unwrap_or(0));
             self.write(&found, next).await
         };
-        match tokio::time::timeout(patience, attempt).await {
+        match tokio::time::timeout(timeout, attempt).await {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => tracing::debug!(%error, "lease not released"),
             Err(_) => tracing::debug!("lease not released in time"),
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lease_given_up_is_taken_at_once_and_a_silent_one_when_it_ends() {
+    async fn a_released_lease_is_taken_at_once_and_a_silent_one_when_it_expires() {
         let s = Setup::new();
         let a = s.candidate("a");
         tokio::time::sleep(Duration::from_secs(1)).await;

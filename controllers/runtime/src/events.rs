@@ -1,9 +1,9 @@
-//! Events (core v1) about objects: told in passing, written in the background.
+//! Records Events (core v1) about objects; a background task writes them.
 //!
-//! Enters: reason and message about an object. Leaves: at most one write per new
-//! event; repeats only raise `count` (client-go's `tools/record` correlator: same
-//! object, type, reason and message; 25 in a row per object, then one in five
-//! minutes). Bounded everywhere; what does not fit is dropped and counted.
+//! A new event costs at most one write; repeats only raise `count` (as client-go's
+//! `tools/record` correlator: same object, type, reason and message; 25 in a row per
+//! object, then one in five minutes). All memory is bounded; events that do not fit are
+//! dropped and counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,20 +21,19 @@ use tokio::time::Instant;
 use crate::bucket::Buckets;
 use crate::figures;
 
-/// Events waiting to be written: those of some 350 new Deployments in three clusters.
+/// Events waiting to be written: as many as some 350 new Deployments in three clusters cause.
 const WAITING: usize = 8192;
-/// Known events whose count can be raised.
+/// Written events that are remembered so that their count can be raised.
 const KNOWN: usize = 4096;
-/// How long equal events are collected before they are written.
+/// How long events are collected before they are written.
 const LINGER: Duration = Duration::from_millis(100);
-/// Events that the server is told at once: few enough that no other write waits long
-/// behind them.
+/// Events in one create call: few enough that no other write waits long behind them.
 const AT_ONCE: usize = 128;
-/// Counts raised at once.
+/// Concurrent patches that raise a count.
 const RAISED_AT_ONCE: usize = 8;
 /// Bytes of a message (`events.k8s.io` allows no more in `note`).
 const LONGEST: usize = 1024;
-/// How long the last events may take at shutdown.
+/// How long writing the last events may take at shutdown.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 struct Told {
@@ -50,7 +49,7 @@ struct Handle {
     dropped: Arc<AtomicU64>,
 }
 
-/// Where controllers tell events. Clones are the same recorder.
+/// Records events for controllers. Clones share one writer.
 #[derive(Clone)]
 pub struct Recorder {
     handle: Option<Arc<Handle>>,
@@ -58,9 +57,9 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder for one component; its writer belongs to `tasks`.
+    /// A recorder for one component; its writer task belongs to `tasks`.
     pub fn new(api: Arc<dyn Api>, component: &str, clock: Arc<dyn Clock>, tasks: &Tasks) -> Self {
-        let (told, inbox) = mpsc::channel(WAITING);
+        let (sender, inbox) = mpsc::channel(WAITING);
         let dropped = Arc::new(AtomicU64::new(0));
         figures::dropped_events(&dropped);
         let writer = Writer {
@@ -79,12 +78,15 @@ impl Recorder {
         let shutdown = tasks.shutdown().clone();
         tasks.spawn(async move { writer.run(shutdown).await });
         Self {
-            handle: Some(Arc::new(Handle { told, dropped })),
+            handle: Some(Arc::new(Handle {
+                told: sender,
+                dropped,
+            })),
             component: component.into(),
         }
     }
 
-    /// A recorder that forgets everything.
+    /// A recorder that discards all events.
     pub fn disabled() -> Self {
         Self {
             handle: None,
@@ -100,12 +102,12 @@ impl Recorder {
         }
     }
 
-    /// Tells an event of type `Normal`.
+    /// Records an event of type `Normal`.
     pub fn normal(&self, about: &ObjectRef, reason: &str, message: impl Into<String>) {
         self.tell(about, false, reason, message.into());
     }
 
-    /// Tells an event of type `Warning`.
+    /// Records an event of type `Warning`.
     pub fn warning(&self, about: &ObjectRef, reason: &str, message: impl Into<String>) {
         self.tell(about, true, reason, message.into());
     }
@@ -115,19 +117,19 @@ impl Recorder {
         if message.len() > LONGEST {
             message.truncate(message.floor_char_boundary(LONGEST));
         }
-        let told = Told {
+        let event = Told {
             component: Arc::clone(&self.component),
             about: about.clone(),
             warning,
             reason: reason.to_owned(),
             message,
         };
-        if handle.told.try_send(told).is_err() {
+        if handle.told.try_send(event).is_err() {
             handle.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Events that were not written: too many at once, too many about one object,
+    /// Number of events that were not written: too many waiting, too many about one object,
     /// or refused by the server.
     pub fn dropped(&self) -> u64 {
         self.handle
@@ -136,18 +138,18 @@ impl Recorder {
     }
 }
 
-/// 128 bits of component, object, type, reason and message.
+/// A hash of 128 bits over component, object, type, reason and message.
 type Id = (u64, u64);
 
 struct Known {
     namespace: String,
     name: String,
     count: u64,
-    /// The round in which it was told last.
+    /// The batch in which it was recorded last.
     round: u64,
 }
 
-/// An event and how often it was told in this round.
+/// An event and how often it was recorded in this batch.
 struct Pending {
     id: Id,
     told: Told,
@@ -169,10 +171,10 @@ struct Writer {
 
 impl Writer {
     async fn run(mut self, shutdown: client::Shutdown) {
-        let mut told = Vec::new();
+        let mut events = Vec::new();
         loop {
             match shutdown.unless(self.inbox.recv()).await {
-                Some(Some(first)) => told.push(first),
+                Some(Some(first)) => events.push(first),
                 // All recorders are gone.
                 Some(None) => return,
                 None => break,
@@ -180,36 +182,36 @@ impl Writer {
             if shutdown.unless(tokio::time::sleep(LINGER)).await.is_none() {
                 break;
             }
-            self.collect(&mut told);
-            self.write(&mut told).await;
+            self.collect(&mut events);
+            self.write(&mut events).await;
         }
-        self.collect(&mut told);
-        let _ = tokio::time::timeout(FAREWELL, self.write(&mut told)).await;
+        self.collect(&mut events);
+        let _ = tokio::time::timeout(FAREWELL, self.write(&mut events)).await;
     }
 
-    fn collect(&mut self, told: &mut Vec<Told>) {
+    fn collect(&mut self, events: &mut Vec<Told>) {
         while let Ok(next) = self.inbox.try_recv() {
-            told.push(next);
+            events.push(next);
         }
     }
 
-    fn coalesce(&mut self, told: &mut Vec<Told>) -> Vec<Pending> {
+    fn coalesce(&mut self, events: &mut Vec<Told>) -> Vec<Pending> {
         let mut pending: Vec<Pending> = Vec::new();
         let mut at = AHashMap::new();
-        for told in told.drain(..) {
+        for event in events.drain(..) {
             let own = (
-                &told.component,
-                &told.about.kind,
-                &told.about.namespace,
-                &told.about.name,
-                &told.about.uid,
+                &event.component,
+                &event.about.kind,
+                &event.about.namespace,
+                &event.about.name,
+                &event.about.uid,
             );
-            let key = (own, told.warning, &told.reason, &told.message);
+            let key = (own, event.warning, &event.reason, &event.message);
             let id = (self.hasher.hash_one(key), self.second.hash_one(key));
             if let Some(known) = at.get(&id) {
                 let same: &mut Pending = &mut pending[*known];
                 same.times += 1;
-                same.told = told;
+                same.told = event;
                 continue;
             }
             let object = (self.hasher.hash_one(own), self.second.hash_one(own));
@@ -218,16 +220,20 @@ impl Writer {
                 continue;
             }
             at.insert(id, pending.len());
-            pending.push(Pending { id, told, times: 1 });
+            pending.push(Pending {
+                id,
+                told: event,
+                times: 1,
+            });
         }
         pending
     }
 
-    async fn write(&mut self, told: &mut Vec<Told>) {
+    async fn write(&mut self, events: &mut Vec<Told>) {
         self.round += 1;
         let now = rfc3339_seconds(self.clock.now());
         let (mut new, mut known) = (Vec::new(), Vec::new());
-        for event in self.coalesce(told) {
+        for event in self.coalesce(events) {
             match self.known.remove(&event.id) {
                 Some(before) => known.push((event, before)),
                 None => new.push(event),
@@ -241,8 +247,8 @@ impl Writer {
         self.forget();
     }
 
-    /// Raises the counts of known events; answers those that are gone, since events
-    /// expire: then each is a new one.
+    /// Raises the counts of cached events. Returns those that the server no longer has,
+    /// because events expire; they are created anew.
     async fn raise(&mut self, known: Vec<(Pending, Known)>, now: &str) -> Vec<Pending> {
         let (api, round) = (Arc::clone(&self.api), self.round);
         let api = &*api;
@@ -270,19 +276,24 @@ impl Writer {
 
     async fn create(&mut self, pending: Vec<Pending>, now: &str) {
         let (mut known, mut events) = (Vec::new(), Vec::new());
-        for Pending { id, told, times } in pending {
+        for Pending {
+            id,
+            told: recorded,
+            times,
+        } in pending
+        {
             let nanos = self.clock.now().as_nanosecond();
             self.last_nanos = nanos.max(self.last_nanos + 1);
-            let mut event = Event::new(&told.component, told.about, told.warning, now);
+            let mut event = Event::new(&recorded.component, recorded.about, recorded.warning, now);
             event.metadata.name = format!("{}.{:x}", event.involved_object.name, self.last_nanos);
-            (event.count, event.reason, event.message) = (times, told.reason, told.message);
-            let told = Known {
+            (event.count, event.reason, event.message) = (times, recorded.reason, recorded.message);
+            let cached = Known {
                 namespace: event.metadata.namespace.clone(),
                 name: event.metadata.name.clone(),
                 count: times,
                 round: self.round,
             };
-            known.push((id, told));
+            known.push((id, cached));
             events.push(event);
         }
         let outcomes = self.api.record(events).await;
@@ -294,7 +305,7 @@ impl Writer {
         }
     }
 
-    /// What happens in a namespace that is going is not worth a word.
+    /// Counts an event as dropped. Failures in a terminating namespace are expected and ignored.
     fn failed(&self, error: &client::Error) {
         if !error.is_namespace_terminating() {
             tracing::debug!(%error, "event not written");
@@ -302,7 +313,7 @@ impl Writer {
         }
     }
 
-    /// Keeps the most recently told half when there are too many.
+    /// When the cache is full, keeps the half that was recorded most recently.
     fn forget(&mut self) {
         if self.known.len() <= KNOWN {
             return;
@@ -379,7 +390,7 @@ mod tests {
             (&json!("test"), &json!("2026-01-02T03:04:05Z"))
         );
 
-        // An event that has expired is made anew.
+        // An expired event is created anew.
         let name = events.iter().find(|e| e["type"] == "Normal").unwrap()["metadata"]["name"]
             .as_str()
             .unwrap();

@@ -1,9 +1,9 @@
-//! A fence around what only a leader may write.
+//! Fences off writes that only the leader may make.
 //!
-//! Enters: how long the lease is sure to be ours. Leaves: an [`Api`] whose writes go
-//! no further when it is not. A process that was stopped and goes on later holds
-//! calls it prepared while it led; its clock, read just before each write, is what
-//! keeps them back. Writes that pass are guarded by the revision that was observed.
+//! [`LeaderFence`] knows until when the lease is certainly held; it wraps an [`Api`] so
+//! that writes fail once that time has passed. A process that was suspended and resumes
+//! later may hold calls it prepared while it led; the fence reads the clock right before
+//! each write and stops them. Writes that pass are guarded by the observed revision.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,12 +19,12 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::time::Instant;
 
-/// Open while this process is sure to lead. Clones are the same fence.
+/// Open while this process certainly leads. Clones share one deadline.
 #[derive(Clone, Debug)]
 pub struct Fence(Arc<Mutex<Instant>>);
 
 impl Fence {
-    /// Open until then.
+    /// A fence that is open until `end`.
     pub(crate) fn until(end: Instant) -> Self {
         Self(Arc::new(Mutex::new(end)))
     }
@@ -37,12 +37,12 @@ impl Fence {
         self.extend(Instant::now());
     }
 
-    /// How long it stays open; zero when it is closed.
+    /// How long the fence stays open; zero when it is closed.
     pub fn remaining(&self) -> Duration {
         self.0.lock().saturating_duration_since(Instant::now())
     }
 
-    /// `api`, whose writes fail once the fence is closed.
+    /// Wraps `api` so that writes fail once the fence is closed.
     pub fn around(&self, api: Arc<dyn Api>) -> Arc<dyn Api> {
         Arc::new(Fenced {
             api,
@@ -61,7 +61,7 @@ impl Fence {
 fn closed() -> Error {
     Error::Transport {
         host: "this process".into(),
-        message: "does not lead any longer; not written".into(),
+        message: "no longer the leader; write refused".into(),
     }
 }
 

@@ -1,8 +1,8 @@
-//! What is told of queues and workers, under the names of client-go
-//! (`util/workqueue/metrics.go`) and controller-runtime, and how long each
-//! controller leaves a change waiting.
+//! Metrics of queues and workers under the names of client-go
+//! (`util/workqueue/metrics.go`) and controller-runtime, and the propagation lag of each
+//! stage.
 //!
-//! The handles of a controller are resolved when its workers start.
+//! The metric handles of a controller are resolved when its workers start.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Once};
@@ -13,13 +13,13 @@ use parking_lot::Mutex;
 
 const NAME: [&str; 1] = ["name"];
 const CONTROLLER: [&str; 1] = ["controller"];
-/// From what nobody feels to what nobody waits for, in seconds.
+/// Histogram buckets in seconds, from imperceptible to unbearable latencies.
 const LAGS: [f64; 14] = [
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 600.0,
 ];
 
-/// How a controller is called in logs and metrics, and which step of propagation
-/// it is, if it is one.
+/// The name of a controller in logs and metrics, and the stage of propagation that it
+/// implements, if any.
 #[derive(Clone, Copy, Debug)]
 pub struct Name {
     pub(crate) controller: &'static str,
@@ -27,7 +27,7 @@ pub struct Name {
 }
 
 impl Name {
-    /// `stage` is what comes about by this step: `binding`, `scheduled`, `work`,
+    /// `stage` names the result of this propagation stage: `binding`, `scheduled`, `work`,
     /// `applied`, `reflected`, `aggregated`.
     pub fn stage(controller: &'static str, stage: &'static str) -> Self {
         Self {
@@ -120,26 +120,26 @@ static LEADS: LazyLock<Family<Gauge, 1>> = LazyLock::new(|| {
     )
 });
 
-/// Tells that this process would hold a lease.
+/// Registers this process as a candidate for a lease.
 pub(crate) fn competes(lease: &str) {
     LEADS.with([lease]).set(0);
 }
 
-/// Tells that this process holds a lease, until the guard is dropped.
+/// Marks this process as the holder of a lease until the guard is dropped.
 pub(crate) fn leads(lease: &str) -> Counted {
     Counted::new(&LEADS.with([lease]))
 }
 
-/// Events that recorders dropped, one count for each of them.
+/// Counts of dropped events, one per recorder.
 static DROPPED: Mutex<Vec<Arc<AtomicU64>>> = Mutex::new(Vec::new());
 
-/// Tells of the events that a recorder drops, in sum with those of the others.
+/// Adds the dropped events of a recorder to the process-wide metric.
 pub(crate) fn dropped_events(count: &Arc<AtomicU64>) {
-    static TOLD: Once = Once::new();
-    TOLD.call_once(|| {
+    static REGISTERED: Once = Once::new();
+    REGISTERED.call_once(|| {
         let sum = Figure::new(
             "flotilla_events_dropped_total",
-            "Events (the kind) that were told too fast, or could not be written.",
+            "Events (the kind) that were recorded too fast or could not be written.",
             Shape::Counter,
             &[],
         );
@@ -152,7 +152,7 @@ pub(crate) fn dropped_events(count: &Arc<AtomicU64>) {
     DROPPED.lock().push(Arc::clone(count));
 }
 
-/// Counts one while it lives.
+/// Increments a gauge while it lives.
 pub(crate) struct Counted(Gauge);
 
 impl Counted {
@@ -168,7 +168,7 @@ impl Drop for Counted {
     }
 }
 
-/// A queue's.
+/// Metric handles of one queue.
 pub(crate) struct OfQueue {
     pub(crate) depth: Gauge,
     pub(crate) adds: Counter,
@@ -196,7 +196,7 @@ pub(crate) enum Ended {
     Error,
 }
 
-/// The workers' of one controller.
+/// Metric handles of the workers of one controller.
 pub(crate) struct OfWorkers {
     worked: Histogram,
     time: Histogram,
@@ -220,22 +220,22 @@ impl OfWorkers {
         })
     }
 
-    /// A worker, as long as it is there.
+    /// Counts a worker until the guard is dropped.
     pub(crate) fn worker(&self) -> Counted {
         Counted::new(&self.workers)
     }
 
-    /// A worker that has a key, as long as it does.
+    /// Counts a worker that is processing a key until the guard is dropped.
     pub(crate) fn busy(&self) -> Counted {
         Counted::new(&self.active)
     }
 
-    /// Whether it is a step of propagation, whose lag is told.
+    /// Whether this controller is a stage of propagation, whose lag is measured.
     pub(crate) fn is_stage(&self) -> bool {
         self.lag.is_some()
     }
 
-    /// Counts a reconciliation. `lag`: since the change of a user that it answered.
+    /// Records a finished reconciliation. `lag`: time since the user change that it handled.
     pub(crate) fn ended(&self, took: Duration, how: Ended, lag: Option<Duration>) {
         let seconds = took.as_secs_f64();
         self.worked.observe(seconds);

@@ -1,8 +1,8 @@
-//! Whether the server that holds the templates acts on them itself.
+//! Decides whether the host cluster that holds the templates runs workloads itself.
 //!
-//! Enters: the Nodes of the host. Leaves: verdicts about kinds. A host without Nodes
-//! runs nothing: its workload controllers may even be absent. One with Nodes makes
-//! pods of a Deployment that was meant for the members, and writes its status.
+//! A host without Nodes runs nothing; its workload controllers may even be absent. A host
+//! with Nodes creates pods for a Deployment that was meant for the members, and writes
+//! its status. The decision follows the Nodes of the host.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 static NODES: Gvr = Gvr::constant("", "v1", "nodes");
 
-/// What workload controllers make pods of, and pods.
+/// Kinds from which workload controllers create pods, and pods.
 const WORKLOADS: [(&str, &str); 8] = [
     ("", "Pod"),
     ("", "ReplicationController"),
@@ -24,7 +24,7 @@ const WORKLOADS: [(&str, &str); 8] = [
     ("batch", "Job"),
 ];
 
-/// Whose status other controllers of such a host keep writing.
+/// Further kinds whose status other controllers of such a host keep writing.
 const TENDED: [(&str, &str); 4] = [
     ("", "PersistentVolume"),
     ("", "PersistentVolumeClaim"),
@@ -32,8 +32,8 @@ const TENDED: [(&str, &str); 4] = [
     ("policy", "PodDisruptionBudget"),
 ];
 
-/// What becomes of workloads on a host that may run them. Clones are the same; the
-/// default is a server that runs nothing.
+/// How workload templates are treated on a host that may run them. Clones share one
+/// informer; the default is a host that runs nothing.
 #[derive(Clone, Default)]
 pub struct HostWorkloads {
     nodes: Option<Informer>,
@@ -41,8 +41,8 @@ pub struct HostWorkloads {
 }
 
 impl HostWorkloads {
-    /// Follows the Nodes of `host`. `propagate`: its workloads go to the members all
-    /// the same.
+    /// Watches the Nodes of `host`. `propagate`: workload templates are propagated to the
+    /// members even when the host has Nodes.
     pub fn follow(host: &Arc<dyn Api>, informers: &Informers, propagate: bool) -> Self {
         let nodes = informers.get_with(host, &Select::all(&NODES), without_status);
         Self {
@@ -51,40 +51,40 @@ impl HostWorkloads {
         }
     }
 
-    /// Waits until it is known whether there are Nodes.
+    /// Waits until the Nodes of the host have been listed.
     pub async fn wait_synced(&self) {
         if let Some(nodes) = &self.nodes {
             nodes.wait_synced().await;
         }
     }
 
-    /// Whether there are Nodes.
+    /// Whether the host has Nodes.
     pub fn runs(&self) -> bool {
         self.nodes.as_ref().is_some_and(|nodes| !nodes.is_empty())
     }
 
-    /// Whether workload controllers act on a kind, in whichever version.
+    /// Whether workload controllers act on a kind, in any version.
     pub fn concerns(kind: &Gvk) -> bool {
         is_among(&WORKLOADS, kind)
     }
 
-    /// Whether templates of a kind are not propagated.
+    /// Whether templates of a kind are excluded from propagation.
     pub fn refuses(&self, kind: &Gvk) -> bool {
         !self.propagate && Self::concerns(kind) && self.runs()
     }
 
-    /// Whether the status of templates of a kind is the host's.
+    /// Whether the host's controllers own the status of templates of a kind.
     pub fn keeps_status(&self, kind: &Gvk) -> bool {
         (Self::concerns(kind) || is_among(&TENDED, kind)) && self.runs()
     }
 
-    /// Calls `handler` when the first Node comes and when the last one is gone.
+    /// Calls `handler` when the first Node appears and when the last one is gone.
     pub fn on_turn(&self, handler: impl Fn() + Send + Sync + 'static) {
         let Some(nodes) = &self.nodes else { return };
-        let them = nodes.clone();
+        let informer = nodes.clone();
         nodes.on_change(move |change| {
-            let first = change.old.is_none() && them.len() == 1;
-            let last = change.new.is_none() && them.is_empty();
+            let first = change.old.is_none() && informer.len() == 1;
+            let last = change.new.is_none() && informer.is_empty();
             if first || last {
                 handler();
             }
@@ -96,7 +96,7 @@ fn is_among(kinds: &[(&str, &str)], kind: &Gvk) -> bool {
     kinds.contains(&(&*kind.group, &*kind.kind))
 }
 
-/// A Node is counted; what it reports is most of its weight.
+/// Drops the status of a Node: Nodes are only counted, and most of their bytes are status.
 fn without_status(node: Object) -> Object {
     let slim = || {
         let mut value = node.value().ok()?;

@@ -1,15 +1,15 @@
-//! What every controller runs on: copies of resources, a queue with two lanes and
-//! workers, events, leader election.
+//! Building blocks shared by all controllers: informers, a workqueue with workers, event
+//! recording, leader election.
 //!
-//! server ──watch──► [`Informer`] ──change──► [`Queue`] ──key──► [`run_workers`] ──► reconcile ──► writes, [`Recorder`]
+//! server ──watch──► [`Informer`] ──change──► [`Workqueue`] ──key──► [`run_workers`] ──► reconcile ──► writes, [`EventRecorder`]
 //!
-//! Invariants: no polling where an event exists; one key is in the hands of one
-//! worker at a time; who waits for a server that may hang steps [`aside`]; nothing
-//! here blocks a caller; every task has an owner
-//! ([`Tasks`]) and ends with its [`Shutdown`].
+//! Invariants: nothing polls where an event exists; at most one worker processes a key
+//! at a time; a reconciliation that calls a server which may hang runs the call in a
+//! [`blocking_section`]; nothing here blocks a caller; every task has an owner
+//! ([`TaskGroup`]) and ends with its [`ShutdownToken`].
 //!
-//! Entry points: [`Informers`], [`Queue`], [`run_workers`], [`aside`],
-//! [`Recorder`], [`Election`], [`Fence`], [`HostWorkloads`].
+//! Entry points: [`InformerFactory`], [`Workqueue`], [`run_workers`], [`blocking_section`],
+//! [`EventRecorder`], [`LeaderElector`], [`LeaderFence`], [`HostWorkloads`].
 
 mod aside;
 mod bucket;

@@ -1,9 +1,9 @@
-//! A queue of keys: each at most once, higher ranks first, user changes before
-//! resyncs, delays and backoff per key.
+//! A workqueue: each key at most once, higher priorities first, user changes before
+//! resyncs, with delays and backoff per key.
 //!
-//! Enters: keys from handlers and workers. Leaves: keys, one holder at a time
-//! (client-go's `util/workqueue`, with ranks and a second lane). Delays need no task of
-//! their own: whoever waits in [`Queue::get`] also waits for the next due key.
+//! Like client-go's `util/workqueue`, with priorities and a second lane: event handlers
+//! and workers add keys, and at most one worker processes a key at a time. Delays need
+//! no separate task: every caller of [`Workqueue::get`] also waits for the next due key.
 
 use std::borrow::Borrow;
 use std::cmp::Reverse;
@@ -22,10 +22,11 @@ use crate::figures::{Name, OfQueue};
 /// Karmada's `--rate-limiter-base-delay` and `--rate-limiter-max-delay`.
 const BASE: Duration = Duration::from_millis(5);
 const MAX: Duration = Duration::from_secs(1000);
-/// Keys that a queue has room for when nothing waits.
+/// Keys for which an idle queue keeps memory.
 const ROOM: usize = 512;
-/// After so many keys of the high lane in a row one of the low lane comes, if it is of
-/// the same rank, so that a steady stream of changes does not starve a resync.
+/// After this many keys of the high lane in a row the queue hands out one of the low
+/// lane, if it has the same priority, so that a steady stream of changes does not starve
+/// a resync.
 const BURST: u32 = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,18 +35,18 @@ enum Lane {
     Low,
 }
 
-/// Since when a key waits, in which lane and of which rank.
+/// The lane and priority in which a key waits, and since when.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Wait {
     lane: Lane,
     rank: i32,
     since: Instant,
-    /// Tells its valid entry in a lane from older ones.
+    /// Distinguishes the valid entry of the key in a lane from stale ones.
     turn: u64,
 }
 
 impl Wait {
-    /// Both wishes in one; `None` when the known one is not surpassed.
+    /// The higher lane and priority of both; `None` when that is the `known` position.
     fn surpassing(self, known: Self) -> Option<Self> {
         let lane = if self.lane == Lane::High {
             Lane::High
@@ -57,7 +58,7 @@ impl Wait {
     }
 }
 
-/// A key in a lane: higher ranks first, then those that came earlier.
+/// A key in a lane, ordered by higher priority, then by age.
 struct Entry<K> {
     rank: i32,
     turn: u64,
@@ -82,22 +83,22 @@ impl<K> Ord for Entry<K> {
     }
 }
 
-/// Where a key stands. What is nowhere has no entry.
+/// Whether a key waits or is processed. A key that does neither has no entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Ready(Wait),
-    /// A worker has it; `again`: it changed meanwhile.
+    /// A worker processes the key; `dirty` is set when it was added again.
     Held {
         wait: Wait,
-        again: Option<Wait>,
+        dirty: Option<Wait>,
     },
 }
 
-/// A row of failures of one key.
+/// Consecutive failures of one key.
 #[derive(Clone, Copy, Default)]
 struct Failing {
     count: u32,
-    /// Since when a change of a user is not answered.
+    /// Time of the oldest user change that is not reconciled yet.
     since: Option<Instant>,
 }
 
@@ -125,15 +126,15 @@ impl<K> Ord for Delayed<K> {
 
 struct State<K> {
     places: AHashMap<K, Place>,
-    /// Each may hold entries that were surpassed by later ones; they are skipped.
+    /// Each heap may hold entries that later ones replaced; those are skipped.
     low: BinaryHeap<Entry<K>>,
     high: BinaryHeap<Entry<K>>,
     turns: u64,
     ready: usize,
-    /// High keys taken since the last low one.
+    /// Keys handed out from the high lane since the last one from the low lane.
     streak: u32,
     heap: BinaryHeap<Reverse<Delayed<K>>>,
-    /// The valid due time of each delayed key, and its rank; other heap entries are
+    /// The valid due time of each delayed key, and its priority; other heap entries are
     /// skipped.
     due: AHashMap<K, (Instant, i32)>,
     failures: AHashMap<K, Failing>,
@@ -148,7 +149,7 @@ struct Inner<K> {
     max: Duration,
 }
 
-/// The queue. Clones are the same queue.
+/// A workqueue. Clones share one queue.
 pub struct Queue<K>(Arc<Inner<K>>);
 
 impl<K> Clone for Queue<K> {
@@ -190,24 +191,24 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Queue<K> {
         }))
     }
 
-    /// Puts a key in for a user's change.
+    /// Enqueues a key for a user's change.
     pub fn add(&self, key: K) {
         self.enter(key, Lane::High);
     }
 
-    /// Puts a key in for a resync or an initial list; a later [`Queue::add`] moves
-    /// it to the front lane.
+    /// Enqueues a key for a resync or an initial list; a later [`Workqueue::add`] moves it
+    /// to the high lane.
     pub fn add_low(&self, key: K) {
         self.enter(key, Lane::Low);
     }
 
-    /// [`Queue::add_low`] when `low`, else [`Queue::add`].
+    /// [`Workqueue::add_low`] if `low`, else [`Workqueue::add`].
     pub fn add_lane(&self, key: K, low: bool) {
         self.enter(key, if low { Lane::Low } else { Lane::High });
     }
 
-    /// Puts a key in as if it had never failed: its backoff and its delay are over.
-    /// Higher ranks are handed out first, whatever their lane.
+    /// Enqueues a key as if it had never failed: its backoff and its delay end. Higher
+    /// priorities are handed out first, whatever their lane.
     pub fn add_anew(&self, key: K, low: bool, rank: i32) {
         let mut state = self.0.state.lock();
         state.due.remove(&key);
@@ -227,7 +228,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Queue<K> {
         }
     }
 
-    /// Puts a key in after a while; of several delays the earliest counts.
+    /// Enqueues a key after a delay; of several delays the shortest counts.
     pub fn add_after(&self, key: K, delay: Duration) {
         if delay.is_zero() {
             return self.add(key);
@@ -245,14 +246,14 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Queue<K> {
         let sooner = state.heap.peek().is_none_or(|Reverse(d)| due < d.due);
         state.heap.push(Reverse(Delayed { due, key }));
         drop(state);
-        // Someone who waits must learn of it, unless an earlier time wakes them.
+        // Wake a waiter so that it sees the new time, unless an earlier one wakes it anyway.
         if sooner {
             self.0.wake.notify_one();
         }
     }
 
-    /// Puts a key in after a delay that doubles with each call until
-    /// [`Queue::forget`]. Returns the delay.
+    /// Enqueues a key after a delay that doubles with each call until
+    /// [`Workqueue::forget`]. Returns the delay.
     pub fn add_backoff(&self, key: K) -> Duration {
         let delay = {
             let mut state = self.0.state.lock();
@@ -270,18 +271,18 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Queue<K> {
         delay
     }
 
-    /// Ends a key's backoff.
+    /// Resets a key's backoff.
     pub fn forget(&self, key: &K) {
         self.0.state.lock().failures.remove(key);
     }
 
-    /// Failures since the last [`Queue::forget`].
+    /// Failures since the last [`Workqueue::forget`].
     pub fn attempts(&self, key: &K) -> u32 {
         let state = self.0.state.lock();
         state.failures.get(key).map_or(0, |failing| failing.count)
     }
 
-    /// Tells of this queue under a name from now on.
+    /// Reports this queue's metrics under a controller name from now on.
     pub(crate) fn measure(&self, name: Name) {
         let mut state = self.0.state.lock();
         state.tell_no_more();
@@ -290,7 +291,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Queue<K> {
         state.figures = Some(figures);
     }
 
-    /// Notes that a change of a user is still not answered, without a backoff.
+    /// Records that a user change is still not reconciled, without a backoff.
     pub(crate) fn postpone(&self, key: &K, since: Option<Instant>) {
         if since.is_some() {
             let failing = Failing { count: 0, since };
@@ -298,18 +299,18 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Queue<K> {
         }
     }
 
-    /// How long the change of a user, which the holder of a key has just answered,
-    /// had to wait; `None` when the key came from a resync.
+    /// Time since the user change that the processing of `key` has just handled; `None` when
+    /// the key came from a resync.
     pub(crate) fn lag(&self, key: &K, now: Instant) -> Option<Duration> {
         let since = self.0.state.lock().answering(key)?;
         Some(now.duration_since(since))
     }
 
-    /// The next key; its holder must call [`Queue::done`]. `None` once the queue is
-    /// closed. Dropping this future loses no key.
+    /// Waits for the next key; the caller must call [`Workqueue::done`] for it. Returns
+    /// `None` once the queue is closed. Dropping this future loses no key.
     pub async fn get(&self) -> Option<K> {
         loop {
-            // Registered before looking, so that no notification is missed.
+            // Register before looking, so that no notification is missed.
             let woken = self.0.wake.notified();
             let next_due = {
                 let mut state = self.0.state.lock();
@@ -336,11 +337,11 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Queue<K> {
         }
     }
 
-    /// Ends the work on a key; if it changed meanwhile, it is ready again.
+    /// Ends the processing of a key; if it was added meanwhile, it is ready again.
     pub fn done(&self, key: &K) {
         let mut state = self.0.state.lock();
         if let Some(Place::Held {
-            again: Some(wait), ..
+            dirty: Some(wait), ..
         }) = state.places.remove(key)
             && state.enter(key.clone(), wait.lane, wait.rank, wait.since)
         {
@@ -351,19 +352,19 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Queue<K> {
         state.relax();
     }
 
-    /// Hands out no more keys and takes none.
+    /// Closes the queue: it hands out no more keys and accepts none.
     pub fn close(&self) {
         self.0.state.lock().close();
         self.0.wake.notify_waiters();
     }
 
-    /// Keys ready to be taken.
+    /// Number of keys ready to be taken.
     pub fn len(&self) -> usize {
         self.0.state.lock().ready
     }
 
-    /// Keys that are ready, keys in backoff after a failure, and keys that wait for
-    /// a time that was set.
+    /// Numbers of ready keys, of keys in backoff after a failure, and of keys with another
+    /// delay.
     pub fn waiting(&self) -> [usize; 3] {
         let state = self.0.state.lock();
         let failed = |key: &&K| state.failures.get(key).is_some_and(|f| f.count > 0);
@@ -376,12 +377,12 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static> Queue<K> {
         self.len() == 0
     }
 
-    /// Whether no key is ready or held. Delayed keys do not count.
+    /// Whether no key is ready or being processed. Delayed keys do not count.
     pub fn is_idle(&self) -> bool {
         self.0.state.lock().places.is_empty()
     }
 
-    /// Whether a key other than `but` is ready or held. Delayed keys do not count.
+    /// Whether a key other than `but` is ready or being processed. Delayed keys do not count.
     pub fn has_others<Q: ?Sized + PartialEq>(&self, but: Option<&Q>) -> bool
     where
         K: Borrow<Q>,
@@ -400,7 +401,7 @@ impl<K> State<K> {
     }
 }
 
-/// Workers that are cut off close nothing.
+/// Workers that are aborted do not close the queue.
 impl<K> Drop for State<K> {
     fn drop(&mut self) {
         self.tell_no_more();
@@ -408,7 +409,7 @@ impl<K> Drop for State<K> {
 }
 
 impl<K: Clone + Eq + Hash> State<K> {
-    /// Whether a waiting worker has something new to take.
+    /// Adds a key. Returns whether a waiting worker has something new to take.
     fn enter(&mut self, key: K, lane: Lane, rank: i32, since: Instant) -> bool {
         if self.closed {
             return false;
@@ -421,9 +422,9 @@ impl<K: Clone + Eq + Hash> State<K> {
             turn: self.turns,
         };
         match self.places.get_mut(&key) {
-            Some(Place::Held { again, .. }) => {
-                match again {
-                    None => *again = Some(wait),
+            Some(Place::Held { dirty, .. }) => {
+                match dirty {
+                    None => *dirty = Some(wait),
                     Some(known) => *known = wait.surpassing(*known).unwrap_or(*known),
                 }
                 return false;
@@ -448,13 +449,13 @@ impl<K: Clone + Eq + Hash> State<K> {
         true
     }
 
-    /// Gives back the room that a burst of keys has needed, once it is over.
+    /// Frees the memory that a burst of keys needed, once the queue is empty.
     fn relax(&mut self) {
         if !self.places.is_empty() || self.places.capacity() <= 2 * ROOM {
             return;
         }
         self.places.shrink_to(ROOM);
-        // None of what is lined up is valid any more.
+        // None of the lane entries is valid any more.
         for lane in [&mut self.low, &mut self.high] {
             lane.clear();
             lane.shrink_to(ROOM);
@@ -476,7 +477,7 @@ impl<K: Clone + Eq + Hash> State<K> {
         }
     }
 
-    /// The rank of a key that is ready or held.
+    /// The priority of a key that is ready or being processed.
     fn rank(&self, key: &K) -> i32 {
         match self.places.get(key) {
             Some(Place::Ready(wait) | Place::Held { wait, .. }) => wait.rank,
@@ -512,9 +513,9 @@ impl<K: Clone + Eq + Hash> State<K> {
         };
         let key = self.lane(lane).pop()?.key;
         self.ready -= 1;
-        let place = self.places.get_mut(&key)?;
-        if let Place::Ready(wait) = *place {
-            *place = Place::Held { wait, again: None };
+        let key_state = self.places.get_mut(&key)?;
+        if let Place::Ready(wait) = *key_state {
+            *key_state = Place::Held { wait, dirty: None };
             if let Some(figures) = &self.figures {
                 figures.depth.dec();
                 figures.waited.observe(wait.since.elapsed().as_secs_f64());
@@ -523,7 +524,7 @@ impl<K: Clone + Eq + Hash> State<K> {
         Some(key)
     }
 
-    /// Since when the change of a user waits for what the holder of a key does.
+    /// Time of the user change that the processing of a key handles.
     fn answering(&self, key: &K) -> Option<Instant> {
         let before = self.failures.get(key).and_then(|failing| failing.since);
         before.or(match self.places.get(key) {
@@ -537,7 +538,7 @@ impl<K: Clone + Eq + Hash> State<K> {
         self.tell_no_more();
     }
 
-    /// The rank of what a lane hands out next; surpassed entries are dropped.
+    /// The priority of the next key of a lane. Drops stale entries.
     fn top(&mut self, lane: Lane) -> Option<i32> {
         loop {
             let entries = match lane {

@@ -1,5 +1,5 @@
-//! A map in parts, each under a lock of its own, so that keys of different parts do not
-//! wait for each other.
+//! A map split into shards, each with its own lock, so that keys of different shards do
+//! not contend.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -9,7 +9,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 const SHARDS: usize = 64;
 
-/// Each key is in one shard.
+/// A concurrent map. Each key belongs to exactly one shard.
 pub struct ShardedMap<K, V> {
     shards: Box<[Mutex<HashMap<K, V>>]>,
     hasher: RandomState,

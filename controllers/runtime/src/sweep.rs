@@ -1,5 +1,5 @@
-//! Walks the objects under some keys of an index on a task of its own, so that event
-//! handlers, which hold up all that follows, only name the keys.
+//! Visits the objects under some keys of an informer index on a separate task, so that
+//! event handlers, which delay every later event, only name the keys.
 
 use std::convert::Infallible;
 
@@ -10,10 +10,10 @@ use crate::figures::Name;
 use crate::queue::Queue;
 use crate::workers::{Action, run_workers};
 
-/// Objects between two points where other tasks may go on.
+/// Objects visited before the task yields to others.
 const CHUNK: usize = 256;
 
-/// Walks an index that several informers have. Clones walk together.
+/// Visits the objects of one index in several informers. Clones share one queue.
 #[derive(Clone)]
 pub struct IndexSweep {
     informers: Vec<Informer>,
@@ -22,7 +22,7 @@ pub struct IndexSweep {
 }
 
 impl IndexSweep {
-    /// Calls `visit` for each object under the keys that are added; it ends with `tasks`.
+    /// Starts the worker that calls `visit` for each object under the added keys. It ends with `tasks`.
     pub fn start(
         tasks: &Tasks,
         name: impl Into<Name>,
@@ -51,10 +51,10 @@ impl IndexSweep {
         it
     }
 
-    /// Adds the keys of the index that `wanted` holds for.
-    pub fn add(&self, wanted: impl Fn(&str) -> bool) {
+    /// Enqueues the keys of the index for which `matches` returns true.
+    pub fn add(&self, matches: impl Fn(&str) -> bool) {
         for informer in &self.informers {
-            for key in informer.index_keys(self.index, &wanted) {
+            for key in informer.index_keys(self.index, &matches) {
                 self.queue.add_low(key);
             }
         }

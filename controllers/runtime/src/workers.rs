@@ -1,4 +1,4 @@
-//! Workers: take a key, reconcile it, say what comes next.
+//! Workers that take keys from a workqueue, reconcile them and requeue them.
 
 use std::fmt::{Debug, Display};
 use std::future::Future;
@@ -18,28 +18,30 @@ use crate::aside::{Crew, Place};
 use crate::figures::{Ended, Name, OfWorkers};
 use crate::queue::Queue;
 
-/// What comes after a reconciliation that succeeded.
+/// What to do with a key after a successful reconciliation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Nothing until the next change.
+    /// Wait for the next change.
     Done,
-    /// The same key again after a while.
+    /// Reconcile the same key again after this delay.
     After(Duration),
 }
 
 impl Action {
-    /// After a conflict: the newer object is about to arrive.
+    /// After a write conflict: the informer is about to deliver the newer object.
     pub const AFTER_CONFLICT: Self = Self::After(Duration::from_millis(5));
 }
 
-/// The reason of a key whose reconciliation panicked.
+/// Error text recorded for a key whose reconciliation panicked.
 const PANICKED: &str = "panicked";
-/// Substitutes of a queue at most: beyond that who waits outside holds its worker.
+/// Most substitute workers per queue. Beyond that, a worker in a blocking section is not
+/// replaced.
 const SUBSTITUTES: usize = 2048;
 
-/// Starts `n` workers on a queue. An error brings the key back with backoff; a
-/// panic counts as an error. On shutdown running reconciliations finish, and the
-/// queue is closed. Who steps [`aside`](crate::aside) is not counted.
+/// Starts `n` workers on a queue. An error requeues the key with backoff; a panic counts
+/// as an error. On shutdown the running reconciliations finish and the queue is closed.
+/// A worker inside a [`blocking_section`](crate::blocking_section) does not count
+/// towards `n`.
 pub fn run_workers<K, E, F, Fut>(
     tasks: &Tasks,
     name: impl Into<Name>,
@@ -70,7 +72,7 @@ pub fn run_workers<K, E, F, Fut>(
     }
 }
 
-/// How many workers there are, and how many of them do not wait outside.
+/// How many workers exist, and how many of them are outside blocking sections.
 struct Hands {
     all: usize,
     ready: usize,
@@ -118,7 +120,7 @@ where
     F: Fn(K) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<Action, E>> + Send + 'static,
 {
-    /// One worker, until shutdown or until it is one too many.
+    /// Runs one worker until shutdown or until there are more workers than needed.
     async fn work(self: Arc<Self>) {
         let _worker = self.figures.worker();
         let shutdown = self.tasks.shutdown().clone();
@@ -146,8 +148,8 @@ where
         let began = Instant::now();
         let busy = figures.busy();
         let work = async { (self.reconcile)(key.clone()).await };
-        let place = Place::new(Arc::clone(self) as Arc<dyn Crew>);
-        let outcome = AssertUnwindSafe(place.taken(work)).catch_unwind().await;
+        let slot = Place::new(Arc::clone(self) as Arc<dyn Crew>);
+        let outcome = AssertUnwindSafe(slot.taken(work)).catch_unwind().await;
         drop(busy);
         let ended = Instant::now();
         let took = ended - began;
@@ -184,21 +186,21 @@ where
         };
         if let Some(error) = failure {
             figures.ended(took, Ended::Error, None);
-            let again = queue.add_backoff(key.clone());
+            let backoff = queue.add_backoff(key.clone());
             let controller = self.name;
             let lasts = lasting(queue.attempts(&key));
             if lasts && self.failures.record_failure(&key, &error) {
-                tracing::warn!(controller, ?key, %error, ?again, "reconciliation failed");
+                tracing::warn!(controller, ?key, %error, ?backoff, "reconciliation failed");
             } else {
-                tracing::debug!(controller, ?key, %error, ?again, "reconciliation failed");
+                tracing::debug!(controller, ?key, %error, ?backoff, "reconciliation failed");
             }
         }
         queue.done(&key);
     }
 }
 
-/// Whether a key that failed so many times in a row is worth a line: a conflict with
-/// another writer, or a namespace that is about to be there, is not.
+/// Whether a key has failed often enough in a row to log a warning. Conflicts with
+/// another writer and namespaces that are still being created pass within two retries.
 fn lasting(failures: u32) -> bool {
     failures > 2
 }
@@ -298,7 +300,7 @@ mod tests {
         assert!(queue.is_empty());
     }
 
-    /// What all tests of this process log.
+    /// Collects what all tests of this process log.
     #[derive(Clone, Default)]
     struct LogWriter(Arc<Mutex<Vec<u8>>>);
 
@@ -314,7 +316,7 @@ mod tests {
             log
         }
 
-        /// The lines about a key of a controller.
+        /// The log lines about one key of a controller.
         fn lines(&self, controller: &str, key: &str) -> Vec<String> {
             let text = String::from_utf8(self.0.lock().clone()).unwrap();
             let part = format!("controller={controller:?} key={key:?}");
@@ -382,9 +384,9 @@ mod tests {
         tasks.stop().await;
     }
 
-    /// Two workers, five keys that wait outside for an hour, and one that does not.
+    /// Two workers, five keys that block for an hour, and one that does not.
     #[tokio::test(start_paused = true)]
-    async fn who_waits_outside_holds_nobody_up() {
+    async fn a_blocking_section_does_not_delay_other_keys() {
         let tasks = Tasks::new(Shutdown::new());
         let queue = Queue::new();
         let seen: Arc<Mutex<Vec<u32>>> = Arc::default();
@@ -394,7 +396,7 @@ mod tests {
             async move {
                 let hour = || tokio::time::sleep(Duration::from_secs(3600));
                 match key {
-                    // Two at once are one who waits; what is dropped is no longer waited for.
+                    // Two concurrent sections count as one blocked worker; a dropped section no longer blocks.
                     0..5 => {
                         let both =
                             async { tokio::join!(crate::aside(hour()), crate::aside(hour())) };
@@ -423,10 +425,10 @@ mod tests {
             seen.sort_unstable();
             (seen, began.elapsed().as_secs())
         };
-        // Two at a time, as ever.
+        // Two at a time, as configured.
         assert_eq!(until(5).await, (vec![5, 6, 7, 8, 9], 2));
         assert_eq!(until(5).await, (vec![0, 1, 2, 3, 4], 1800));
-        // Substitutes have gone: again no more than two at a time.
+        // The substitutes have ended: no more than two at a time again.
         for key in 5..9 {
             queue.add(key);
         }

@@ -1,8 +1,9 @@
-//! What was decided and is not yet seen by whoever decides next: the room that was
-//! given, and where bindings of a group went.
+//! Remembers results that later decisions must count before the informers show them: the
+//! capacity that was assigned, and the clusters of bindings in affinity groups.
 //!
-//! Enters: decisions as they are made, the fate of their writes, changes of bindings.
-//! Leaves: the part of the [`World`](crate::core::World) that is not clusters.
+//! Decisions are assumed when they are made, confirmed or restored after their write, and
+//! dropped when the informer delivers them. Provides the parts of the
+//! [`SchedulingContext`](crate::core::SchedulingContext) besides the clusters.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -15,22 +16,22 @@ use crate::core::Rules;
 use crate::core::ledger::{Assumption, Ledger};
 use crate::core::peers::{Peer, Peers};
 
-/// Keys are `namespace/name`.
+/// Assumed results. Keys are `namespace/name`.
 #[derive(Debug, Default)]
 pub(crate) struct Book {
     pub(crate) ledger: Ledger,
     results: HashMap<String, Given>,
 }
 
-/// A result that the copy of the binding does not tell yet.
+/// A result that the informer's copy of the binding does not show yet.
 #[derive(Clone, Debug)]
 struct Given {
     clusters: Vec<String>,
-    /// That of the binding with this result; `None` while it is being written.
+    /// Revision of the binding with this result; `None` while it is being written.
     revision: Option<u64>,
 }
 
-/// What an entry replaced.
+/// What a new assumption replaced, for [`AssumeCache::restore`].
 #[derive(Debug)]
 pub(crate) struct Entry {
     room: Option<Assumption>,
@@ -38,7 +39,7 @@ pub(crate) struct Entry {
 }
 
 impl Book {
-    /// Enters a result that is about to be written.
+    /// Assumes a result that is about to be written.
     pub(crate) fn enter(
         &mut self,
         key: &str,
@@ -47,46 +48,49 @@ impl Book {
         rules: Rules,
         now: Instant,
     ) -> Entry {
-        let room = rules
+        let reservation = rules
             .reserve
             .then(|| self.ledger.assume(key, spec, targets, now));
         let result = if rules.looks_at_peers() && spec.workload_affinity_groups.is_some() {
-            let given = Given {
+            let assumed = Given {
                 clusters: targets.iter().map(|t| t.name.clone()).collect(),
                 revision: None,
             };
-            self.results.insert(key.to_owned(), given)
+            self.results.insert(key.to_owned(), assumed)
         } else {
             None
         };
-        Entry { room, result }
-    }
-
-    /// The result was written, as this revision of the binding; `seen` is that of
-    /// its copy.
-    pub(crate) fn written(&mut self, key: &str, revision: u64, seen: u64) {
-        if seen >= revision {
-            self.results.remove(key);
-        } else if let Some(given) = self.results.get_mut(key) {
-            given.revision = Some(revision);
+        Entry {
+            room: reservation,
+            result,
         }
     }
 
-    /// The result could not be written.
+    /// The result was written as revision `revision` of the binding; the informer's copy has
+    /// revision `observed`.
+    pub(crate) fn written(&mut self, key: &str, revision: u64, observed: u64) {
+        if observed >= revision {
+            self.results.remove(key);
+        } else if let Some(assumed) = self.results.get_mut(key) {
+            assumed.revision = Some(revision);
+        }
+    }
+
+    /// The result could not be written: restores what it replaced.
     pub(crate) fn undo(&mut self, key: &str, entry: Entry) {
-        if let Some(room) = entry.room {
-            self.ledger.restore(key, room);
+        if let Some(reservation) = entry.room {
+            self.ledger.restore(key, reservation);
         }
         match entry.result {
-            Some(given) => drop(self.results.insert(key.to_owned(), given)),
+            Some(assumed) => drop(self.results.insert(key.to_owned(), assumed)),
             None => drop(self.results.remove(key)),
         }
     }
 
-    /// The copy of a binding changed.
+    /// The informer delivered an update of a binding.
     pub(crate) fn changed(&mut self, key: &str, old: &Binding, new: &Binding, revision: u64) {
-        let seen = |given: &Given| given.revision.is_some_and(|written| written <= revision);
-        if self.results.get(key).is_some_and(seen) {
+        let shown = |assumed: &Given| assumed.revision.is_some_and(|written| written <= revision);
+        if self.results.get(key).is_some_and(shown) {
             self.results.remove(key);
         }
         let healthy = |of: &Binding, cluster: &str| {
@@ -102,14 +106,14 @@ impl Book {
         }
     }
 
-    /// A binding is gone.
+    /// The binding was deleted.
     pub(crate) fn gone(&mut self, key: &str) {
         self.results.remove(key);
         self.ledger.forget(key);
     }
 
-    /// Where the others of a binding's groups are, `others` being copies of all that
-    /// share a group.
+    /// The clusters of the other bindings in a binding's groups; `others` are the informer's
+    /// copies of all bindings that share a group.
     pub(crate) fn peers(
         &self,
         own: &Object,
@@ -131,10 +135,10 @@ impl Book {
                 name: object.name(),
                 groups: binding.spec.workload_affinity_groups.as_ref(),
             };
-            let newer = |given: &&Given| given.revision.is_none_or(|r| r > object.revision());
-            let given = self.results.get(&object.head().key()).filter(newer);
-            let clusters: Vec<&str> = match given {
-                Some(given) => given.clusters.iter().map(String::as_str).collect(),
+            let newer = |assumed: &&Given| assumed.revision.is_none_or(|r| r > object.revision());
+            let assumed = self.results.get(&object.head().key()).filter(newer);
+            let clusters: Vec<&str> = match assumed {
+                Some(assumed) => assumed.clusters.iter().map(String::as_str).collect(),
                 None => {
                     let clusters = binding.spec.clusters.iter();
                     clusters.map(|t| t.name.as_str()).collect()
@@ -163,7 +167,7 @@ mod tests {
         Object::from_value(&it).unwrap()
     }
 
-    /// Clusters that a book closes to one binding, `other` being the copy of another.
+    /// Clusters that are excluded for one binding, when the informer's copy of another is `other`.
     fn closed(book: &Book, other: &Object) -> Vec<&'static str> {
         let own = binding("own", &[], 1);
         let view = own.view::<Binding>().unwrap();
@@ -176,7 +180,7 @@ mod tests {
 
     // proves: SCH-peers-assigning
     #[test]
-    fn what_was_given_counts_before_it_is_seen() {
+    fn assumed_results_count_before_the_informer_shows_them() {
         let gates = FeatureGates::default().with(Gate::WorkloadAffinity, true);
         let rules = Rules::new(gates, Plugins::default(), false);
         let old = binding("other", &["m1"], 5);
@@ -204,7 +208,7 @@ mod tests {
         book.changed("n/other", &view, &view, 7);
         assert_eq!(closed(&book, &old), ["m2"]);
         book.changed("n/other", &view, &view, 8);
-        assert_eq!(closed(&book, &old), ["m1"], "it was seen");
+        assert_eq!(closed(&book, &old), ["m1"], "the informer showed it");
         enter(&mut book);
         book.gone("n/other");
         assert_eq!(closed(&book, &old), ["m1"]);

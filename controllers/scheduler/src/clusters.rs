@@ -1,4 +1,4 @@
-//! The clusters, kept ready for decisions as they change.
+//! Caches all clusters, prepared for scheduling, as they change.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use flotilla_runtime::Informer;
 
 use crate::core::{Member, Rules, Snapshot};
 
-/// A shared view of all Cluster objects. Cloning shares it.
+/// A cache of all Cluster objects. Clones share it.
 #[derive(Clone)]
 pub struct Clusters {
     state: Arc<Mutex<State>>,
@@ -19,18 +19,17 @@ pub struct Clusters {
 #[derive(Default)]
 struct State {
     members: HashMap<String, Member>,
-    /// Built when asked for, dropped when a cluster changes.
+    /// Built on demand, dropped when a cluster changes.
     snapshot: Option<Arc<Snapshot>>,
 }
 
 impl Clusters {
-    /// Follows an informer on `clusters.cluster.karmada.io`, under the rules that hold
-    /// by default.
+    /// Watches `clusters.cluster.karmada.io` through an informer, with the default rules.
     pub fn new(informer: Informer) -> Self {
         Self::under(informer, Rules::default())
     }
 
-    /// The same, under rules that every decision on these clusters follows.
+    /// Like [`new`](Self::new), with the rules that every decision on these clusters follows.
     pub fn under(informer: Informer, rules: Rules) -> Self {
         let state: Arc<Mutex<State>> = Arc::default();
         let shared = Arc::clone(&state);
@@ -49,7 +48,7 @@ impl Clusters {
         }
     }
 
-    /// All clusters now.
+    /// All clusters at this moment.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         let mut state = self.state.lock();
         if let Some(snapshot) = &state.snapshot {
@@ -61,7 +60,7 @@ impl Clusters {
         snapshot
     }
 
-    /// One cluster now.
+    /// One cluster at this moment.
     pub fn get(&self, name: &str) -> Option<Member> {
         self.state.lock().members.get(name).cloned()
     }

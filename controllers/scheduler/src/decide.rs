@@ -1,30 +1,30 @@
-//! What is to be done about a binding: whether it is to be scheduled at all, and
-//! where it goes by its affinity, or by the first of its terms that has a result
-//! (`doScheduleBinding` of Karmada's `pkg/scheduler/scheduler.go`). Pure.
+//! Decides whether a binding needs scheduling, and schedules it by its affinity or by the
+//! first affinity term with a result (`doScheduleBinding` of Karmada's
+//! `pkg/scheduler/scheduler.go`). Pure.
 
 use openapi::karmada::placement::AffinityTerm;
 use openapi::karmada::{Binding, BindingSpec, Placement, TargetCluster, labels};
 
 use crate::core::{self, Decision, Ended, Failure, Request, Rules, Trace, World};
 
-/// The scheduler of bindings that name none.
+/// The scheduler of bindings that name no scheduler.
 pub(crate) const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
-/// What is to be done about a binding.
+/// What the scheduler has to do about a binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Schedule {
-        /// Forget where replicas are.
+        /// Ignore where replicas are now.
         fresh: bool,
-        /// Only the number of replicas is new.
+        /// Only the number of replicas has changed.
         scale: bool,
     },
-    /// Nothing to decide; only note that this generation was seen.
+    /// Nothing to decide; only record the observed generation.
     Note,
 }
 
-/// Judges a binding that has a placement. `is_ending` tells of clusters that are being
-/// deleted.
+/// Returns what to do about a binding with a placement. `is_ending` tells whether a
+/// cluster is being deleted.
 pub(crate) fn judge(
     binding: &Binding,
     placement: &Placement,
@@ -43,11 +43,11 @@ pub(crate) fn judge(
     let due = moved
         || scale
         || fresh
-        // Without replicas there is nothing that could be torn from its place.
+        // Without replicas a new decision cannot move any.
         || !spec.is_workload()
         || core::is_duplicated(placement)
         || binding.status.last_scheduled_time.is_none()
-        // It is its policy's again, and nobody else takes the notice back.
+        // Its policy applies again, and only the scheduler removes the refusal.
         || binding.is_refused()
         || spec.clusters.iter().any(|t| is_ending(&t.name));
     if due {
@@ -57,30 +57,30 @@ pub(crate) fn judge(
     }
 }
 
-/// A term that had no result.
+/// An affinity term without a result.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FailedTerm {
-    /// Its place among the terms.
+    /// Index of the term in `clusterAffinities`.
     pub(crate) index: usize,
     pub(crate) affinity_name: String,
     pub(crate) failure: Failure,
 }
 
-/// What came out of a decision.
+/// The result of scheduling a binding.
 pub(crate) struct Outcome {
     pub(crate) targets: Vec<TargetCluster>,
-    /// The affinity term that gave the result.
+    /// The affinity term that the result belongs to.
     pub(crate) term: Option<String>,
-    /// Of the first attempt, when none had a result.
+    /// The failure of the first attempt, if no attempt had a result.
     pub(crate) failure: Option<Failure>,
     pub(crate) failed_terms: Vec<FailedTerm>,
     pub(crate) trace: Trace,
-    /// Clusters that estimators have to be asked about first; there is nothing else then.
+    /// Clusters that estimators must be asked about first; the other fields are then empty.
     pub(crate) lacking: Vec<String>,
 }
 
-/// Tries the affinity, or its terms from the one that holds the result now: it never
-/// goes back by itself, unless it is to forget the past.
+/// Tries the affinity, or its terms from the observed one on: without `fresh` the
+/// scheduler never returns to an earlier term.
 pub(crate) fn place(
     binding: &Binding,
     placement: &Placement,
@@ -110,7 +110,7 @@ pub(crate) fn place(
     for (index, term) in terms.iter().enumerate().skip(start) {
         let decision = attempt(Some(term));
         let Some(failure) = decision.failure() else {
-            // Also where it lacks answers.
+            // This includes decisions that still miss estimates.
             return Outcome::of(&decision, Some(term), failed);
         };
         failed.push(FailedTerm {
@@ -146,14 +146,14 @@ impl Outcome {
         }
     }
 
-    /// Whether there is a result to be written: where nothing fits the old one is
-    /// withdrawn, other failures leave it.
+    /// Whether the result is to be written: a failure because no cluster fits clears the
+    /// old result, other failures keep it.
     pub(crate) fn is_result(&self) -> bool {
         matches!(self.failure, None | Some(Failure::NoFit(_)))
     }
 }
 
-/// Why a scheduler leaves a binding alone.
+/// Why a scheduler ignores a binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LeftAlone {
     #[error("it has another scheduler")]
@@ -162,7 +162,7 @@ pub enum LeftAlone {
     Suspended,
 }
 
-/// Whether the scheduler of this name leaves a binding alone.
+/// Why the scheduler of this name ignores a binding, if it does.
 pub(crate) fn left_alone(binding: &Binding, scheduler: &str) -> Option<LeftAlone> {
     let spec = &binding.spec;
     let name = match spec.scheduler_name.as_str() {
@@ -177,11 +177,12 @@ pub(crate) fn left_alone(binding: &Binding, scheduler: &str) -> Option<LeftAlone
     suspended.then_some(LeftAlone::Suspended)
 }
 
-/// Whether a trigger came after the last decision. Times have seconds: one of the same
-/// second came after it when no decision has seen this generation. Karmada misses those.
+/// Whether a reschedule was triggered after the last decision. Timestamps have seconds:
+/// a trigger in the second of the decision counts if no decision has observed this
+/// generation. Karmada misses those.
 pub(crate) fn rescheduled(binding: &Binding) -> bool {
     let status = &binding.status;
-    // RFC 3339 in UTC with seconds: text order is time order.
+    // RFC 3339 in UTC with seconds sorts as text in time order.
     match (
         &binding.spec.reschedule_triggered_at,
         &status.last_scheduled_time,
@@ -198,7 +199,7 @@ fn replicas_changed(spec: &BindingSpec, placement: &Placement, rules: Rules) -> 
     let Some(scheduling) = &placement.replica_scheduling else {
         return false;
     };
-    // A set of components that lost its cluster has to find another one.
+    // A set of components without a cluster needs a new one.
     if rules.component_sets && !spec.components.is_empty() && spec.clusters.is_empty() {
         return true;
     }

@@ -1,7 +1,5 @@
-//! The last decisions, for whoever asks why.
-//!
-//! Enters: explanations, as decisions are made. Leaves: the one of a binding, while it
-//! is held. Bounded: the oldest goes first.
+//! Caches the last decision about each binding, so that it can be explained. Bounded: the
+//! oldest decision is evicted first.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -12,10 +10,10 @@ use parking_lot::Mutex;
 use crate::explain::Explanation;
 use crate::figures::{DROPPED, HELD as FIGURE};
 
-/// Explanations held; each is at most 16 KiB, and much less with few clusters.
+/// Cached explanations; each takes at most 16 KiB, and much less with few clusters.
 const HELD: usize = 512;
 
-/// A shared store. Cloning shares it.
+/// A cache of explanations. Clones share it.
 #[derive(Clone, Default)]
 pub struct Decisions(Arc<Mutex<State>>);
 
@@ -28,14 +26,14 @@ struct State {
 }
 
 impl Decisions {
-    /// The last decision about a binding, unless it is too long ago.
+    /// The last decision about a binding, if it is still cached.
     pub fn get(&self, key: &str) -> Option<Arc<Explanation>> {
         let state = self.0.lock();
         state.held.get(key).map(|(_, held)| Arc::clone(held))
     }
 
-    /// Keeps a decision. One that only found everything in its place does not replace
-    /// the one that put it there.
+    /// Caches a decision. A decision that changed nothing does not replace the one that
+    /// assigned the replicas.
     pub fn put(&self, key: &str, mut explanation: Explanation) {
         let mut state = self.0.lock();
         if let Some((_, held)) = state.held.get(key)
@@ -67,7 +65,7 @@ impl Decisions {
         state.tell();
     }
 
-    /// Somebody else decides from now on.
+    /// Drops all decisions, because another process decides from now on.
     pub fn clear(&self) {
         let mut state = self.0.lock();
         *state = State::default();
@@ -117,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_goes_first() {
+    fn the_oldest_decision_is_evicted_first() {
         let decisions = Decisions::default();
         let explanation = |generation| explanation(generation, Mode::ScaleUp, 1);
         decisions.put("n/first", explanation(1));
@@ -139,9 +137,9 @@ mod tests {
     }
 
     #[test]
-    fn what_moved_replicas_outlives_what_left_them() {
+    fn a_decision_that_moved_replicas_outlives_one_that_kept_them() {
         let decisions = Decisions::default();
-        for (rule, replicas, told) in [
+        for (rule, replicas, cached_rule) in [
             (Mode::ScaleUp, 2, Mode::ScaleUp),
             (Mode::Keep, 2, Mode::ScaleUp),
             (Mode::Keep, 3, Mode::Keep),
@@ -150,7 +148,10 @@ mod tests {
             let generation = replicas * 10;
             decisions.put("n/a", explanation(generation, rule, replicas));
             let held = decisions.get("n/a").unwrap();
-            assert_eq!((held.generation, held.trace.rule), (generation, told));
+            assert_eq!(
+                (held.generation, held.trace.rule),
+                (generation, cached_rule)
+            );
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Whom the scheduler asks how much room clusters have, beside what they tell of
-//! themselves.
+//! The interface to estimators, which report the available replicas of clusters more
+//! accurately than the clusters' own summaries.
 //!
-//! Enters: a question about clusters. Leaves: an answer to each. What answers is not
-//! known here; it is asked before a decision, never in it.
+//! The scheduler asks before a decision, never during one. Implementations live outside
+//! this crate.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,19 +14,20 @@ use serde_json::Value;
 
 use crate::core::{Answer, AssumedWorkload};
 
-/// What is asked.
+/// What to estimate.
 #[derive(Clone, Debug)]
 pub struct Question<'a> {
-    /// The template that it is about, for the logs of whoever answers.
+    /// The template concerned, for the estimator's logs.
     pub object: String,
     pub asked: Asked<'a>,
 }
 
+/// The kind of capacity to estimate.
 #[derive(Clone, Copy, Debug)]
 pub enum Asked<'a> {
-    /// How many replicas with these requirements, of a binding or none.
+    /// Replicas with these requirements of a binding, if it has any.
     Replicas(Option<&'a Value>),
-    /// How many sets of components.
+    /// Whole sets of components.
     Sets {
         namespace: &'a str,
         components: &'a [Component],
@@ -34,7 +35,7 @@ pub enum Asked<'a> {
 }
 
 impl<'a> Question<'a> {
-    /// `sets`: the components are placed as a whole.
+    /// `sets`: the components are scheduled together as a set.
     pub(crate) fn of(spec: &'a BindingSpec, sets: bool) -> Self {
         let template = &spec.resource;
         let asked = if sets {
@@ -55,20 +56,20 @@ impl<'a> Question<'a> {
     }
 }
 
-/// A cluster that is asked about.
+/// A cluster to estimate.
 #[derive(Clone, Debug)]
 pub struct Candidate {
     pub cluster: String,
-    /// What it was given lately and may not have started yet.
+    /// Workloads assigned recently that the cluster may not have started yet.
     pub assumed: Vec<Arc<AssumedWorkload>>,
 }
 
-/// Estimators of clusters.
+/// Estimates the available replicas of clusters.
 #[async_trait]
 pub trait Estimators: fmt::Debug + Send + Sync + 'static {
-    /// Waits until it is known who answers for which cluster.
+    /// Waits until the estimator of each cluster is known.
     async fn ready(&self);
 
-    /// An answer for each cluster, in their order, within a time of their own.
+    /// Returns one estimate per cluster, in the same order, within the estimator's own timeout.
     async fn ask(&self, question: &Question<'_>, clusters: &[Candidate]) -> Vec<Answer>;
 }

@@ -1,7 +1,7 @@
-//! Decisions as they are told: why a binding is where it is.
+//! Explains decisions: why a binding is scheduled to its clusters.
 //!
-//! Enters: a binding, the clusters, the other bindings of its groups. Leaves: an
-//! [`Explanation`], of bounded size. Pure.
+//! Builds a [`DecisionExplanation`] of bounded size from a binding, the clusters and the
+//! other bindings of its affinity groups. Pure.
 
 use machinery::Object;
 use openapi::karmada::Binding;
@@ -12,21 +12,21 @@ use crate::core::peers::Peers;
 use crate::core::{Mode, Trace, World};
 use crate::decide::{Outcome, place, rescheduled};
 
-/// What an explanation takes in JSON at most; with the head that a reply adds it is
+/// Upper bound of an explanation in JSON; with the metadata that a response adds it stays
 /// below 16 KiB.
 const LIMIT: usize = 15 * 1024;
 const TERMS: usize = 8;
 const TEXT: usize = 512;
 
-/// Why a binding is where it is.
+/// Why a binding is scheduled to its clusters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
-    /// Generation of the binding that was looked at.
+    /// Generation of the binding that was scheduled.
     pub generation: i64,
-    /// Where replicas were did not count.
+    /// The previous assignment of replicas was ignored.
     pub fresh: bool,
-    /// Affinity terms that were tried before.
+    /// Affinity terms that were tried before the last one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failed_terms: Vec<TermTrace>,
     /// The last attempt.
@@ -34,7 +34,7 @@ pub struct Explanation {
     pub trace: Trace,
 }
 
-/// An affinity term that had no result.
+/// An affinity term without a result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TermTrace {
@@ -43,20 +43,20 @@ pub struct TermTrace {
 }
 
 impl Explanation {
-    /// The trace goes over.
+    /// Moves the trace out of `outcome` and bounds its size.
     pub(crate) fn of(outcome: &mut Outcome, generation: i64, fresh: bool) -> Self {
-        // The last attempt is told at length.
+        // The trace describes the last failed term, so it is not listed again.
         let last = usize::from(outcome.failure.is_some());
         let terms = outcome.failed_terms.iter();
         let terms = terms.take(outcome.failed_terms.len().saturating_sub(last));
-        let told = terms.take(TERMS).map(|term| TermTrace {
+        let failed_terms = terms.take(TERMS).map(|term| TermTrace {
             affinity_name: cut(term.affinity_name.clone()),
             failure: cut(term.failure.to_string()),
         });
         let mut it = Self {
             generation,
             fresh,
-            failed_terms: told.collect(),
+            failed_terms: failed_terms.collect(),
             trace: std::mem::take(&mut outcome.trace),
         };
         it.trace.failure = it.trace.failure.map(cut);
@@ -64,8 +64,8 @@ impl Explanation {
         it
     }
 
-    /// What a decision tells that was made beside the scheduler, of a binding without
-    /// terms.
+    /// Explains a decision that was made outside the scheduler, about a binding without
+    /// affinity terms.
     pub fn ahead(trace: Trace, generation: i64) -> Self {
         let mut it = Self {
             generation,
@@ -76,7 +76,8 @@ impl Explanation {
         it
     }
 
-    /// A trace keeps to its own budget; what else there is may be too much with it.
+    /// The trace keeps to its own budget; together with the other fields it may still exceed
+    /// the limit.
     fn fit(&mut self) {
         let alone = self.failed_terms.is_empty() && self.trace.failure.is_none();
         while !(alone && self.trace.regions.is_empty()) && self.size() > LIMIT {
@@ -95,20 +96,20 @@ impl Explanation {
         serde_json::to_vec(self).map_or(usize::MAX, |text| text.len())
     }
 
-    /// Whether it only found what an earlier one had given.
+    /// Whether this decision only kept what the earlier one assigned.
     pub(crate) fn confirms(&self, earlier: &Self) -> bool {
-        let given = |it: &Self| {
+        let assigned = |it: &Self| {
             let clusters = it.trace.clusters.iter();
-            let mut given: Vec<(String, i64)> = clusters
+            let mut assigned: Vec<(String, i64)> = clusters
                 .filter_map(|c| Some((c.name.clone(), c.replicas?)))
                 .collect();
-            given.sort_unstable();
-            given
+            assigned.sort_unstable();
+            assigned
         };
         self.trace.rule == Mode::Keep
             && self.trace.failure.is_none()
             && earlier.trace.failure.is_none()
-            && given(self) == given(earlier)
+            && assigned(self) == assigned(earlier)
     }
 }
 
@@ -120,8 +121,8 @@ fn cut(mut text: String) -> String {
     text
 }
 
-/// Decides about a binding as it would be decided now, for the sake of the reasons.
-/// `None` without a placement.
+/// Decides about a binding as the scheduler would now, to explain the result. `None` if
+/// the binding has no placement.
 pub fn explain(binding: &Binding, generation: i64, world: &World<'_>) -> Option<Explanation> {
     let placement = binding.spec.placement.as_ref()?;
     let fresh = rescheduled(binding);
@@ -129,8 +130,8 @@ pub fn explain(binding: &Binding, generation: i64, world: &World<'_>) -> Option<
     Some(Explanation::of(&mut outcome, generation, fresh))
 }
 
-/// Where the others of a binding's groups are, `others` being all bindings that may
-/// share one.
+/// The clusters of the other bindings in a binding's affinity groups. `others` are all
+/// bindings that may share a group.
 pub fn peers(own: &Object, binding: &Binding, others: &[Object]) -> Peers {
     let groups = binding.spec.workload_affinity_groups.as_ref();
     Book::default().peers(own, groups, others)

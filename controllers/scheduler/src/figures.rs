@@ -1,4 +1,4 @@
-//! What is told of scheduling, under the names of Karmada (`pkg/scheduler/metrics`).
+//! Metrics of scheduling, under Karmada's names (`pkg/scheduler/metrics`).
 
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use crate::core::{self, Count, Decision, Ended, Plugin, Request, Snapshot, World};
 
-/// Why a binding is looked at.
+/// The event that enqueued a binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Incoming {
     Add,
@@ -17,7 +17,7 @@ pub(crate) enum Incoming {
     Cluster,
 }
 
-/// What kind of decision it was.
+/// The schedule type of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Reconcile,
@@ -31,7 +31,7 @@ impl Kind {
     }
 }
 
-/// Attempts, and their times, by result and kind.
+/// Attempts and their durations, by result and schedule type.
 struct Attempts {
     counts: [[Counter; 2]; 2],
     times: [[Histogram; 2]; 2],
@@ -40,13 +40,13 @@ struct Attempts {
 struct Figures {
     attempts: Attempts,
     steps: [Histogram; 4],
-    /// By whether clusters passed.
+    /// By extension point, then by whether clusters passed.
     points: [[Histogram; 2]; 2],
     plugins: [[Histogram; 2]; Plugin::ALL.len()],
     incoming: [Counter; 4],
 }
 
-/// Bindings that wait: ready, after a failure, for room.
+/// Returns the numbers of active, backoff and unschedulable bindings.
 type Waiting = Box<dyn Fn() -> [usize; 3] + Send>;
 
 static WAITING: Mutex<Option<Waiting>> = Mutex::new(None);
@@ -55,7 +55,7 @@ static FIGURES: LazyLock<Figures> = LazyLock::new(|| {
     let of = flotilla_metrics::process();
     let pending = Figure::new(
         "scheduler_pending_bindings",
-        "Bindings that wait to be scheduled.",
+        "Number of pending bindings, by queue.",
         Shape::Gauge,
         &["queue"],
     );
@@ -68,24 +68,24 @@ static FIGURES: LazyLock<Figures> = LazyLock::new(|| {
     });
     let incoming = of.counters(
         "karmada_scheduler_queue_incoming_bindings_total",
-        "Bindings that came to be scheduled, by why.",
+        "Number of bindings added to the scheduling queue, by event.",
         ["event"],
     );
     let steps = of.histograms(
         "karmada_scheduler_scheduling_algorithm_duration_seconds",
-        "Time of the steps of a decision.",
+        "Duration of the steps of the scheduling algorithm.",
         &exponential(0.001, 2.0, 15),
         ["schedule_step"],
     );
     let points = of.histograms(
         "karmada_scheduler_framework_extension_point_duration_seconds",
-        "Time of all filters for one cluster, and of all scores for all.",
+        "Duration of all filter plugins per cluster, and of all score plugins together.",
         &exponential(0.0001, 2.0, 12),
         ["extension_point", "result"],
     );
     let plugins = of.histograms(
         "karmada_scheduler_plugin_execution_duration_seconds",
-        "Time of a plugin for one cluster, in the mean of a decision.",
+        "Mean duration of a plugin per cluster, within one decision.",
         &exponential(0.00001, 1.5, 20),
         ["plugin", "extension_point", "result"],
     );
@@ -111,7 +111,7 @@ static FIGURES: LazyLock<Figures> = LazyLock::new(|| {
     }
 });
 
-/// What is said of clusters that pass, and of those that do not; a score refuses none.
+/// The result labels of clusters that pass and of those that do not; scoring rejects none.
 fn results(point: &str) -> [&'static str; 2] {
     match point {
         "Filter" => ["Success", "Unschedulable"],
@@ -119,19 +119,19 @@ fn results(point: &str) -> [&'static str; 2] {
     }
 }
 
-/// Decisions that are held for whoever asks why.
+/// Number of decisions cached for explanations.
 pub(crate) static HELD: LazyLock<Gauge> = LazyLock::new(|| {
     flotilla_metrics::process().gauge(
         "flotilla_scheduler_decisions_held",
-        "Last decisions about bindings that are held to be told.",
+        "Last decisions about bindings that are cached for explanations.",
     )
 });
 
-/// Decisions that gave way to newer ones.
+/// Number of decisions evicted by newer ones.
 pub(crate) static DROPPED: LazyLock<Counter> = LazyLock::new(|| {
     flotilla_metrics::process().counter(
         "flotilla_scheduler_decisions_dropped_total",
-        "Last decisions about bindings that gave way to newer ones of others.",
+        "Cached decisions that were evicted by newer ones about other bindings.",
     )
 });
 
@@ -140,12 +140,12 @@ fn attempts() -> Attempts {
     let labels = ["result", "schedule_type"];
     let counts = of.counters(
         "karmada_scheduler_schedule_attempts_total",
-        "Attempts to schedule a binding.",
+        "Number of attempts to schedule bindings.",
         labels,
     );
     let times = of.histograms(
         "karmada_scheduler_e2e_scheduling_duration_seconds",
-        "Time of an attempt, its writes included.",
+        "Duration of a scheduling attempt, including its writes.",
         &exponential(0.001, 2.0, 15),
         labels,
     );
@@ -157,7 +157,7 @@ fn attempts() -> Attempts {
     }
 }
 
-/// Tells of a scheduler's queue from now on.
+/// Reports the pending bindings of a scheduler's queue from now on.
 pub(crate) fn show(waiting: impl Fn() -> [usize; 3] + Send + 'static) {
     LazyLock::force(&FIGURES);
     LazyLock::force(&DROPPED);
@@ -168,14 +168,14 @@ pub(crate) fn came(why: Incoming) {
     FIGURES.incoming[why as usize].inc();
 }
 
-/// Counts an attempt that is over.
+/// Records a finished attempt.
 pub(crate) fn attempted(success: bool, kind: Kind, took: Duration) {
     let (result, kind) = (usize::from(!success), kind as usize);
     FIGURES.attempts.counts[result][kind].inc();
     FIGURES.attempts.times[result][kind].observe(took.as_secs_f64());
 }
 
-/// Counts the time of the steps and plugins of a decision that begins now.
+/// Returns an observer that records the steps and plugins of a decision starting now.
 pub(crate) fn steps() -> impl FnMut(Ended) {
     let figures = &*FIGURES;
     let (mut step_began, mut plugin_began) = (Instant::now(), Instant::now());
@@ -197,8 +197,8 @@ pub(crate) fn steps() -> impl FnMut(Ended) {
     }
 }
 
-/// What one of them took in the mean, once for those that passed and once for those that
-/// did not: to count each would cost more than most plugins do.
+/// Observes the mean duration per cluster, once for the clusters that passed and once for
+/// those that did not: one observation per cluster would cost more than most plugins.
 fn each(figures: &[Histogram; 2], count: Count, took: f64) {
     let Count { passed, refused } = count;
     for (figure, some) in figures.iter().zip([passed > 0, refused > 0]) {
@@ -208,19 +208,19 @@ fn each(figures: &[Histogram; 2], count: Count, took: f64) {
     }
 }
 
-/// There is no result yet; the scheduler finds one, or says why not.
+/// The decision cannot be made inline; the scheduler decides or reports the failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the decision is left to the scheduler")]
 pub struct LeftToScheduler;
 
-/// [`core::decide`] where the decision joins the write of somebody else, as one
-/// attempt. `scaled`: only the number of replicas is new.
+/// [`core::make_decision`] for a caller that writes the result together with its own change;
+/// counted as one attempt. `scaled`: only the number of replicas has changed.
 pub fn schedule_ahead<'a>(
     request: &Request<'a>,
     snapshot: &'a Snapshot,
     scaled: bool,
 ) -> Result<Decision<'a>, LeftToScheduler> {
-    // What others were just given is known to the scheduler alone, and it alone asks.
+    // Only the scheduler knows the latest results of other bindings and asks estimators.
     let rules = snapshot.rules();
     let grouped = request.spec.workload_affinity_groups.is_some();
     let asks = rules.estimators && core::is_estimated(request.spec);
@@ -230,7 +230,7 @@ pub fn schedule_ahead<'a>(
     }
     let began = Instant::now();
     let decision = core::decide(request, &World::of(snapshot), &mut steps());
-    // What does not succeed here is tried, and counted, by the scheduler.
+    // The scheduler repeats a failed decision, and counts it.
     if decision.failure().is_some() {
         return Err(LeftToScheduler);
     }
@@ -248,7 +248,7 @@ mod tests {
     use crate::core::{Plugins, Rules};
 
     #[test]
-    fn what_depends_on_others_is_left_to_the_scheduler() {
+    fn decisions_that_depend_on_other_bindings_are_deferred_to_the_scheduler() {
         let mut grouped = asked("n:2").binding.spec;
         grouped.workload_affinity_groups = Some(Default::default());
         let single = asked("n:2").binding.spec;

@@ -1,8 +1,7 @@
-//! Where bindings would go, one after the other, if nothing else happened.
+//! Simulates where the scheduler would place bindings, one after the other.
 //!
-//! Enters: bindings as they would be written, and those that are there. Leaves: where
-//! the scheduler would bring each, with the room and the clusters that those before it
-//! would have counted as taken. Pure; time is an argument.
+//! Each simulated binding reserves capacity and counts for its affinity groups, as if its
+//! result had been written. Pure; time is an argument.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -16,29 +15,29 @@ use crate::core::{Failure, Rules, Snapshot, World};
 use crate::decide::{LeftAlone, Verdict, judge, left_alone, place};
 use crate::explain::{Explanation, peers};
 
-/// Where a binding would be once the scheduler has looked at it.
+/// Where the scheduler would place a binding.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Foresight {
     pub clusters: Vec<TargetCluster>,
-    /// Why nothing was found.
+    /// Why there is no result.
     pub failure: Option<Failure>,
-    /// Why the scheduler does not look at it.
+    /// Why the scheduler ignores the binding.
     pub left_alone: Option<LeftAlone>,
-    /// There is none where nothing would be decided.
+    /// `None` if nothing would be decided.
     pub explanation: Option<Explanation>,
 }
 
-/// What was foreseen so far. Room that a binding would leave is not taken for free: its
-/// cluster tells of that later.
+/// The bindings simulated so far. Capacity that a binding would release is not reused: its
+/// cluster reports it as free only later.
 pub struct Rehearsal {
     now: Instant,
     ledger: Ledger,
-    /// Bindings as they would be, by key.
+    /// Simulated bindings, by key.
     placed: HashMap<String, Object>,
 }
 
 impl Rehearsal {
-    /// Nothing is foreseen yet.
+    /// A simulation without any bindings.
     pub fn new(now: Instant) -> Self {
         Self {
             now,
@@ -47,8 +46,8 @@ impl Rehearsal {
         }
     }
 
-    /// What the scheduler of this name would make of a binding, which is not written;
-    /// `others` are those that may share a group with it.
+    /// Simulates the scheduler of this name on a binding that is not written; `others` are
+    /// the bindings that may share a group with it.
     pub fn foresee(
         &mut self,
         binding: &Object,
@@ -72,20 +71,20 @@ impl Rehearsal {
             ..World::of(snapshot)
         };
         let generation = binding.head().generation + 1;
-        let seen = foresee(&view, generation, scheduler, &world);
-        let gained = gained(&view.spec, &seen.clusters);
+        let simulated = foresee(&view, generation, scheduler, &world);
+        let gained = gained(&view.spec, &simulated.clusters);
         self.ledger.assume(&key, &view.spec, &gained, self.now);
         let mut after = binding.value()?;
-        let names = seen.clusters.iter();
+        let names = simulated.clusters.iter();
         after["spec"]["clusters"] = names
             .map(|target| serde_json::json!({"name": target.name, "replicas": target.replicas}))
             .collect::<Value>();
         self.placed.insert(key, Object::from_value(&after)?);
-        Ok(seen)
+        Ok(simulated)
     }
 }
 
-/// What clusters would have beside what they have.
+/// The replicas that clusters would have in addition to the present ones.
 fn gained(spec: &BindingSpec, targets: &[TargetCluster]) -> Vec<TargetCluster> {
     let mut gained = targets.to_vec();
     gained.retain_mut(|target| {

@@ -1,12 +1,13 @@
-//! Placing: which clusters a binding's resource goes to.
+//! Schedules bindings: decides which clusters a binding's resource goes to.
 //!
 //! binding + clusters ──► [`core::schedule`] (pure) ──► spec.clusters, Scheduled condition
 //!
-//! Invariants: [`core`] does no I/O and knows no clock. The shell writes a result
-//! only where it differs from what is there.
+//! Invariants: [`core`] does no I/O and reads no clock. The [`Scheduler`] writes a result
+//! only where it differs from the binding.
 //!
-//! Entry points: [`core::schedule`], [`schedule_ahead`], [`Scheduler`], [`Clusters`],
-//! [`Decisions`], [`Estimators`], [`explain`] and [`Rehearsal`].
+//! Entry points: [`core::schedule`], [`schedule_inline`], [`Scheduler`],
+//! [`SchedulerClusterCache`], [`DecisionCache`], [`ReplicaEstimator`], [`explain`] and
+//! [`SchedulingSimulation`].
 
 mod book;
 mod clusters;

@@ -1,4 +1,4 @@
-//! The shell: which bindings are looked at and when, and what is written.
+//! The scheduler's controller: takes bindings from the queue, decides and writes results.
 
 mod result;
 mod triggers;
@@ -28,25 +28,25 @@ use crate::figures::{self, Incoming, Kind};
 
 pub use result::placement_text;
 
-/// Bindings by the groups that they are kept together with, or apart from.
+/// Index of bindings by their affinity and anti-affinity groups.
 const BY_GROUP: &str = "affinity-group";
+/// Base and maximum backoff of failed bindings while `PriorityBasedScheduling` is on.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
-/// Without priorities, all queues of Karmada are alike.
+/// Without priorities the queue has the backoff of Karmada's other queues.
 const RETRY_PLAIN: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1000));
 const RETRY_UNSCHEDULABLE: Duration = Duration::from_secs(300);
 const WORKERS: usize = 4;
 
-/// What the scheduler answers to. The rules of decisions are those of its
-/// [`Clusters`].
+/// Settings of the scheduler. The [`SchedulerClusterCache`] holds the rules of its decisions.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Bindings that name another scheduler are left alone.
+    /// The scheduler's name; it ignores bindings that name another scheduler.
     pub name: String,
-    /// Which optional behaviour is on.
+    /// Which feature gates are on.
     pub gates: FeatureGates,
-    /// Where the last decisions are kept for whoever asks why.
+    /// Caches the last decisions for explanations.
     pub decisions: Decisions,
-    /// Who is asked about clusters, where somebody is.
+    /// Asked for the available replicas of clusters, if set.
     pub estimators: Option<Arc<dyn Estimators>>,
 }
 
@@ -68,16 +68,16 @@ struct Key {
     name: String,
 }
 
-/// A binding that is looked at, with its placement.
+/// A binding that is being scheduled, with its placement.
 struct Case<'a> {
     key: &'a Key,
     object: &'a Object,
     binding: &'a Binding,
     placement: &'a Placement,
-    /// A cluster that it wants, or wanted, has changed since it was last looked at.
+    /// A cluster that the binding selects or selected has changed since the last attempt.
     stirred: bool,
-    /// The detector wrote this result together with the number of replicas; no event has told
-    /// of it yet.
+    /// The detector wrote this result together with the number of replicas; the scheduler
+    /// has not recorded an event for it yet.
     placed_by_detector: bool,
 }
 
@@ -93,15 +93,15 @@ pub struct Scheduler {
     cluster_bindings: Informer,
     queue: Queue<Key>,
     book: Mutex<Book>,
-    /// What a change of a cluster has brought into the queue.
+    /// Bindings that a cluster change has enqueued.
     stirred: Mutex<HashSet<Key>>,
     /// Bindings that the detector scaled together with their clusters.
     placed_by_detector: Mutex<HashSet<Key>>,
     cluster_changes: triggers::ClusterChanges,
-    /// The workers have begun.
+    /// Whether the workers have started.
     is_working: AtomicBool,
-    /// Whoever asks before a decision that depends on others holds it until the decision
-    /// is in the book.
+    /// Held from the call to an estimator until the decision is in the assume cache, if
+    /// decisions depend on other bindings.
     turn: tokio::sync::Mutex<()>,
 }
 
@@ -148,13 +148,13 @@ impl Scheduler {
         figures::show(move || queue.waiting());
         let workers = tasks.clone();
         tasks.spawn(async move {
-            let seen = async {
+            let synced = async {
                 scheduler.clusters.informer().wait_synced().await;
                 if let Some(estimators) = &scheduler.options.estimators {
                     estimators.ready().await;
                 }
             };
-            if workers.shutdown().unless(seen).await.is_none() {
+            if workers.shutdown().unless(synced).await.is_none() {
                 return;
             }
             scheduler.is_working.store(true, Ordering::Release);
@@ -172,7 +172,7 @@ impl Scheduler {
         });
     }
 
-    /// Whether what lacks room waits for a time of its own.
+    /// Whether unschedulable bindings wait for a fixed interval instead of the backoff.
     fn keeps_unschedulable(&self) -> bool {
         self.options.gates.is_on(Gate::PriorityBasedScheduling)
     }
@@ -186,7 +186,7 @@ impl Scheduler {
     }
 
     async fn reconcile(&self, key: &Key) -> Result<Action, Error> {
-        // Before the binding is read: the mark never speaks of a newer one.
+        // Taken before the binding is read, so that the mark never concerns a newer version.
         let placed_by_detector = self.placed_by_detector.lock().remove(key);
         let Some(object) = self.informer(key).get_key(&key.name) else {
             return Ok(Action::Done);
@@ -241,10 +241,10 @@ impl Scheduler {
     async fn schedule(&self, case: &Case<'_>, fresh: bool, scale: bool) -> Result<Action, Error> {
         let began = Instant::now();
         let (mut outcome, entry) = self.decide(case, fresh).await?;
-        // Whoever sees the result finds the reasons.
+        // Cached before the write, so that whoever sees the result finds its explanation.
         let generation = case.object.head().generation;
-        let told = Explanation::of(&mut outcome, generation, fresh);
-        self.options.decisions.put(&case.key.name, told);
+        let explanation = Explanation::of(&mut outcome, generation, fresh);
+        self.options.decisions.put(&case.key.name, explanation);
         let done = self.settle(case, &outcome, entry, fresh).await;
         let success = outcome.failure.is_none() && done.is_ok();
         figures::attempted(success, Kind::of(scale), began.elapsed());
@@ -258,12 +258,12 @@ impl Scheduler {
         done
     }
 
-    /// Whether decisions depend on what others were given.
+    /// Whether decisions depend on the results of other bindings.
     fn is_bound(&self) -> bool {
         self.rules.reserve || self.rules.looks_at_peers()
     }
 
-    /// Decides, once everybody who has to be asked has answered.
+    /// Decides after all estimators that are needed have answered.
     async fn decide(
         &self,
         case: &Case<'_>,
@@ -287,9 +287,11 @@ impl Scheduler {
                 return Ok((outcome, entry));
             }
             let clusters = self.with_assumed(outcome.lacking);
-            let told = estimators.ask(&question, &clusters).await;
-            let told = told.into_iter().chain(std::iter::repeat(Answer::Unknown));
-            for (candidate, answer) in clusters.into_iter().zip(told) {
+            let estimates = estimators.ask(&question, &clusters).await;
+            let estimates = estimates
+                .into_iter()
+                .chain(std::iter::repeat(Answer::Unknown));
+            for (candidate, answer) in clusters.into_iter().zip(estimates) {
                 answers.put(candidate.cluster, answer);
             }
         }
@@ -305,8 +307,8 @@ impl Scheduler {
         clusters.into_iter().map(candidate).collect()
     }
 
-    /// Decides by what is known. Where decisions depend on each other they are made one
-    /// by one, and each is in the book before the next.
+    /// Decides with the estimates gathered so far. Decisions that depend on each other are
+    /// made one by one, and each is in the assume cache before the next.
     fn attempt(
         &self,
         case: &Case<'_>,
@@ -358,7 +360,7 @@ impl Scheduler {
 }
 
 impl Key {
-    /// As messages name it.
+    /// The kind as messages spell it.
     fn kind(&self) -> &'static str {
         if self.cluster_scoped {
             "clusterResourceBinding"

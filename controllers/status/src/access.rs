@@ -1,5 +1,5 @@
-//! What the way back asks of the connections to member clusters: copies of managed
-//! objects, and to be told of changes.
+//! The interface to member clusters that the status controllers need: informers of managed
+//! objects, and notifications about changes.
 
 use machinery::Gvr;
 use members::Members;
@@ -10,16 +10,16 @@ pub type OnObject = Box<dyn Fn(&str, &Gvr, &Change<'_>) + Send + Sync>;
 /// Called with the cluster and whether it is connected.
 pub type OnConnect = Box<dyn Fn(&str, bool) + Send + Sync>;
 
-/// The connections to member clusters. Handlers must not block.
+/// Informers of member clusters. Handlers must not block.
 pub trait MemberStatus: Send + Sync + 'static {
-    /// The objects of a resource that carry the label of managed objects; or why
-    /// the cluster cannot be reached.
+    /// Starts or returns the informer of a resource's managed objects (by label). The error
+    /// says why the cluster cannot be reached.
     fn managed(&self, cluster: &str, resource: &Gvr) -> Result<Informer, String>;
-    /// The same, where they are followed already.
+    /// The same informer, if it is already running.
     fn followed(&self, cluster: &str, resource: &Gvr) -> Option<Informer>;
-    /// Tells every change of managed objects of every cluster.
+    /// Calls `handler` for every change of a managed object in any cluster.
     fn on_object(&self, handler: OnObject);
-    /// Tells connections that come and go, and those there already.
+    /// Calls `handler` for every connection that is made or lost, and for existing ones.
     fn on_connect(&self, handler: OnConnect);
 }
 

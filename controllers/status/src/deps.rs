@@ -1,4 +1,4 @@
-//! What the controllers of the way back need, and their start.
+//! Starts the status controllers with everything they need.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use scheduler::Clusters;
 use crate::access::MemberStatus;
 use crate::mapper::Mapper;
 
-/// What the controllers stand on.
+/// The dependencies of the status controllers.
 #[derive(Clone)]
 pub struct Deps {
     pub control: Arc<dyn Api>,
@@ -20,14 +20,14 @@ pub struct Deps {
     pub recorder: Recorder,
     pub interpreter: Interpreter,
     pub clock: Arc<dyn Clock>,
-    /// Of the control plane.
+    /// Informers of the control plane.
     pub informers: Informers,
-    /// Whether the server of the templates writes their status itself.
+    /// Whether the host writes the status of templates itself.
     pub host: HostWorkloads,
     pub tasks: Tasks,
 }
 
-/// Starts both controllers; they end with the tasks.
+/// Starts both controllers; they end with `deps.tasks`.
 pub fn start(deps: Deps) {
     let mapper = Arc::new(Mapper::new(Arc::clone(&deps.control)));
     crate::work::shell::start(&deps, &mapper);

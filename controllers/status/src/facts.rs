@@ -1,5 +1,5 @@
-//! The few fields of a Work that the way back reads, straight from its bytes. The
-//! shared view is left to those who need whole manifests.
+//! The few fields of a Work that the status controllers read, decoded from its bytes
+//! without the manifests' content, which the shared decoded Work has.
 
 use machinery::{Object, object};
 use openapi::karmada::binding::Condition;
@@ -28,12 +28,12 @@ impl Facts {
         all.find(|c| c.kind == "Applied")
     }
 
-    /// Whether anybody has tried to apply it.
+    /// Whether the execution controller has tried to apply the Work.
     pub(crate) fn is_tried(&self) -> bool {
         self.verdict().is_some()
     }
 
-    /// Whether the object is in the member, and otherwise why not.
+    /// Whether the Work is applied; the error is the condition's message.
     pub(crate) fn applied(&self) -> Result<(), &str> {
         match self.verdict() {
             Some(c) if c.status == "True" => Ok(()),

@@ -1,14 +1,14 @@
-//! Why a status is not what it should be now; it is tried again.
+//! Errors of the status controllers, all of which are retried.
 
 use client::Error;
 use machinery::object::Malformed;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// A call gave no result.
+    /// An API call failed.
     #[error(transparent)]
     Api(#[from] Error),
-    /// Whoever tells what an object means did not, and may the next time.
+    /// The interpreter failed, and may succeed on a retry.
     #[error("{0}")]
     Unanswered(String),
 }

@@ -1,16 +1,15 @@
-//! The way back: what objects in member clusters report travels to their works,
-//! from there to the binding, and in sum to the template.
+//! Status controllers: reflect the status of objects in member clusters to their Works,
+//! and aggregate it to the binding and the template.
 //!
 //! object in a member ──[`work`]──► Work status ──[`binding`]──► binding status, template status
 //!
-//! Invariants: what is reported is decided in pure functions of objects; a status
-//! is written only where it differs, guarded by the revision that was read, so that
-//! a restart writes nothing; what follows a write closely is gathered into the next.
-//! Spec and metadata are never written here. A member that is slow or gone leaves
-//! the statuses of its works as they are.
+//! Invariants: pure functions of objects compute every status; a status is written only
+//! where it differs, guarded by the revision that was read, so that a restart writes
+//! nothing; changes shortly after a write are batched into the next one. The controllers
+//! never write spec or metadata. If a member is slow or gone, the status of its Works stays.
 //!
-//! Entry points: [`start`], [`Deps`]; alone: [`work::start`] (beside a member in
-//! pull mode), [`binding::start`].
+//! Entry points: [`start`], [`StatusContext`]; separately: [`work::start`]
+//! (in the agent of a pull-mode member), [`binding::start`].
 
 mod access;
 pub mod binding;

@@ -1,5 +1,5 @@
-//! The resource of a kind: from the catalogue of built-in kinds, else from the
-//! control plane's discovery, asked again when a kind is missing, but not often.
+//! Maps kinds to resources: by the catalog of built-in kinds, else by the control plane's
+//! discovery, which is repeated at a limited rate when a kind is missing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use machinery::{Gvk, Gvr};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-/// Between two questions to discovery.
+/// Minimum time between two discovery calls.
 const PAUSE: Duration = Duration::from_secs(5);
 
 pub(crate) struct Mapper {
     api: Arc<dyn Api>,
     known: ArcSwap<HashMap<Gvk, Gvr>>,
-    /// When discovery was asked last; held while it is asked.
+    /// Time of the last discovery call; locked during the call.
     asked: Mutex<Option<Instant>>,
 }
 
@@ -37,26 +37,26 @@ impl Mapper {
         self.known.load().get(kind).cloned()
     }
 
-    /// The resource of a kind; an error when it is not served, or not known to be.
+    /// The resource of a kind; an error if discovery does not have the kind.
     pub(crate) async fn find(&self, kind: &Gvk) -> Result<Gvr, Error> {
         if let Some(found) = self.look(kind) {
             return Ok(found);
         }
-        let mut asked = self.asked.lock().await;
-        // Whoever held the lock may have learnt it.
+        let mut last_discovery = self.asked.lock().await;
+        // Another task may have discovered it while it held the lock.
         if let Some(found) = self.look(kind) {
             return Ok(found);
         }
-        if asked.is_none_or(|at| at.elapsed() >= PAUSE) {
-            *asked = Some(Instant::now());
+        if last_discovery.is_none_or(|at| at.elapsed() >= PAUSE) {
+            *last_discovery = Some(Instant::now());
             let found = self.api.resources().await?;
-            let rows = found
+            let mappings = found
                 .resources
                 .into_iter()
                 .map(|r| (r.resource.with_kind(r.kind), r.resource));
-            // What could not be read this time stays as it was.
+            // Resources that could not be discovered this time keep their mapping.
             let mut known = HashMap::clone(&self.known.load());
-            known.extend(rows);
+            known.extend(mappings);
             self.known.store(Arc::new(known));
         }
         let missing = || Error::Protocol(format!("no matches for kind {kind}"));
@@ -71,7 +71,7 @@ mod tests {
     use client::fake::FakeApi;
 
     #[tokio::test(start_paused = true)]
-    async fn a_missing_kind_is_asked_for_now_and_then() {
+    async fn a_missing_kind_is_discovered_at_a_limited_rate() {
         let fake = FakeApi::new();
         let mapper = Mapper::new(fake.clone());
         let find = async |group: &str, kind: &str| {

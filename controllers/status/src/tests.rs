@@ -1,4 +1,4 @@
-//! The whole way back over API servers in memory: a control plane and two members.
+//! Tests of both controllers over API servers in memory: a control plane and two members.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,7 +46,7 @@ impl Plane {
         }
     }
 
-    /// Starts the controllers, as often as a test wants.
+    /// Starts the controllers; a test may call it repeatedly.
     fn start(&self) {
         let control: Arc<dyn Api> = self.control.clone();
         let informers = Informers::new(&self.tasks);
@@ -139,7 +139,7 @@ fn deployment(status: Value) -> Value {
         "spec": {"replicas": 2}, "status": status})
 }
 
-/// The object in a member.
+/// The object in a member cluster.
 fn copy(member: usize, ready: i64) -> Value {
     let mut copy = deployment(
         json!({"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1,
@@ -154,7 +154,7 @@ fn copy(member: usize, ready: i64) -> Value {
 
 // proves: STA-road, STA-template, STA-told, STA-no-write
 #[tokio::test]
-async fn what_members_report_reaches_work_binding_and_template() {
+async fn member_status_reaches_work_binding_and_template() {
     let mut plane = Plane::new();
     plane.start();
     plane.reports(0, 0);
@@ -210,7 +210,7 @@ async fn what_members_report_reaches_work_binding_and_template() {
             .await;
     }
 
-    // A restart looks at everything, and finds it as it should be.
+    // A restart checks everything and writes nothing.
     plane.tasks.stop().await;
     plane.control.clear_writes();
     plane.restart().await;
@@ -252,7 +252,7 @@ async fn a_work_that_is_not_applied_and_a_cluster_that_is_not_ready_report_nothi
     );
     assert_eq!(status["conditions"][1]["reason"], "FullyAppliedFailed");
 
-    // Both are made good.
+    // Both problems are fixed.
     plane.control.seed(&CLUSTERS, cluster("m1", "True"));
     plane.until(|c| Plane::ready(c) == 1).await;
     plane.control.seed(&WORKS, work("m0", "True"));
@@ -264,7 +264,7 @@ async fn a_work_that_is_not_applied_and_a_cluster_that_is_not_ready_report_nothi
 }
 
 #[tokio::test]
-async fn a_host_that_runs_its_workloads_tells_their_status() {
+async fn a_host_that_runs_workloads_owns_their_status() {
     let plane = Plane::new();
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}});
     plane.control.seed(&NODES, node);
@@ -279,13 +279,13 @@ async fn a_host_that_runs_its_workloads_tells_their_status() {
         })
         .await;
     plane.tasks.stop().await;
-    let told = |w: &client::fake::Write| w.resource == DEPLOYMENTS;
-    assert!(!plane.control.writes().iter().any(told));
+    let is_template_write = |w: &client::fake::Write| w.resource == DEPLOYMENTS;
+    assert!(!plane.control.writes().iter().any(is_template_write));
 }
 
 // proves: STA-race, STA-template-missing
 #[tokio::test]
-async fn conflicts_are_decided_again_and_a_missing_template_is_no_failure() {
+async fn conflicts_are_retried_and_a_missing_template_is_no_error() {
     let plane = Plane::new();
     plane.control.remove(&DEPLOYMENTS, "n", "web");
     let refused = parking_lot::Mutex::new(std::collections::HashSet::new());
@@ -311,7 +311,7 @@ async fn conflicts_are_decided_again_and_a_missing_template_is_no_failure() {
 
 // proves: STA-work-gone, STA-fully-applied
 #[tokio::test]
-async fn a_cluster_that_is_left_and_one_that_is_added_change_the_verdict() {
+async fn removed_and_added_clusters_change_the_condition() {
     let plane = Plane::new();
     plane.reports(0, 1);
     plane.reports(1, 1);
@@ -338,7 +338,7 @@ async fn a_cluster_that_is_left_and_one_that_is_added_change_the_verdict() {
 
 // proves: STA-renamed, STA-told-failed
 #[tokio::test]
-async fn a_work_without_the_template_is_told() {
+async fn a_work_without_the_template_has_an_event() {
     let plane = Plane::new();
     let mut renamed = work("m0", "True");
     renamed["spec"]["workload"]["manifests"][0]["metadata"]["name"] = "other".into();
@@ -386,21 +386,21 @@ async fn cluster_scoped_bindings_too() {
 }
 
 impl Plane {
-    /// Changes an object as others would.
+    /// Changes an object as another client would.
     fn change(&self, resource: &Gvr, namespace: &str, name: &str, change: impl FnOnce(&mut Value)) {
         let mut object = self.control.object(resource, namespace, name).unwrap();
         change(&mut object);
         self.control.seed(resource, object);
     }
 
-    /// Nothing at all is zero.
+    /// The reported ready replicas; zero if there is no status.
     fn reported(control: &FakeApi, member: usize) -> i64 {
         let work = control.object(&WORKS, &format!("karmada-es-m{member}"), "web-1");
         let ready = &work.unwrap()["status"]["manifestStatuses"][0]["status"]["readyReplicas"];
         ready.as_i64().unwrap_or(0)
     }
 
-    /// Both members are ready, and all is told.
+    /// A fixture in which both members are ready and all statuses are written.
     async fn settled() -> Self {
         let plane = Self::new();
         plane.start();
@@ -423,10 +423,10 @@ impl Plane {
     }
 }
 
-/// The template's last version could not be applied; the copy is there all the same.
+/// The last version of the template could not be applied; the object in the member still exists.
 // proves: STA-goes-on
 #[tokio::test]
-async fn what_is_followed_goes_on_to_report_though_a_change_is_refused() {
+async fn followed_objects_are_reflected_although_an_apply_fails() {
     let plane = Plane::settled().await;
     plane.change(&WORKS, "karmada-es-m0", "web-1", |work| {
         work["status"]["conditions"][0]["status"] = "False".into();
@@ -437,13 +437,17 @@ async fn what_is_followed_goes_on_to_report_though_a_change_is_refused() {
     plane.until(|c| item(c) == unapplied).await;
     plane.reports(0, 0);
     plane.until(|c| Plane::reported(c, 0) == 0).await;
-    assert_eq!(item(&plane.control), unapplied, "the binding says no more");
+    assert_eq!(
+        item(&plane.control),
+        unapplied,
+        "the binding reports no status"
+    );
     plane.tasks.stop().await;
 }
 
 // proves: STA-goes-on
 #[tokio::test]
-async fn what_is_followed_goes_on_to_report_though_its_cluster_is_not_ready() {
+async fn followed_objects_are_reflected_although_the_cluster_is_not_ready() {
     let plane = Plane::settled().await;
     plane.control.seed(&CLUSTERS, cluster("m1", "False"));
     plane.reports(1, 0);
@@ -455,7 +459,7 @@ async fn what_is_followed_goes_on_to_report_though_its_cluster_is_not_ready() {
 
 // proves: STA-gone-stays
 #[tokio::test]
-async fn the_last_word_of_an_object_that_is_gone_stays() {
+async fn the_last_status_of_a_deleted_object_stays() {
     let plane = Plane::settled().await;
     plane.members[0].remove(&DEPLOYMENTS, "n", "web");
     plane.reports(1, 0);
@@ -466,7 +470,7 @@ async fn the_last_word_of_an_object_that_is_gone_stays() {
 
 // proves: STA-told-failed, STA-retry
 #[tokio::test]
-async fn a_status_that_cannot_be_written_is_told_where_it_belongs_and_tried_again() {
+async fn a_failed_status_write_has_an_event_and_is_retried() {
     let plane = Plane::new();
     let refused = parking_lot::Mutex::new(std::collections::HashSet::new());
     plane.control.on_call(move |call| {
@@ -518,7 +522,7 @@ async fn the_status_of_the_template_is_written_and_nothing_else() {
     let after = plane.control.object(&DEPLOYMENTS, "n", "web").unwrap();
     assert_eq!(
         after["status"]["replicas"], 2,
-        "what it said before is no part of the sum"
+        "the previous status is not part of the aggregated one"
     );
     assert_eq!(after["metadata"]["labels"], json!({"mine": "1"}));
     let writes = plane.control.writes();

@@ -1,9 +1,8 @@
-//! Own writes: what the copy of the control plane may not show yet, and how long
-//! ago they were.
+//! Remembers the controllers' own writes until the informers show them.
 //!
-//! Deciding on an older copy would end in a conflict, or, when the state has gone
-//! back to what the old copy says, in no write at all. What follows a write closely
-//! is gathered: several clusters often report within a few milliseconds.
+//! Reconciling an older copy would cause a conflict, or no write at all if the state has
+//! returned to what the old copy says. Changes shortly after a write are batched: several
+//! clusters often report within a few milliseconds.
 
 use std::hash::Hash;
 use std::time::Duration;
@@ -12,28 +11,28 @@ use machinery::Object;
 use flotilla_runtime::ShardedMap;
 use tokio::time::Instant;
 
-/// Between two writes of the same status; the first is never delayed.
+/// Minimum time between two writes of one status; the first is never delayed.
 const PACE: Duration = Duration::from_millis(20);
 
 struct Entry {
     revision: u64,
     at: Instant,
-    /// Somebody wants to decide as soon as the copy shows the write.
+    /// A reconciliation waits until the informer shows the write.
     awaited: bool,
 }
 
 /// The last own write of each key, until the key is forgotten.
 pub(crate) struct Written<K>(ShardedMap<K, Entry>);
 
-/// Whether it is time to decide.
+/// Whether a key can be reconciled now.
 pub(crate) enum Turn {
-    /// On this copy.
+    /// Reconcile this copy.
     Now(Object),
-    /// There is no object.
+    /// The object does not exist.
     Gone,
-    /// Later.
+    /// Try again after this time.
     In(Duration),
-    /// When [`Written::is_news`] says so.
+    /// Wait until [`StatusExpectations::satisfy`] returns true.
     Awaited,
 }
 
@@ -44,9 +43,9 @@ impl<K> Default for Written<K> {
 }
 
 impl<K: Clone + Eq + Hash> Written<K> {
-    /// `look` reads the copy of the object that the key names. When there is none, the
-    /// handler that called [`Self::forget`] was faster than the answer to the write, and
-    /// nothing is kept, since nobody would forget it later.
+    /// Records an own write. `look` reads the informer's copy of the object. If there is none,
+    /// the handler that called [`Self::forget`] was faster than the response to the write, and
+    /// nothing is recorded, since nobody would forget it later.
     pub(crate) fn note(&self, key: &K, written: &Object, look: impl FnOnce() -> Option<Object>) {
         let mut all = self.0.lock(key);
         if look().is_none() {
@@ -60,8 +59,8 @@ impl<K: Clone + Eq + Hash> Written<K> {
         all.insert(key.clone(), entry);
     }
 
-    /// `look` reads the copy; no change of it is missed, since handlers that ask
-    /// [`Self::is_news`] run after it was changed.
+    /// Checks whether a key can be reconciled. `look` reads the informer's copy; no change of
+    /// it is missed, because handlers call [`Self::satisfy`] after the copy was changed.
     pub(crate) fn turn(&self, key: &K, look: impl FnOnce() -> Option<Object>) -> Turn {
         let mut all = self.0.lock(key);
         let Some(copy) = look() else {
@@ -81,7 +80,7 @@ impl<K: Clone + Eq + Hash> Written<K> {
         }
     }
 
-    /// Whether a new copy shows a write that was waited for.
+    /// Whether a new copy shows a write that a reconciliation waits for.
     pub(crate) fn is_news(&self, key: &K, copy: &Object) -> bool {
         let mut all = self.0.lock(key);
         let shown = all.get_mut(key).filter(|e| e.revision <= copy.revision());
@@ -116,19 +115,19 @@ mod tests {
     }
 
     fn check(written: &Written<u8>, copy: u64, turn: &str) {
-        let told = match written.turn(&1, || (copy > 0).then(|| at(copy))) {
+        let readiness = match written.turn(&1, || (copy > 0).then(|| at(copy))) {
             Turn::Now(object) => format!("now {}", object.revision()),
             Turn::Gone => "gone".to_owned(),
             Turn::In(rest) => format!("in {rest:?}"),
             Turn::Awaited => "awaited".to_owned(),
         };
-        assert_eq!(told, turn);
+        assert_eq!(readiness, turn);
     }
 
-    /// The object ends between the write and its answer. The handler hears of the end
-    /// before the write is noted, or while it is.
+    /// The object is deleted between the write and its response. The handler is called before
+    /// the write is recorded, or at the same time.
     #[tokio::test]
-    async fn a_write_to_what_is_gone_is_not_kept() {
+    async fn a_write_to_a_deleted_object_is_not_recorded() {
         let written = Written::default();
         written.forget(&1);
         written.note(&1, &at(5), || None);

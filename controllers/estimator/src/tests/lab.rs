@@ -1,4 +1,4 @@
-//! A host and its members, in memory.
+//! A host and its members in memory.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(crate) static QUOTAS: Gvr = Gvr::constant("", "v1", "resourcequotas");
 pub(crate) static SERVICES: Gvr = Gvr::constant("", "v1", "services");
 static SECRETS: Gvr = Gvr::constant("", "v1", "secrets");
 
-/// One host; its members share what they have.
+/// One host and its members, which share their objects.
 pub(crate) struct Lab {
     pub(crate) host: Arc<FakeApi>,
     pub(crate) member: Arc<FakeApi>,
@@ -26,7 +26,7 @@ pub(crate) struct Lab {
     pub(crate) tasks: Tasks,
 }
 
-/// Waits for what is about to be.
+/// Waits until a condition holds.
 pub(crate) async fn until<F: Future<Output = bool>>(what: impl Fn() -> F) {
     let poll = async {
         while !what().await {
@@ -54,7 +54,7 @@ impl Lab {
         }
     }
 
-    /// A cluster that tells room for `pods`, and serves Deployments.
+    /// Joins a cluster that reports capacity for `pods` pods and serves Deployments.
     pub(crate) fn join(&self, name: &str, mode: &str, pods: i64) {
         let secret = json!({"metadata": {"name": name, "namespace": "kc"}, "data": {"token": "dA==", "caBundle": "Y2E="}});
         self.host.seed(&SECRETS, secret);
@@ -68,7 +68,7 @@ impl Lab {
         );
     }
 
-    /// The member, once its nodes and quotas are known.
+    /// Waits until the nodes and quotas of the member are listed.
     pub(crate) async fn listed(&self, name: &str, quotas: bool) -> Arc<Member> {
         until(async || {
             let member = self.members.get(name);
@@ -79,9 +79,9 @@ impl Lab {
     }
 }
 
-/// `name cpu pods`, and labels `a=b`, taints `!key=value:Effect`, `cordoned`.
-pub(crate) fn node(told: &str) -> Value {
-    let mut words = told.split(' ');
+/// A node from `name cpu pods`, labels `a=b`, taints `!key=value:Effect` and `cordoned`.
+pub(crate) fn node(text: &str) -> Value {
+    let mut words = text.split(' ');
     let mut next = || words.next().unwrap_or_default().to_owned();
     let (name, cpu, pods) = (next(), next(), next());
     let mut node = json!({

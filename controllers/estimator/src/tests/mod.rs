@@ -1,4 +1,4 @@
-//! Estimators over API servers in memory, and over gRPC.
+//! Tests of estimators over API servers in memory and over gRPC.
 
 pub(crate) mod lab;
 mod peer;

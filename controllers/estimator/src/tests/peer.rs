@@ -1,4 +1,4 @@
-//! An estimator of one cluster, as Karmada's speaks.
+//! A fake estimator of one cluster that speaks Karmada's protocol.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -27,7 +27,7 @@ use crate::wire::{
 
 const SERVICE: &str = "/github.com.karmada_io.karmada.pkg.estimator.service.Estimator/";
 
-/// What it says to everything.
+/// How it responds to every call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Says {
     Room(i32),
@@ -101,7 +101,7 @@ impl Peer {
             async move { Ok::<_, Infallible>(it.called(request).await) }
         });
         let http = http2::Builder::new(TokioExecutor::new());
-        // Who is gone needs no answer.
+        // A client that is gone needs no response.
         let _ = match tls {
             None => http.serve_connection(TokioIo::new(stream), service).await,
             Some(tls) => match tls.accept(stream).await {
@@ -140,18 +140,18 @@ impl Peer {
         A: Message + 'static,
     {
         let mut grpc = Grpc::new(ProstCodec::<A, Q>::default());
-        let told = tower::service_fn(|request: tonic::Request<Q>| {
+        let service = tower::service_fn(|request: tonic::Request<Q>| {
             let object = request
                 .metadata()
                 .get("object")
                 .map(|o| o.to_str().unwrap());
-            let asked = cluster(request.get_ref());
-            let heard = format!("{method} {asked} {}", object.unwrap_or_default());
-            self.shared.heard.lock().push(heard);
+            let requested = cluster(request.get_ref());
+            let entry = format!("{method} {requested} {}", object.unwrap_or_default());
+            self.shared.heard.lock().push(entry);
             let (says, own) = (*self.shared.says.lock(), &self.shared.cluster);
-            let told = match says {
-                _ if asked != *own => Err(Status::unknown(format!(
-                    "cluster name does not match, got: {asked}, desire: {own}"
+            let response = match says {
+                _ if requested != *own => Err(Status::unknown(format!(
+                    "cluster name does not match, got: {requested}, desire: {own}"
                 ))),
                 Says::Room(room) => Ok(tonic::Response::new(answer(room))),
                 Says::Error => Err(Status::internal("broken")),
@@ -161,9 +161,9 @@ impl Peer {
                 if matches!(says, Says::Nothing) {
                     tokio::time::sleep(Duration::from_secs(3600)).await;
                 }
-                told
+                response
             }
         });
-        grpc.unary(told, request).await
+        grpc.unary(service, request).await
     }
 }

@@ -1,4 +1,4 @@
-//! Questions to estimators of clusters, and to none.
+//! Tests of requests to estimators of clusters and of local estimates.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ fn start(lab: &Lab, options: Options) -> Arc<dyn Estimators> {
     Estimator::start(&api, &lab.informers, &lab.members, options, &lab.tasks)
 }
 
-/// Short enough for tests that wait for it.
+/// Options with a timeout that is short enough for tests to wait for.
 fn short() -> Options {
     Options {
         timeout: Duration::from_millis(500),
@@ -47,10 +47,14 @@ fn short() -> Options {
     }
 }
 
-async fn ask(estimators: &Arc<dyn Estimators>, asked: Asked<'_>, clusters: &[&str]) -> Vec<Answer> {
+async fn ask(
+    estimators: &Arc<dyn Estimators>,
+    subject: Asked<'_>,
+    clusters: &[&str],
+) -> Vec<Answer> {
     let question = Question {
         object: "kind=Deployment, name=n/web".into(),
-        asked,
+        asked: subject,
     };
     let candidate = |cluster: &&str| Candidate {
         cluster: (*cluster).into(),
@@ -90,8 +94,8 @@ async fn an_estimator_answers_for_its_cluster() {
         namespace: "n",
         components: &components,
     };
-    let told = ask(&estimators, replicas, &["m2", "m1"]).await;
-    assert_eq!(told, [Answer::Failed, deployed(7)]);
+    let answers = ask(&estimators, replicas, &["m2", "m1"]).await;
+    assert_eq!(answers, [Answer::Failed, deployed(7)]);
     assert_eq!(ask(&estimators, sets, &["m1"]).await, [deployed(7)]);
     assert_eq!(
         peer.heard(),
@@ -108,21 +112,21 @@ async fn an_estimator_answers_for_its_cluster() {
         (Says::Room(3), deployed(3)),
     ] {
         peer.says(says);
-        let told = ask(&estimators, Asked::Replicas(None), &["m1"]).await;
-        assert_eq!(told, [expected], "{says:?}");
+        let answers = ask(&estimators, Asked::Replicas(None), &["m1"]).await;
+        assert_eq!(answers, [expected], "{says:?}");
     }
-    // What cannot be said is not asked.
+    // A request that cannot be encoded is not sent.
     peer.heard();
     let wrong = json!({"resourceRequest": {"cpu": "much"}});
-    let told = ask(&estimators, Asked::Replicas(Some(&wrong)), &["m1"]).await;
-    assert_eq!(told, [Answer::Failed]);
+    let answers = ask(&estimators, Asked::Replicas(Some(&wrong)), &["m1"]).await;
+    assert_eq!(answers, [Answer::Failed]);
     assert!(peer.heard().is_empty());
     lab.tasks.stop().await;
 }
 
 // proves: EST-service, EST-unreachable
 #[tokio::test]
-async fn the_service_is_followed() {
+async fn connections_follow_the_service() {
     let lab = Lab::new(ALL);
     lab.member.seed(&NODES, node("a 4 10"));
     let peer = Peer::start("m1", Says::Room(7), None).await;
@@ -153,12 +157,12 @@ async fn the_service_is_followed() {
     lab.host
         .seed(&SERVICES, service("m1", "ExternalName", moved.address));
     soon(deployed(8)).await;
-    // It comes back where it was.
+    // The estimator returns at the same address.
     moved.stop().await;
     soon(Answer::Failed).await;
     let again = Peer::start_at(moved.address, "m1", Says::Room(9), None).await;
     soon(deployed(9)).await;
-    // It is taken away for good.
+    // The estimator is removed for good.
     again.stop().await;
     lab.host.remove(
         &SERVICES,
@@ -171,7 +175,7 @@ async fn the_service_is_followed() {
 
 // proves: EST-own, EST-quota-gate
 #[tokio::test]
-async fn clusters_without_an_estimator_are_counted_by_nodes_and_quotas() {
+async fn clusters_without_an_estimator_are_estimated_by_nodes_and_quotas() {
     let lab = Lab::new(ALL);
     lab.member.seed(&NODES, node("a 4 10"));
     lab.member.seed(
@@ -193,14 +197,14 @@ async fn clusters_without_an_estimator_are_counted_by_nodes_and_quotas() {
         (&counting, &none, 4, Source::Nodes),
         (&plain, &high, 4, Source::Nodes),
     ] {
-        let told = ask(estimators, Asked::Replicas(Some(requirements)), &clusters).await;
+        let answers = ask(estimators, Asked::Replicas(Some(requirements)), &clusters).await;
         let own = Answer::Room(room, source);
-        assert_eq!(told, [own, Answer::Unknown, Answer::Unknown]);
+        assert_eq!(answers, [own, Answer::Unknown, Answer::Unknown]);
     }
     let wrong = json!({"nodeClaim": {"tolerations": 1}});
-    let told = ask(&counting, Asked::Replicas(Some(&wrong)), &["m1"]).await;
-    assert_eq!(told, [Answer::Failed]);
-    // No node at all has no room at all.
+    let answers = ask(&counting, Asked::Replicas(Some(&wrong)), &["m1"]).await;
+    assert_eq!(answers, [Answer::Failed]);
+    // A cluster without nodes has no capacity.
     lab.member.remove(&NODES, "", "a");
     let nothing = [Answer::Room(0, Source::Nodes)];
     until(async || ask(&plain, Asked::Replicas(None), &["m1"]).await == nothing).await;
@@ -212,21 +216,21 @@ async fn clusters_without_an_estimator_are_counted_by_nodes_and_quotas() {
 
 // proves: EST-not-known
 #[tokio::test]
-async fn what_is_not_counted_yet_is_not_known() {
+async fn a_member_that_is_not_synced_has_no_estimate() {
     let lab = Lab::new(Detail::default());
     lab.member.seed(&NODES, node("a 4 10"));
     lab.join("m1", "Push", 10);
     let estimators = start(&lab, short());
     estimators.ready().await;
     until(async || lab.members.get("m1").is_ok_and(|m| m.summary().is_some())).await;
-    let told = ask(&estimators, Asked::Replicas(None), &["m1"]).await;
-    assert_eq!(told, [Answer::Unknown]);
+    let answers = ask(&estimators, Asked::Replicas(None), &["m1"]).await;
+    assert_eq!(answers, [Answer::Unknown]);
     lab.tasks.stop().await;
 }
 
 // proves: EST-pull-mode
 #[tokio::test]
-async fn clusters_in_pull_mode_are_asked_unless_that_is_off() {
+async fn clusters_in_pull_mode_are_called_unless_disabled() {
     let lab = Lab::new(Detail::default());
     let peer = Peer::start("far", Says::Room(7), None).await;
     lab.join("far", "Pull", 10);
@@ -239,13 +243,13 @@ async fn clusters_in_pull_mode_are_asked_unless_that_is_off() {
         };
         let estimators = start(&lab, options);
         estimators.ready().await;
-        let told = ask(&estimators, Asked::Replicas(None), &["far"]).await;
-        assert_eq!(told, [expected]);
+        let answers = ask(&estimators, Asked::Replicas(None), &["far"]).await;
+        assert_eq!(answers, [expected]);
     }
     lab.tasks.stop().await;
 }
 
-/// Certificates of a server at 127.0.0.1 and of a client, by one authority.
+/// Certificates of a server at 127.0.0.1 and of a client, issued by one authority.
 struct Pki {
     dir: TempDir,
     acceptor: TlsAcceptor,
@@ -303,7 +307,7 @@ impl Pki {
 
 // proves: EST-tls
 #[tokio::test]
-async fn both_sides_show_certificates_where_they_are_told_to() {
+async fn both_sides_present_certificates_if_configured() {
     let pki = Pki::new();
     let peer = Peer::start("m1", Says::Room(7), Some(pki.acceptor.clone())).await;
     let mut missing = pki.files(true, true, false);
@@ -314,7 +318,7 @@ async fn both_sides_show_certificates_where_they_are_told_to() {
     for (tls, expected) in [
         (Some(pki.files(true, true, false)), deployed(7)),
         (Some(pki.files(false, true, true)), deployed(7)),
-        // Its authority is none of the system's.
+        // The system's authorities do not include the server's.
         (Some(pki.files(false, true, false)), Answer::Failed),
         (Some(pki.files(true, false, false)), Answer::Failed),
         (Some(missing), Answer::Failed),
@@ -327,8 +331,8 @@ async fn both_sides_show_certificates_where_they_are_told_to() {
         let text = format!("{tls:?}");
         let estimators = start(&lab, Options { tls, ..short() });
         estimators.ready().await;
-        let told = ask(&estimators, Asked::Replicas(None), &["m1"]).await;
-        assert_eq!(told, [expected], "{text}");
+        let answers = ask(&estimators, Asked::Replicas(None), &["m1"]).await;
+        assert_eq!(answers, [expected], "{text}");
         lab.tasks.stop().await;
     }
 }

@@ -1,4 +1,4 @@
-//! The scheduler, and where replicas go by what estimators say.
+//! Tests of the scheduler with accurate estimators.
 
 use std::sync::Arc;
 
@@ -96,7 +96,7 @@ async fn replicas_follow_the_least_estimate() {
         lab.join(name, if name == "m3" { "Pull" } else { "Push" }, 4);
     }
     lab.listed("m2", false).await;
-    // By the deployed one 1, by nodes 3, by what the cluster tells of itself 4.
+    // The estimator allows 1, the nodes 3, the resource summary 4.
     lab.host.seed(&BINDINGS, binding("all", 8, &by_room()));
     let decisions = start(&lab, FeatureGates::default());
     let expected = json!([{"name": "m1", "replicas": 1}, {"name": "m2", "replicas": 3}, {"name": "m3", "replicas": 4}]);
@@ -105,9 +105,14 @@ async fn replicas_follow_the_least_estimate() {
         peer.heard(),
         ["MaxAvailableReplicas m1 kind=Deployment, name=n/all"]
     );
-    let told = decisions.get("n/all").unwrap();
+    let explanation = decisions.get("n/all").unwrap();
     let estimate = |name: &str| {
-        let cluster = told.trace.clusters.iter().find(|c| c.name == name).unwrap();
+        let cluster = explanation
+            .trace
+            .clusters
+            .iter()
+            .find(|c| c.name == name)
+            .unwrap();
         (
             cluster.available_replicas.unwrap(),
             cluster.estimate.unwrap(),
@@ -118,26 +123,26 @@ async fn replicas_follow_the_least_estimate() {
     assert_eq!(estimate("m3"), (4, Source::Summary));
 
     lab.host.seed(&BINDINGS, binding("more", 9, &by_room()));
-    let said = decided(&lab, "more").await["status"]["conditions"][0].clone();
-    assert_eq!(said["reason"], "Unschedulable");
-    let message = said["message"].as_str().unwrap();
+    let condition = decided(&lab, "more").await["status"]["conditions"][0].clone();
+    assert_eq!(condition["reason"], "Unschedulable");
+    let message = condition["message"].as_str().unwrap();
     assert!(
         message.contains("available replicas 8 are not enough"),
         "{message}"
     );
 
-    // What does not know leaves it to others; it gives more than there is nowhere.
+    // An estimator that does not know defers to other estimates; a larger estimate is capped.
     peer.says(Says::Room(100));
     lab.host.seed(&BINDINGS, binding("most", 11, &by_room()));
     let expected = json!([{"name": "m1", "replicas": 4}, {"name": "m2", "replicas": 3}, {"name": "m3", "replicas": 4}]);
     assert_eq!(clusters(&lab, "most").await, expected);
-    // One that fails makes none count, and none of another decision.
+    // A failing estimator invalidates all estimates of this decision, but not of others.
     peer.says(Says::Error);
     lab.host.seed(&BINDINGS, binding("skipped", 12, &by_room()));
     let expected = json!([{"name": "m1", "replicas": 4}, {"name": "m2", "replicas": 4}, {"name": "m3", "replicas": 4}]);
     assert_eq!(clusters(&lab, "skipped").await, expected);
-    let told = decisions.get("n/skipped").unwrap();
-    assert_eq!(told.trace.failed_estimators, ["m1"]);
+    let explanation = decisions.get("n/skipped").unwrap();
+    assert_eq!(explanation.trace.failed_estimators, ["m1"]);
     let mut elsewhere = by_room();
     elsewhere["clusterAffinity"] = json!({"clusterNames": ["m2", "m3"]});
     lab.host
@@ -149,7 +154,7 @@ async fn replicas_follow_the_least_estimate() {
 
 // proves: EST-terms, EST-non-workload
 #[tokio::test]
-async fn only_those_are_asked_about_that_matter() {
+async fn only_feasible_clusters_are_estimated() {
     let lab = Lab::new(Detail::default());
     let (first, second) = (
         Peer::start("m1", Says::Room(9), None).await,
@@ -175,7 +180,7 @@ async fn only_those_are_asked_about_that_matter() {
     );
     decided(&lab, "nothing").await;
     assert_eq!((first.heard().len(), second.heard().len()), (1, 0));
-    // A term without room gives way, and then its clusters are asked about.
+    // A term without capacity is skipped, and then the clusters of the next are estimated.
     first.says(Says::Room(0));
     lab.host.seed(&BINDINGS, binding("second", 3, &terms));
     assert_eq!(
@@ -188,7 +193,7 @@ async fn only_those_are_asked_about_that_matter() {
 
 // proves: EST-assumed
 #[tokio::test]
-async fn room_that_was_given_is_not_given_again() {
+async fn reserved_capacity_is_not_assigned_again() {
     let lab = Lab::new(Detail {
         nodes: true,
         quotas: false,

@@ -1,3 +1,5 @@
+//! Tests of the garbage collector.
+
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use client::fake::FakeApi;
@@ -6,7 +8,7 @@ use machinery::Status;
 
 use super::*;
 
-/// Deployment, replica set and pod as records; then the deployment goes.
+/// Creates a deployment, a replica set and a pod, and deletes the deployment.
 async fn check(how: Propagation, kept: bool) {
     let lab = Lab::new().await;
     let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
@@ -21,7 +23,7 @@ async fn check(how: Propagation, kept: bool) {
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "spec": template["spec"],
         "metadata": {"name": "p", "namespace": "default", "ownerReferences": of}});
     lab.create(&PODS, pod).await;
-    // What the collector has seen of them decides; its view is a moment behind.
+    // The collector acts on its graph, which is a moment behind.
     let probe = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "x"}]);
     lab.map("default", "probe", probe).await;
     lab.gone(&MAPS, "default", "probe").await;
@@ -59,11 +61,11 @@ async fn foreground_takes_the_dependents_first() {
 }
 
 #[tokio::test]
-async fn orphans_are_let_go() {
+async fn orphans_stay() {
     check(Propagation::Orphan, true).await;
 }
 
-/// One of two owners goes; the other keeps the dependent.
+/// Deletes one of two owners; the other keeps the dependent.
 async fn check_two_owners(how: Propagation) {
     let lab = Lab::new().await;
     let a = lab.map("default", "a", json!([])).await;
@@ -93,7 +95,7 @@ async fn one_owner_is_enough() {
 }
 
 #[tokio::test]
-async fn owners_elsewhere_do_not_count() {
+async fn owners_in_other_namespaces_do_not_count() {
     let lab = Lab::new().await;
     let a = lab.map("default", "a", json!([])).await;
     lab.map("kube-system", "c", owner("v1", "ConfigMap", &a))

@@ -1,3 +1,5 @@
+//! Tests of the CustomResourceDefinition controller.
+
 use super::*;
 use crate::definitions::DEFINITIONS;
 
@@ -15,7 +17,7 @@ fn condition(definition: &Value, kind: &str) -> String {
     found.map_or(String::new(), |c| c["status"].as_str().unwrap().to_owned())
 }
 
-/// An instance, as soon as the server takes it.
+/// Creates an instance as soon as the server serves the kind.
 async fn thing(lab: &Lab, name: &str, finalizers: Value) -> Value {
     let body = json!({"apiVersion": "g.io/v1", "kind": "Thing",
         "metadata": {"name": name, "namespace": "default", "finalizers": finalizers}});
@@ -36,7 +38,7 @@ async fn names_go_to_the_first_and_then_to_the_next() {
     lab.create(&DEFINITIONS, definition("others", "Thing"))
         .await;
     established(&lab, "things.g.io").await;
-    until("the second is refused", async || {
+    until("the second is rejected", async || {
         let second = lab.get(&DEFINITIONS, "", "others.g.io").await.unwrap();
         condition(&second, "NamesAccepted") == "False"
             && condition(&second, "Established") == "False"
@@ -74,7 +76,7 @@ async fn instances_go_with_their_definition() {
     .await;
     lab.gone(&DEFINITIONS, "", "things.g.io").await;
 
-    // The same name again starts from nothing.
+    // A new definition of the same name has no instances.
     lab.create(&DEFINITIONS, definition("things", "Thing"))
         .await;
     established(&lab, "things.g.io").await;

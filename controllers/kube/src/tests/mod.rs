@@ -1,4 +1,4 @@
-//! The controllers over a real registry in memory.
+//! Tests of the controllers with a real registry in memory.
 
 mod collector;
 mod definitions;
@@ -30,7 +30,7 @@ static SETS: Gvr = Gvr::constant("apps", "v1", "replicasets");
 static DEPLOYMENTS: Gvr = Gvr::constant("apps", "v1", "deployments");
 static THINGS: Gvr = Gvr::constant("g.io", "v1", "things");
 
-/// An API server in the process with the controllers of this crate.
+/// An in-process API server with the controllers of this crate.
 struct Lab {
     api: Arc<dyn Api>,
     tasks: Tasks,
@@ -77,7 +77,7 @@ impl Lab {
         made.unwrap().value().unwrap()
     }
 
-    /// A config map; owners are (apiVersion, kind, owner).
+    /// Creates a ConfigMap; owners are (apiVersion, kind, owner).
     async fn map(&self, namespace: &str, name: &str, owners: Value) -> Value {
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": name, "namespace": namespace, "ownerReferences": owners}});
@@ -132,7 +132,7 @@ impl Lab {
     }
 }
 
-/// Polls until something is true.
+/// Polls until a condition holds.
 async fn until(what: &str, condition: impl AsyncFn() -> bool) {
     let end = Instant::now() + Duration::from_secs(20);
     while !condition().await {

@@ -1,10 +1,12 @@
+//! Tests of namespace deletion and of the default objects of namespaces.
+
 use super::*;
 use crate::definitions::DEFINITIONS;
 
 async fn namespace(lab: &Lab, name: &str) {
     let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
     lab.create(&NAMESPACES, body).await;
-    until("it is equipped", async || {
+    until("it has its default objects", async || {
         lab.get(&ACCOUNTS, name, "default").await.is_some()
             && lab.get(&MAPS, name, "kube-root-ca.crt").await.is_some()
     })
@@ -32,7 +34,7 @@ async fn everything_in_a_namespace_goes_with_it() {
     lab.delete(&NAMESPACES, "", "n", None).await;
     lab.gone(&MAPS, "n", "free").await;
     lab.gone(&THINGS, "n", "t").await;
-    until("what remains is told", async || {
+    until("the remaining content is reported", async || {
         let n = lab.get(&NAMESPACES, "", "n").await.unwrap();
         let text = "Some content in the namespace has finalizers remaining: x.io/held in 1 resource instances";
         let all = n["status"]["conditions"].as_array();
@@ -54,7 +56,7 @@ async fn everything_in_a_namespace_goes_with_it() {
 }
 
 #[tokio::test]
-async fn what_every_namespace_has_comes_back() {
+async fn default_objects_of_a_namespace_are_recreated() {
     let lab = Lab::new().await;
     namespace(&lab, "n").await;
     lab.delete(&ACCOUNTS, "n", "default", None).await;

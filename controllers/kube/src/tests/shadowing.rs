@@ -1,5 +1,5 @@
-//! Definitions that ask for names of built-in kinds: these kinds, their stored objects
-//! and their watches stay as they are, whatever is created and deleted.
+//! Tests of definitions with names of built-in kinds: these kinds, their stored objects and
+//! their watches stay intact, whatever definitions are created and deleted.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ const GROUPS: [&str; 4] = [
     "coordination.k8s.io",
 ];
 
-/// A name of the nth kind of a group, or a new one.
+/// The name of the nth kind of a group, or a new name.
 #[derive(Clone, Copy, Debug)]
 enum Name {
     BuiltIn(usize),
@@ -44,7 +44,7 @@ struct Claim {
 #[derive(Clone, Debug)]
 enum Step {
     Create(Claim),
-    /// The status says that a definition is served.
+    /// Writes a status that claims a definition is established.
     Forge(usize),
     Delete(usize),
 }
@@ -122,7 +122,7 @@ fn condition(definition: &Value, kind: &str) -> Option<bool> {
 }
 
 impl Lab {
-    /// An object of some built-in kinds.
+    /// Creates an object of some built-in kinds.
     async fn seed(&self) {
         let policy = policy("kept");
         self.create(&POLICIES, policy).await;
@@ -136,7 +136,7 @@ impl Lab {
         self.create(&leases, lease).await;
     }
 
-    /// Every built-in resource of the groups, with what is stored there.
+    /// Lists the stored objects of every built-in resource of the groups.
     async fn built_in(&self) -> BTreeMap<String, Vec<Value>> {
         let mut found = BTreeMap::new();
         let served = self.api.resources().await.unwrap().resources;
@@ -149,7 +149,7 @@ impl Lab {
         found
     }
 
-    /// The definition once its names were looked at, or nothing when it is gone.
+    /// Waits until the names of the definition are checked, or the definition is gone.
     async fn judged(&self, name: &str) {
         until(&format!("{name} has conditions"), async || {
             let found = self.get(&DEFINITIONS, "", name).await;
@@ -165,7 +165,7 @@ impl Lab {
                 let name = body["metadata"]["name"].as_str().unwrap().to_owned();
                 let all = At::all(&DEFINITIONS, "");
                 let options = WriteOptions::default();
-                // The name may be taken, or the kind and the list kind be one.
+                // The name may be in use, or kind and list kind may be equal.
                 if self.api.create(all, body.clone(), &options).await.is_ok() {
                     self.judged(&name).await;
                     self.refused_if_shadowing(&name, &body).await;
@@ -181,7 +181,7 @@ impl Lab {
                 found["status"]["conditions"] = json!([{"type": "Established", "status": "True",
                     "reason": "R", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
                 let at = At::one(&DEFINITIONS, "", name).sub("status");
-                // The controller may be quicker.
+                // The controller may be faster.
                 let forged = self.api.update(at, found, &WriteOptions::default()).await;
                 drop(forged);
                 self.judged(name).await;
@@ -195,7 +195,7 @@ impl Lab {
         }
     }
 
-    /// A definition with a name of a built-in kind says so, and is not served.
+    /// Asserts that a definition with a name of a built-in kind is not established and says why.
     async fn refused_if_shadowing(&self, name: &str, body: &Value) {
         let spec = &body["spec"];
         let kinds = kinds_in(spec["group"].as_str().unwrap());
@@ -269,9 +269,9 @@ fn no_definition_harms_a_built_in_kind() {
     outcome.unwrap();
 }
 
-/// The one that was seen first: created and deleted.
+/// A definition of a built-in resource is created and deleted.
 #[tokio::test]
-async fn a_definition_of_a_built_in_resource_comes_and_goes() {
+async fn a_definition_of_a_built_in_resource_is_created_and_deleted() {
     let whole = Claim {
         group: 0,
         plural: Name::BuiltIn(0),

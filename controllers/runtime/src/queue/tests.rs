@@ -1,4 +1,4 @@
-//! Order, delays and hand-over of keys.
+//! Tests of order, delays and processing of keys.
 
 use super::*;
 use proptest::prelude::*;
@@ -34,7 +34,7 @@ async fn changes_overtake_resyncs_but_do_not_starve_them() {
 
 // proves: SCH-queue-order
 #[tokio::test]
-async fn a_held_key_comes_again_when_it_changed() {
+async fn a_key_added_during_processing_is_ready_again() {
     let queue = Queue::new();
     queue.add(1);
     assert_eq!(queue.get().await, Some(1));
@@ -119,7 +119,7 @@ proptest! {
 
 // proves: SCH-queue-order, SCH-queue-priority
 #[tokio::test]
-async fn ranks_go_before_lanes_and_age() {
+async fn priorities_go_before_lanes_and_age() {
     let queue = Queue::new();
     queue.add(1);
     queue.add_anew(2, false, 5);
@@ -129,7 +129,7 @@ async fn ranks_go_before_lanes_and_age() {
     queue.add_anew(5, false, -1);
     assert_eq!(queue.len(), 5);
     assert_eq!(drain(&queue).await, [4, 3, 1, 2, 5]);
-    // A low rank is not let in between because it is in the low lane.
+    // A lower priority does not go first because it is in the low lane.
     queue.add_anew(1000, true, -1);
     for key in 0..40 {
         queue.add(key);
@@ -138,7 +138,7 @@ async fn ranks_go_before_lanes_and_age() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rank_outlives_a_failure_and_a_new_change_ends_it() {
+async fn a_priority_outlives_a_failure_and_a_new_change_ends_it() {
     let queue = Queue::with_backoff(Duration::from_secs(1), Duration::from_secs(10));
     queue.add_anew(1, false, 9);
     assert_eq!(queue.get().await, Some(1));
@@ -156,22 +156,25 @@ async fn a_rank_outlives_a_failure_and_a_new_change_ends_it() {
 }
 
 #[tokio::test]
-async fn the_room_of_a_burst_is_given_back() {
+async fn the_memory_of_a_burst_is_freed() {
     let queue = Queue::new();
     for key in 0..10_000 {
         queue.add_lane(key, key % 2 == 0);
-        // Lined up twice.
+        // The key has two entries in its lane.
         queue.add(key);
     }
     assert_eq!(drain(&queue).await.len(), 10_000);
     {
         let state = queue.0.state.lock();
-        let room = [
+        let capacities = [
             state.places.capacity(),
             state.low.capacity(),
             state.high.capacity(),
         ];
-        assert!(room.iter().all(|room| *room <= 2 * ROOM), "{room:?}");
+        assert!(
+            capacities.iter().all(|capacity| *capacity <= 2 * ROOM),
+            "{capacities:?}"
+        );
     }
     queue.add(1);
     assert_eq!(drain(&queue).await, [1], "as before");

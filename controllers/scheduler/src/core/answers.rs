@@ -1,26 +1,23 @@
-//! What accurate estimators say of clusters: gathered before a decision, which only
-//! looks at it.
+//! Estimates of accurate estimators, gathered before a decision.
 //!
-//! Enters: answers, by cluster. Leaves: the room that they leave, and the clusters that
-//! were not asked about yet. Source of the rules: Karmada's `calAvailableReplicas`
-//! (`pkg/scheduler/core/util.go`).
+//! Source of the rules: Karmada's `calAvailableReplicas` (`pkg/scheduler/core/util.go`).
 
 use std::collections::HashMap;
 
 use super::estimate::Source;
 
-/// What an estimator says of one cluster.
+/// An estimator's answer about one cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Replicas, or sets of components, that it has room for, and how that is known.
+    /// Available replicas or sets of components, and the source of the number.
     Room(i64, Source),
-    /// It is not known; other estimates count.
+    /// The estimator does not know; other estimates count.
     Unknown,
-    /// There should have been an answer: with one missing, none counts.
+    /// The estimator should have answered but failed: then no accurate estimate counts.
     Failed,
 }
 
-/// The answers to one question.
+/// The estimates of one request, by cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Answers(HashMap<String, Answer>);
 
@@ -29,13 +26,13 @@ impl Answers {
         self.0.insert(cluster, answer);
     }
 
-    /// Those that there is no answer about.
+    /// The clusters without an estimate.
     pub(crate) fn lacking<'a>(&self, clusters: impl Iterator<Item = &'a str>) -> Vec<String> {
         let lacking = clusters.filter(|cluster| !self.0.contains_key(*cluster));
         lacking.map(str::to_owned).collect()
     }
 
-    /// Those whose estimator failed: with one, none of the answers counts.
+    /// The clusters whose estimator failed. If there is one, no accurate estimate counts.
     pub(crate) fn failed<'a>(
         &self,
         clusters: impl Iterator<Item = &'a str>,

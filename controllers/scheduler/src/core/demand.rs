@@ -1,14 +1,12 @@
-//! What a replica asks for, and what a workload occupies on a cluster.
-//!
-//! Enters: `replicaRequirements` and `components` of a binding. Leaves: amounts that
-//! were parsed once for all clusters of a decision.
+//! Resource requests of replicas and components, parsed once for all clusters of a
+//! decision from `replicaRequirements` and `components` of a binding.
 
 use machinery::Quantity;
 use openapi::karmada::BindingSpec;
 use openapi::karmada::binding::Component;
 use serde_json::Value;
 
-/// A resource by name; the common ones need no text to be compared.
+/// The name of a resource; the common ones compare without text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Resource {
     Cpu,
@@ -39,8 +37,8 @@ impl Resource {
         }
     }
 
-    /// An amount in the unit that room is counted in: thousandths of cpu, whole units
-    /// of everything else.
+    /// Converts a quantity to the unit that capacity is counted in: millicores for cpu,
+    /// whole units for everything else.
     pub fn units(&self, amount: Quantity) -> i64 {
         let units = match self {
             Self::Cpu => amount.milli(),
@@ -49,7 +47,7 @@ impl Resource {
         units.clamp(i64::MIN.into(), i64::MAX.into()) as i64
     }
 
-    /// Whether nodes are simulated with it; other plain names are not looked at.
+    /// Whether resource models consider it; they ignore other unqualified names.
     pub(crate) fn is_modelled(&self) -> bool {
         match self {
             Self::Cpu | Self::Memory | Self::Storage => true,
@@ -70,16 +68,16 @@ struct Amount {
     is_modelled: bool,
 }
 
-/// Positive amounts by resource.
+/// Positive amounts by resource that one replica requests.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Demand {
     amounts: Vec<Amount>,
-    /// An amount that is not a quantity: nothing has room for it.
+    /// Some amount is not a valid quantity: no cluster has capacity for it.
     unreadable: bool,
 }
 
 impl Demand {
-    /// Of `replicaRequirements`.
+    /// Parses `replicaRequirements`.
     pub fn of(requirements: &Value) -> Self {
         let mut demand = Self::default();
         let request = requirements.get("resourceRequest");
@@ -100,15 +98,15 @@ impl Demand {
         demand
     }
 
-    /// Each in its unit.
+    /// Each amount in its unit.
     pub fn amounts(&self) -> impl Iterator<Item = (&Resource, i64)> {
         self.amounts.iter().map(|amount| (&amount.of, amount.units))
     }
 
-    /// Those that nodes are simulated with.
+    /// The amounts that resource models consider.
     pub fn modelled(&self) -> impl Iterator<Item = (&Resource, i64)> {
-        let modelled = self.amounts.iter().filter(|amount| amount.is_modelled);
-        modelled.map(|amount| (&amount.of, amount.units))
+        let modeled = self.amounts.iter().filter(|amount| amount.is_modelled);
+        modeled.map(|amount| (&amount.of, amount.units))
     }
 
     pub fn is_unreadable(&self) -> bool {
@@ -116,20 +114,20 @@ impl Demand {
     }
 }
 
-/// So many pods that ask for the same.
+/// A number of pods with the same request.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Part {
     pub(crate) replicas: i64,
-    /// `None`: nothing is said, pods alone are counted.
+    /// `None`: the requirements are unknown; only pods are counted.
     pub(crate) demand: Option<Demand>,
 }
 
-/// What one replica of a workload asks for.
+/// The request of one replica of a workload.
 pub(crate) fn of_replica(spec: &BindingSpec) -> Option<Demand> {
     spec.replica_requirements.as_ref().map(Demand::of)
 }
 
-/// The components of a workload; together they are a set.
+/// The requests of a workload's components, which together are a set.
 pub(crate) fn of_set(components: &[Component]) -> Vec<Part> {
     let parts = components.iter().map(|component| Part {
         replicas: component.replicas,
@@ -138,8 +136,8 @@ pub(crate) fn of_set(components: &[Component]) -> Vec<Part> {
     parts.collect()
 }
 
-/// What a cluster was given and may not have started yet. Replicas of one kind are a
-/// component without a name.
+/// A workload that a cluster was assigned and may not have started yet. Plain replicas are
+/// one component without a name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AssumedWorkload {
     pub namespace: String,
@@ -147,7 +145,7 @@ pub struct AssumedWorkload {
 }
 
 impl AssumedWorkload {
-    /// Of a workload of which a cluster was given `replicas`.
+    /// The part of a workload with `replicas` on one cluster.
     pub(crate) fn of(spec: &BindingSpec, replicas: i64) -> Self {
         let components = if spec.components.is_empty() {
             vec![Component {

@@ -1,4 +1,4 @@
-//! Division: how many replicas each chosen cluster gets, and by which rule.
+//! Assigns replicas to the chosen clusters.
 //!
 //! Source of the rules: Karmada's `pkg/scheduler/core/{common,assignment,
 //! division_algorithm}.go`.
@@ -13,46 +13,46 @@ use super::filter::term_in_force;
 use super::webster::{Tie, apportion};
 use super::{Candidate, Failure, Request, Strategy, World, places_sets, unsupported};
 
-/// The rule that gave the replicas.
+/// The rule by which replicas were assigned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub enum Mode {
-    /// No replicas are given: every chosen cluster gets the object.
+    /// No replicas are assigned: every chosen cluster gets the object.
     #[default]
     Object,
-    /// The components are placed as a whole.
+    /// All components go together as a set.
     ComponentSet,
     Duplicated,
     StaticWeight,
-    /// What is there already is what is wanted.
+    /// The present assignment already matches.
     Keep,
     ScaleUp,
     ScaleDown,
-    /// Without regard to what is there.
+    /// The present assignment is ignored.
     Fresh,
 }
 
-/// What a cluster gets.
+/// The replicas of one cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Share<'a> {
     pub(crate) name: &'a str,
     pub(crate) replicas: i64,
-    /// Of these, what it had.
+    /// Replicas that it already had.
     pub(crate) kept: i64,
-    /// By which the others were divided.
+    /// The weight by which the other replicas were divided.
     pub(crate) weight: i64,
 }
 
-/// The division as a whole.
+/// The assignment to all clusters.
 #[derive(Debug, Default)]
 pub(crate) struct Division<'a> {
     /// In the order of the result.
     pub(crate) shares: Vec<Share<'a>>,
-    /// Of the last tier, where there are several.
+    /// With overflow tiers, the mode of the last tier.
     pub(crate) mode: Mode,
 }
 
 impl Division<'_> {
-    /// As the binding tells it.
+    /// The targets as written to the binding.
     pub(crate) fn targets(&self, spec: &BindingSpec) -> Vec<TargetCluster> {
         let components = || {
             let parts = spec.components.iter().map(|part| TargetComponent {
@@ -74,7 +74,7 @@ impl Division<'_> {
     }
 }
 
-/// Gives every chosen cluster its share.
+/// Assigns replicas to every chosen cluster.
 pub(crate) fn divide<'a>(
     request: &Request<'_>,
     world: &World<'_>,
@@ -87,8 +87,8 @@ pub(crate) fn divide<'a>(
     }
     let counted = spec.replicas > 0 || spec.replica_requirements.is_some();
     if !counted || spec.components.len() > 1 {
-        let whole = spec.components.len() > 1 && places_sets(spec, request.placement, world.rules);
-        let mode = if whole {
+        let is_set = spec.components.len() > 1 && places_sets(spec, request.placement, world.rules);
+        let mode = if is_set {
             Mode::ComponentSet
         } else {
             Mode::Object
@@ -106,9 +106,9 @@ pub(crate) fn divide<'a>(
     };
     division.shares.retain(|share| share.replicas > 0);
     if world.rules.empty_workloads {
-        let given: HashSet<&str> = division.shares.iter().map(|s| s.name).collect();
+        let assigned: HashSet<&str> = division.shares.iter().map(|s| s.name).collect();
         let mut empty: Vec<Share<'a>> = chosen.iter().map(|c| share(c, 0)).collect();
-        empty.retain(|share| !given.contains(share.name));
+        empty.retain(|share| !assigned.contains(share.name));
         division.shares.append(&mut empty);
     }
     Ok(division)
@@ -135,7 +135,7 @@ struct Assignment<'r> {
     strategy: Strategy,
 }
 
-/// A candidate and a number: its weight, its room or its replicas.
+/// Candidates with a number: weight, available replicas or assigned replicas.
 type Counted<'c, 'a> = Vec<(&'c Candidate<'a>, i64)>;
 
 fn sum(counted: &Counted<'_, '_>) -> i64 {
@@ -157,8 +157,8 @@ impl Assignment<'_> {
         }
     }
 
-    /// Overflow: the affinity's own clusters first, then one tier after the other,
-    /// each with what it has room for.
+    /// Overflow: assigns to the affinity's own clusters first, then tier by tier, each up to
+    /// its available replicas.
     fn tier_by_tier<'a>(&self, chosen: &[Candidate<'a>]) -> Result<Division<'a>, Failure> {
         let mut tiers: BTreeMap<usize, Vec<Candidate<'a>>> = BTreeMap::new();
         for candidate in chosen {
@@ -167,8 +167,8 @@ impl Assignment<'_> {
         let mut left = self.request.spec.replicas;
         let mut all = Division::default();
         for tier in tiers.into_values() {
-            let room: i64 = tier.iter().map(|c| c.available).sum();
-            let part = left.min(room);
+            let capacity: i64 = tier.iter().map(|c| c.available).sum();
+            let part = left.min(capacity);
             let division = self.give(&tier, part)?;
             all.mode = division.mode;
             all.shares.extend(division.shares);
@@ -198,8 +198,8 @@ impl Assignment<'_> {
         shares
     }
 
-    /// Of several entries that match a cluster the heaviest counts; clusters that
-    /// none matches get nothing, unless that is all of them.
+    /// If several entries match a cluster, the largest weight counts; clusters that no entry
+    /// matches get nothing, unless no cluster matches.
     fn static_weights<'c, 'a>(&self, chosen: &'c [Candidate<'a>]) -> Counted<'c, 'a> {
         let scheduling = self.request.placement.replica_scheduling.as_ref();
         let preference = scheduling.and_then(|s| s.weight_preference.as_ref());
@@ -221,7 +221,7 @@ impl Assignment<'_> {
         votes
     }
 
-    /// Dynamic strategies: what is placed stays, and only the difference moves.
+    /// Dynamic strategies: scheduled replicas stay, only the difference is divided.
     fn by_room<'a>(
         &self,
         chosen: &[Candidate<'a>],
@@ -231,9 +231,9 @@ impl Assignment<'_> {
         let assigned = sum(&scheduled);
         let nothing = Vec::new();
         if self.request.fresh {
-            let room = |c: &Candidate<'_>| c.allocatable + c.target.map_or(0, |t| t.replicas);
-            let room = descending(chosen.iter().map(|c| (c, room(c))).collect());
-            let shares = self.hand_out(replicas, room, &nothing);
+            let available = |c: &Candidate<'_>| c.allocatable + c.target.map_or(0, |t| t.replicas);
+            let available = descending(chosen.iter().map(|c| (c, available(c))).collect());
+            let shares = self.hand_out(replicas, available, &nothing);
             return named(shares, Mode::Fresh, "do fresh scale");
         }
         if assigned > replicas {
@@ -241,8 +241,8 @@ impl Assignment<'_> {
             return named(shares, Mode::ScaleDown, "scale down");
         }
         if assigned < replicas {
-            let room = descending(chosen.iter().map(|c| (c, c.allocatable)).collect());
-            let shares = self.hand_out(replicas - assigned, room, &scheduled);
+            let available = descending(chosen.iter().map(|c| (c, c.allocatable)).collect());
+            let shares = self.hand_out(replicas - assigned, available, &scheduled);
             return named(shares, Mode::ScaleUp, "scale up");
         }
         let shares = scheduled.iter().map(|(c, replicas)| keeping(c, *replicas));
@@ -255,31 +255,31 @@ impl Assignment<'_> {
     fn hand_out<'a>(
         &self,
         seats: i64,
-        mut room: Counted<'_, 'a>,
+        mut available: Counted<'_, 'a>,
         scheduled: &Counted<'_, 'a>,
     ) -> Result<Vec<Share<'a>>, Failure> {
-        let total = sum(&room);
+        let total = sum(&available);
         if total < seats {
             return Err(Failure::Unschedulable(format!(
                 "Clusters available replicas {total} are not enough to schedule."
             )));
         }
-        let here: HashMap<&str, i64> = scheduled
+        let present: HashMap<&str, i64> = scheduled
             .iter()
             .map(|(candidate, replicas)| (candidate.member.name(), *replicas))
             .collect();
-        let kept = |name: &str| here.get(name).copied().unwrap_or(0);
+        let kept = |name: &str| present.get(name).copied().unwrap_or(0);
         if self.strategy == Strategy::Aggregated {
-            // Where replicas are already goes first; then as few clusters as suffice.
-            room.sort_by_key(|(candidate, _)| kept(candidate.member.name()) == 0);
+            // Clusters that already have replicas first, then as few clusters as suffice.
+            available.sort_by_key(|(candidate, _)| kept(candidate.member.name()) == 0);
             let mut sum = 0;
-            let enough = room.iter().position(|(_, n)| {
+            let enough = available.iter().position(|(_, n)| {
                 sum += n;
                 sum >= seats
             });
-            room.truncate(enough.map_or(room.len(), |at| at + 1));
+            available.truncate(enough.map_or(available.len(), |at| at + 1));
         }
-        let mut shares = self.apportioned(&room, seats);
+        let mut shares = self.apportioned(&available, seats);
         for share in &mut shares {
             share.kept = kept(share.name);
             share.replicas += share.kept;
@@ -294,7 +294,7 @@ impl Assignment<'_> {
     }
 }
 
-/// What those among the chosen have, in the order in which the binding tells it.
+/// The present replicas of the chosen clusters, in the order of the binding.
 fn scheduled<'c, 'a>(chosen: &'c [Candidate<'a>]) -> Counted<'c, 'a> {
     let mut targets: Vec<_> = chosen.iter().filter_map(|c| Some((c, c.target?))).collect();
     targets.sort_by_key(|(_, target)| target.place);
@@ -302,7 +302,7 @@ fn scheduled<'c, 'a>(chosen: &'c [Candidate<'a>]) -> Counted<'c, 'a> {
     replicas.collect()
 }
 
-/// Largest first; equals keep their order.
+/// Sorts by number, largest first; equal numbers keep their order.
 fn descending<'c, 'a>(mut counted: Counted<'c, 'a>) -> Counted<'c, 'a> {
     counted.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
     counted

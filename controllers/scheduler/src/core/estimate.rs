@@ -1,6 +1,5 @@
-//! How much of a workload a cluster has room for: by what the cluster tells of itself
-//! (Karmada's `pkg/estimator/client/general.go`), and by what accurate estimators
-//! answered, if that is less.
+//! Estimates the available replicas of a cluster: from its summary (Karmada's
+//! `pkg/estimator/client/general.go`), lowered to the accurate estimate if that is less.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -17,28 +16,28 @@ use super::{Rules, World};
 
 pub(crate) const UNBOUNDED: i64 = i32::MAX as i64;
 
-/// What an estimate rests on.
+/// The source of an estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Source {
-    /// There is nothing to estimate.
+    /// Nothing to estimate.
     Unbounded,
-    /// The cluster tells no resources.
+    /// The cluster reports no resource summary.
     NoSummary,
-    /// Free pods alone.
+    /// The number of free pods.
     Pods,
-    /// The sums of the cluster.
+    /// The totals of the resource summary.
     Summary,
-    /// Its nodes by grade.
+    /// The nodes by resource model grade.
     ResourceModels,
-    /// Its nodes, one by one.
+    /// The individual nodes.
     Nodes,
-    /// A ResourceQuota in it.
+    /// A ResourceQuota in the cluster.
     ResourceQuota,
-    /// An estimator that runs for it.
+    /// An estimator running for the cluster.
     Estimator,
 }
 
-/// Whether there is anything to estimate.
+/// Whether a workload needs an estimate.
 pub(crate) fn is_estimated(spec: &BindingSpec) -> bool {
     spec.replicas != 0 || !spec.components.is_empty()
 }
@@ -49,7 +48,7 @@ enum What {
     Sets(Vec<Part>),
 }
 
-/// Nodes as a cluster tells them, or with more on them.
+/// The modeled nodes as reported, or with assumed workloads on them.
 enum MaybeShared<'m> {
     Own(&'m Nodes),
     Beside(Arc<Nodes>),
@@ -66,10 +65,10 @@ impl Deref for MaybeShared<'_> {
     }
 }
 
-/// An estimator for one workload and many clusters.
+/// Estimates one workload on many clusters.
 pub(crate) struct Estimator<'a> {
     what: What,
-    /// What stands for "no limit".
+    /// The workload's replicas, returned when nothing limits the estimate.
     replicas: i64,
     rules: Rules,
     assumed: Assumed<'a>,
@@ -77,7 +76,7 @@ pub(crate) struct Estimator<'a> {
 }
 
 impl<'a> Estimator<'a> {
-    /// `sets`: the components are placed as a whole. `accurate`: the answers that count.
+    /// `sets`: the components are scheduled as a set. `accurate`: the estimates that count.
     pub(crate) fn new(
         spec: &BindingSpec,
         sets: bool,
@@ -105,15 +104,15 @@ impl<'a> Estimator<'a> {
         }
     }
 
-    /// Free replicas, or sets, of a cluster.
+    /// Available replicas, or sets, of a cluster.
     pub(crate) fn available(&self, member: &Member) -> (i64, Source) {
         if matches!(self.what, What::Nothing) {
             return (UNBOUNDED, Source::Unbounded);
         }
         let (mut fit, mut source) = self.general(member);
         let accurate = self.accurate.and_then(|all| all.room(member.name()));
-        if let Some((room, by)) = accurate.filter(|(room, _)| *room < fit) {
-            (fit, source) = (room.max(0), by);
+        if let Some((estimate, by)) = accurate.filter(|(estimate, _)| *estimate < fit) {
+            (fit, source) = (estimate.max(0), by);
         }
         if fit == UNBOUNDED {
             return (self.replicas, Source::Unbounded);
@@ -121,19 +120,19 @@ impl<'a> Estimator<'a> {
         (fit, source)
     }
 
-    /// By what the cluster tells of itself.
+    /// The estimate from the cluster's own summary.
     fn general(&self, member: &Member) -> (i64, Source) {
-        let Some(room) = member.room() else {
+        let Some(capacity) = member.room() else {
             return (0, Source::NoSummary);
         };
-        let pods = room.pods - self.assumed.pods(member.name());
+        let pods = capacity.pods - self.assumed.pods(member.name());
         if pods <= 0 {
             return (0, Source::Pods);
         }
         let (fit, source) = match &self.what {
             What::Nothing | What::Replicas(None) => (pods, Source::Pods),
-            What::Replicas(Some(demand)) => self.replicas_of(member, room, demand, pods),
-            What::Sets(set) => self.sets_of(member, room, set, pods),
+            What::Replicas(Some(demand)) => self.replicas_of(member, capacity, demand, pods),
+            What::Sets(set) => self.sets_of(member, capacity, set, pods),
         };
         (fit.clamp(0, UNBOUNDED), source)
     }
@@ -141,7 +140,7 @@ impl<'a> Estimator<'a> {
     fn replicas_of(
         &self,
         member: &Member,
-        room: &Room,
+        capacity: &Room,
         demand: &Demand,
         pods: i64,
     ) -> (i64, Source) {
@@ -153,13 +152,13 @@ impl<'a> Estimator<'a> {
         }
         let mut fit = pods;
         for (resource, each) in demand.amounts() {
-            let free = self.free(member, room, resource);
+            let free = self.free(member, capacity, resource);
             fit = fit.min(free.max(0) / each.max(1));
         }
         (fit, Source::Summary)
     }
 
-    fn sets_of(&self, member: &Member, room: &Room, set: &[Part], pods: i64) -> (i64, Source) {
+    fn sets_of(&self, member: &Member, capacity: &Room, set: &[Part], pods: i64) -> (i64, Source) {
         let per_set: i64 = set.iter().map(|part| part.replicas).sum();
         if per_set <= 0 {
             return (pods, Source::Pods);
@@ -168,7 +167,7 @@ impl<'a> Estimator<'a> {
         for resource in resources(set) {
             let each = total(set.iter(), resource);
             if each > 0 {
-                fit = fit.min(self.free(member, room, resource).max(0) / each);
+                fit = fit.min(self.free(member, capacity, resource).max(0) / each);
             }
         }
         match self.nodes(member).filter(|_| fit > 0) {
@@ -177,16 +176,16 @@ impl<'a> Estimator<'a> {
         }
     }
 
-    /// The nodes of a cluster with what is assumed to be on them, where it tells of any.
+    /// The modeled nodes of a cluster with the assumed workloads on them, if it reports any.
     fn nodes<'m>(&self, member: &'m Member) -> Option<MaybeShared<'m>> {
         let nodes = member.nodes().filter(|_| self.rules.resource_models)?;
         let beside = self.assumed.nodes(member.name(), nodes);
         Some(beside.map_or(MaybeShared::Own(nodes), MaybeShared::Beside))
     }
 
-    /// What the sums of a cluster leave of a resource, in its unit.
-    fn free(&self, member: &Member, room: &Room, resource: &Resource) -> i64 {
-        let Some(free) = room.amount(resource) else {
+    /// What the cluster's totals leave free of a resource, in its unit.
+    fn free(&self, member: &Member, capacity: &Room, resource: &Resource) -> i64 {
+        let Some(free) = capacity.amount(resource) else {
             return 0;
         };
         free.saturating_sub(self.assumed.amount(member.name(), resource))

@@ -1,4 +1,4 @@
-//! Filters: whether a cluster may take the resource at all, and if not, why.
+//! Filter plugins: whether a cluster is feasible for the resource, and if not, why.
 //!
 //! Source of the rules and texts: Karmada's `pkg/scheduler/framework/plugins`.
 
@@ -11,16 +11,16 @@ use openapi::karmada::placement::{AffinityTerm, Toleration};
 
 use super::{ApiKey, Count, Failure, Member, Plugin, Request, Targets, World};
 
-/// Tier of a cluster that matches no term.
+/// Tier of a cluster that no affinity matches.
 const NO_TIER: usize = 1000;
 
-/// Why a plugin refuses a cluster.
+/// Why a plugin rejects a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal<'a> {
     ApiMissing,
     Untolerated(&'a Taint),
     OutsideAffinity,
-    /// The property of the cluster that it is to be spread by.
+    /// The cluster lacks this property, by which the binding is to be spread.
     Lacks(&'static str),
     Evicting,
     PeersElsewhere,
@@ -40,7 +40,7 @@ impl Refusal<'_> {
         }
     }
 
-    /// As users are told.
+    /// The reason as users see it, in Karmada's words.
     pub(crate) fn reason(self) -> Cow<'static, str> {
         match self {
             Self::ApiMissing => "cluster(s) did not have the API resource".into(),
@@ -65,15 +65,15 @@ impl Refusal<'_> {
     }
 }
 
-/// A cluster that may take the resource.
+/// A cluster that passed all filters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Passed<'a> {
     pub(crate) member: &'a Member,
-    /// Rank of the overflow tier; 0 for the affinity itself.
+    /// Index of the overflow tier; 0 for the affinity itself.
     pub(crate) tier: usize,
 }
 
-/// All clusters, in the order of their names.
+/// All clusters, ordered by name.
 #[derive(Debug, Default)]
 pub(crate) struct Filtered<'a> {
     pub(crate) passed: Vec<Passed<'a>>,
@@ -82,12 +82,12 @@ pub(crate) struct Filtered<'a> {
 }
 
 impl<'a> Filtered<'a> {
-    /// Of those that passed.
+    /// The names of the feasible clusters.
     pub(crate) fn names(&self) -> impl Iterator<Item = &'a str> {
         self.passed.iter().map(|passed| passed.member.name())
     }
 
-    /// What users are told when no cluster passes.
+    /// The failure to report when no cluster is feasible.
     pub(crate) fn failure(&self) -> Failure {
         let mut reasons: BTreeMap<Cow<'static, str>, usize> = BTreeMap::new();
         for (_, refusal) in &self.refused {
@@ -107,13 +107,13 @@ impl<'a> Filtered<'a> {
     }
 }
 
-/// The filters, made ready for many clusters.
+/// The filter plugins, prepared for one request and many clusters.
 pub(crate) struct Filter<'t, 'a> {
     request: Request<'a>,
     world: World<'a>,
     targets: &'t Targets<'t>,
     kind: ApiKey,
-    /// The affinity, then its overflow; empty when every cluster matches.
+    /// The affinity, then its overflow affinities; empty if every cluster matches.
     affinities: Vec<Matcher<'a>>,
     has_tiers: bool,
     spread_by: Vec<&'a str>,
@@ -122,7 +122,7 @@ pub(crate) struct Filter<'t, 'a> {
 
 type Check = for<'f, 't, 'a> fn(&'f Filter<'t, 'a>, &'a Member) -> Option<Refusal<'a>>;
 
-/// In this order; the first refusal is what is counted.
+/// The filters in the order in which they run; the first rejection counts.
 const CHECKS: [(Plugin, Check); 7] = [
     (Plugin::APIEnablement, |f, m| f.api(m)),
     (Plugin::TaintToleration, |f, m| f.taints(m)),
@@ -162,17 +162,17 @@ impl<'t, 'a> Filter<'t, 'a> {
         }
     }
 
-    /// Judges all clusters; those that are being deleted are not looked at. `ended` hears
-    /// of each plugin, and how many of the clusters before it passed.
+    /// Filters all clusters except those being deleted. Calls `ended` after each plugin with
+    /// the numbers of clusters that it passed and rejected.
     pub(crate) fn run(&self, ended: &mut dyn FnMut(Plugin, Count)) -> Filtered<'a> {
         let members = self.world.snapshot.members();
         let present = members.iter().filter(|m| !m.is_terminating());
-        let mut judged: Vec<(&'a Member, Option<Refusal<'a>>)> =
+        let mut checked: Vec<(&'a Member, Option<Refusal<'a>>)> =
             present.map(|member| (member, None)).collect();
-        let mut passing = judged.len();
+        let mut passing = checked.len();
         for (plugin, check) in self.checks() {
             let mut refused = 0;
-            for (member, verdict) in judged.iter_mut().filter(|(_, v)| v.is_none()) {
+            for (member, verdict) in checked.iter_mut().filter(|(_, v)| v.is_none()) {
                 *verdict = check(self, member);
                 refused += usize::from(verdict.is_some());
             }
@@ -182,10 +182,10 @@ impl<'t, 'a> Filter<'t, 'a> {
         }
         let mut filtered = Filtered {
             passed: Vec::with_capacity(passing),
-            refused: Vec::with_capacity(judged.len() - passing),
+            refused: Vec::with_capacity(checked.len() - passing),
             total: members.len(),
         };
-        for (member, verdict) in judged {
+        for (member, verdict) in checked {
             match verdict {
                 Some(refusal) => filtered.refused.push((member, refusal)),
                 None => filtered.passed.push(Passed {
@@ -197,7 +197,7 @@ impl<'t, 'a> Filter<'t, 'a> {
         filtered
     }
 
-    /// Every reason against a cluster.
+    /// All reasons against a cluster.
     pub(crate) fn all(&self, member: &'a Member) -> Vec<Refusal<'a>> {
         self.checks()
             .filter_map(|(_, check)| check(self, member))
@@ -215,20 +215,20 @@ impl<'t, 'a> Filter<'t, 'a> {
         self.targets.of_member(member).is_some()
     }
 
-    // What is scheduled already is not taken away when a member loses the kind.
+    // A cluster that has the resource already stays feasible when it stops serving the kind.
     fn api(&self, member: &'a Member) -> Option<Refusal<'a>> {
         let served = member.serves(self.kind) || self.is_target(member);
         (!served).then_some(Refusal::ApiMissing)
     }
 
-    // What is there already is evicted by its taint, not by the scheduler.
+    // The taint manager evicts what a cluster has already, not the scheduler.
     fn taints(&self, member: &'a Member) -> Option<Refusal<'a>> {
         let tolerations = &self.request.placement.cluster_tolerations;
         let taint = untolerated(&member.cluster.spec.taints, tolerations)?;
         (!self.is_target(member)).then_some(Refusal::Untolerated(taint))
     }
 
-    // Overflow is for what occupies room; other objects stay within the affinity.
+    // Overflow affinities apply to workloads; other objects stay within the affinity itself.
     fn affinity(&self, member: &'a Member) -> Option<Refusal<'a>> {
         let count = if self.request.spec.is_workload() {
             self.affinities.len()
@@ -268,7 +268,7 @@ impl<'t, 'a> Filter<'t, 'a> {
         closed.then_some(Refusal::PeerHere)
     }
 
-    /// The overflow tier of a cluster: 0 within the affinity itself.
+    /// The overflow tier of a cluster; 0 within the affinity itself.
     fn tier(&self, member: &Member) -> usize {
         if !self.has_tiers {
             return 0;
@@ -279,14 +279,14 @@ impl<'t, 'a> Filter<'t, 'a> {
     }
 }
 
-/// The term that is tried; an affinity without a name goes before it.
+/// The affinity term to try; an affinity without a name takes precedence.
 pub(crate) fn term_in_force<'a>(request: &Request<'a>) -> Option<&'a AffinityTerm> {
     let named = request.placement.cluster_affinity.is_none();
     request.term.filter(|_| named)
 }
 
-/// The first taint that lets nothing new in. What is tolerated for a while would be
-/// evicted after it, and then come again (Karmada lets it in).
+/// The first taint that keeps new replicas out. A toleration with `tolerationSeconds` does
+/// not count: the replicas would be evicted after it and scheduled again (Karmada admits them).
 fn untolerated<'a>(taints: &'a [Taint], tolerations: &[Toleration]) -> Option<&'a Taint> {
     let lasts = |t: &Toleration, taint: &Taint| match taint.effect.as_str() {
         "NoExecute" => t.toleration_seconds.is_none(),
@@ -306,7 +306,7 @@ mod tests {
 
     // proves: SCH-filter-taint, SCH-filter-brief
     #[test]
-    fn new_ones_come_where_every_taint_is_tolerated_for_good() {
+    fn new_replicas_need_every_taint_tolerated_without_a_limit() {
         let exists = |seconds: Value| json!([{"key": "k", "operator": "Exists", "tolerationSeconds": seconds}]);
         for (effect, tolerations, is_open) in [
             ("NoSchedule", json!([]), false),

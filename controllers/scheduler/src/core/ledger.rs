@@ -1,8 +1,8 @@
-//! Room that was given and is not yet seen as taken.
+//! Reserves the capacity of recent decisions until the clusters report it as used.
 //!
-//! Enters: decisions, as they are made; what is told of their health; time. Leaves:
-//! for every cluster, what is assumed to be there beside what its summary tells.
-//! Pure. Source of the rules: Karmada's `pkg/scheduler/cache/cache.go`.
+//! Keeps for every cluster the workloads that are assumed to run there in addition to
+//! what its resource summary shows. Decisions add reservations; health reports, deletions
+//! and time remove them. Pure. Source of the rules: Karmada's `pkg/scheduler/cache/cache.go`.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -14,43 +14,43 @@ use parking_lot::Mutex;
 use super::demand::{self, AssumedWorkload, Demand, Part, Resource};
 use super::models::Nodes;
 
-/// How long something is assumed at most.
+/// How long a reservation lasts at most.
 const TTL: Duration = Duration::from_secs(300);
 
-/// What a binding occupies on a cluster.
+/// The capacity that a binding reserves on a cluster.
 #[derive(Debug)]
 struct Footprint {
     parts: Vec<Part>,
     workload: Arc<AssumedWorkload>,
 }
 
-/// What one binding is assumed to have, by cluster.
+/// The reservations of one binding, by cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Assumption {
     clusters: BTreeMap<String, Arc<Footprint>>,
     until: Option<Instant>,
 }
 
-/// What was given to all bindings.
+/// The reservations of all bindings.
 #[derive(Debug, Default)]
 pub struct Ledger {
     by_binding: HashMap<String, Assumption>,
     by_cluster: HashMap<String, Here>,
-    /// Oldest first; of a binding only the last counts.
+    /// Oldest first; only the last expiry of a binding counts.
     expiring: VecDeque<(Instant, String)>,
 }
 
-/// What is assumed to be on one cluster.
+/// The workloads assumed to be on one cluster.
 #[derive(Debug, Default)]
 struct Here {
     by_binding: BTreeMap<String, Arc<Footprint>>,
     pods: i64,
-    /// Each in its unit.
+    /// Reserved amounts, each in its resource's unit.
     amounts: Vec<(Resource, i64)>,
     simulated: Mutex<Option<Simulated>>,
 }
 
-/// Nodes of a cluster, before and after all of this was placed on them.
+/// The modeled nodes of a cluster before and after the reserved workloads are placed on them.
 #[derive(Debug)]
 struct Simulated {
     before: Nodes,
@@ -73,8 +73,8 @@ impl Here {
         }
     }
 
-    /// Nodes with all of this on them. What nodes are like changes rarely, and what is
-    /// on them is put there one by one.
+    /// Places all reserved workloads on `nodes`. The result is cached, since the nodes change
+    /// rarely and workloads are added one by one.
     fn on(&self, nodes: &Nodes) -> Arc<Nodes> {
         let mut simulated = self.simulated.lock();
         if let Some(known) = simulated.as_ref().filter(|known| known.before == *nodes) {
@@ -92,7 +92,7 @@ impl Here {
         after
     }
 
-    /// Puts what a binding has to the sums, or takes it away.
+    /// Adds a binding's workload to the sums, or subtracts it if `sign` is -1.
     fn count(&mut self, parts: &[Part], sign: i64) {
         for Part { replicas, demand } in parts {
             let replicas = sign * (*replicas).max(0);
@@ -108,7 +108,7 @@ impl Here {
     }
 }
 
-/// The ledger at one time.
+/// The reservations at one time.
 #[derive(Clone, Copy, Debug)]
 pub struct Assumed<'a>(Option<&'a Ledger>);
 
@@ -119,21 +119,21 @@ impl<'a> Assumed<'a> {
         self.0?.by_cluster.get(cluster)
     }
 
-    /// The nodes of a cluster with what is assumed to be on them; `None` where nothing
-    /// is.
+    /// The modeled nodes of a cluster with the assumed workloads on them; `None` if there are
+    /// no assumed workloads.
     pub(crate) fn nodes(self, cluster: &str, nodes: &Nodes) -> Option<Arc<Nodes>> {
         Some(self.here(cluster)?.on(nodes))
     }
 
-    /// What each binding is assumed to have on a cluster.
+    /// The workload that each binding is assumed to have on a cluster.
     pub(crate) fn workloads(self, cluster: &str) -> Vec<Arc<AssumedWorkload>> {
-        let here = self.here(cluster).into_iter();
-        let footprints = here.flat_map(|here| here.by_binding.values());
+        let reservation = self.here(cluster).into_iter();
+        let footprints = reservation.flat_map(|reservation| reservation.by_binding.values());
         footprints.map(|f| Arc::clone(&f.workload)).collect()
     }
 
     pub(crate) fn pods(self, cluster: &str) -> i64 {
-        self.here(cluster).map_or(0, |here| here.pods)
+        self.here(cluster).map_or(0, |reservation| reservation.pods)
     }
 
     pub(crate) fn amount(self, cluster: &str, resource: &Resource) -> i64 {
@@ -143,7 +143,7 @@ impl<'a> Assumed<'a> {
 }
 
 impl Ledger {
-    /// What is assumed now; what is too old is dropped.
+    /// The current reservations; drops expired ones.
     pub fn at(&mut self, now: Instant) -> Assumed<'_> {
         while let Some((until, binding)) = self.expiring.pop_front_if(|(until, _)| *until < now) {
             let current = self.by_binding.get(&binding);
@@ -154,7 +154,8 @@ impl Ledger {
         Assumed(Some(self))
     }
 
-    /// Enters a decision; gives what was there before, for [`Ledger::restore`].
+    /// Reserves the capacity of a decision. Returns the previous reservation, for
+    /// [`Reservations::restore`].
     pub fn assume(
         &mut self,
         binding: &str,
@@ -188,12 +189,12 @@ impl Ledger {
         before
     }
 
-    /// Takes a decision back that could not be written.
+    /// Undoes a reservation whose result could not be written.
     pub fn restore(&mut self, binding: &str, before: Assumption) {
         self.put(binding, before);
     }
 
-    /// What a binding has on a cluster is there, and told by the cluster itself.
+    /// The binding's workload runs on the cluster, whose summary now includes it.
     pub fn release(&mut self, binding: &str, cluster: &str) {
         if let Some(mut assumption) = self.by_binding.get(binding).cloned() {
             assumption.clusters.remove(cluster);
@@ -201,7 +202,7 @@ impl Ledger {
         }
     }
 
-    /// The binding is gone.
+    /// The binding was deleted.
     pub fn forget(&mut self, binding: &str) {
         self.put(binding, Assumption::default());
     }
@@ -209,11 +210,11 @@ impl Ledger {
     fn put(&mut self, binding: &str, assumption: Assumption) {
         let old = self.by_binding.remove(binding).unwrap_or_default();
         for cluster in old.clusters.keys() {
-            let Some(here) = self.by_cluster.get_mut(cluster) else {
+            let Some(reservation) = self.by_cluster.get_mut(cluster) else {
                 continue;
             };
-            here.remove(binding);
-            if here.by_binding.is_empty() {
+            reservation.remove(binding);
+            if reservation.by_binding.is_empty() {
                 self.by_cluster.remove(cluster);
             }
         }
@@ -221,8 +222,8 @@ impl Ledger {
             return;
         }
         for (cluster, footprint) in &assumption.clusters {
-            let here = self.by_cluster.entry(cluster.clone()).or_default();
-            here.add(binding, Arc::clone(footprint));
+            let reservation = self.by_cluster.entry(cluster.clone()).or_default();
+            reservation.add(binding, Arc::clone(footprint));
         }
         self.by_binding.insert(binding.to_owned(), assumption);
     }
@@ -251,16 +252,18 @@ mod tests {
 
     fn pods(ledger: &mut Ledger, cluster: &str, now: Instant) -> i64 {
         let pods = ledger.at(now).pods(cluster);
-        let here = ledger.by_cluster.get(cluster);
-        let parts = here.into_iter().flat_map(|here| here.by_binding.values());
+        let reservation = ledger.by_cluster.get(cluster);
+        let parts = reservation
+            .into_iter()
+            .flat_map(|reservation| reservation.by_binding.values());
         let listed: i64 = parts.flat_map(|f| &f.parts).map(|p| p.replicas).sum();
-        assert_eq!(listed, pods, "the sums are those of the list");
+        assert_eq!(listed, pods, "the sums match the list");
         pods
     }
 
     // proves: SCH-reservations
     #[test]
-    fn what_is_given_counts_until_it_is_healthy_moved_or_too_old() {
+    fn a_reservation_lasts_until_healthy_moved_or_expired() {
         let (mut ledger, now) = (Ledger::default(), Instant::now());
         ledger.assume("n/a", &spec(&[]), &targets(&["m1", "m2"]), now);
         ledger.assume("n/b", &spec(&[]), &targets(&["m1"]), now);
@@ -278,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_decision_counts_longer() {
+    fn a_later_decision_extends_a_reservation() {
         let (mut ledger, now) = (Ledger::default(), Instant::now());
         ledger.assume("n/a", &spec(&[]), &targets(&["m1"]), now);
         ledger.assume("n/a", &spec(&["m1"]), &targets(&["m1"]), now + TTL / 2);
@@ -288,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_filled_by_what_is_given_and_emptied_by_what_goes() {
+    fn reservations_fill_and_free_modeled_nodes() {
         let cluster = serde_json::json!({
             "spec": {"resourceModels": [{"grade": 0, "ranges": [{"name": "cpu", "min": "2", "max": "4"}]}]},
             "status": {"resourceSummary": {"allocatableModelings": [{"grade": 0, "count": 4}]}},

@@ -1,9 +1,9 @@
-//! The decision: which clusters, and how many replicas on each. Pure.
+//! The scheduling algorithm: which clusters, and how many replicas on each. Pure.
 //!
-//! [`Request`] + [`World`] ──filter──► feasible ──score, select──► chosen ──divide──► target clusters
+//! [`ScheduleRequest`] + [`SchedulingContext`] ──filter──► feasible ──score, select──► chosen ──assign──► target clusters
 //!
-//! What every stage found is kept in the [`Decision`], so that a [`Trace`] can be told
-//! by whoever wants one, and costs nothing where nobody does.
+//! A [`SchedulingDecision`] keeps the result of every step, so that a [`DecisionTrace`]
+//! can be built on demand and costs nothing otherwise.
 //!
 //! Source of the rules: Karmada's `pkg/scheduler/core` and `framework/plugins`.
 
@@ -43,31 +43,31 @@ pub(crate) use snapshot::ApiKey;
 pub use snapshot::{Member, Snapshot};
 pub use trace::{ClusterTrace, RegionTrace, Trace, Verdict};
 
-/// What is asked: a binding's spec with the affinity term to try, if it has terms.
+/// A binding's spec to schedule, with the affinity term to try if it has terms.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     pub spec: &'a BindingSpec,
     pub placement: &'a Placement,
     pub term: Option<&'a AffinityTerm>,
-    /// Forget where replicas are: a reschedule was asked for.
+    /// Ignore the present assignment, because a reschedule was triggered.
     pub fresh: bool,
 }
 
-/// What the answer depends on beside the request.
+/// The inputs of a decision besides the request.
 #[derive(Clone, Copy, Debug)]
 pub struct World<'a> {
     pub snapshot: &'a Snapshot,
     pub rules: Rules,
-    /// What the others of its groups leave open.
+    /// Where the other bindings of its affinity groups are.
     pub peers: &'a Peers,
-    /// Room that was given and is not yet seen as taken.
+    /// Capacity reserved by recent decisions.
     pub assumed: Assumed<'a>,
-    /// Where accurate estimators are asked: what they have answered so far.
+    /// The accurate estimates so far, if estimators are used.
     pub answers: Option<&'a Answers>,
 }
 
 impl<'a> World<'a> {
-    /// Clusters alone.
+    /// A context of clusters alone.
     pub fn of(snapshot: &'a Snapshot) -> Self {
         Self {
             snapshot,
@@ -79,48 +79,54 @@ impl<'a> World<'a> {
     }
 }
 
-/// Why there is no result, by what the caller does next.
+/// Why there is no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// No cluster passes the filters; trying again changes nothing by itself.
+    /// No cluster passes the filters; a retry alone does not help.
     #[error("{0}")]
     NoFit(String),
-    /// Not enough room now.
+    /// The clusters lack capacity at present.
     #[error("{0}")]
     Unschedulable(String),
-    /// The placement cannot be carried out.
+    /// The placement cannot be satisfied or is invalid.
     #[error("{0}")]
     Error(String),
 }
 
 impl Failure {
     fn while_doing(self, what: &str) -> Self {
-        let told = |why| format!("failed to {what}: {why}");
+        let context = |why| format!("failed to {what}: {why}");
         match self {
             Self::NoFit(why) => Self::NoFit(why),
-            Self::Unschedulable(why) => Self::Unschedulable(told(why)),
-            Self::Error(why) => Self::Error(told(why)),
+            Self::Unschedulable(why) => Self::Unschedulable(context(why)),
+            Self::Error(why) => Self::Error(context(why)),
         }
     }
 }
 
-/// What a cluster has by the binding's last result.
+/// The present assignment of one cluster.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
     pub(crate) replicas: i64,
-    /// Its place in the list.
+    /// Index in `spec.clusters`.
     pub(crate) place: usize,
 }
 
-/// The binding's last result, by cluster.
+/// The binding's present assignment, by cluster.
 #[derive(Debug)]
 pub(crate) struct Targets<'a>(Vec<(&'a str, Target)>);
 
 impl<'a> Targets<'a> {
     fn of(spec: &'a BindingSpec) -> Self {
-        let targets = spec.clusters.iter().enumerate().map(|(place, target)| {
+        let targets = spec.clusters.iter().enumerate().map(|(position, target)| {
             let replicas = target.replicas;
-            (target.name.as_str(), Target { replicas, place })
+            (
+                target.name.as_str(),
+                Target {
+                    replicas,
+                    place: position,
+                },
+            )
         });
         let mut targets: Vec<_> = targets.collect();
         targets.sort_by_key(|(name, _)| *name);
@@ -141,30 +147,30 @@ impl<'a> Targets<'a> {
     }
 }
 
-/// A cluster on its way through the stages.
+/// A feasible cluster on its way through the steps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate<'a> {
     pub(crate) member: &'a Member,
     pub(crate) score: i64,
-    /// Free for new replicas.
+    /// Replicas it can take in addition.
     pub(crate) allocatable: i64,
-    /// That, and what is here already.
+    /// `allocatable` plus the replicas it has already.
     pub(crate) available: i64,
-    /// What the estimate of room rests on.
+    /// Source of the estimate.
     pub(crate) source: Source,
     pub(crate) target: Option<Target>,
-    /// Rank of the overflow tier; 0 for the affinity itself.
+    /// Index of the overflow tier; 0 for the affinity itself.
     pub(crate) tier: usize,
 }
 
-/// Best first.
+/// Orders candidates, best first.
 pub(crate) fn order(a: &Candidate<'_>, b: &Candidate<'_>) -> Ordering {
     let key = |c: &Candidate<'_>| (c.tier, -c.score, -c.available);
     let names = || a.member.name().cmp(b.member.name());
     key(a).cmp(&key(b)).then_with(names)
 }
 
-/// How replicas are divided.
+/// How replicas are divided among clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Strategy {
     Duplicated,
@@ -174,7 +180,7 @@ pub enum Strategy {
 }
 
 impl Strategy {
-    /// `None`: the placement asks for something that there is not.
+    /// `None`: the placement asks for an unknown strategy.
     pub(crate) fn of(placement: &Placement) -> Option<Self> {
         if is_duplicated(placement) {
             return Some(Self::Duplicated);
@@ -214,8 +220,8 @@ fn unsupported(placement: &Placement) -> Failure {
     ))
 }
 
-/// Whether the components of a workload are placed as a whole: they have to go to
-/// exactly one cluster.
+/// Whether the components of a workload are scheduled as a set, which has to go to exactly
+/// one cluster.
 pub(crate) fn places_sets(spec: &BindingSpec, placement: &Placement, rules: Rules) -> bool {
     let one = placement
         .spread_constraints
@@ -224,7 +230,7 @@ pub(crate) fn places_sets(spec: &BindingSpec, placement: &Placement, rules: Rule
     rules.component_sets && !spec.components.is_empty() && one
 }
 
-/// The steps of a decision, in their order.
+/// The steps of the scheduling algorithm, in order; the values of Karmada's `schedule_step`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     Filter,
@@ -233,8 +239,8 @@ pub enum Step {
     AssignReplicas,
 }
 
-/// How many passed, and how many did not: clusters where it is about filters, and the
-/// decision itself otherwise.
+/// Numbers of clusters that passed a filter step or plugin and that it rejected; for other
+/// steps, whether the step itself succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count {
     pub passed: usize,
@@ -250,15 +256,15 @@ impl Count {
     }
 }
 
-/// What is over, on the way of a decision.
+/// A step or plugin that has just finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     Step(Step, Count),
-    /// A plugin, over so many clusters.
+    /// A plugin, over all clusters.
     Plugin(Plugin, Count),
 }
 
-/// What came out, and what every stage found on the way.
+/// The result of a decision, with the results of its steps.
 pub struct Decision<'a> {
     request: Request<'a>,
     world: World<'a>,
@@ -282,14 +288,13 @@ impl Decision<'_> {
         self.failure.as_ref()
     }
 
-    /// Clusters that accurate estimators have to be asked about before anything can be
-    /// decided.
+    /// Clusters that estimators must be asked about before the decision can be made.
     pub fn lacking(&self) -> &[String] {
         &self.lacking
     }
 }
 
-/// Decides where a binding's resource goes.
+/// Schedules a binding's resource.
 pub fn schedule(request: &Request<'_>, world: &World<'_>) -> Result<Vec<TargetCluster>, Failure> {
     let decision = decide(request, world, &mut |_| {});
     match decision.failure {
@@ -298,8 +303,8 @@ pub fn schedule(request: &Request<'_>, world: &World<'_>) -> Result<Vec<TargetCl
     }
 }
 
-/// [`schedule`], with all that was found; `ended` hears of each step, and of each plugin,
-/// when it is over.
+/// Like [`schedule`], but returns the results of all steps. Calls `ended` after each step
+/// and each plugin.
 pub fn decide<'a>(
     request: &Request<'a>,
     world: &World<'a>,
@@ -367,7 +372,7 @@ impl Decision<'_> {
     }
 }
 
-/// A cluster that passed, with its score.
+/// A feasible cluster with its score.
 struct Scored<'a> {
     passed: filter::Passed<'a>,
     target: Option<Target>,
@@ -387,7 +392,7 @@ fn scored<'a>(rules: Rules, targets: &Targets<'_>, filtered: &Filtered<'a>) -> V
     filtered.passed.iter().map(score).collect()
 }
 
-/// The feasible clusters with their room, best first.
+/// The feasible clusters with their available replicas, best first.
 fn ranked<'a>(
     request: &Request<'_>,
     world: &World<'_>,
@@ -412,7 +417,7 @@ fn ranked<'a>(
         }
     };
     let mut candidates: Vec<Candidate<'a>> = scored.into_iter().map(candidate).collect();
-    // They come in the order of their names, and equals keep it.
+    // Stable sort: candidates arrive ordered by name, and equal ones keep that order.
     candidates.sort_by_key(|c| (c.tier, -c.score, -c.available));
     candidates
 }

@@ -1,7 +1,7 @@
-//! Grades of nodes: room as whole nodes have it, not as a sum.
+//! Estimates capacity by resource models: per node instead of by cluster totals.
 //!
-//! Enters: `spec.resourceModels` and `status.resourceSummary.allocatableModelings`
-//! of a cluster. Leaves: how many replicas, or sets of components, fit by first fit.
+//! From `spec.resourceModels` and `status.resourceSummary.allocatableModelings` of a
+//! cluster this computes how many replicas, or sets of components, fit by first fit.
 //! Source of the rules: Karmada's `pkg/estimator/client/general.go` and
 //! `pkg/estimator/scheduling_simulator_components.go`.
 
@@ -11,48 +11,51 @@ use openapi::karmada::Cluster;
 
 use super::demand::{Demand, Part, Resource};
 
-/// Pods that a node is taken to hold.
+/// Pods assumed to fit on a node.
 const PODS_PER_NODE: i64 = 110;
 
-/// The nodes of a cluster, by grade, each with the least that its grade has.
+/// The nodes of a cluster by grade, each with the minimum of its grade.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Nodes {
-    /// What they have beside pods.
+    /// The resources of the nodes besides pods.
     resources: Vec<Resource>,
     runs: Vec<Run>,
-    /// Room of a node, run by run, resource by resource.
+    /// Free amounts of a node, group by group, resource by resource.
     amounts: Vec<i64>,
 }
 
-/// Nodes with the same room, in a row.
+/// Consecutive nodes with the same free capacity.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Run {
     nodes: i64,
-    /// Free pods of each.
+    /// Free pods of each node.
     pods: i64,
 }
 
-/// What replicas take: of which resource, by its place, and how much.
+/// The request of a replica: the index of each resource, if nodes have it, and the amount.
 type Each = Vec<(Option<usize>, i64)>;
 
 impl Nodes {
-    /// `None` where a cluster tells no grades, or tells them wrongly.
+    /// `None` if a cluster reports no grades or invalid ones.
     pub(crate) fn of(cluster: &Cluster) -> Option<Self> {
-        let told = &cluster
+        let modelings = &cluster
             .status
             .resource_summary
             .as_ref()?
             .allocatable_modelings;
         let models = &cluster.spec.resource_models;
-        if told.is_empty() || models.is_empty() || told.iter().any(|grade| grade.count < 0) {
+        if modelings.is_empty()
+            || models.is_empty()
+            || modelings.iter().any(|grade| grade.count < 0)
+        {
             return None;
         }
         let mut counts: BTreeMap<i64, i64> = BTreeMap::new();
-        for grade in told {
+        for grade in modelings {
             *counts.entry(grade.grade).or_default() += grade.count;
         }
-        // Of several models of one grade, and ranges of one name, the last counts.
-        let rooms: BTreeMap<i64, BTreeMap<Resource, i64>> = models
+        // Of several models of one grade, or ranges of one resource, the last counts.
+        let grades: BTreeMap<i64, BTreeMap<Resource, i64>> = models
             .iter()
             .map(|model| {
                 let ranges = model.ranges.iter().map(|range| {
@@ -60,11 +63,12 @@ impl Nodes {
                     let least = resource.units(range.min);
                     (resource, least)
                 });
-                let room = ranges.filter(|(resource, _)| resource.is_modelled());
-                (model.grade, room.collect())
+                let free = ranges.filter(|(resource, _)| resource.is_modelled());
+                (model.grade, free.collect())
             })
             .collect();
-        let mut resources: Vec<Resource> = rooms.values().flat_map(|r| r.keys().cloned()).collect();
+        let mut resources: Vec<Resource> =
+            grades.values().flat_map(|r| r.keys().cloned()).collect();
         resources.sort();
         resources.dedup();
         let mut nodes = Self {
@@ -72,12 +76,12 @@ impl Nodes {
             runs: Vec::new(),
             amounts: Vec::new(),
         };
-        for (grade, room) in rooms {
+        for (grade, free) in grades {
             let count = counts.get(&grade).copied().unwrap_or(0);
             let amounts: Vec<i64> = nodes
                 .resources
                 .iter()
-                .map(|resource| room.get(resource).copied().unwrap_or(0))
+                .map(|resource| free.get(resource).copied().unwrap_or(0))
                 .collect();
             nodes.push(count, PODS_PER_NODE, &amounts);
         }
@@ -105,16 +109,16 @@ impl Nodes {
         sets
     }
 
-    /// Puts a workload where it fits; what does not fit is left out.
+    /// Places a workload on the nodes; replicas that do not fit are left out.
     pub(crate) fn place(&mut self, parts: &[Part]) {
         let parts = self.prepared(parts);
         self.take(&parts);
     }
 
     fn each(&self, demand: Option<&Demand>) -> Each {
-        let place = |of: &Resource| self.resources.iter().position(|r| r == of);
-        let modelled = demand.into_iter().flat_map(Demand::modelled);
-        modelled.map(|(of, units)| (place(of), units)).collect()
+        let index = |of: &Resource| self.resources.iter().position(|r| r == of);
+        let modeled = demand.into_iter().flat_map(Demand::modelled);
+        modeled.map(|(of, units)| (index(of), units)).collect()
     }
 
     fn prepared(&self, parts: &[Part]) -> Vec<(Each, i64)> {
@@ -128,7 +132,7 @@ impl Nodes {
         runs.map(move |(at, run)| (*run, &self.amounts[at * width..(at + 1) * width]))
     }
 
-    /// Runs with the same room become one.
+    /// Adds nodes; groups with the same free capacity are merged.
     fn push(&mut self, nodes: i64, pods: i64, amounts: &[i64]) {
         if nodes <= 0 {
             return;
@@ -143,7 +147,7 @@ impl Nodes {
         }
     }
 
-    /// Occupies room; what does not fit whole still takes what there is.
+    /// Occupies capacity. Returns false if not everything fits; whatever fits is still placed.
     fn take(&mut self, parts: &[(Each, i64)]) -> bool {
         parts
             .iter()
@@ -180,10 +184,10 @@ impl Nodes {
     }
 }
 
-/// How many replicas a node has room for. What it does not have at all, it has not.
+/// How many replicas fit on a node. A resource that the node lacks counts as zero.
 fn fits(pods: i64, amounts: &[i64], each: &Each) -> i64 {
-    let by_amount = each.iter().map(|(place, units)| {
-        let amount = place.map_or(0, |place| amounts[place]);
+    let by_amount = each.iter().map(|(index, units)| {
+        let amount = index.map_or(0, |index| amounts[index]);
         amount / (*units).max(1)
     });
     by_amount.fold(pods, i64::min).max(0)
@@ -191,10 +195,10 @@ fn fits(pods: i64, amounts: &[i64], each: &Each) -> i64 {
 
 fn less(amounts: &[i64], each: &Each, replicas: i64) -> Vec<i64> {
     let mut amounts = amounts.to_vec();
-    for (place, units) in each {
-        if let Some(place) = place {
+    for (index, units) in each {
+        if let Some(index) = index {
             let taken = units.saturating_mul(replicas);
-            amounts[*place] = amounts[*place].saturating_sub(taken).max(0);
+            amounts[*index] = amounts[*index].saturating_sub(taken).max(0);
         }
     }
     amounts

@@ -1,15 +1,13 @@
-//! Workloads that are kept together, or apart: what the other bindings of a group
-//! allow.
+//! Workload affinity and anti-affinity: the clusters that the other bindings of a group
+//! permit.
 //!
-//! Enters: the binding's groups, and the other bindings with where they are. Leaves:
-//! the clusters that are open to it. Source: Karmada's
-//! `pkg/scheduler/framework/plugins/workload{affinity,antiaffinity}`.
+//! Source: Karmada's `pkg/scheduler/framework/plugins/workload{affinity,antiaffinity}`.
 
 use std::collections::BTreeSet;
 
 use openapi::karmada::binding::AffinityGroups;
 
-/// Another binding, as it is or as it was just decided.
+/// A binding and its affinity groups.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer<'a> {
     pub namespace: &'a str,
@@ -17,23 +15,23 @@ pub struct Peer<'a> {
     pub groups: Option<&'a AffinityGroups>,
 }
 
-/// Which clusters the others of a binding's groups leave open.
+/// The clusters that the other bindings of a binding's groups permit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peers {
-    /// Where all that it belongs with are; `None` when none is anywhere.
+    /// Clusters where all affinity peers are; `None` if none of them is scheduled.
     together: Option<BTreeSet<String>>,
-    /// Where one is that it stays apart from.
+    /// Clusters where some anti-affinity peer is.
     apart: BTreeSet<String>,
 }
 
 impl Peers {
-    /// Of a binding that belongs to no group.
+    /// For a binding without groups.
     pub const NONE: &'static Self = &Self {
         together: None,
         apart: BTreeSet::new(),
     };
 
-    /// Takes the others one by one, each with the clusters that it has.
+    /// Combines the other bindings, each with its present clusters.
     pub fn new<'a, C: IntoIterator<Item = &'a str>>(
         own: Peer<'_>,
         others: impl IntoIterator<Item = (Peer<'a>, C)>,
@@ -54,29 +52,29 @@ impl Peers {
             if !with && !against {
                 continue;
             }
-            let here: BTreeSet<String> = clusters.into_iter().map(str::to_owned).collect();
+            let present: BTreeSet<String> = clusters.into_iter().map(str::to_owned).collect();
             if against {
-                peers.apart.extend(here.iter().cloned());
+                peers.apart.extend(present.iter().cloned());
             }
-            // One that is nowhere yet goes where this one went.
-            if with && !here.is_empty() {
+            // A peer that is not scheduled yet will follow this binding.
+            if with && !present.is_empty() {
                 peers.together = Some(match peers.together.take() {
-                    Some(common) => common.intersection(&here).cloned().collect(),
-                    None => here,
+                    Some(common) => common.intersection(&present).cloned().collect(),
+                    None => present,
                 });
             }
         }
         peers
     }
 
-    /// Whether all that it belongs with are on a cluster.
+    /// Whether all affinity peers are on a cluster.
     pub(crate) fn all_on(&self, cluster: &str) -> bool {
         self.together
             .as_ref()
             .is_none_or(|common| common.contains(cluster))
     }
 
-    /// Whether one that it stays apart from is on a cluster.
+    /// Whether an anti-affinity peer is on a cluster.
     pub(crate) fn any_on(&self, cluster: &str) -> bool {
         self.apart.contains(cluster)
     }
@@ -120,7 +118,7 @@ mod tests {
 
     // proves: SCH-workload-affinity
     #[test]
-    fn together_is_where_all_are_and_apart_is_where_one_is() {
+    fn affinity_intersects_clusters_and_anti_affinity_unites_them() {
         let own = groups("app=a", "tier=x");
         let others = [
             (peer("a", &own), vec!["m1", "m2"]),

@@ -1,13 +1,13 @@
-//! The rules in force: which plugins take part, and which optional behaviour is on.
+//! The rules of decisions: enabled plugins and optional behavior, from `--plugins` and
+//! feature gates.
 //!
-//! Enters: `--plugins` and feature gates. Leaves: a small value that every decision
-//! is given. Source: Karmada's `pkg/scheduler/framework/plugins/registry.go` and
+//! Source: Karmada's `pkg/scheduler/framework/plugins/registry.go` and
 //! `framework/runtime/registry.go`.
 
 use openapi::karmada::{FeatureGates, Gate};
 use serde::Serialize;
 
-/// A rule by which clusters are filtered or scored, under Karmada's name.
+/// A plugin that filters or scores clusters, under Karmada's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Plugin {
     APIEnablement,
@@ -46,9 +46,9 @@ impl Plugin {
     }
 }
 
-/// A name in `--plugins` that is no plugin.
+/// A name in `--plugins` that is not a plugin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no scheduler plugin is named {name:?}; there are {}", known())]
+#[error("unknown scheduler plugin {name:?}; known plugins are {}", known())]
 pub struct UnknownPlugin {
     name: String,
 }
@@ -57,7 +57,7 @@ fn known() -> String {
     Plugin::ALL.map(Plugin::name).join(", ")
 }
 
-/// The plugins that take part.
+/// The enabled plugins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plugins(u8);
 
@@ -68,8 +68,8 @@ impl Default for Plugins {
 }
 
 impl Plugins {
-    /// `*` stands for all, wherever it is written; a name adds, `-name` takes away
-    /// what came before it.
+    /// Parses `--plugins`: `*` enables all, wherever it stands; a name enables a plugin, and
+    /// `-name` disables one that was enabled before it.
     pub fn named<S: AsRef<str>>(names: &[S]) -> Result<Self, UnknownPlugin> {
         let names = || names.iter().map(|name| name.as_ref().trim());
         let mut bits = if names().any(|name| name == "*") {
@@ -99,17 +99,17 @@ impl Plugins {
     }
 }
 
-/// What holds for every decision.
+/// The rules that every decision follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
     pub plugins: Plugins,
-    /// Room is estimated by grades of nodes, where a cluster tells them.
+    /// Capacity is estimated by resource models if a cluster reports them.
     pub resource_models: bool,
-    /// Workloads of several components are placed as a whole.
+    /// Workloads with several components are scheduled as a set.
     pub component_sets: bool,
-    /// Room that was just given is not given again.
+    /// Capacity assigned by recent decisions is reserved.
     pub reserve: bool,
-    /// Chosen clusters that get no replicas get the object all the same.
+    /// Chosen clusters without replicas get the object as well.
     pub empty_workloads: bool,
     /// Accurate estimators are asked.
     pub estimators: bool,
@@ -140,13 +140,13 @@ impl Rules {
         }
     }
 
-    /// The same, where accurate estimators are asked.
+    /// The same rules with accurate estimators enabled or not.
     #[must_use]
     pub fn asking(self, estimators: bool) -> Self {
         Self { estimators, ..self }
     }
 
-    /// Whether other bindings of a group matter.
+    /// Whether other bindings of an affinity group matter.
     pub fn looks_at_peers(self) -> bool {
         self.plugins.has(Plugin::WorkloadAffinity) || self.plugins.has(Plugin::WorkloadAntiAffinity)
     }
@@ -158,7 +158,7 @@ mod tests {
 
     // proves: SCH-plugins
     #[test]
-    fn plugins_are_added_and_taken_away_by_name() {
+    fn plugins_are_enabled_and_disabled_by_name() {
         use Plugin::{APIEnablement, ClusterLocality, TaintToleration};
         for (names, has, has_not) in [
             (&["*"] as &[&str], Some(TaintToleration), None),
@@ -194,7 +194,7 @@ mod tests {
 
     // proves: SCH-workload-gate
     #[test]
-    fn groups_of_workloads_matter_behind_their_gate() {
+    fn affinity_groups_need_their_feature_gate() {
         assert!(!Rules::default().looks_at_peers());
         let gates = FeatureGates::default().with(Gate::WorkloadAffinity, true);
         assert!(Rules::new(gates, Plugins::default(), false).looks_at_peers());

@@ -1,4 +1,4 @@
-//! All clusters as one decision sees them.
+//! A snapshot of all clusters for one decision.
 
 use std::sync::{Arc, LazyLock};
 
@@ -10,7 +10,7 @@ use super::Rules;
 use super::demand::Resource;
 use super::models::Nodes;
 
-/// A cluster, made ready for many decisions.
+/// A cluster, prepared for many decisions.
 #[derive(Clone, Debug)]
 pub struct Member {
     pub object: Object,
@@ -18,8 +18,8 @@ pub struct Member {
     facts: Arc<Facts>,
 }
 
-/// A version and a kind, as members are asked for them: a number, so that a thousand
-/// clusters need not compare texts. Its keys are this process's own.
+/// The hash of an API version and kind, so that checking a thousand clusters compares no
+/// texts. The hash key is random per process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ApiKey(u64);
 
@@ -30,7 +30,7 @@ impl ApiKey {
     }
 }
 
-/// What decisions ask of a cluster, computed once.
+/// Values derived from a cluster once.
 #[derive(Debug)]
 struct Facts {
     served: AHashSet<ApiKey>,
@@ -38,8 +38,7 @@ struct Facts {
     nodes: Option<Nodes>,
 }
 
-/// What a cluster's summary has left: allocatable, less what is taken and what is
-/// about to be.
+/// The free capacity by the cluster's summary: allocatable minus allocated and allocating.
 #[derive(Debug)]
 pub(crate) struct Room {
     pub(crate) pods: i64,
@@ -79,7 +78,7 @@ impl Room {
 }
 
 impl Member {
-    /// Reads a Cluster; one that cannot be read is not there.
+    /// Decodes a Cluster; `None` if that fails.
     pub fn new(object: Object) -> Option<Self> {
         let cluster: Arc<Cluster> = object.view().ok()?;
         let enablements = cluster.status.api_enablements.iter();
@@ -107,7 +106,7 @@ impl Member {
         self.object.head().deleting
     }
 
-    /// What affinities look at.
+    /// The properties that affinities match.
     pub fn facts(&self) -> ClusterFacts<'_> {
         self.cluster.facts(&self.object)
     }
@@ -120,13 +119,13 @@ impl Member {
         self.facts.room.as_ref()
     }
 
-    /// Its nodes by grade, where it tells them.
+    /// Its modeled nodes, if it reports them.
     pub(crate) fn nodes(&self) -> Option<&Nodes> {
         self.facts.nodes.as_ref()
     }
 }
 
-/// The clusters, by name, and the rules by which they are judged.
+/// The clusters by name, and the rules of decisions about them.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     members: Vec<Member>,
@@ -138,7 +137,7 @@ impl Snapshot {
         clusters.into_iter().filter_map(Member::new).collect()
     }
 
-    /// The same clusters under other rules.
+    /// The same clusters with other rules.
     #[must_use]
     pub fn under(self, rules: Rules) -> Self {
         Self { rules, ..self }

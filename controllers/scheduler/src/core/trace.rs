@@ -1,9 +1,9 @@
-//! Why a decision came out as it did, as a plain value.
+//! Traces a decision: why it came out as it did, as a plain value.
 //!
-//! Enters: a [`Decision`]. Leaves: per cluster the verdicts of the filters, the
-//! score, the room that was seen and by which estimate, and the replicas with the
-//! rule that gave them. It is made only when asked for, and of bounded size: what
-//! matters most comes first, and the rest is counted.
+//! A [`DecisionTrace`] has per cluster the rejections of the filters, the score, the
+//! available replicas with the source of the estimate, and the assigned replicas. It is
+//! built on demand and of bounded size: the most relevant clusters come first, and the
+//! omitted ones are counted.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -13,15 +13,15 @@ use super::divide::Share;
 use super::filter::{Filter, Refusal};
 use super::{Candidate, Decision, Member, Mode, Plugin, Source, Strategy, Targets};
 
-/// What a trace takes in JSON, roughly.
+/// Approximate size of a trace in JSON.
 const BUDGET: usize = 14 * 1024;
-/// What a row takes beside its texts.
+/// Approximate bytes of a cluster's trace besides its texts.
 const ROW: usize = 180;
 const REGIONS: usize = 40;
 const REASONS: usize = 20;
 const FAILED: usize = 8;
 
-/// The story of one decision.
+/// The trace of one decision.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Trace {
@@ -30,9 +30,9 @@ pub struct Trace {
     pub affinity_name: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strategy: Option<Strategy>,
-    /// The rule that gave the replicas.
+    /// The rule by which replicas were assigned.
     pub rule: Mode,
-    /// Replicas wanted.
+    /// Desired replicas.
     pub replicas: i64,
     pub total_clusters: usize,
     pub feasible_clusters: usize,
@@ -47,14 +47,14 @@ pub struct Trace {
     pub failed_estimators: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub regions: Vec<RegionTrace>,
-    /// Those with replicas first, then the feasible ones in order, then the refused.
+    /// Clusters with replicas first, then the feasible ones in order, then the rejected ones.
     pub clusters: Vec<ClusterTrace>,
-    /// Clusters that found no room here.
+    /// Clusters omitted to bound the size.
     #[serde(skip_serializing_if = "is_zero")]
     pub omitted_clusters: usize,
 }
 
-/// A region in the competition.
+/// A region considered by the spread constraints.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RegionTrace {
@@ -64,37 +64,37 @@ pub struct RegionTrace {
     pub chosen: bool,
 }
 
-/// A cluster's way through the stages.
+/// A cluster's results in each step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterTrace {
     pub name: String,
-    /// Filters that refuse it; none when it is feasible.
+    /// The filters that reject it; empty if it is feasible.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<Verdict>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub score: Option<i64>,
-    /// The overflow term it belongs to, from 1.
+    /// Index of the overflow tier it belongs to, from 1; 0 for the affinity itself.
     #[serde(skip_serializing_if = "is_zero")]
     pub overflow_tier: usize,
-    /// What it had by the last result.
+    /// Replicas by the last result.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub current_replicas: Option<i64>,
-    /// Replicas that it has room for beside those.
+    /// Replicas it can take in addition to those.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub available_replicas: Option<i64>,
-    /// What that number rests on.
+    /// Source of that estimate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimate: Option<Source>,
     pub chosen: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i64>,
-    /// By which replicas were divided.
+    /// The weight by which replicas were divided.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<i64>,
 }
 
-/// A filter's refusal.
+/// The rejection by a filter plugin.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Verdict {
     pub plugin: Plugin,
@@ -105,7 +105,7 @@ fn is_zero(n: &usize) -> bool {
     *n == 0
 }
 
-/// Rows until the budget is spent.
+/// Collects cluster traces until the budget is used up.
 struct Rows {
     rows: Vec<ClusterTrace>,
     left: usize,
@@ -113,7 +113,7 @@ struct Rows {
 }
 
 impl Rows {
-    /// `name`: taken before the row itself is worth making.
+    /// `name`: its size is checked before the trace itself is built.
     fn put(&mut self, name: &str, row: impl FnOnce() -> ClusterTrace) {
         if self.left < ROW + name.len() {
             self.omitted += 1;
@@ -133,7 +133,7 @@ impl Rows {
 }
 
 impl<'a> Decision<'a> {
-    /// The story of this decision.
+    /// Builds the trace of this decision.
     pub fn trace(&self) -> Trace {
         let selection = &self.selection;
         let regions = selection.regions.iter().take(REGIONS);

@@ -1,13 +1,13 @@
-//! Apportionment by Webster's method (Sainte-Laguë), as Karmada's
-//! `pkg/util/helper/webstermethod.go` does it: seats go one by one to the largest
-//! `votes / (2 · seats + 1)`; ties to fewer seats, then by name.
+//! Apportionment by Webster's method (Sainte-Laguë), like Karmada's
+//! `pkg/util/helper/webstermethod.go`: seats go one by one to the largest
+//! `votes / (2 · seats + 1)`; ties go to fewer seats, then by name.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use openapi::karmada::names::fnv1a;
 
-/// How equal claims are ordered by name.
+/// How parties with equal quotients and seats are ordered by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tie {
     Ascending,
@@ -15,7 +15,7 @@ pub enum Tie {
 }
 
 impl Tie {
-    /// By the template's uid, so that not every template favours the same cluster.
+    /// Chosen by the template's uid, so that not every template favors the same cluster.
     pub fn of_uid(uid: &str) -> Self {
         if !uid.is_empty() && fnv1a(uid) % 2 == 1 {
             Self::Descending
@@ -64,17 +64,17 @@ fn quotient(votes: i64, seats: i64) -> f64 {
     votes as f64 / (2 * seats + 1) as f64
 }
 
-/// Divides `seats` among parties by their votes; the answer is parallel to
-/// `parties`. Parties without votes get nothing, and without any votes nobody does.
+/// Divides `seats` among parties by their votes; the result is parallel to `parties`.
+/// Parties without votes get nothing; if no party has votes, no seats are given.
 pub fn apportion(parties: &[(&str, i64)], seats: i64, tie: Tie) -> Vec<i64> {
     let total: i64 = parties.iter().map(|(_, v)| (*v).max(0)).sum();
     let mut won = vec![0_i64; parties.len()];
     if total == 0 || seats <= 0 {
         return won;
     }
-    // What everybody gets for certain, so that the number of rounds depends on the
-    // number of parties and not of seats: the rounded shares of a divisor that is
-    // too large, less one.
+    // Seats that every party gets for certain, so that the number of rounds depends on the
+    // number of parties instead of seats: the rounded shares of a divisor that is too
+    // large, minus one.
     let count = parties.len() as i64;
     let certain = seats - count;
     if certain > 0 {
@@ -137,8 +137,8 @@ mod tests {
 
     // proves: SCH-webster-ties
     #[test]
-    fn equal_claims_go_to_who_has_fewer_seats_and_then_by_name() {
-        // After one seat for three votes both claim 1: who has none comes first.
+    fn ties_go_to_fewer_seats_and_then_by_name() {
+        // After one seat for three votes both quotients are 1: the party without a seat comes first.
         check(&[3, 1], 2, Tie::Ascending, &[1, 1]);
         check(&[1, 3], 2, Tie::Descending, &[1, 1]);
         check(&[2, 2, 2], 2, Tie::Ascending, &[1, 1, 0]);
@@ -149,7 +149,7 @@ mod tests {
 
     // proves: SCH-webster-uid
     #[test]
-    fn the_uid_of_the_template_says_which_name_is_first() {
+    fn the_uid_of_the_template_orders_equal_names() {
         assert_eq!(Tie::of_uid(""), Tie::Ascending);
         // FNV-1a, 32 bits: e40c292c and f10c3da3.
         assert_eq!(Tie::of_uid("a"), Tie::Ascending);
@@ -166,7 +166,7 @@ mod tests {
         assert!(apportion(&[], 3, Tie::Ascending).is_empty());
     }
 
-    /// One seat at a time, as the method is defined.
+    /// The definition of the method: one seat at a time.
     fn plain(parties: &[(&str, i64)], seats: i64, tie: Tie) -> Vec<i64> {
         let mut won = vec![0; parties.len()];
         for _ in 0..seats {
@@ -189,7 +189,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_short_cut_changes_nothing(votes in proptest::collection::vec(0_i64..50, 1..8), seats in 0_i64..300, down: bool) {
+        fn precomputed_seats_change_nothing(votes in proptest::collection::vec(0_i64..50, 1..8), seats in 0_i64..300, down: bool) {
             let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
             let parties: Vec<(&str, i64)> = names.into_iter().zip(votes).collect();
             let tie = if down { Tie::Descending } else { Tie::Ascending };

@@ -1,9 +1,10 @@
-//! When a binding is decided about, and when it is left as it is.
+//! Tests of when a binding is scheduled again and when it stays as it is.
 //!
-//! A row of `due.txt` is: placement now | placement of the last result | binding |
-//! verdict, in the words of the tables of decisions. Of a binding is said beside them: `last` (it was
-//! scheduled), `asked` or `asked-before` (a reschedule, after that or before), `ending:a`
-//! (the cluster is being deleted), `refused` (the host keeps the template).
+//! A line of `due.txt` is: placement now | placement of the last result | binding |
+//! expected action, in the vocabulary of the decision tables. A binding has further words:
+//! `last` (it was scheduled), `asked` or `asked-before` (a reschedule was triggered after
+//! or before that), `ending:a` (the cluster is being deleted), `refused` (the host keeps
+//! the template).
 
 use serde_json::to_string;
 
@@ -58,7 +59,7 @@ fn verdict(line: &str) -> (String, &str) {
         let annotations = &mut binding.metadata.annotations;
         annotations.insert(labels::APPLIED_PLACEMENT.into(), applied);
     }
-    let told = match judge(binding, &placement(now), case.rules, |c| c == ending) {
+    let action = match judge(binding, &placement(now), case.rules, |c| c == ending) {
         Verdict::Note => "note",
         Verdict::Schedule {
             fresh: true,
@@ -68,16 +69,16 @@ fn verdict(line: &str) -> (String, &str) {
         Verdict::Schedule { scale: true, .. } => "scale",
         Verdict::Schedule { .. } => "due",
     };
-    (told.to_owned(), expected)
+    (action.to_owned(), expected)
 }
 
 #[test]
-fn what_calls_for_a_decision() {
+fn a_binding_is_scheduled_when_due() {
     let rows = ROWS
         .lines()
         .filter(|l| !l.is_empty() && !l.starts_with('#'));
     for row in rows {
-        let (told, expected) = verdict(row);
-        assert_eq!(told, expected, "{row}");
+        let (action, expected) = verdict(row);
+        assert_eq!(action, expected, "{row}");
     }
 }

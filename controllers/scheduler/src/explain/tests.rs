@@ -1,4 +1,4 @@
-//! What is told of decisions.
+//! Tests of explanations.
 
 use serde_json::json;
 
@@ -8,7 +8,7 @@ use crate::foresight::tests::{binding, snapshot};
 
 // proves: DCN-bounded
 #[test]
-fn whatever_went_wrong_it_is_told_within_bounds() {
+fn an_explanation_of_any_failure_is_bounded() {
     let text = "x".repeat(5000);
     let failed = |index| crate::decide::FailedTerm {
         index,
@@ -31,37 +31,37 @@ fn whatever_went_wrong_it_is_told_within_bounds() {
             ..Trace::default()
         },
     };
-    let told = Explanation::of(&mut outcome, 1, false);
-    assert!(told.size() <= LIMIT, "{}", told.size());
-    assert_eq!(told.failed_terms.len(), TERMS);
-    let rows = told.trace.clusters.len();
+    let explanation = Explanation::of(&mut outcome, 1, false);
+    assert!(explanation.size() <= LIMIT, "{}", explanation.size());
+    assert_eq!(explanation.failed_terms.len(), TERMS);
+    let rows = explanation.trace.clusters.len();
     assert!(
-        rows > 0 && rows + told.trace.omitted_clusters == 60,
+        rows > 0 && rows + explanation.trace.omitted_clusters == 60,
         "{rows}"
     );
 }
 
 // proves: DCN-terms
 #[test]
-fn terms_that_had_no_result_are_told_beside_the_one_that_had() {
+fn failed_terms_are_listed_beside_the_successful_one() {
     let terms = json!([{"affinityName": "a", "clusterNames": ["m9"]}, {"affinityName": "b", "clusterNames": ["m2"]}]);
     let binding = binding(
         json!({"placement": {"clusterAffinities": terms}}),
         json!({}),
     );
     let clusters = snapshot(2);
-    let told = explain(&binding, 3, &World::of(&clusters)).unwrap();
-    let told = serde_json::to_value(told).unwrap();
-    assert_eq!(told["failedTerms"][0]["affinityName"], "a");
+    let explanation = explain(&binding, 3, &World::of(&clusters)).unwrap();
+    let explanation = serde_json::to_value(explanation).unwrap();
+    assert_eq!(explanation["failedTerms"][0]["affinityName"], "a");
     assert!(
-        told["failedTerms"][0]["failure"]
+        explanation["failedTerms"][0]["failure"]
             .as_str()
             .unwrap()
             .starts_with("0/2 clusters"),
-        "{told}"
+        "{explanation}"
     );
     assert_eq!(
-        (&told["affinityName"], &told["generation"]),
+        (&explanation["affinityName"], &explanation["generation"]),
         (&json!("b"), &json!(3))
     );
 }

@@ -1,4 +1,4 @@
-//! Where bindings would go.
+//! Tests of the simulation.
 
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ pub(crate) fn binding(spec: Value, status: Value) -> Binding {
 }
 
 #[test]
-fn a_binding_is_foreseen_where_the_scheduler_would_bring_it() {
+fn a_binding_is_simulated_where_the_scheduler_would_place_it() {
     let there = json!([{"name": "m2", "replicas": 4}]);
     let scheduled = json!({"lastScheduledTime": "2026-01-01T00:00:00Z"});
     let elsewhere = json!({"clusterAffinity": {"clusterNames": ["m9"]}, "replicaScheduling": {"replicaSchedulingType": "Duplicated"}});
@@ -63,37 +63,37 @@ fn a_binding_is_foreseen_where_the_scheduler_would_bring_it() {
             Some(LeftAlone::OtherScheduler),
         ),
     ] {
-        let told = format!("{spec}");
+        let text = format!("{spec}");
         let clusters_of = snapshot(2);
-        let seen = foresee(
+        let simulated = foresee(
             &binding(spec, status),
             7,
             "default-scheduler",
             &World::of(&clusters_of),
         );
-        let mut got: Vec<(&str, i64)> = seen
+        let mut got: Vec<(&str, i64)> = simulated
             .clusters
             .iter()
             .map(|t| (t.name.as_str(), t.replicas))
             .collect();
         got.sort_unstable();
         assert_eq!(
-            (got, seen.failure.is_some(), seen.left_alone),
+            (got, simulated.failure.is_some(), simulated.left_alone),
             (clusters, failed, left),
-            "{told}"
+            "{text}"
         );
         assert_eq!(
-            seen.explanation.map(|e| e.generation),
+            simulated.explanation.map(|e| e.generation),
             left.is_none().then_some(7),
-            "{told}"
+            "{text}"
         );
     }
 }
 
-/// Where one binding after the other would go; `others` are there.
+/// Simulates one binding after the other; `others` exist already.
 fn rehearsed(clusters: usize, others: &[Object], specs: &[Value]) -> Vec<Vec<(String, i64)>> {
     let snapshot = snapshot(clusters);
-    let mut rehearsal = Rehearsal::new(Instant::now());
+    let mut simulation = Rehearsal::new(Instant::now());
     let one = |(n, spec): (usize, &Value)| {
         let mut full = json!({
             "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": "web"},
@@ -104,9 +104,9 @@ fn rehearsed(clusters: usize, others: &[Object], specs: &[Value]) -> Vec<Vec<(St
         full.as_object_mut().unwrap().extend(more);
         let object = json!({"metadata": {"name": format!("b{n}"), "namespace": "n"}, "spec": full});
         let object = Object::from_value(&object).unwrap();
-        let seen = rehearsal.foresee(&object, others, "default-scheduler", &snapshot);
-        let seen = seen.unwrap();
-        let mut clusters: Vec<_> = seen
+        let simulated = simulation.foresee(&object, others, "default-scheduler", &snapshot);
+        let simulated = simulated.unwrap();
+        let mut clusters: Vec<_> = simulated
             .clusters
             .into_iter()
             .map(|t| (t.name, t.replicas))
@@ -125,8 +125,8 @@ fn to(clusters: &[(&str, i64)]) -> Vec<(String, i64)> {
 }
 
 #[test]
-fn the_same_room_is_not_foreseen_for_two() {
-    // Each of two clusters has room for ten.
+fn the_same_capacity_is_not_used_twice() {
+    // Each of two clusters has capacity for ten.
     let six = json!({"replicas": 6});
     assert_eq!(
         rehearsed(
@@ -146,10 +146,10 @@ fn the_same_room_is_not_foreseen_for_two() {
             to(&[])
         ]
     );
-    // What is there already takes no more room, and what is left is not free at once.
-    let here = json!({"replicas": 6, "clusters": [{"name": "m1", "replicas": 6}]});
+    // Existing replicas take no further capacity, and released capacity is not free at once.
+    let existing = json!({"replicas": 6, "clusters": [{"name": "m1", "replicas": 6}]});
     assert_eq!(
-        rehearsed(1, &[], &[here, six]),
+        rehearsed(1, &[], &[existing, six]),
         [to(&[("m1", 6)]), to(&[("m1", 6)])]
     );
     let more = json!({"replicas": 9, "clusters": [{"name": "m1", "replicas": 6}]});
@@ -166,12 +166,12 @@ fn the_same_room_is_not_foreseen_for_two() {
 }
 
 #[test]
-fn who_was_foreseen_before_counts_for_its_group() {
+fn earlier_simulated_bindings_count_for_their_group() {
     let gates = openapi::karmada::FeatureGates::default();
     let gates = gates.with(openapi::karmada::Gate::WorkloadAffinity, true);
     let rules = Rules::new(gates, crate::core::Plugins::default(), false);
     let snapshot = snapshot(2).under(rules);
-    let mut rehearsal = Rehearsal::new(Instant::now());
+    let mut simulation = Rehearsal::new(Instant::now());
     let object = |name: &str, clusters: &[&str]| {
         let clusters: Vec<Value> = clusters
             .iter()
@@ -185,16 +185,21 @@ fn who_was_foreseen_before_counts_for_its_group() {
         Object::from_value(&json!({"metadata": {"name": name, "namespace": "n"}, "spec": spec}))
             .unwrap()
     };
-    // One of the group is in m1, and would be everywhere.
+    // One of the group is in m1; otherwise it would be placed everywhere.
     let others = [object("a", &["m1"])];
     let mut names = |name: &str, clusters: &[&str]| -> Vec<String> {
-        let seen = rehearsal.foresee(
+        let simulated = simulation.foresee(
             &object(name, clusters),
             &others,
             "default-scheduler",
             &snapshot,
         );
-        let mut names: Vec<_> = seen.unwrap().clusters.into_iter().map(|t| t.name).collect();
+        let mut names: Vec<_> = simulated
+            .unwrap()
+            .clusters
+            .into_iter()
+            .map(|t| t.name)
+            .collect();
         names.sort();
         names
     };

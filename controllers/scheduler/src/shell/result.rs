@@ -1,4 +1,4 @@
-//! What a decision leaves behind: the result, the condition, the events.
+//! Writes the outcome of a decision: the result, the Scheduled condition and the events.
 
 use client::{At, Error, Patch, WriteOptions};
 use machinery::Object;
@@ -14,10 +14,10 @@ use crate::core::Failure;
 use crate::decide::{FailedTerm, Outcome};
 
 const SUCCEEDED: &str = "Binding has been scheduled successfully.";
-/// The reason with which admission refuses what exceeds a quota.
+/// The reason with which admission rejects a result that exceeds a FederatedResourceQuota.
 const QUOTA_EXCEEDED: &str = "QuotaExceeded";
 
-/// What the Scheduled condition says.
+/// The content of the Scheduled condition.
 struct Told {
     success: bool,
     reason: &'static str,
@@ -49,7 +49,7 @@ impl Told {
         }
     }
 
-    /// The result could not be written.
+    /// The condition after the result could not be written.
     fn of_write(outcome: &Outcome, error: &Error) -> Self {
         let refused = error.status();
         let by_quota = refused.is_some_and(|s| s.code == 403 && s.reason == QUOTA_EXCEEDED);
@@ -65,7 +65,7 @@ impl Told {
         }
     }
 
-    /// Whether the binding says so already.
+    /// Whether the binding already has this condition.
     fn is_known(&self, binding: &Binding) -> bool {
         scheduled_condition(binding).is_some_and(|c| {
             if self.success {
@@ -77,15 +77,15 @@ impl Told {
     }
 
     fn status(&self, now: &str) -> Map<String, Value> {
-        let verdict = if self.success { "True" } else { "False" };
-        let condition = json!({"type": "Scheduled", "status": verdict, "reason": self.reason,
+        let value = if self.success { "True" } else { "False" };
+        let condition = json!({"type": "Scheduled", "status": value, "reason": self.reason,
             "message": self.message, "lastTransitionTime": now});
         Map::from_iter([("conditions".to_owned(), json!([condition]))])
     }
 }
 
 impl Case<'_> {
-    /// Whether the binding has another result, or for another placement.
+    /// Whether the result or its placement differs from what the binding has.
     pub(super) fn differs(&self, targets: &[TargetCluster]) -> Result<bool, Error> {
         let applied = self
             .binding
@@ -98,8 +98,8 @@ impl Case<'_> {
 }
 
 impl Scheduler {
-    /// Writes what came out and says so; tells when to look again. `entry` is what the
-    /// book has of it.
+    /// Writes the result of a decision, its condition and its events, and returns when to
+    /// try again. `entry` is what the assume cache held before the decision.
     pub(super) async fn settle(
         &self,
         case: &Case<'_>,
@@ -118,9 +118,9 @@ impl Scheduler {
                 Err(error) => return Err(self.refused(case, outcome, error).await),
             };
         }
-        let told = Told::of(outcome);
-        // A reschedule that was asked for is done, even if it changed nothing.
-        let news = changed || fresh || case.placed_by_detector || !told.is_known(case.binding);
+        let condition = Told::of(outcome);
+        // A triggered reschedule counts as done even if it changed nothing.
+        let news = changed || fresh || case.placed_by_detector || !condition.is_known(case.binding);
         if news {
             self.tell_terms(case, &outcome.failed_terms);
             match &outcome.failure {
@@ -132,11 +132,11 @@ impl Scheduler {
             }
         }
         let now = rfc3339_seconds(self.clock.now());
-        let mut status = told.status(&now);
-        if told.success {
+        let mut status = condition.status(&now);
+        if condition.success {
             let generation = current.head().generation;
             status.insert("schedulerObservedGeneration".into(), generation.into());
-            // That it was decided again shows, as clients of Karmada wait for it to.
+            // Clients of Karmada wait for the time to change after a repeated decision.
             if news || case.stirred {
                 status.insert("lastScheduledTime".into(), now.into());
             }
@@ -166,19 +166,19 @@ impl Scheduler {
         }
     }
 
-    /// Says why a result could not be written, unless the binding is about to be looked
-    /// at again, or gone.
+    /// Reports why a result could not be written, unless the binding is gone or is about to
+    /// be scheduled again.
     async fn refused(&self, case: &Case<'_>, outcome: &Outcome, error: Error) -> Error {
         if error.is_conflict() || error.is_not_found() || error.is_namespace_terminating() {
             return error;
         }
-        let told = Told::of_write(outcome, &error);
-        if !told.is_known(case.binding) {
-            self.tell(case.object, case.binding, Err(&told.message));
+        let condition = Told::of_write(outcome, &error);
+        if !condition.is_known(case.binding) {
+            self.tell(case.object, case.binding, Err(&condition.message));
         }
-        let status = told.status(&rfc3339_seconds(self.clock.now()));
-        let told = self.write_status(case.key.resource(), case.object, status);
-        match told.await {
+        let status = condition.status(&rfc3339_seconds(self.clock.now()));
+        let write = self.write_status(case.key.resource(), case.object, status);
+        match write.await {
             Ok(()) => error,
             Err(unwritten) => unwritten,
         }
@@ -205,6 +205,8 @@ impl Scheduler {
             .await
     }
 
+    /// Records that this generation needs no decision, and the result of the detector if it
+    /// wrote one.
     pub(super) async fn note(&self, case: &Case<'_>) -> Result<Action, Error> {
         let generation = case.object.head().generation;
         let mut status = Map::new();
@@ -223,7 +225,7 @@ impl Scheduler {
         Ok(Action::Done)
     }
 
-    /// Patches what differs; a single condition is merged with those of others.
+    /// Patches the fields that differ; a single condition is merged with the others.
     async fn write_status(
         &self,
         resource: &machinery::Gvr,
@@ -263,7 +265,7 @@ impl Scheduler {
         }
     }
 
-    /// Events on the binding and on its template.
+    /// Records an event on the binding and on its template.
     pub(super) fn tell(
         &self,
         object: &Object,
@@ -286,7 +288,7 @@ impl Scheduler {
                         .iter()
                         .map(|t| format!("{}:{}", t.name, t.replicas))
                         .collect();
-                    // The two kinds are told apart by a colon.
+                    // As in Karmada, only the text for a ResourceBinding has a colon.
                     let colon = if object.namespace().is_empty() {
                         ""
                     } else {
@@ -301,7 +303,7 @@ impl Scheduler {
     }
 }
 
-/// The annotation that says which placement a result belongs to.
+/// The value of the applied-placement annotation: the placement that a result belongs to.
 pub fn placement_text(placement: &Placement) -> Result<String, Error> {
     serde_json::to_string(placement).map_err(|e| Error::Protocol(e.to_string()))
 }
@@ -310,8 +312,8 @@ fn encode<T: serde::Serialize>(value: &T) -> Result<Value, Error> {
     serde_json::to_value(value).map_err(|e| Error::Protocol(e.to_string()))
 }
 
-/// The order tells how the clusters ranked when they were chosen; that it would be
-/// another one today moves nothing.
+/// Compares targets regardless of their order: it reflects the ranking at the time of the
+/// decision, and a new ranking alone must not cause a write.
 fn same_targets(old: &[TargetCluster], new: &[TargetCluster]) -> bool {
     if old.len() != new.len() {
         return false;
@@ -336,7 +338,7 @@ pub(super) fn is_scheduled(binding: &Binding) -> bool {
     scheduled_condition(binding).is_some_and(|c| c.status == "True")
 }
 
-/// Puts a condition among the others; one that says the same keeps its time.
+/// Replaces or adds a condition; one with the same status keeps its transition time.
 fn merge_condition(all: &Value, mut condition: Value) -> Value {
     let mut all = all.as_array().cloned().unwrap_or_default();
     match all.iter_mut().find(|c| c["type"] == condition["type"]) {

@@ -1,4 +1,4 @@
-//! The scheduler over an API server in memory.
+//! Tests of the scheduler with an API server in memory.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ struct Plane {
     fake: Arc<FakeApi>,
     tasks: Tasks,
     decisions: Decisions,
-    /// Informers end when nobody holds them.
+    /// Informers stop when they are dropped.
     informers: Informers,
 }
 
@@ -76,7 +76,7 @@ impl Plane {
         }
     }
 
-    /// Waits until the binding is as a test wants it.
+    /// Waits until the binding satisfies `what`.
     async fn until(&self, what: impl Fn(&Value) -> bool) -> Value {
         self.until_of("web-deployment", what).await
     }
@@ -112,7 +112,7 @@ fn condition(binding: &Value) -> (&str, &str) {
 
 // proves: SCH-scheduled, SCH-one-patch
 #[tokio::test]
-async fn a_binding_is_placed_and_told_so_once() {
+async fn a_binding_is_scheduled_and_reported_once() {
     let placement = json!({"clusterAffinity": {"clusterNames": ["m1", "m2"]}});
     let plane = Plane::start(&["m1", "m2", "m3"], binding(placement.clone())).await;
     let done = plane.until(|b| condition(b).0 == "True").await;
@@ -128,9 +128,13 @@ async fn a_binding_is_placed_and_told_so_once() {
         done["status"]["schedulerObservedGeneration"],
         done["metadata"]["generation"]
     );
-    let told = &done["status"]["conditions"][0];
+    let scheduled = &done["status"]["conditions"][0];
     assert_eq!(
-        (&told["type"], &told["reason"], &told["message"]),
+        (
+            &scheduled["type"],
+            &scheduled["reason"],
+            &scheduled["message"]
+        ),
         (
             &json!("Scheduled"),
             &json!("Success"),
@@ -147,7 +151,7 @@ async fn a_binding_is_placed_and_told_so_once() {
 }
 
 #[tokio::test]
-async fn a_result_in_another_order_is_no_other_result() {
+async fn a_result_in_another_order_is_the_same_result() {
     let plane = Plane::start(&["m1", "m2"], binding(json!({}))).await;
     let mut done = plane.until(|b| condition(b).0 == "True").await;
     let writes = plane.fake.writes().len();
@@ -156,15 +160,15 @@ async fn a_result_in_another_order_is_no_other_result() {
     clusters.reverse();
     let reversed = clusters.clone();
     plane.fake.seed(&BINDINGS, done);
-    let seen = |b: &Value| b["status"]["schedulerObservedGeneration"] == 9;
-    let after = plane.until(seen).await;
+    let observed = |b: &Value| b["status"]["schedulerObservedGeneration"] == 9;
+    let after = plane.until(observed).await;
     assert_eq!(after["spec"]["clusters"], json!(reversed));
     assert_eq!(plane.fake.writes().len(), writes + 1, "of the status alone");
     plane.tasks.stop().await;
 }
 
 #[tokio::test]
-async fn a_cluster_that_serves_the_kind_at_last_is_taken() {
+async fn a_cluster_that_starts_to_serve_the_kind_is_chosen() {
     let plane = Plane::start(
         &["m1"],
         binding(json!({"clusterAffinity": {"clusterNames": ["m2"]}})),
@@ -186,7 +190,7 @@ async fn a_cluster_that_serves_the_kind_at_last_is_taken() {
 }
 
 #[tokio::test]
-async fn all_clusters_that_serve_the_kind_are_taken_the_late_ones_too() {
+async fn clusters_that_serve_the_kind_later_are_chosen_too() {
     let placement = json!({"clusterAffinity": {"clusterNames": ["m1", "m2"]}});
     let plane = Plane::start(&["m1"], binding(placement)).await;
     let names = |b: &Value| {
@@ -207,15 +211,15 @@ async fn all_clusters_that_serve_the_kind_are_taken_the_late_ones_too() {
 }
 
 #[tokio::test]
-async fn the_handler_that_hears_of_a_cluster_walks_no_bindings() {
+async fn the_cluster_event_handler_visits_no_bindings() {
     let placement = json!({"clusterAffinity": {"labelSelector": {"matchLabels": {"zone": "a"}}}});
     let plane = Plane::start(&["m1"], binding(placement)).await;
     plane
         .until(|b| condition(b) == ("False", "NoClusterFit"))
         .await;
-    let mut labelled = plane.fake.object(&CLUSTERS, "", "m1").unwrap();
-    labelled["metadata"]["labels"]["zone"] = "a".into();
-    plane.fake.seed(&CLUSTERS, labelled);
+    let mut labeled = plane.fake.object(&CLUSTERS, "", "m1").unwrap();
+    labeled["metadata"]["labels"]["zone"] = "a".into();
+    plane.fake.seed(&CLUSTERS, labeled);
     let done = plane.until(|b| condition(b).0 == "True").await;
     assert_eq!(done["spec"]["clusters"][0]["name"], "m1");
     let api: Arc<dyn Api> = plane.fake.clone();
@@ -226,7 +230,7 @@ async fn the_handler_that_hears_of_a_cluster_walks_no_bindings() {
 
 // proves: SCH-claimed-only
 #[tokio::test]
-async fn a_binding_without_a_claim_is_left_alone() {
+async fn a_binding_without_a_policy_is_ignored() {
     let mut foreign = binding(json!({}));
     foreign["metadata"]["labels"] = json!({});
     let plane = Plane::start(&["m1"], foreign).await;
@@ -245,8 +249,8 @@ async fn a_binding_without_a_claim_is_left_alone() {
 
 // proves: SCH-quota-exceeded, SCH-scheduler-error
 #[tokio::test]
-async fn a_result_that_is_refused_is_told_and_tried_again() {
-    for (reason, told) in [
+async fn a_rejected_result_is_reported_and_retried() {
+    for (reason, message) in [
         ("QuotaExceeded", "QuotaExceeded"),
         ("Other", "SchedulerError"),
     ] {
@@ -259,7 +263,7 @@ async fn a_result_that_is_refused_is_told_and_tried_again() {
             result.then(|| machinery::Status::failure(403, reason, "too much").into())
         });
         let plane = Plane::over(fake, FeatureGates::default());
-        let refused = plane.until(|b| condition(b) == ("False", told)).await;
+        let refused = plane.until(|b| condition(b) == ("False", message)).await;
         assert_eq!(refused["status"]["conditions"][0]["message"], "too much");
         assert_eq!(refused["spec"].get("clusters"), None);
         plane.fake.on_call(|_| None);
@@ -270,13 +274,13 @@ async fn a_result_that_is_refused_is_told_and_tried_again() {
 
 #[tokio::test]
 async fn a_reschedule_that_changes_nothing_is_done() {
-    let mut asked = binding(json!({}));
-    asked["spec"]["clusters"] = json!([{"name": "m1", "replicas": 4}]);
-    asked["spec"]["rescheduleTriggeredAt"] = "2026-01-01T00:00:01Z".into();
-    asked["metadata"]["annotations"] = json!({labels::APPLIED_PLACEMENT: "{}"});
-    asked["status"] = json!({"lastScheduledTime": "2026-01-01T00:00:00Z", "schedulerObservedGeneration": 1,
+    let mut triggered = binding(json!({}));
+    triggered["spec"]["clusters"] = json!([{"name": "m1", "replicas": 4}]);
+    triggered["spec"]["rescheduleTriggeredAt"] = "2026-01-01T00:00:01Z".into();
+    triggered["metadata"]["annotations"] = json!({labels::APPLIED_PLACEMENT: "{}"});
+    triggered["status"] = json!({"lastScheduledTime": "2026-01-01T00:00:00Z", "schedulerObservedGeneration": 1,
         "conditions": [{"type": "Scheduled", "status": "True", "reason": "Success", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
-    let plane = Plane::start(&["m1"], asked).await;
+    let plane = Plane::start(&["m1"], triggered).await;
     let last = |b: &Value| {
         b["status"]["lastScheduledTime"]
             .as_str()
@@ -284,14 +288,14 @@ async fn a_reschedule_that_changes_nothing_is_done() {
             .to_owned()
     };
     plane.until(|b| *last(b) > *"2026-01-01T00:00:01Z").await;
-    let told = plane.decisions.get("n/web-deployment").unwrap();
-    assert!(told.fresh && told.trace.clusters[0].replicas == Some(4));
+    let explanation = plane.decisions.get("n/web-deployment").unwrap();
+    assert!(explanation.fresh && explanation.trace.clusters[0].replicas == Some(4));
     plane.tasks.stop().await;
 }
 
 // proves: SCH-decided-again
 #[tokio::test]
-async fn a_changed_cluster_decides_again_and_the_time_of_it_shows() {
+async fn a_changed_cluster_causes_a_new_decision_and_schedule_time() {
     let long_ago = "2026-01-01T00:00:00Z";
     let mut placed = binding(json!({}));
     placed["spec"]["clusters"] = json!([{"name": "m1", "replicas": 4}]);
@@ -345,14 +349,14 @@ async fn a_term_that_has_no_result_gives_way_to_the_next() {
         done["spec"]["clusters"],
         json!([{"name": "m2", "replicas": 4}])
     );
-    let told = plane.decisions.get("n/web-deployment").unwrap();
-    assert_eq!(told.trace.affinity_name.as_deref(), Some("y"));
+    let explanation = plane.decisions.get("n/web-deployment").unwrap();
+    assert_eq!(explanation.trace.affinity_name.as_deref(), Some("y"));
     plane.tasks.stop().await;
 }
 
 // proves: SCH-unschedulable, SCH-queue-anew
 #[tokio::test]
-async fn what_lacks_room_waits_for_a_change() {
+async fn an_unschedulable_binding_waits_for_a_change() {
     let divided = json!({"replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"}});
     let mut large = binding(divided);
     large["spec"]["replicas"] = 11.into();

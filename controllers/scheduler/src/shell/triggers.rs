@@ -1,4 +1,4 @@
-//! What brings a binding into the queue (Karmada's `pkg/scheduler/event_handler.go`).
+//! Event handlers that enqueue bindings (Karmada's `pkg/scheduler/event_handler.go`).
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -15,10 +15,10 @@ use crate::core::{ApiKey, Member};
 use crate::decide::left_alone;
 use crate::figures::{self, Incoming};
 
-/// Bindings between two points where other tasks may go on.
+/// Bindings visited before the task yields to others.
 const CHUNK: usize = 256;
 
-/// The groups of a binding, as keys of an index.
+/// The affinity groups of a binding, as keys of an index.
 pub(super) fn groups(object: &Object) -> Vec<String> {
     let Ok(binding) = object.view::<Binding>() else {
         return Vec::new();
@@ -36,7 +36,7 @@ pub(super) fn groups(object: &Object) -> Vec<String> {
         .collect()
 }
 
-/// Whether one write changed the number of replicas together with the clusters that have them.
+/// Whether one write changed both the number of replicas and the target clusters.
 fn is_scaled_in_place(old: &Object, new: &Object) -> bool {
     let (Ok(old), Ok(new)) = (old.view::<Binding>(), new.view::<Binding>()) else {
         return false;
@@ -60,15 +60,15 @@ impl Scheduler {
             let (Some(it), Some(new)) = (it.upgrade(), change.new) else {
                 return;
             };
-            // At the start all bindings are in the queue anyway.
+            // At the start all bindings are enqueued anyway.
             if !change.initial || it.is_working.load(Ordering::Acquire) {
                 it.cluster_changes.add(change.old, new);
             }
         });
     }
 
-    /// Finds the bindings that changes of clusters concern. Affinities can be of any form,
-    /// so that all bindings are looked at: by a worker, not by the event handler.
+    /// Enqueues the bindings that cluster changes affect. An affinity may have any form, so
+    /// every binding is checked: by a worker, not by the event handler.
     pub(super) fn follow_cluster_changes(self: &Arc<Self>, tasks: &Tasks) {
         let it = Arc::clone(self);
         let queue = self.cluster_changes.queue.clone();
@@ -83,17 +83,17 @@ impl Scheduler {
         });
     }
 
-    /// Whether a binding is ours to schedule.
+    /// Whether this scheduler schedules a binding.
     fn is_ours(&self, object: &Object) -> bool {
         let head = object.head();
-        let labelled = [
+        let labeled = [
             labels::POLICY_ID,
             labels::CLUSTER_POLICY_ID,
             labels::BINDING_MANAGED_BY,
         ]
         .iter()
         .any(|l| head.label(l).is_some_and(|v| !v.is_empty()));
-        labelled
+        labeled
             && object
                 .view::<Binding>()
                 .is_ok_and(|binding| left_alone(&binding, &self.options.name).is_none())
@@ -141,7 +141,7 @@ impl Scheduler {
                 name: change.key(),
             });
         }
-        // Where it was not ours before, it counts as new whatever its generation.
+        // A binding of another scheduler before counts as new, whatever its generation.
         let same =
             |old: &Object| old.head().generation == new.head().generation && self.is_ours(old);
         if !change.old.is_some_and(same) {
@@ -222,8 +222,8 @@ fn is_moved(old: Option<&Object>, new: &Object) -> bool {
     })
 }
 
-/// Whether a cluster serves other kinds than before. A kind that is served at last is for
-/// what found no cluster before, and for what wants all clusters that serve it.
+/// Whether a cluster serves other kinds than before. A newly served kind matters to
+/// bindings that found no cluster, and to those that select every cluster that serves it.
 fn serves_other(old: Option<&Object>, new: &Object) -> bool {
     let view = |cluster: &Object| cluster.view::<Cluster>().ok();
     let (before, after) = (old.and_then(view), view(new));
@@ -234,11 +234,10 @@ fn serves_other(old: Option<&Object>, new: &Object) -> bool {
     enablements(&before) != enablements(&after)
 }
 
-/// A cluster before, if it was there, and after.
+/// A cluster before the change, if it existed, and after it.
 type ClusterChange = (Option<Object>, Object);
 
-/// What changed of clusters since a worker looked for the bindings that are concerned, by
-/// the name of the cluster.
+/// Cluster changes, by cluster name, whose affected bindings have not been looked up yet.
 #[derive(Default)]
 pub(super) struct ClusterChanges {
     queue: Queue<String>,
@@ -262,7 +261,7 @@ impl ClusterChanges {
     }
 }
 
-/// Whether a change of a cluster concerns a binding.
+/// Whether a change of a cluster affects a binding.
 fn concerns(binding: &Binding, generation: i64, member: &Member) -> bool {
     let Some(placement) = &binding.spec.placement else {
         return false;
@@ -296,7 +295,7 @@ mod tests {
 
     // proves: SCH-cluster-affects
     #[test]
-    fn a_cluster_concerns_what_its_affinity_or_observed_term_matches() {
+    fn a_cluster_affects_bindings_whose_affinity_or_observed_term_matches() {
         let member = Member::new(cluster("a", 10, json!({}))).unwrap();
         for (words, observed, generation, expected) in [
             ("", "", 1, true),
@@ -314,8 +313,8 @@ mod tests {
             binding.spec.placement = Some(placement(words));
             binding.status.observed_affinity = observed.into();
             binding.status.scheduler_observed_generation = 1;
-            let told = concerns(&binding, generation, &member);
-            assert_eq!(told, expected, "{words} seen {observed:?}");
+            let affected = concerns(&binding, generation, &member);
+            assert_eq!(affected, expected, "{words} seen {observed:?}");
         }
         assert!(!concerns(&Binding::default(), 1, &member), "no placement");
     }

@@ -1,7 +1,5 @@
-//! What the Works of a binding say together.
-//!
-//! Enters: a binding's view and its Works. Leaves: an item per cluster and the
-//! FullyApplied condition. Pure.
+//! Aggregates the status of a binding's Works: an item per cluster and the FullyApplied
+//! condition. Pure.
 
 use machinery::{Gvk, Object, object};
 use openapi::karmada::BindingSpec;
@@ -14,14 +12,14 @@ use crate::facts::Facts;
 
 const FULLY_APPLIED: &str = "FullyApplied";
 
-/// A Work that cannot be counted.
+/// A Work that cannot be aggregated.
 #[derive(Debug)]
 pub(crate) enum Failure {
     Malformed(object::Malformed),
-    /// The Work does not carry the template, for instance since an override
-    /// changed its name.
+    /// The Work has no manifest of the template, for instance because an override changed
+    /// its name.
     NoManifest,
-    /// It is in no cluster's namespace.
+    /// The Work is not in an execution namespace.
     NoCluster(String),
 }
 
@@ -37,7 +35,7 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// One item per Work that is not being deleted, by cluster.
+/// One item per Work that is not being deleted, ordered by cluster.
 pub(crate) fn aggregate(
     works: &[Object],
     template: &ObjectReference,
@@ -78,8 +76,8 @@ fn item(cluster: &str, facts: Facts, ordinal: i64, template: &ObjectReference) -
         };
     }
     let kind = Gvk::from_api_version(&template.api_version, &template.kind);
-    let wanted = |s: &ManifestStatus| is(&s.identifier, ordinal, &kind, template);
-    match facts.status.manifest_statuses.into_iter().find(wanted) {
+    let is_ours = |s: &ManifestStatus| is(&s.identifier, ordinal, &kind, template);
+    match facts.status.manifest_statuses.into_iter().find(is_ours) {
         Some(found) => AggregatedItem {
             applied: true,
             status: found.status,
@@ -102,8 +100,7 @@ fn is(identifier: &Identifier, ordinal: i64, kind: &Gvk, template: &ObjectRefere
         && identifier.name == template.name
 }
 
-/// Whether two statuses say the same. Servers drop nulls, or write them for what is
-/// absent.
+/// Whether two statuses are equal. Servers drop nulls, or write them for absent fields.
 pub(crate) fn says_the_same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Object(a), Value::Object(b)) => {
@@ -120,7 +117,7 @@ pub(crate) fn says_the_same(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// Whether a binding's status has been told before.
+/// Whether the status of a binding was aggregated before.
 pub(crate) fn is_told(conditions: &[Condition]) -> bool {
     conditions.iter().any(|c| c.kind == FULLY_APPLIED)
 }
@@ -131,8 +128,8 @@ fn is_fully_applied(spec: &BindingSpec, items: &[AggregatedItem]) -> bool {
     !expected.is_empty() && expected.len() == items.len() && items.iter().all(applied)
 }
 
-/// Whether more is about to come: copies that are not applied yet, or not healthy yet.
-/// Trouble is no such case, nor that all are applied at last.
+/// Whether the status is about to change: some objects are not applied or not healthy yet.
+/// Failures do not count, nor does the moment at which all become applied.
 pub(crate) fn is_settling(spec: &BindingSpec, old: &[Condition], items: &[AggregatedItem]) -> bool {
     if items.iter().any(|i| !i.applied_message.is_empty()) {
         return false;
@@ -144,8 +141,8 @@ pub(crate) fn is_settling(spec: &BindingSpec, old: &[Condition], items: &[Aggreg
     old.iter().any(known) && items.iter().any(|i| i.health != "Healthy")
 }
 
-/// All conditions with FullyApplied brought up to date; `None` when it is. `now` is
-/// in RFC 3339; a verdict that stays keeps its time.
+/// All conditions, with FullyApplied updated; `None` if nothing changes. `now` is in RFC
+/// 3339; a condition that keeps its status keeps its transition time.
 pub(crate) fn conditions(
     spec: &BindingSpec,
     old: &[Condition],
@@ -256,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn nulls_and_what_is_absent_are_the_same() {
+    fn nulls_equal_absent_fields() {
         for (a, b, same) in [
             (json!({"a": 1, "n": null}), json!({"a": 1}), true),
             (json!({"a": 1}), json!({"a": 1, "n": {"m": null}}), false),
@@ -366,10 +363,10 @@ mod tests {
             (vec![healthy.clone(), starting], true, true),
             (vec![healthy, item("b", true, "Healthy", "")], true, false),
         ];
-        for (items, told, settling) in table {
+        for (items, reported, settling) in table {
             let old = Condition {
                 kind: FULLY_APPLIED.into(),
-                status: if told { "True" } else { "False" }.into(),
+                status: if reported { "True" } else { "False" }.into(),
                 ..Condition::default()
             };
             assert_eq!(is_settling(&spec, &[old], &items), settling, "{items:?}");
@@ -402,9 +399,9 @@ mod tests {
             ..AggregatedItem::default()
         };
         let full = conditions(&one, &first, &[item], "t2").unwrap();
-        let said = |at: &Condition| [&at.status, &at.reason, &at.message].map(String::clone);
+        let fields = |at: &Condition| [&at.status, &at.reason, &at.message].map(String::clone);
         assert_eq!(
-            said(&full[1]),
+            fields(&full[1]),
             [
                 "True",
                 "FullyAppliedSuccess",
@@ -412,7 +409,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            said(&first[1]),
+            fields(&first[1]),
             [
                 "False",
                 "FullyAppliedFailed",

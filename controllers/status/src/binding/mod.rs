@@ -1,4 +1,4 @@
-//! From the Works of a binding to its status, and in sum to its template (Karmada's
+//! Aggregates the status of a binding's Works to the binding and its template (Karmada's
 //! `pkg/controllers/status/{rb,crb}_status_controller.go`, `pkg/util/helper/workstatus.go`).
 
 mod aggregate;

@@ -1,7 +1,6 @@
-//! Which bindings are looked at and when, and what is written.
-//!
-//! Enters: Works, bindings, templates. Leaves: `status.aggregatedStatus` and the
-//! FullyApplied condition of bindings, the status of templates, events about both.
+//! The controller of binding status: aggregates Works on changes of Works and bindings and
+//! writes `status.aggregatedStatus` and the FullyApplied condition of bindings, the status
+//! of templates, and events about both.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,12 +27,12 @@ use crate::failure::Failure;
 use crate::mapper::Mapper;
 use crate::written::{Turn, Written};
 
-/// Many, since a worker mostly waits for its write, and stores commit in groups.
+/// Many, because a worker mostly waits for its write, and stores commit in groups.
 const WORKERS: usize = 16;
-/// What the clusters of a binding report comes within moments of each other, and
-/// would be a write of the binding and of the template each.
+/// Time in which reports of several clusters are batched; each alone would cost a write of
+/// the binding and of the template.
 const GATHER: Duration = Duration::from_millis(50);
-/// How long a word waits at most while copies are being made or becoming healthy.
+/// How long a status is delayed at most while objects become applied or healthy.
 const HOLD: Duration = Duration::from_millis(250);
 /// Index of Works and of bindings by permanent id.
 const BY_BINDING: &str = "binding";
@@ -41,7 +40,7 @@ const BY_ID: &str = "permanent-id";
 
 const SUCCEEDED: &str = "AggregateStatusSucceed";
 const FAILED: &str = "AggregateStatusFailed";
-/// What the status of templates follows from.
+/// The interpreter operations that determine the status of templates.
 const AGGREGATION: &[Operation] = &[Operation::AggregateStatus];
 
 /// A binding: its scope and `namespace/name`.
@@ -82,13 +81,13 @@ struct Shell {
     cluster_bindings: Informer,
     queue: Queue<Key>,
     written: Written<Key>,
-    /// The same of their templates.
+    /// The last own write of each binding's template.
     templates: Written<Key>,
-    /// Until when a binding's clusters are given time to settle.
+    /// Until when the status of a binding that is still progressing is delayed.
     held: ShardedMap<Key, Instant>,
 }
 
-/// Starts the controller of bindings alone; it ends with the tasks.
+/// Starts only the controller of binding status; it ends with the tasks.
 pub fn start_alone(deps: &Deps) {
     start(deps, &Arc::new(Mapper::new(Arc::clone(&deps.control))));
 }
@@ -138,7 +137,7 @@ pub(crate) fn start(deps: &Deps, mapper: &Arc<Mapper>) {
     });
 }
 
-/// The permanent ids of the bindings that an object is, or belongs to.
+/// The permanent ids of the bindings that an object is or belongs to.
 fn ids(object: &Object) -> Vec<String> {
     [labels::BINDING_ID, labels::CLUSTER_BINDING_ID]
         .iter()
@@ -148,8 +147,8 @@ fn ids(object: &Object) -> Vec<String> {
         .collect()
 }
 
-/// Bindings that are scheduled: when they are seen first, when their template has a
-/// new version, and when others than before are to apply it.
+/// Whether a scheduled binding must be aggregated: it is new, its template has a new
+/// version, or its clusters changed.
 fn is_due(old: Option<&Object>, new: &Object) -> bool {
     let same_spec = |old: &Object| old.head().generation == new.head().generation;
     if old.is_some_and(same_spec) {
@@ -192,7 +191,7 @@ impl Shell {
                 }
             });
         }
-        // Other rules say what the copies of a kind report together.
+        // The interpreter's rules for a kind changed.
         let queue = self.queue.clone();
         let visit = move |binding: &Object| {
             queue.add_low(Key {
@@ -212,7 +211,7 @@ impl Shell {
         });
         let it = Arc::downgrade(self);
         self.works.on_change(move |change| {
-            // A Work that is just being made has nothing to report.
+            // A new Work has nothing to report yet.
             if (change.old.is_some() || change.initial)
                 && let Some(it) = it.upgrade()
             {
@@ -275,7 +274,7 @@ impl Shell {
             Ok(items) => items,
             Err(failure) => {
                 self.tell_failure(key, &object, &failure);
-                // A change of the Work is what mends it.
+                // Only a change of the Work can fix this.
                 return Ok(Action::Done);
             }
         };
@@ -296,7 +295,7 @@ impl Shell {
         }
     }
 
-    /// A binding is gone.
+    /// Drops everything remembered about a deleted binding.
     fn forget(&self, key: &Key) {
         self.written.forget(key);
         self.templates.forget(key);
@@ -308,7 +307,7 @@ impl Shell {
         writes.note(key, written, || informer.get_key(&key.name));
     }
 
-    /// How much longer to wait for what is about to come.
+    /// How much longer to delay a status that is about to change.
     fn hold(&self, key: &Key, binding: &Binding, items: &[AggregatedItem]) -> Option<Duration> {
         let old = &binding.status;
         let settling =
@@ -350,17 +349,17 @@ impl Shell {
         let old = &binding.status;
         let mut status = Map::new();
         if old.aggregated_status != items {
-            // An empty list is not written.
-            let told = if items.is_empty() {
+            // An empty list is removed.
+            let aggregated = if items.is_empty() {
                 Value::Null
             } else {
                 json!(items)
             };
-            status.insert("aggregatedStatus".into(), told);
+            status.insert("aggregatedStatus".into(), aggregated);
         }
-        let turned = conditions(&binding.spec, &old.conditions, items, &now);
-        let news = turned.is_some();
-        if let Some(conditions) = turned {
+        let updated = conditions(&binding.spec, &old.conditions, items, &now);
+        let news = updated.is_some();
+        if let Some(conditions) = updated {
             status.insert("conditions".into(), json!(conditions));
         }
         if status.is_empty() {
@@ -420,7 +419,7 @@ impl Shell {
                 if error.may_pass() {
                     return Err(Failure::Unanswered(text));
                 }
-                // What a member or the template says next is what mends it.
+                // Only a new report of a member or a new template can fix this.
                 return Ok(Action::Done);
             }
         };
@@ -429,7 +428,7 @@ impl Shell {
             return Ok(Action::Done);
         }
         let first = old == json!({});
-        // Replaces the whole status, and leaves the rest unread; the version is the guard.
+        // Replaces the whole status without reading the rest; the revision is the guard.
         let patch = json!([
             {"op": "add", "path": "/metadata/resourceVersion", "value": template.revision().to_string()},
             {"op": "add", "path": "/status", "value": status},
@@ -456,8 +455,7 @@ impl Shell {
         Ok(Action::Done)
     }
 
-    /// The newest template: the copy where it is known to be new enough, else what
-    /// the server says.
+    /// The newest template: the informer's copy if it is new enough, else read from the server.
     async fn template(
         &self,
         key: &Key,
@@ -469,8 +467,8 @@ impl Shell {
             .running(&self.control, &Select::all(resource));
         let copy = informer.and_then(|i| i.get(&reference.namespace, &reference.name));
         if let Some(copy) = copy {
-            let seen: u64 = reference.resource_version.parse().unwrap_or(0);
-            if copy.revision() >= seen && !self.templates.is_ahead_of(key, &copy) {
+            let referenced: u64 = reference.resource_version.parse().unwrap_or(0);
+            if copy.revision() >= referenced && !self.templates.is_ahead_of(key, &copy) {
                 return Ok(Some(copy));
             }
         }
@@ -503,11 +501,11 @@ mod tests {
             let metadata = json!({"name": "b", "namespace": "n", "generation": generation});
             let spec =
                 json!({"resource": {"resourceVersion": version}, "clusters": [{"name": cluster}]});
-            let whole = json!({"metadata": metadata, "spec": spec, "status": status});
-            Object::from_value(&whole).unwrap()
+            let binding = json!({"metadata": metadata, "spec": spec, "status": status});
+            Object::from_value(&binding).unwrap()
         };
         let placed = || json!({"lastScheduledTime": "2026-01-01T00:00:00Z"});
-        let told = || {
+        let aggregated = || {
             let mut status = placed();
             status["conditions"] = json!([{"type": "FullyApplied", "status": "True"}]);
             status
@@ -516,12 +514,12 @@ mod tests {
         let table = [
             (None, binding(1, "1", "a", json!({})), false),
             (None, first.clone(), true),
-            (Some(&first), binding(1, "1", "a", told()), false),
+            (Some(&first), binding(1, "1", "a", aggregated()), false),
             (Some(&first), binding(2, "2", "a", json!({})), false),
             (Some(&first), binding(2, "2", "a", placed()), true),
             (Some(&first), binding(2, "1", "a", placed()), false),
             (Some(&first), binding(2, "1", "b", placed()), false),
-            (Some(&first), binding(2, "1", "b", told()), true),
+            (Some(&first), binding(2, "1", "b", aggregated()), true),
         ];
         for (old, new, due) in table {
             assert_eq!(is_due(old, &new), due, "{old:?} {new:?}");

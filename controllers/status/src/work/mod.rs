@@ -1,4 +1,4 @@
-//! From objects in members to the status of their Works (Karmada's
+//! Reflects objects in members to the status of their Works (Karmada's
 //! `pkg/controllers/status/work_status_controller.go`).
 
 mod reflect;

@@ -1,7 +1,5 @@
-//! What a Work's status says of its objects.
-//!
-//! Enters: a Work and its objects as observed. Leaves: the manifest statuses when
-//! they differ from those there, and what to tell. Pure.
+//! Computes the manifest statuses of a Work, and the events to record, from the Work and
+//! its objects in the member. Pure.
 
 use std::time::Duration;
 
@@ -28,7 +26,7 @@ pub(crate) struct Outcome {
     /// `None`: nothing to write.
     pub(crate) statuses: Option<Vec<ManifestStatus>>,
     pub(crate) told: Vec<Told>,
-    /// Why something is not known that may be the next time.
+    /// An interpreter error that a retry may fix.
     pub(crate) unanswered: Option<String>,
 }
 
@@ -52,8 +50,8 @@ struct Annotations {
     name: Option<String>,
 }
 
-/// The key of the Work that an object in a cluster belongs to; `None` when it
-/// belongs to nobody, or to a Work of another cluster.
+/// The key of the Work that an object in a cluster belongs to; `None` if it has no Work, or
+/// one of another cluster.
 pub(crate) fn work_of(cluster: &str, object: &Object) -> Option<String> {
     let found: Annotated = serde_json::from_slice(object.bytes()).ok()?;
     let annotations = found.metadata.annotations?;
@@ -62,10 +60,10 @@ pub(crate) fn work_of(cluster: &str, object: &Object) -> Option<String> {
     ours.then(|| format!("{namespace}/{name}"))
 }
 
-/// What the interpreter makes of one object.
+/// The interpreter's results for one object.
 pub(crate) struct Reading {
     status: Result<Option<Value>, interpreter::Error>,
-    /// `None`: its kind cannot tell.
+    /// `None`: the kind has no notion of health.
     healthy: Result<Option<bool>, interpreter::Error>,
 }
 
@@ -77,7 +75,7 @@ impl Reading {
     }
 }
 
-/// `observed` has an entry per manifest, as has the answer.
+/// Interprets each observed object. `observed` and the result have an entry per manifest.
 pub(crate) async fn read(
     interpreter: &Interpreter,
     work: &Facts,
@@ -97,7 +95,7 @@ pub(crate) async fn read(
     readings
 }
 
-/// Of what is not there the old status stays.
+/// Computes the statuses and events. Objects that do not exist keep their last status.
 pub(crate) fn reflect(
     work: &Facts,
     observed: &[Option<Object>],
@@ -105,28 +103,27 @@ pub(crate) fn reflect(
 ) -> Outcome {
     let old = &work.status.manifest_statuses;
     let unanswered = readings.iter().flatten().find_map(Reading::unanswered);
-    let mut told = Vec::new();
+    let mut events = Vec::new();
     let mut statuses = Vec::new();
     let found = observed.iter().zip(readings);
     for ((ordinal, manifest), (object, reading)) in (0..).zip(work.manifests()).zip(found) {
         let identifier = identify(ordinal, &manifest.gvk(), manifest);
         let before = old.iter().find(|s| s.identifier == identifier);
-        let now = object
-            .as_ref()
-            .zip(reading)
-            .and_then(|(object, reading)| collect(identifier, object, reading, before, &mut told));
+        let now = object.as_ref().zip(reading).and_then(|(object, reading)| {
+            collect(identifier, object, reading, before, &mut events)
+        });
         statuses.extend(now.or_else(|| before.cloned()));
     }
     Outcome {
         statuses: (statuses != *old).then_some(statuses),
-        told,
+        told: events,
         unanswered,
     }
 }
 
-/// A copy that was made this very second is about to become healthy: its first
-/// status may wait that long, which saves one write of the Work, of the binding and
-/// of the template each. `None`: tell it now.
+/// How long to delay the first status: an object created within the last second is about
+/// to become healthy, and waiting saves one write each of the Work, the binding and the
+/// template. `None`: write now.
 pub(crate) fn settling(
     work: &Facts,
     outcome: &Outcome,
@@ -142,8 +139,8 @@ pub(crate) fn settling(
         let created: Created = serde_json::from_slice(object.bytes()).ok()?;
         let created = machinery::time::parse(&created.metadata.creation_timestamp).ok()?;
         let age = now.duration_since(created);
-        let whole = SignedDuration::from_secs(1);
-        (!age.is_negative() && age < whole).then(|| (whole - age).unsigned_abs())
+        let second = SignedDuration::from_secs(1);
+        (!age.is_negative() && age < second).then(|| (second - age).unsigned_abs())
     };
     observed.iter().flatten().filter_map(rest).max()
 }
@@ -171,20 +168,20 @@ fn identify(ordinal: i64, kind: &Gvk, manifest: &ManifestHead) -> Identifier {
     }
 }
 
-/// The status of one object; `None` when it cannot be read.
+/// The status of one object; `None` if the interpreter fails.
 fn collect(
     identifier: Identifier,
     object: &Object,
     reading: Reading,
     before: Option<&ManifestStatus>,
-    told: &mut Vec<Told>,
+    events: &mut Vec<Told>,
 ) -> Option<ManifestStatus> {
     let kind = &identifier.kind;
     let name = format!("{kind}/{}/{}", object.namespace(), object.name());
     let status = match reading.status {
         Ok(status) => status,
         Err(error) => {
-            told.push(Told {
+            events.push(Told {
                 warning: true,
                 reason: "ReflectStatusFailed",
                 message: format!("Reflect status for object({name}) failed, err: {error}."),
@@ -193,13 +190,13 @@ fn collect(
         }
     };
     if before.is_none() {
-        told.push(Told {
+        events.push(Told {
             warning: false,
             reason: "ReflectStatusSucceed",
             message: format!("Reflect status for object({name}) succeed."),
         });
     }
-    let health = judge(reading.healthy, &name, before, told);
+    let health = judge(reading.healthy, &name, before, events);
     Some(ManifestStatus {
         identifier,
         status,
@@ -207,20 +204,20 @@ fn collect(
     })
 }
 
-/// A verdict is told when it is new.
+/// Records an event if the health is new.
 fn judge(
     healthy: Result<Option<bool>, interpreter::Error>,
     name: &str,
     before: Option<&ManifestStatus>,
-    told: &mut Vec<Told>,
+    events: &mut Vec<Told>,
 ) -> &'static str {
     let (health, word) = match healthy {
-        // A kind that cannot tell is taken to be healthy.
+        // A kind without a notion of health counts as healthy.
         Ok(None) => return "Healthy",
         Ok(Some(true)) => ("Healthy", "healthy"),
         Ok(Some(false)) => ("Unhealthy", "unhealthy"),
         Err(error) => {
-            told.push(Told {
+            events.push(Told {
                 warning: true,
                 reason: "InterpretHealthFailed",
                 message: format!("Interpret health of object({name}) failed, err: {error}."),
@@ -229,7 +226,7 @@ fn judge(
         }
     };
     if before.is_none_or(|b| b.health != health) {
-        told.push(Told {
+        events.push(Told {
             warning: false,
             reason: "InterpretHealthSucceed",
             message: format!("Interpret health of object({name}) as {word}."),
@@ -282,7 +279,7 @@ mod tests {
         id
     }
 
-    /// What follows under the native rules, which wait for nothing.
+    /// The result under the native rules, which do not wait.
     fn reflected(work: &Facts, observed: &[Option<Object>]) -> Outcome {
         let interpreter = Interpreter::default();
         let readings = pin!(read(&interpreter, work, observed));
@@ -292,13 +289,13 @@ mod tests {
         reflect(work, observed, readings)
     }
 
-    /// What is written (null: nothing), and the reasons told.
+    /// Asserts the written statuses (null: nothing is written) and the reasons of events.
     fn check(old: Value, observed: [Option<Value>; 2], written: Value, reasons: &[&str]) {
         let observed = observed.map(|o| o.map(object));
         let outcome = reflected(&work(old), &observed);
         assert_eq!(json!(outcome.statuses), written);
-        let told: Vec<_> = outcome.told.iter().map(|t| t.reason).collect();
-        assert_eq!(told, reasons);
+        let reported: Vec<_> = outcome.told.iter().map(|t| t.reason).collect();
+        assert_eq!(reported, reasons);
     }
 
     // proves: STA-reflect, STA-gone-stays, STA-health-turns, STA-work-told, STA-work-told-failed
@@ -330,14 +327,14 @@ mod tests {
             Value::Null,
             &[],
         );
-        // Gone from the member: what it said last stays.
+        // Deleted from the member: the last status stays.
         check(
             json!([web(2, "Healthy"), map]),
             [None, None],
             Value::Null,
             &[],
         );
-        // What the manifests no longer name goes.
+        // The status of a removed manifest is removed.
         check(
             json!([web(2, "Healthy"), {"identifier": id(1, "", "Secret", "x"), "health": "Healthy"}]),
             [None, None],
@@ -378,8 +375,9 @@ mod tests {
             None,
             "the member's clock is ahead"
         );
-        let told = json!([{"identifier": id(0, "apps", "Deployment", "web"), "health": "Healthy"}]);
-        assert_eq!(wait(told, 1, born, later), None, "not the first");
+        let statuses =
+            json!([{"identifier": id(0, "apps", "Deployment", "web"), "health": "Healthy"}]);
+        assert_eq!(wait(statuses, 1, born, later), None, "not the first");
     }
 
     // proves: STA-health-unknown, STA-work-told-failed

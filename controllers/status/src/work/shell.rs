@@ -1,7 +1,6 @@
-//! Which Works are looked at and when, and what is written.
-//!
-//! Enters: Works, the managed objects of members, clusters that become ready.
-//! Leaves: `status.manifestStatuses` of Works, events about them.
+//! The controller of Work status: follows Works, the managed objects of members and
+//! clusters that become ready; writes `status.manifestStatuses` of Works and events about
+//! them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -25,10 +24,10 @@ use crate::failure::Failure;
 use crate::mapper::Mapper;
 use crate::written::{Turn, Written};
 
-/// Many, since a worker mostly waits for its write, and stores commit in groups.
+/// Many, because a worker mostly waits for its write, and stores commit in groups.
 const WORKERS: usize = 16;
 const BY_NAMESPACE: &str = "namespace";
-/// What the status of objects follows from.
+/// The interpreter operations that determine the status of objects.
 const READING: &[Operation] = &[Operation::InterpretStatus, Operation::InterpretHealth];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -52,11 +51,11 @@ struct Shell {
     works: Informer,
     queue: Queue<Key>,
     written: Written<String>,
-    /// The kinds of all objects that were looked at.
+    /// The kinds of all objects that were reflected.
     kinds: ArcSwap<HashSet<Gvk>>,
 }
 
-/// Starts the controller of Works alone; it ends with the tasks.
+/// Starts only the controller of Work status; it ends with the tasks.
 pub fn start_alone(deps: &Deps) {
     start(deps, &Arc::new(Mapper::new(Arc::clone(&deps.control))));
 }
@@ -137,14 +136,14 @@ impl Shell {
         }));
         let queue = self.queue.clone();
         self.members.on_object(Box::new(move |cluster, _, change| {
-            // Of an object that is gone the last status stays.
+            // A deleted object keeps its last status.
             if let Some(work) = change.new.and_then(|object| work_of(cluster, object)) {
                 queue.add_lane(Key::Work(work), change.initial);
             }
         }));
     }
 
-    /// Other rules say what objects of a kind report.
+    /// Enqueues Works after the interpreter's rules for a kind changed.
     fn read_otherwise(&self, changed: &Changed<'_>) {
         let kinds = self.kinds.load();
         let concerned = kinds.iter().filter(|kind| changed.concerns(kind, READING));
@@ -208,8 +207,8 @@ impl Shell {
         if !facts.is_tried() {
             return Ok(Action::Done);
         }
-        // Of what could not be changed, and in a cluster that is not Ready, what is
-        // followed already goes on to report.
+        // If applying failed or the cluster is not Ready, objects with a running informer are
+        // still reflected.
         let follows = ready && facts.applied().is_ok();
         let observed = self.observe(cluster, &key, &facts, follows).await?;
         let readings = read(&self.interpreter, &facts, &observed).await;
@@ -253,8 +252,8 @@ impl Shell {
         }
     }
 
-    /// The objects of the manifests, as far as they are there and the Work's own.
-    /// `follows`: they are followed from now on.
+    /// The objects of the manifests, if they exist and belong to the Work. `follows`: starts
+    /// informers where needed.
     async fn observe(
         &self,
         cluster: &str,
@@ -270,7 +269,7 @@ impl Shell {
                 Err(error) if follows => return Err(error),
                 Err(_) => None,
             };
-            // A new connection brings the Work back.
+            // If the member is not connected, its next connection enqueues the Work again.
             let informer = resource.and_then(|resource| {
                 let followed = || self.members.followed(cluster, &resource);
                 let managed = || self.members.managed(cluster, &resource).ok();
@@ -283,12 +282,12 @@ impl Shell {
         Ok(observed)
     }
 
-    fn tell(&self, work: &Object, told: Vec<Told>) {
-        if told.is_empty() {
+    fn tell(&self, work: &Object, events: Vec<Told>) {
+        if events.is_empty() {
             return;
         }
         let about = ObjectRef::new("work.karmada.io/v1alpha1", "Work", work);
-        for event in told {
+        for event in events {
             if event.warning {
                 self.recorder.warning(&about, event.reason, event.message);
             } else {

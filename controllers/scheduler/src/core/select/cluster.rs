@@ -1,11 +1,11 @@
-//! So many clusters, wherever they are (Karmada's `select_clusters_by_cluster.go`).
+//! Selects a number of clusters in any region (Karmada's `select_clusters_by_cluster.go`).
 
 use openapi::karmada::placement::SpreadConstraint;
 
 use super::{Candidate, Failure, bounds};
 
-/// Takes the best; while they lack room for `need`, the last ones are swapped for
-/// those of the rest that have the most.
+/// Takes the best candidates; while they lack capacity for `need` replicas, swaps the last
+/// ones for those of the rest with the most capacity.
 pub(super) fn choose<'a>(
     constraint: &SpreadConstraint,
     need: Option<i64>,
@@ -21,22 +21,22 @@ pub(super) fn choose<'a>(
     let mut chosen = candidates;
     let mut rest = chosen.split_off(total.min(most));
     let Some(need) = need else { return Ok(chosen) };
-    let mut room: i64 = chosen.iter().map(|c| c.available).sum();
-    for place in chosen.iter_mut().rev() {
-        if room >= need {
+    let mut capacity: i64 = chosen.iter().map(|c| c.available).sum();
+    for candidate in chosen.iter_mut().rev() {
+        if capacity >= need {
             break;
         }
         let roomier = rest
             .iter_mut()
             .rev()
             .max_by_key(|other| other.available)
-            .filter(|other| other.available > place.available);
+            .filter(|other| other.available > candidate.available);
         if let Some(other) = roomier {
-            room += other.available - place.available;
-            std::mem::swap(place, other);
+            capacity += other.available - candidate.available;
+            std::mem::swap(candidate, other);
         }
     }
-    if room >= need {
+    if capacity >= need {
         return Ok(chosen);
     }
     Err(Failure::Error(format!(

@@ -1,7 +1,4 @@
-//! Selection: how many of the feasible clusters are taken, and which, by spread
-//! constraints.
-//!
-//! Candidates, best first ──► [`Selection`]
+//! Selects feasible clusters by spread constraints: how many, and which.
 //!
 //! Source of the rules: Karmada's `pkg/scheduler/core/spreadconstraint`.
 
@@ -15,16 +12,16 @@ use openapi::karmada::placement::SpreadConstraint;
 
 use super::{Candidate, Failure, Request, Strategy};
 
-/// What was chosen.
+/// The selected clusters.
 #[derive(Debug, Default)]
 pub(crate) struct Selection<'a> {
     /// Best first.
     pub(crate) chosen: Vec<Candidate<'a>>,
-    /// The regions, where they were chosen from.
+    /// All regions, if clusters were selected by region.
     pub(crate) regions: Vec<Region<'a>>,
 }
 
-/// A region in the competition.
+/// A region considered by the spread constraints.
 #[derive(Clone, Debug)]
 pub(crate) struct Region<'a> {
     pub(crate) name: &'a str,
@@ -33,8 +30,8 @@ pub(crate) struct Region<'a> {
     pub(crate) chosen: bool,
 }
 
-/// Chooses among candidates that are in order. `sets`: the workload is placed as a
-/// whole.
+/// Selects from candidates that are sorted best first. `sets`: the workload is scheduled
+/// as a set.
 pub(crate) fn select<'a>(
     request: &Request<'_>,
     strategy: Option<Strategy>,
@@ -68,7 +65,8 @@ pub(crate) fn select<'a>(
     }
 }
 
-/// Static weights say themselves which clusters count.
+/// Whether static weights already determine the clusters (Karmada's
+/// `shouldIgnoreSpreadConstraint`).
 fn weighs_by_list(placement: &Placement) -> bool {
     placement.replica_scheduling.as_ref().is_some_and(|s| {
         s.replica_scheduling_type == "Divided"
@@ -79,7 +77,7 @@ fn weighs_by_list(placement: &Placement) -> bool {
     })
 }
 
-/// The bounds of a constraint. No upper one is meant by 0, although upstream takes it
+/// The bounds of a constraint. `maxGroups` 0 means no upper bound; Karmada takes it
 /// literally and finds nothing.
 fn bounds(constraint: &SpreadConstraint) -> (usize, usize) {
     let least = usize::try_from(constraint.min_groups).unwrap_or(0);

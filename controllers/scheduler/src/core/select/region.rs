@@ -1,4 +1,4 @@
-//! So many regions, and so many clusters of them (Karmada's
+//! Selects a number of regions, and clusters of them (Karmada's
 //! `select_clusters_by_region.go` and `group_clusters.go`).
 
 use ahash::AHashMap;
@@ -8,11 +8,10 @@ use super::sets::{Unit, best_set};
 use super::{Candidate, Failure, Region, Request, Selection, bounds};
 use crate::core::{is_duplicated, order};
 
-/// The worth of a replica, or a cluster, beside which scores of clusters only break
-/// ties.
+/// The weight of one replica or cluster; the scores of clusters only break ties.
 const WEIGHT_UNIT: i64 = 1000;
 
-/// The best cluster of each chosen region, and then the best of what is left of them.
+/// Selects the best cluster of each chosen region, then the best of their other clusters.
 pub(super) fn choose<'a>(
     request: &Request<'_>,
     by_region: &SpreadConstraint,
@@ -49,11 +48,11 @@ pub(super) fn choose<'a>(
         ));
     };
     let chosen_regions = || chosen.iter().map(|at| &regions[*at].1);
-    let mut taken: Vec<Candidate<'a>> = chosen_regions().map(|of| of[0]).collect();
+    let mut selected: Vec<Candidate<'a>> = chosen_regions().map(|of| of[0]).collect();
     let mut rest: Vec<Candidate<'a>> = chosen_regions().flat_map(|of| &of[1..]).copied().collect();
     rest.sort_by(order);
-    let more = most_clusters.saturating_sub(taken.len());
-    taken.extend(rest.into_iter().take(more));
+    let more = most_clusters.saturating_sub(selected.len());
+    selected.extend(rest.into_iter().take(more));
     let regions = units.iter().enumerate().map(|(at, unit)| Region {
         name: unit.name,
         clusters: unit.value,
@@ -61,12 +60,12 @@ pub(super) fn choose<'a>(
         chosen: chosen.contains(&at),
     });
     Ok(Selection {
-        chosen: taken,
+        chosen: selected,
         regions: regions.collect(),
     })
 }
 
-/// How well a region, with its clusters in order, serves the workload.
+/// Scores a region, whose clusters are sorted, for the workload.
 fn score(
     request: &Request<'_>,
     least_regions: usize,
@@ -87,17 +86,17 @@ fn score(
     let regions = least_regions.max(1) as i64;
     let share = (replicas + regions - 1) / regions;
     let enough = least_clusters.max(least_regions);
-    let (mut room, mut sum, mut used) = (0_i64, 0_i64, 0_usize);
+    let (mut capacity, mut sum, mut used) = (0_i64, 0_i64, 0_usize);
     for cluster in clusters {
-        room += cluster.available;
+        capacity += cluster.available;
         sum += cluster.score;
         used += 1;
-        if used >= enough && room >= share {
+        if used >= enough && capacity >= share {
             break;
         }
     }
-    let (worth, among) = if room < share {
-        (room, clusters.len())
+    let (worth, among) = if capacity < share {
+        (capacity, clusters.len())
     } else {
         (share, used)
     };

@@ -1,18 +1,18 @@
-//! The search for the best candidate among sets of groups, in a time that grows with
-//! the sizes that groups have, and not with the groups.
+//! Finds the best candidate among sets of groups, in a time that depends on the number of
+//! different group sizes instead of the number of groups.
 //!
-//! Enters: the row of groups, as number of clusters and worth, and the bounds. Leaves:
-//! places in the row.
+//! Input is the row of groups, each as its number of clusters and its weight, and the
+//! bounds; the result are indexes into the row.
 //!
-//! Groups with as many clusters are a *class*; they stand together, worthiest first.
-//! Whether a set is a candidate depends on how many it takes of each class alone, so
-//! the best one takes the first ones of each. Class by class the best set is kept of
-//! every number of groups and every number of clusters that is not yet enough; which
-//! one that is depends on the worth, then on the clusters, then on who takes more of
-//! an earlier class, which is what comes first in the row. The worth of the first ones
-//! of a class grows ever more slowly with their number: of two sets, the one from
-//! which a larger set is reached better stays so for all larger ones. So sets that
-//! differ by a number of groups of one class are looked through by halves.
+//! Groups with equally many clusters are a *class*; they are adjacent in the row, heaviest
+//! first. Whether a set is a candidate depends only on how many groups it takes of each
+//! class, so the best set takes the first ones of each. Class by class the table keeps the
+//! best set for every number of groups and every number of clusters that is not yet
+//! enough. Best means: the greatest weight, then the most clusters, then more groups of an
+//! earlier class, which come first in the row. The weight of the first groups of a class
+//! is a concave function of their number: if extending one of two sets reaches a larger
+//! set with a better result, it also does for all larger sets. Sets that differ by a
+//! number of groups of one class can therefore be searched by divide and conquer.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -20,7 +20,7 @@ use std::rc::Rc;
 
 /// What a set must have.
 pub(super) struct Bounds {
-    /// Groups; at least one.
+    /// Number of groups; the minimum is at least one.
     pub(super) least: usize,
     pub(super) most: usize,
     pub(super) clusters: usize,
@@ -32,13 +32,13 @@ impl Bounds {
     }
 }
 
-/// Groups with as many clusters.
+/// Groups with equally many clusters.
 struct Class {
-    /// Clusters of each.
+    /// Clusters of each group.
     value: usize,
-    /// Of the first one in the row.
+    /// Index of its first group in the row.
     place: usize,
-    /// Worth of the first so many.
+    /// Total weight of the first n groups, by n.
     worth: Vec<i64>,
 }
 
@@ -48,19 +48,19 @@ impl Class {
     }
 }
 
-/// So many of a class, and what was taken before.
+/// Some groups of a class, and the picks from earlier classes.
 struct Pick {
     place: usize,
     count: usize,
     before: Option<Rc<Pick>>,
 }
 
-/// A set that is no candidate yet.
+/// A set that is not a candidate yet.
 #[derive(Clone)]
 struct Set {
     weight: i64,
     value: usize,
-    /// Its place in the order of the row, among those of now.
+    /// Its position in the order of the row, among the present sets.
     rank: u64,
     picks: Option<Rc<Pick>>,
 }
@@ -70,7 +70,7 @@ impl Set {
         (self.weight, self.value, Reverse(self.rank))
     }
 
-    /// With so many of a class. Ranks are made small again by [`Table::rank`].
+    /// Adds the first `count` groups of a class. [`BestSetTable::rank`] makes ranks small again.
     fn with(&self, class: &Class, count: usize) -> Self {
         let before = self.picks.clone();
         let pick = || Pick {
@@ -90,7 +90,7 @@ impl Set {
         }
     }
 
-    /// In the order of the row.
+    /// The indexes of its groups, in the order of the row.
     fn places(&self) -> Vec<usize> {
         let picks = std::iter::successors(self.picks.as_ref(), |pick| pick.before.as_ref());
         let mut ranges: Vec<Range<usize>> = picks.map(|p| p.place..p.place + p.count).collect();
@@ -99,24 +99,24 @@ impl Set {
     }
 }
 
-/// The best sets so far, by how many groups they have.
+/// The best sets so far, by their number of groups.
 struct Table<'b> {
     bounds: &'b Bounds,
     /// Clusters of the smallest group.
     smallest: usize,
     /// Sets have fewer groups than this.
     lengths: usize,
-    /// Clusters beyond what as many of the smallest have: fewer than this.
+    /// Upper bound (exclusive) of the clusters beyond those of as many smallest groups.
     width: usize,
-    /// By length and clusters beyond.
+    /// By number of groups and clusters beyond.
     open: Vec<Option<Set>>,
-    /// By length: any groups that follow will do for the rest.
+    /// By number of groups: sets that any further groups make candidates.
     enough: Vec<Option<Set>>,
 }
 
 impl<'b> Table<'b> {
     fn new(bounds: &'b Bounds, smallest: usize) -> Self {
-        // Each group has a cluster, so that larger sets are candidates.
+        // Each group has a cluster, so larger sets are candidates.
         let lengths = bounds.most.min(bounds.least.max(bounds.clusters));
         let width = bounds.clusters.saturating_sub(bounds.least * smallest);
         let mut table = Self {
@@ -144,8 +144,8 @@ impl<'b> Table<'b> {
         table
     }
 
-    /// From how many clusters beyond on a set of this length needs nothing but its
-    /// number, when all that follow have those of `class`.
+    /// The number of clusters beyond from which a set of this length needs only more groups,
+    /// if all further ones are of `class` or larger.
     fn limit(&self, class: &Class, length: usize) -> usize {
         let least = self.bounds.least;
         if length < least {
@@ -156,7 +156,7 @@ impl<'b> Table<'b> {
         }
     }
 
-    /// Moves sets for which any groups will do.
+    /// Moves the sets that only need more groups.
     fn close(&mut self, class: &Class) {
         for length in 0..self.enough.len() {
             let row = length * self.width..(length + 1) * self.width;
@@ -199,7 +199,7 @@ impl<'b> Table<'b> {
         best.map(|(set, _, count)| set.with(class, count))
     }
 
-    /// All sets with more of `class`, as far as they are no candidates.
+    /// Extends all sets by groups of `class`, as long as they are not candidates.
     fn extend(&mut self, class: &Class) {
         let more = class.value - self.smallest;
         for length in 0..self.lengths {
@@ -222,7 +222,7 @@ impl<'b> Table<'b> {
         self.enough = reach(class, &self.enough, Option::as_ref);
     }
 
-    /// Puts the order of the row into small numbers.
+    /// Replaces the ranks by small numbers in the same order.
     fn rank(&mut self) {
         let sets = |table: &Self| -> Vec<u64> {
             let all = table.open.iter().chain(&table.enough).flatten();
@@ -231,14 +231,14 @@ impl<'b> Table<'b> {
         let mut ranks = sets(self);
         ranks.sort_unstable();
         for set in self.open.iter_mut().chain(&mut self.enough).flatten() {
-            let place = ranks.partition_point(|rank| *rank < set.rank);
-            set.rank = place as u64;
+            let position = ranks.partition_point(|rank| *rank < set.rank);
+            set.rank = position as u64;
         }
     }
 }
 
-/// Along a line, each place a group of `class` away from the one before: the best set
-/// of each place, made from one there or before.
+/// Extends sets along a line on which each position has one group of `class` more than the
+/// previous one: returns the best set at each position, from sets there or earlier.
 fn reach<'s, T>(
     class: &Class,
     line: &'s [T],
@@ -250,15 +250,15 @@ fn reach<'s, T>(
         let all = 0..sets.len();
         best_sources(class, &sets, all.clone(), all, &mut sources);
     }
-    let made = sources.into_iter().enumerate().map(|(place, source)| {
+    let made = sources.into_iter().enumerate().map(|(position, source)| {
         let source: usize = source?;
-        Some(sets[source]?.with(class, place - source))
+        Some(sets[source]?.with(class, position - source))
     });
     made.collect()
 }
 
-/// Fills in which of `sources` each of `places` is reached from best. Later places
-/// are not reached from earlier sources.
+/// Finds the best of `sources` for each of `places` by divide and conquer. Later places
+/// have sources at the same position or later.
 fn best_sources(
     class: &Class,
     sets: &[Option<&Set>],
@@ -292,7 +292,7 @@ fn best_sources(
 }
 
 fn classes(row: &[(usize, i64)]) -> Vec<Class> {
-    let mut place = 0;
+    let mut first = 0;
     let classes = row.chunk_by(|a, b| a.0 == b.0).map(|groups| {
         let mut worth = vec![0];
         for (_, weight) in groups {
@@ -300,16 +300,16 @@ fn classes(row: &[(usize, i64)]) -> Vec<Class> {
         }
         let class = Class {
             value: groups[0].0,
-            place,
+            place: first,
             worth,
         };
-        place += groups.len();
+        first += groups.len();
         class
     });
     classes.collect()
 }
 
-/// The best candidate as places in the row, in order; groups have at least one cluster.
+/// The best candidate as indexes into the row, in order; groups have at least one cluster.
 pub(super) fn best_candidate(bounds: &Bounds, row: &[(usize, i64)]) -> Option<Vec<usize>> {
     if bounds.least > bounds.most {
         return None;

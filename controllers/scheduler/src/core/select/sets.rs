@@ -1,38 +1,37 @@
-//! The best set of groups: enough of them, with enough clusters, of the greatest
-//! worth.
+//! Selects the best set of groups within the bounds on groups and clusters: the one with
+//! the greatest weight.
 //!
-//! Enters: groups with their number of clusters and their worth; bounds. Leaves: the
-//! chosen ones, worthiest first. Karmada (`select_groups.go`) walks through all sets
-//! depth first; [`search`](super::search) finds the same one without the walk.
+//! Karmada (`select_groups.go`) searches all sets depth first;
+//! [`group_search`](super::group_search) finds the same set without that search.
 //!
-//! What the walk amounts to: groups stand in a row by (clusters, worth descending,
-//! name). A set is a *candidate* when it satisfies the bounds and does not without
-//! its last one in the row. The candidate of the greatest worth wins, then that of
-//! the most clusters, then the first in the order of the row; and if the worthiest
-//! few of its groups are a candidate by themselves, those do.
+//! The result of the depth-first search: order the groups in a row by (clusters, weight
+//! descending, name). A set is a *candidate* if it satisfies the bounds and does not
+//! without its last group in the row. The candidate with the greatest weight wins, then
+//! the one with the most clusters, then the first in the order of the row. If the heaviest
+//! few of its groups are a candidate by themselves, those are the result.
 
 use std::cmp::Reverse;
 
 use super::search::{Bounds, best_candidate};
 
-/// A group to choose from.
+/// A group to select from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unit<'a> {
     pub(super) name: &'a str,
-    /// Its clusters; at least one.
+    /// Number of its clusters; at least one.
     pub(super) value: usize,
-    /// Its worth.
+    /// Its weight.
     pub(super) weight: i64,
 }
 
-/// The indexes of the chosen groups, or nothing when no set satisfies.
+/// The indexes of the selected groups, heaviest first; `None` if no set satisfies the bounds.
 pub(super) fn best_set(
     units: &[Unit<'_>],
     least: usize,
     most: usize,
     clusters: usize,
 ) -> Option<Vec<usize>> {
-    // Bounds come from whoever writes a policy; what is laid out below is as wide.
+    // Users choose the bounds, and the size of the search table depends on them.
     if units.iter().map(|u| u.value).sum::<usize>() < clusters {
         return None;
     }
@@ -51,15 +50,15 @@ pub(super) fn best_set(
         .map(|at| (units[*at].value, units[*at].weight))
         .collect();
     let places = best_candidate(&bounds, &groups)?;
-    let mut best: Vec<usize> = places.into_iter().map(|place| row[place]).collect();
+    let mut best: Vec<usize> = places.into_iter().map(|index| row[index]).collect();
     best.sort_by_key(|at| (Reverse(units[*at].weight), units[*at].name));
-    let place = |at: usize| {
+    let row_key = |at: usize| {
         let unit = &units[at];
         (unit.value, Reverse(unit.weight), unit.name)
     };
     let shortest = (bounds.least..best.len()).find(|length| {
         let few = &best[..*length];
-        let last = few.iter().copied().max_by_key(|at| place(*at));
+        let last = few.iter().copied().max_by_key(|at| row_key(*at));
         let value: usize = few.iter().map(|at| units[*at].value).sum();
         let of_last = last.map_or(0, |at| units[at].value);
         bounds.satisfied(*length, value) && !bounds.satisfied(*length - 1, value - of_last)
@@ -76,7 +75,7 @@ mod tests {
     use proptest::prelude::*;
 
     type Group = (&'static str, usize, i64);
-    /// Groups; least, most, clusters; chosen.
+    /// Groups; minimum and maximum groups, minimum clusters; expected result.
     type Row = (
         &'static [Group],
         usize,
@@ -96,7 +95,7 @@ mod tests {
 
     // proves: SCH-region-set, SCH-region-shorter
     #[test]
-    fn worth_decides_then_clusters_then_order() {
+    fn weight_decides_then_clusters_then_order() {
         #[rustfmt::skip]
         let table: &[Row] = &[
             (&[("a", 1, 10), ("b", 1, 20), ("c", 1, 5)], 1, 1, 1, Some(&["b"])),
@@ -108,9 +107,9 @@ mod tests {
             (&[("a", 1, 10)], 2, 3, 1, None),
             (&[("a", 1, 10), ("b", 1, 10)], 1, 2, usize::MAX, None),
             (&[], 1, 1, 0, None),
-            // Depth first the search stops as soon as a set satisfies.
+            // The depth-first search stops as soon as a set satisfies the bounds.
             (&[("a", 2, 10), ("b", 3, 20), ("c", 4, 30)], 1, 3, 5, Some(&["c", "b"])),
-            // The worthiest of the best set suffice.
+            // The heaviest of the best set suffice.
             (&[("a", 1, 1), ("b", 2, 5), ("c", 4, 9)], 1, 2, 4, Some(&["c"])),
         ];
         for (groups, least, most, clusters, chosen) in table {
@@ -125,7 +124,7 @@ mod tests {
         }
     }
 
-    /// Every set, depth first, as the search is defined.
+    /// The definition: every set, depth first.
     fn plain(units: &[Unit<'_>], least: usize, most: usize, clusters: usize) -> Option<Vec<usize>> {
         fn walk(
             row: &[usize],
@@ -176,7 +175,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_short_cut_changes_nothing(
+        fn the_search_finds_the_same_set(
             groups in prop::collection::vec((1_usize..6, 0_i64..4), 0..9),
             least in 1_usize..5,
             more in 0_usize..5,

@@ -1,6 +1,6 @@
-//! Decisions as tables, one case per line, and what holds for all of them.
+//! Tests of decisions as tables, one case per line, and properties of all decisions.
 //!
-//! The tables are the `.txt` files beside this; [`table`] says how to read them.
+//! The tables are the `.txt` files beside this one; [`decision_table`] documents their format.
 
 mod properties;
 pub(crate) mod table;
@@ -9,7 +9,7 @@ mod trace;
 use machinery::Object;
 use serde_json::{Value, json};
 
-/// A cluster with room for so many pods.
+/// A cluster with capacity for `pods` pods.
 pub(crate) fn cluster(name: &str, pods: i64, more: Value) -> Object {
     let mut cluster = json!({
         "metadata": {"name": name, "labels": {"name": name}},

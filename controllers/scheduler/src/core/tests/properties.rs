@@ -1,4 +1,4 @@
-//! What holds whatever the clusters and the placement are.
+//! Properties that hold for any clusters and placement.
 
 use machinery::Object;
 use openapi::karmada::{BindingSpec, Placement, TargetCluster};
@@ -24,7 +24,7 @@ const PLACEMENTS: [&str; 12] = [
     "dyn not:c0,c2 spread:cluster:1-2",
 ];
 
-/// A cluster in numbers: pods, region, whether it is tainted.
+/// A cluster's pods, region, and whether it is tainted.
 type Sketch = (i64, u8, bool);
 
 #[derive(Clone, Debug)]
@@ -117,7 +117,7 @@ fn sorted(mut targets: Vec<TargetCluster>) -> Vec<TargetCluster> {
 proptest! {
     // proves: SCH-sum
     #[test]
-    fn every_replica_is_given_once(scene in scene()) {
+    fn every_replica_is_assigned_once(scene in scene()) {
         let (spec, placement) = (scene.spec(), placement(scene.placement));
         let targets = run(&spec, &placement, &scene.snapshot(&[]));
         let Ok(targets) = targets else { return Ok(()) };
@@ -131,7 +131,7 @@ proptest! {
 
     // proves: SCH-nowhere-else
     #[test]
-    fn no_replica_goes_where_none_may_be(scene in scene()) {
+    fn no_replica_goes_to_an_infeasible_cluster(scene in scene()) {
         let (spec, placement) = (scene.spec(), placement(scene.placement));
         let targets = run(&spec, &placement, &scene.snapshot(&[])).unwrap_or_default();
         let excluded = placement.cluster_affinity.clone().unwrap_or_default().exclude;
@@ -155,13 +155,13 @@ proptest! {
 
     // proves: SCH-divided-stays
     #[test]
-    fn what_is_placed_stays_where_it_is(scene in scene()) {
-        // Regions compete anew once replicas are in some of them.
+    fn scheduled_replicas_stay(scene in scene()) {
+        // Regions are selected anew once replicas are in some of them.
         if scene.placement.contains("region") { return Ok(()) }
         let placement = placement(scene.placement);
         let mut spec = scene.spec();
         let Ok(first) = run(&spec, &placement, &scene.snapshot(&[])) else { return Ok(()) };
-        // Where nothing is left, what is there no longer counts for tainted clusters.
+        // Without capacity left, replicas on tainted clusters no longer count.
         if first.is_empty() { return Ok(()) }
         spec.clusters.clone_from(&first);
         let second = run(&spec, &placement, &scene.snapshot(&first));
@@ -182,7 +182,7 @@ proptest! {
     }
 
     #[test]
-    fn a_trace_tells_the_result_and_every_cluster(scene in scene()) {
+    fn a_trace_has_the_result_and_every_cluster(scene in scene()) {
         let (spec, placement) = (scene.spec(), placement(scene.placement));
         let snapshot = scene.snapshot(&[]);
         let request = Request { spec: &spec, placement: &placement, term: None, fresh: false };

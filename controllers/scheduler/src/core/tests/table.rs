@@ -1,24 +1,24 @@
-//! The tables of decisions.
+//! The format of the decision tables.
 //!
-//! A line is `clusters | placement | binding | result`; each part is a row of words,
-//! and an empty first part means the clusters of the line before. What is after `#` is
-//! said to readers, but for a line `# proves: ID, ID`, which is about the row below it.
+//! A line is `clusters | placement | binding | result`; each part is a list of words,
+//! and an empty first part means the clusters of the line before. Text after `#` is a
+//! comment, except that a line `# proves: ID, ID` is about the row below it.
 //!
 //! - cluster: `name=PODS`, then any of `/region:r` `/provider:p` `/zone:z+y` `/label:k=v`
 //!   `/taint:k=v:Effect` `/cpu:N` (allocatable) `/used:PODS` `/coming:PODS` (allocating)
 //!   `/nodes:GRADE*COUNT+…` (with grades 0, 1, 2 of at least 1, 2, 4 cpu)
-//!   `/grades:GRADE*COUNT+…` (that nobody described) `/bare` (no kinds) `/ending` `/silent`
-//!   (no resources told)
-//! - placement: `dup` `agg` `dyn` `even` `static:a=1,b=2` `odd` (no such preference)
+//!   `/grades:GRADE*COUNT+…` (without resource models) `/bare` (serves no kinds) `/ending`
+//!   (terminating) `/silent` (no resource summary)
+//! - placement: `dup` `agg` `dyn` `even` `static:a=1,b=2` `odd` (an unknown preference)
 //!   `in:a,b` `not:a` `label:k=v` `field:key:In:x,y` `tol:k=v:Effect` `tol:*`
 //!   `spread:field:min-max` `term:name=a,b` with overflow `term:name=a>b>c` `group:key`
-//!   (of workloads that stay together)
+//!   (workload affinity by this label key)
 //! - binding: `n:REPLICAS` `at:a=1,b=2` (the last result) `evict:a` `cpu:N` `ask:name=N`
-//!   `plain` (nothing is said of what replicas need) `set:2*1,1*3` (components: replicas*cpu)
-//!   `fresh` `seen:term` `uid:x` `off:Plugin` `sets` `empties` `nomodels` `claim:k` (the label
-//!   of nodes that it asks for) `together:a,b` `apart:a` (another binding of its group, and
-//!   where that is)
-//! - result: `a:1 b:2` in order, `(term)` first where terms are tried, or `NoFit`,
+//!   `plain` (no replica requirements) `set:2*1,1*3` (components: replicas*cpu)
+//!   `fresh` `seen:term` `uid:x` `off:Plugin` `sets` `empties` `nomodels` `claim:k` (the node
+//!   label that it selects) `together:a,b` `apart:a` (another binding of its affinity or
+//!   anti-affinity group, and its clusters)
+//! - result: `a:1 b:2` in order, `(term)` first if terms are tried, or `NoFit`,
 //!   `Unschedulable`, `Error` and the text
 
 use openapi::karmada::binding::AffinityGroups;
@@ -252,7 +252,7 @@ pub(crate) struct Asked {
     pub(crate) peers: Peers,
 }
 
-/// The others of a binding's groups: how they belong to it, and where they are.
+/// The other bindings of a binding's groups: how they belong to it, and their clusters.
 fn peers(others: &[(&str, Vec<&str>)]) -> Peers {
     let groups = |with: &str, against: &str| AffinityGroups {
         affinity_group: with.into(),
@@ -354,7 +354,7 @@ pub(crate) fn asked(text: &str) -> Asked {
     }
 }
 
-/// A case that was read.
+/// A parsed line.
 pub(super) struct Case<'t> {
     pub(super) line: usize,
     pub(super) snapshot: Snapshot,
@@ -372,19 +372,19 @@ pub(super) fn cases(text: &str) -> Vec<Case<'_>> {
             continue;
         }
         let parts: Vec<&str> = line.split('|').map(str::trim).collect();
-        let [here, placed, binding, result] = parts[..] else {
+        let [given_clusters, placed, binding, result] = parts[..] else {
             panic!("line {}: {line}", at + 1);
         };
-        if !here.is_empty() {
-            clusters = here;
+        if !given_clusters.is_empty() {
+            clusters = given_clusters;
         }
-        let asked = asked(binding);
+        let binding_case = asked(binding);
         let members = words(clusters).filter(|w| *w != "none").map(member);
         cases.push(Case {
             line: at + 1,
-            snapshot: members.collect::<Snapshot>().under(asked.rules),
+            snapshot: members.collect::<Snapshot>().under(binding_case.rules),
             placement: placement(placed),
-            asked,
+            asked: binding_case,
             result,
         });
     }
@@ -425,17 +425,17 @@ pub(super) fn told(case: &Case<'_>) -> String {
     }
 }
 
-/// Runs a table; every line that does not hold is told.
+/// Runs a table; panics with every line that fails.
 fn check(name: &str, text: &str, at_least: usize) {
     let cases = cases(text);
     assert!(cases.len() >= at_least, "{name}: {} cases", cases.len());
     let wrong: Vec<String> = cases
         .iter()
         .filter_map(|case| {
-            let told = told(case);
-            (told != case.result).then(|| {
+            let result = told(case);
+            (result != case.result).then(|| {
                 format!(
-                    "{name}:{}\n  expected {}\n  got      {told}",
+                    "{name}:{}\n  expected {}\n  got      {result}",
                     case.line, case.result
                 )
             })

@@ -1,4 +1,4 @@
-//! What a decision tells of itself.
+//! Tests of decision traces.
 
 use serde_json::json;
 
@@ -20,7 +20,7 @@ fn trace(line: &str) -> Trace {
 
 // proves: DCN-told, DCN-refused
 #[test]
-fn it_names_verdicts_scores_room_and_rule() {
+fn a_trace_has_rejections_scores_available_replicas_and_rule() {
     let line =
         "a=10 b=20 c=5/taint:k=v:NoSchedule/bare | dyn spread:cluster:1-1 | n:4 at:a=2 | a:4";
     assert_eq!(
@@ -43,7 +43,7 @@ fn it_names_verdicts_scores_room_and_rule() {
 }
 
 #[test]
-fn it_names_regions_and_failures() {
+fn a_trace_has_regions_and_failures() {
     let line = "a=10/region:r b=5/region:s | dup spread:region:1-1 spread:cluster:1-1 | n:4 | a:4";
     let regions = trace(line).regions;
     assert_eq!(
@@ -69,7 +69,7 @@ fn scores(line: &str) -> Vec<(String, Option<i64>)> {
 
 // proves: SCH-score-numbers
 #[test]
-fn a_cluster_scores_a_hundred_where_the_binding_is_already() {
+fn a_cluster_that_has_the_binding_scores_a_hundred() {
     for (binding, expected) in [
         ("n:4", [Some(0), Some(0), None]),
         ("n:4 at:b=4", [Some(0), Some(100), None]),
@@ -77,25 +77,25 @@ fn a_cluster_scores_a_hundred_where_the_binding_is_already() {
         ("n:4 at:gone=4", [Some(0), Some(0), None]),
         ("n:4 at:b=4 off:ClusterLocality", [Some(0), Some(0), None]),
     ] {
-        let told = scores(&format!("a=10 b=20 c=30/bare | dup in:a,b | {binding} | -"));
-        let told: Vec<_> = told.into_iter().map(|(_, score)| score).collect();
-        assert_eq!(told, expected, "{binding}");
+        let found = scores(&format!("a=10 b=20 c=30/bare | dup in:a,b | {binding} | -"));
+        let found: Vec<_> = found.into_iter().map(|(_, score)| score).collect();
+        assert_eq!(found, expected, "{binding}");
     }
 }
 
 // proves: SCH-region-score-copies, SCH-region-score-divided
 #[test]
-fn a_region_scores_by_its_room_and_then_by_its_clusters() {
+fn a_region_scores_by_capacity_and_then_by_clusters() {
     let clusters = "a=70/region:r b=60/region:r c=40/region:r d=60/region:s";
     let dup = "dup spread:region:1-1 spread:cluster:1-1";
     let dyn2 = "dyn spread:region:2-2 spread:cluster:1-3";
     for (placement, binding, r, s) in [
-        // Clusters with room for all, and the mean of their scores.
+        // Clusters with capacity for all replicas, and the mean of their scores.
         (dup, "n:50", 2000, 1000),
         (dup, "n:50 at:a=50", 2050, 1000),
         (dup, "n:50 at:c=10", 3033, 1000),
         (dup, "n:100", 0, 0),
-        // The share of a region, as far as it has room, and the mean of those it takes.
+        // The share of a region, as far as it has capacity, and the mean score of its used clusters.
         (dyn2, "n:100", 50_000, 50_000),
         (dyn2, "n:99", 50_000, 50_000),
         (dyn2, "n:100 at:a=1", 50_050, 50_000),
@@ -112,14 +112,14 @@ fn a_region_scores_by_its_room_and_then_by_its_clusters() {
     ] {
         let line = format!("{clusters} | {placement} | {binding} | -");
         let regions = trace(&line).regions.into_iter();
-        let told: Vec<(String, i64)> = regions.map(|r| (r.name, r.score)).collect();
-        assert_eq!(told, [("r".into(), r), ("s".into(), s)], "{line}");
+        let found: Vec<(String, i64)> = regions.map(|r| (r.name, r.score)).collect();
+        assert_eq!(found, [("r".into(), r), ("s".into(), s)], "{line}");
     }
 }
 
 // proves: SCH-available, SCH-available-unasked
 #[test]
-fn room_is_what_is_free_and_what_the_binding_has_there() {
+fn available_is_free_capacity_plus_present_replicas() {
     for (binding, available, estimate) in [
         ("n:4", 10, Source::Summary),
         ("n:4 at:a=3", 10, Source::Summary),
@@ -136,7 +136,7 @@ fn room_is_what_is_free_and_what_the_binding_has_there() {
             "{binding}"
         );
     }
-    // What it has there counts where clusters are compared.
+    // Present replicas count when clusters are compared.
     let chosen = |binding: &str| {
         let case = cases(binding).remove(0);
         super::table::told(&case)
@@ -158,10 +158,10 @@ fn its_size_is_bounded() {
         };
         cluster(&format!("member-{n:05}"), 10, more)
     }));
-    let asked = asked("n:30");
+    let case = asked("n:30");
     let placement = placement("dyn");
     let request = Request {
-        spec: &asked.binding.spec,
+        spec: &case.binding.spec,
         placement: &placement,
         term: None,
         fresh: false,
@@ -171,9 +171,9 @@ fn its_size_is_bounded() {
     let text = serde_json::to_string(&trace).unwrap();
     assert!(text.len() <= 16 * 1024, "{}", text.len());
     assert_eq!(trace.clusters.len() + trace.omitted_clusters, 2000);
-    let told = trace.clusters.iter().filter(|row| row.replicas.is_some());
+    let assigned = trace.clusters.iter().filter(|row| row.replicas.is_some());
     assert_eq!(
-        told.count(),
+        assigned.count(),
         decision.targets().len().min(trace.clusters.len())
     );
 }

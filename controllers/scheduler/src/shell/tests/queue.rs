@@ -1,4 +1,4 @@
-//! When a binding is tried again.
+//! Tests of when a binding is retried.
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -19,7 +19,7 @@ fn roomier() -> Value {
         .unwrap()
 }
 
-/// Times of the attempts to write a result, all of which are answered with `refusal`.
+/// Times of the attempts to write a result, all of which fail with `refusal`.
 fn attempts(
     fake: &FakeApi,
     refusal: impl Fn() -> machinery::Status + Send + Sync + 'static,
@@ -59,14 +59,14 @@ fn broken() -> machinery::Status {
 
 // proves: SCH-queue-backoff, SCH-queue-anew
 #[tokio::test(start_paused = true)]
-async fn a_failure_is_tried_again_after_one_second_and_then_twice_as_long_up_to_ten() {
+async fn failures_back_off_from_one_second_to_ten() {
     let (fake, start) = plane(FeatureGates::default(), binding(json!({})));
     let attempts = attempts(&fake, broken);
     let plane = start();
     tokio::time::sleep(Duration::from_secs(40)).await;
     let seconds: Vec<u64> = gaps(&attempts).iter().map(Duration::as_secs).collect();
     assert_eq!(seconds, [1, 2, 4, 8, 10, 10]);
-    // A change is looked at at once, and counts its failures anew.
+    // A change is handled at once, and resets the count of failures.
     let mut changed = binding(json!({}));
     changed["metadata"]["generation"] = 2.into();
     let now = Instant::now();
@@ -81,7 +81,7 @@ async fn a_failure_is_tried_again_after_one_second_and_then_twice_as_long_up_to_
 
 // proves: SCH-queue-gate
 #[tokio::test(start_paused = true)]
-async fn without_priorities_failures_wait_as_in_any_queue() {
+async fn without_priorities_failures_have_the_default_backoff() {
     let (fake, start) = plane(without_priorities(), binding(json!({})));
     let attempts = attempts(&fake, broken);
     let plane = start();
@@ -104,7 +104,7 @@ async fn without_priorities_failures_wait_as_in_any_queue() {
 
 // proves: SCH-queue-unschedulable, SCH-cluster-quiet
 #[tokio::test(start_paused = true)]
-async fn what_lacks_room_is_tried_after_five_minutes_and_room_alone_wakes_nobody() {
+async fn unschedulable_bindings_are_retried_after_five_minutes_and_not_by_capacity_changes() {
     let (_, start) = plane(FeatureGates::default(), aggregated(30));
     let plane = start();
     let began = Instant::now();
@@ -120,7 +120,7 @@ async fn what_lacks_room_is_tried_after_five_minutes_and_room_alone_wakes_nobody
 
 // proves: SCH-queue-gate
 #[tokio::test(start_paused = true)]
-async fn without_priorities_what_lacks_room_is_a_failure_like_others() {
+async fn without_priorities_unschedulable_bindings_have_the_default_backoff() {
     let (_, start) = plane(without_priorities(), aggregated(30));
     let plane = start();
     plane.until(|b| condition(b).1 == "Unschedulable").await;
@@ -133,13 +133,13 @@ async fn without_priorities_what_lacks_room_is_a_failure_like_others() {
 
 // proves: SCH-no-fit-final
 #[tokio::test(start_paused = true)]
-async fn what_fits_nowhere_is_not_tried_again_by_itself() {
+async fn a_binding_that_fits_no_cluster_is_not_retried_by_itself() {
     let placement = json!({"clusterAffinity": {"fieldSelector": {"matchExpressions": [
         {"key": "provider", "operator": "In", "values": ["p"]}]}}});
     let (_, start) = plane(FeatureGates::default(), binding(placement));
     let plane = start();
     plane.until(|b| condition(b).1 == "NoClusterFit").await;
-    // Under the same generation: nobody tells of it.
+    // The generation is unchanged, so this update enqueues nothing.
     let more = json!({"spec": {"provider": "p"}, "metadata": {"generation": 1}});
     let fitting = crate::core::tests::cluster("m1", 10, more).value().unwrap();
     plane.fake.seed(&CLUSTERS, fitting);
@@ -154,7 +154,7 @@ async fn what_fits_nowhere_is_not_tried_again_by_itself() {
 
 // proves: SCH-queue-namespace
 #[tokio::test(start_paused = true)]
-async fn in_a_namespace_that_ends_nothing_is_tried_again() {
+async fn nothing_is_retried_in_a_terminating_namespace() {
     let (fake, start) = plane(FeatureGates::default(), binding(json!({})));
     let attempts = attempts(&fake, || {
         let mut status = machinery::Status::failure(403, "Forbidden", "it ends");

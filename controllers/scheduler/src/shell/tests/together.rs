@@ -1,4 +1,4 @@
-//! Many bindings that are decided at the same time, over the same clusters.
+//! Tests with many bindings that are scheduled at the same time on the same clusters.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,7 +10,7 @@ fn name(n: usize) -> String {
     format!("web-{n}-deployment")
 }
 
-/// Bindings 0..MANY, each made from one by `with`.
+/// Seeds bindings 0..MANY, each a copy that `with` changes.
 fn seeded(clusters: &[&str], placement: &Value, with: impl Fn(&mut Value)) -> Arc<FakeApi> {
     let fake = FakeApi::new();
     for cluster in clusters {
@@ -30,8 +30,8 @@ fn seeded(clusters: &[&str], placement: &Value, with: impl Fn(&mut Value)) -> Ar
 async fn all_told(plane: &Plane) -> Vec<Value> {
     let mut all = Vec::new();
     for n in 0..MANY {
-        let told = |b: &Value| !condition(b).0.is_empty();
-        all.push(plane.until_of(&name(n), told).await);
+        let has_condition = |b: &Value| !condition(b).0.is_empty();
+        all.push(plane.until_of(&name(n), has_condition).await);
     }
     all
 }
@@ -43,7 +43,7 @@ fn placed(bindings: &[Value]) -> Vec<&Value> {
 
 // proves: SCH-reservations-gate
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn the_same_room_is_not_given_twice() {
+async fn the_same_capacity_is_not_assigned_twice() {
     let divided = json!({"replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"}});
     let gates = FeatureGates::default().with(Gate::SchedulingOvercommitProtection, true);
     for (gates, fitting) in [(FeatureGates::default(), MANY), (gates, 5)] {
@@ -56,7 +56,7 @@ async fn the_same_room_is_not_given_twice() {
 
 // proves: SCH-reservations-healthy
 #[tokio::test]
-async fn room_is_free_again_once_the_cluster_tells_of_it_itself() {
+async fn a_reservation_ends_once_the_cluster_reports_the_workload() {
     let divided = json!({"replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"}});
     let gates = FeatureGates::default().with(Gate::SchedulingOvercommitProtection, true);
     let plane = Plane::over(seeded(&["m1"], &divided, |_| {}), gates);
@@ -77,7 +77,7 @@ async fn room_is_free_again_once_the_cluster_tells_of_it_itself() {
 
 // proves: SCH-workload-affinity, SCH-peers-assigning
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn workloads_of_a_group_go_apart_or_together() {
+async fn workloads_of_a_group_are_separated_or_colocated() {
     let one = json!({"spreadConstraints": [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]});
     let gates = FeatureGates::default().with(Gate::WorkloadAffinity, true);
     let clusters = ["m1", "m2", "m3"];
@@ -120,7 +120,7 @@ async fn higher_priorities_are_placed_first_where_they_count() {
     }
 }
 
-/// Who is placed first of many, of which the last has the highest priority.
+/// The first of many bindings to be scheduled; the last has the highest priority.
 async fn placed_first(priorities_count: bool) -> String {
     let divided = json!({"replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"}});
     let gates = FeatureGates::default()
@@ -130,7 +130,7 @@ async fn placed_first(priorities_count: bool) -> String {
         let last = b["metadata"]["name"] == name(MANY - 1);
         b["spec"]["schedulePriority"] = json!({"priority": if last { 9 } else { 0 }});
     });
-    // Until the clusters are known, all wait in the queue.
+    // Until the clusters are synced, all bindings wait in the queue.
     let bindings_known = AtomicBool::new(false);
     fake.on_call(move |call| {
         if call.verb == "watch" && call.resource == Some(&BINDINGS) {

@@ -1,10 +1,10 @@
-//! What a decision leaves on the binding, and the events that tell of it.
+//! Tests of the conditions and events of a decision.
 
 use client::event::EVENTS;
 
 use super::*;
 
-/// A plane whose events are written.
+/// A fixture that records events.
 fn telling(clusters: &[&str], binding: Value) -> Plane {
     let fake = FakeApi::new();
     for name in clusters {
@@ -17,13 +17,13 @@ fn telling(clusters: &[&str], binding: Value) -> Plane {
     })
 }
 
-/// Events as `Kind type reason message`, once there are so many.
+/// The events as `Kind type reason message`, once there are `count`.
 async fn events(plane: &Plane, count: usize) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap_or("").to_owned();
-    let mut told = Vec::new();
+    let mut texts = Vec::new();
     for _ in 0..2000 {
         let events = plane.fake.objects(&EVENTS);
-        told = events
+        texts = events
             .iter()
             .map(|e| {
                 let kind = text(&e["involvedObject"]["kind"]);
@@ -31,16 +31,16 @@ async fn events(plane: &Plane, count: usize) -> Vec<String> {
                 format!("{kind} {}", parts.join(" "))
             })
             .collect();
-        if told.len() >= count {
+        if texts.len() >= count {
             break;
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    told.sort();
-    told
+    texts.sort();
+    texts
 }
 
-/// Of both the binding and its template.
+/// The same events on both the binding and its template.
 fn of_both(rest: &[&str]) -> Vec<String> {
     let both = ["Deployment", "ResourceBinding"].iter();
     let mut all: Vec<String> = both
@@ -66,16 +66,16 @@ fn divided() -> Value {
 
 // proves: SCH-events
 #[tokio::test]
-async fn a_result_is_told_on_the_binding_and_on_its_template() {
+async fn a_result_has_events_on_the_binding_and_its_template() {
     let plane = telling(&["m1", "m2"], binding(json!({})));
-    let told = "Normal ScheduleBindingSucceed Binding has been scheduled successfully. Result: {m1:4, m2:4}";
-    assert_eq!(events(&plane, 2).await, of_both(&[told]));
+    let event = "Normal ScheduleBindingSucceed Binding has been scheduled successfully. Result: {m1:4, m2:4}";
+    assert_eq!(events(&plane, 2).await, of_both(&[event]));
     plane.tasks.stop().await;
 }
 
 // proves: SCH-fit-error-empties, SCH-events
 #[tokio::test]
-async fn what_fits_nowhere_any_more_is_nowhere() {
+async fn a_binding_that_no_longer_fits_loses_its_result() {
     let nowhere = json!({"clusterAffinity": {"clusterNames": ["m9"]}});
     let there = json!([{"name": "m1", "replicas": 4}]);
     let before = placed(&there, &json!({}), |b| {
@@ -90,14 +90,14 @@ async fn what_fits_nowhere_any_more_is_nowhere() {
     let applied = &after["metadata"]["annotations"][labels::APPLIED_PLACEMENT];
     assert_eq!(applied, &json!(nowhere.to_string()));
     assert_eq!(after["status"]["schedulerObservedGeneration"], 1);
-    let told = "Warning ScheduleBindingFailed 0/1 clusters are available: 1 cluster(s) did not match the placement cluster affinity constraint.";
-    assert_eq!(events(&plane, 2).await, of_both(&[told]));
+    let event = "Warning ScheduleBindingFailed 0/1 clusters are available: 1 cluster(s) did not match the placement cluster affinity constraint.";
+    assert_eq!(events(&plane, 2).await, of_both(&[event]));
     plane.tasks.stop().await;
 }
 
 // proves: SCH-error-keeps
 #[tokio::test]
-async fn other_failures_leave_the_result_as_it_is() {
+async fn other_failures_keep_the_result() {
     let there = json!([{"name": "m1", "replicas": 4}]);
     let spread = json!({"spreadConstraints": [{"spreadByField": "cluster", "minGroups": 2, "maxGroups": 3}]});
     for (placement, reason) in [(divided(), "Unschedulable"), (spread, "SchedulerError")] {
@@ -120,7 +120,7 @@ async fn other_failures_leave_the_result_as_it_is() {
 
 // proves: SCH-no-fit-refused
 #[tokio::test(start_paused = true)]
-async fn a_withdrawal_that_is_refused_is_told_with_its_cause_and_tried_again() {
+async fn a_rejected_removal_is_reported_with_its_cause_and_retried() {
     let there = json!([{"name": "m1", "replicas": 4}]);
     let before = placed(&there, &json!({}), |b| {
         b["spec"]["placement"] = json!({"clusterAffinity": {"clusterNames": ["m9"]}});
@@ -158,12 +158,12 @@ fn terms(names: &[(&str, &str)]) -> Value {
 
 // proves: SCH-terms-events
 #[tokio::test]
-async fn every_term_that_fails_is_told() {
+async fn every_failed_term_has_an_event() {
     let plane = telling(
         &["m1", "m2"],
         binding(terms(&[("x", "m8"), ("y", "m9"), ("z", "m2")])),
     );
-    let told = |index: usize| {
+    let failed = |index: usize| {
         format!(
             "Warning ScheduleBindingFailed failed to schedule ResourceBinding(n/web-deployment) with clusterAffiliates \
              index({index}): 0/2 clusters are available: 2 cluster(s) did not match the placement cluster affinity constraint."
@@ -173,16 +173,16 @@ async fn every_term_that_fails_is_told() {
         "Normal ScheduleBindingSucceed Binding has been scheduled successfully. Result: {m2:4}";
     assert_eq!(
         events(&plane, 6).await,
-        of_both(&[&told(0), &told(1), done])
+        of_both(&[&failed(0), &failed(1), done])
     );
     plane.tasks.stop().await;
 }
 
 // proves: SCH-terms-all-fail
 #[tokio::test]
-async fn when_all_terms_fail_the_first_says_what_becomes_of_the_result() {
+async fn if_all_terms_fail_the_first_failure_decides_about_the_result() {
     let there = json!([{"name": "m1", "replicas": 4}]);
-    // The first fits nowhere: nothing stays. The first lacks room: all stays.
+    // The first term fits no cluster: the result is cleared. It lacks capacity: the result stays.
     for (first, second, reason, stays) in [
         ("m9", "m1", "NoClusterFit", false),
         ("m1", "m9", "Unschedulable", true),
@@ -202,7 +202,7 @@ async fn when_all_terms_fail_the_first_says_what_becomes_of_the_result() {
 
 // proves: SCH-note
 #[tokio::test]
-async fn where_nothing_is_to_be_decided_the_generation_is_noted() {
+async fn without_a_decision_the_generation_is_observed() {
     let there = json!([{"name": "m1", "replicas": 4}]);
     let before = placed(&there, &divided(), |b| {
         b["metadata"]["generation"] = 5.into()
@@ -225,25 +225,25 @@ async fn where_nothing_is_to_be_decided_the_generation_is_noted() {
 
 // proves: SCH-binding-ending
 #[tokio::test]
-async fn a_binding_that_ends_is_told_and_left() {
+async fn a_terminating_binding_is_reported_and_ignored() {
     let mut ending = binding(json!({}));
     ending["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
     ending["metadata"]["finalizers"] = json!(["karmada.io/binding-controller"]);
     let plane = telling(&["m1"], ending);
-    let told =
+    let event =
         "Warning ScheduleBindingFailed skip schedule deleting resourceBinding: n/web-deployment";
-    assert_eq!(events(&plane, 2).await, of_both(&[told]));
+    assert_eq!(events(&plane, 2).await, of_both(&[event]));
     let writes = plane.fake.writes();
     assert!(writes.iter().all(|w| w.resource == EVENTS), "{writes:?}");
     plane.tasks.stop().await;
 }
 
-/// The detector writes the new numbers together with their clusters.
+/// The detector writes the new replicas together with their clusters.
 // proves: SCH-events, SCH-scheduled
 #[tokio::test]
-async fn a_result_that_came_with_the_new_number_of_replicas_is_told_as_one() {
+async fn a_result_written_by_the_detector_is_reported_like_any_other() {
     let duplicated = json!({"replicaScheduling": {"replicaSchedulingType": "Duplicated"}});
-    for (placement, before, after, told) in [
+    for (placement, before, after, result) in [
         (
             divided(),
             json!([{"name": "m1", "replicas": 4}]),
@@ -262,7 +262,7 @@ async fn a_result_that_came_with_the_new_number_of_replicas_is_told_as_one() {
             b["metadata"]["generation"] = 2.into()
         });
         let plane = telling(&["m1", "m2"], unseen);
-        // Its first look at what is in order leaves no word.
+        // The first check of a scheduled binding records no event.
         plane
             .until(|b| b["status"]["schedulerObservedGeneration"] == 2)
             .await;
@@ -281,7 +281,7 @@ async fn a_result_that_came_with_the_new_number_of_replicas_is_told_as_one() {
             (&json!("True"), &json!(old))
         );
         let text = format!(
-            "Normal ScheduleBindingSucceed Binding has been scheduled successfully. Result: {told}"
+            "Normal ScheduleBindingSucceed Binding has been scheduled successfully. Result: {result}"
         );
         assert_eq!(events(&plane, 2).await, of_both(&[&text]));
         plane.tasks.stop().await;

@@ -1,4 +1,4 @@
-//! Whose bindings are looked at, and what makes them be looked at again.
+//! Tests of which bindings a scheduler handles and what enqueues them.
 
 use super::*;
 
@@ -21,9 +21,9 @@ fn divided() -> Value {
 
 // proves: SCH-claimed-only, SCH-scheduler-name
 #[tokio::test]
-async fn a_scheduler_schedules_what_is_claimed_and_names_it() {
+async fn a_scheduler_handles_claimed_bindings_with_its_name() {
     type Case = (&'static str, &'static str, &'static str, [bool; 2]);
-    // Label and its value, scheduler; whether default-scheduler and `mine` take it.
+    // Label and its value, scheduler name; whether default-scheduler and `mine` handle it.
     let cases: [Case; 7] = [
         ("", "", "", [false, false]),
         (labels::POLICY_ID, "", "", [false, false]),
@@ -42,13 +42,13 @@ async fn a_scheduler_schedules_what_is_claimed_and_names_it() {
         let fake = FakeApi::new();
         fake.seed(&CLUSTERS, cluster("m1", 10, json!({})));
         let mut taken = Vec::new();
-        for (n, (label, value, asked, by)) in cases.iter().enumerate() {
+        for (n, (label, value, scheduler_name, by)) in cases.iter().enumerate() {
             let name = format!("b{n}");
             fake.seed(
                 &BINDINGS,
                 named(&name, |b| {
                     b["metadata"]["labels"] = json!({*label: value});
-                    b["spec"]["schedulerName"] = (*asked).into();
+                    b["spec"]["schedulerName"] = (*scheduler_name).into();
                 }),
             );
             if by[at] {
@@ -71,7 +71,7 @@ async fn a_scheduler_schedules_what_is_claimed_and_names_it() {
 
 // proves: SCH-generation
 #[tokio::test]
-async fn another_generation_is_looked_at_and_nothing_else() {
+async fn only_another_generation_is_scheduled() {
     let plane = Plane::start(&["m1"], binding(json!({}))).await;
     let mut done = plane.until(|b| condition(b).0 == "True").await;
     done["spec"]["replicas"] = 7.into();
@@ -92,7 +92,7 @@ async fn another_generation_is_looked_at_and_nothing_else() {
 
 // proves: SCH-comes-into-view
 #[tokio::test]
-async fn what_becomes_its_own_counts_as_new() {
+async fn a_binding_that_becomes_its_own_counts_as_new() {
     let hidden: [fn(&mut Value); 3] = [
         |b| b["metadata"]["labels"] = json!({}),
         |b| b["spec"]["schedulerName"] = "other".into(),
@@ -111,12 +111,12 @@ async fn what_becomes_its_own_counts_as_new() {
 
 // proves: SCH-suspended-queued, SCH-binding-gone
 #[tokio::test]
-async fn what_waits_in_the_queue_is_looked_at_as_it_is_then() {
+async fn a_queued_binding_is_scheduled_in_its_latest_version() {
     let fake = FakeApi::new();
     fake.seed(&BINDINGS, binding(json!({})));
     fake.seed(&BINDINGS, named("gone", |_| {}));
     fake.seed(&CLUSTERS, cluster("m1", 10, json!({})));
-    // Until the clusters are known, all wait in the queue.
+    // Until the clusters are synced, all bindings wait in the queue.
     let known = Arc::new(AtomicBool::new(false));
     let (watched, mut began) = tokio::sync::mpsc::unbounded_channel();
     let hidden = Arc::clone(&known);
@@ -147,7 +147,7 @@ async fn what_waits_in_the_queue_is_looked_at_as_it_is_then() {
 
 // proves: SCH-cluster-ending
 #[tokio::test]
-async fn what_is_in_a_cluster_that_ends_moves() {
+async fn replicas_in_a_terminating_cluster_move() {
     let plane = Plane::start(&["m1", "m2"], binding(divided())).await;
     let done = plane.until(|b| condition(b).0 == "True").await;
     assert_eq!(
@@ -163,7 +163,7 @@ async fn what_is_in_a_cluster_that_ends_moves() {
 
 // proves: SCH-cluster-changed
 #[tokio::test]
-async fn a_cluster_as_it_was_and_as_it_is_schedules_what_it_concerns() {
+async fn the_old_and_the_new_version_of_a_cluster_affect_bindings() {
     let placement = json!({"clusterAffinity": {"labelSelector": {"matchLabels": {"ring": "one"}}}});
     let plane = Plane::start(&["m1", "m2"], binding(placement)).await;
     let names = |b: &Value| {
@@ -184,7 +184,7 @@ async fn a_cluster_as_it_was_and_as_it_is_schedules_what_it_concerns() {
 
 // proves: SCH-no-placement
 #[tokio::test(start_paused = true)]
-async fn a_binding_without_a_placement_is_tried_until_it_has_one() {
+async fn a_binding_without_a_placement_is_retried_until_it_has_one() {
     let plane = Plane::start(
         &["m1"],
         named("web-deployment", |b| b["spec"]["placement"] = Value::Null),
@@ -192,7 +192,7 @@ async fn a_binding_without_a_placement_is_tried_until_it_has_one() {
     .await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(plane.fake.writes().len(), 0);
-    // The same generation: nobody tells of it.
+    // The generation is unchanged, so this update enqueues nothing.
     plane.fake.seed(&BINDINGS, binding(json!({})));
     tokio::time::sleep(Duration::from_secs(11)).await;
     plane.until(|b| condition(b).0 == "True").await;
