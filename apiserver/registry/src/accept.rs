@@ -1,8 +1,5 @@
-//! What every written body goes through before the rules of its kind: kind and
-//! version, unknown and repeated fields, defaults, admission's answers.
-//!
-//! Enters: trees as clients sent them. Leaves: complete trees in stored form, and
-//! warnings.
+//! The steps that all writes share: checks kind and namespace, decodes unknown and duplicate
+//! fields, applies defaults, validates, and calls admission.
 
 use admission::{Attributes, Operation, metadata as rules};
 use client::At;
@@ -14,7 +11,7 @@ use crate::registry::Registry;
 use crate::request::{Ctx, FieldValidation};
 use crate::table::Row;
 
-/// 400 when the body names another kind; fills in what it leaves out.
+/// Sets kind and version if the body omits them; 400 if they are others.
 pub(crate) fn check_kind(row: &Row, value: &mut Value) -> Result<(), Status> {
     let gvk = &row.kind.gvk;
     let api_version = gvk.api_version();
@@ -47,7 +44,7 @@ pub(crate) fn check_kind(row: &Row, value: &mut Value) -> Result<(), Status> {
     Ok(())
 }
 
-/// Namespaces of body and path must agree; the path's is filled in.
+/// Sets the namespace of the path if the body omits it; 400 if it is another one.
 pub(crate) fn check_namespace(row: &Row, at: &At<'_>, value: &mut Value) -> Result<(), Status> {
     let meta = meta::metadata(value)?;
     if !row.kind.namespaced {
@@ -71,9 +68,9 @@ pub(crate) fn check_namespace(row: &Row, at: &At<'_>, value: &mut Value) -> Resu
     }
 }
 
-/// What a typed decoder does: a value of a wrong type is an error, unknown fields go.
-/// Strict: they are an error as well. Warn: the warnings. Errors are 400, or 422 for
-/// what a patch led to.
+/// Decodes as a typed decoder does: rejects values of a wrong type, and removes unknown
+/// fields. Unknown and duplicate fields are an error if validation is strict; otherwise
+/// they are returned as warnings. Errors are 400, or 422 for the result of a patch.
 pub(crate) fn decode(
     row: &Row,
     value: &mut Value,
@@ -102,7 +99,8 @@ pub(crate) fn decode(
     Err(refused(row, value, patched, &why))
 }
 
-/// Names no object when a patch led to it, as `endpoints/handlers/patch.go` does.
+/// The error of [`decode`]; for a patch without the object, as in
+/// `endpoints/handlers/patch.go`.
 fn refused(row: &Row, value: &Value, patched: bool, why: &str) -> Status {
     let gvk = &row.kind.gvk;
     if patched {
@@ -115,7 +113,7 @@ fn refused(row: &Row, value: &Value, patched: bool, why: &str) -> Status {
     ))
 }
 
-/// Fills defaults into a tree in stored form.
+/// Applies defaults to an object in the storage version.
 pub(crate) fn complete(row: &Row, value: &mut Value) {
     row.stored.schema.default(value);
     if !row.custom {
@@ -123,9 +121,9 @@ pub(crate) fn complete(row: &Row, value: &mut Value) {
     }
 }
 
-/// The verdict of the metadata's rules, the kind's own (where `whole`) and the
-/// schema: 422 with all causes that `concerns` does not leave out. Where a rule of the
-/// kind speaks, in Kubernetes' words, the schema is silent.
+/// Validates metadata, the rules of the kind (if `whole`) and the schema: 422 with all
+/// errors that `concerns` accepts. Schema errors of fields for which a rule of the kind has
+/// an error, with Kubernetes' text, are omitted.
 pub(crate) fn judge(
     row: &Row,
     new: &Value,
@@ -141,9 +139,9 @@ pub(crate) fn judge(
     if whole && !row.custom {
         errors.extend(admission::rules(&kind.gvk, new, old));
     }
-    let told = errors.len();
+    let rule_errors = errors.len();
     for error in row.stored.schema.validate(new) {
-        if !errors[..told].iter().any(|e| e.field == error.field) {
+        if !errors[..rule_errors].iter().any(|e| e.field == error.field) {
             errors.push(error);
         }
     }
@@ -182,7 +180,7 @@ impl Admit<'_> {
         }
     }
 
-    /// The strings are warnings for the client.
+    /// Runs mutating admission; returns warnings for the client.
     pub(crate) async fn mutate(
         &self,
         new: &mut Value,
@@ -204,7 +202,7 @@ impl Admit<'_> {
         Ok(warnings)
     }
 
-    /// Judges the new object (null: a deletion).
+    /// Runs validating admission on the new object (null for a deletion).
     pub(crate) async fn validate(
         &self,
         new: &Value,

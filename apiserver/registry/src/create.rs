@@ -1,8 +1,7 @@
-//! Create: one tree from body to bytes.
+//! Create: turns a body into a stored object.
 //!
-//! Enters: a decoded body. Leaves: the stored object. Order as in Kubernetes:
-//! defaults, admission's changes, identity, validation, strategy, admission's
-//! verdict, one transaction.
+//! Order as in Kubernetes: defaults, mutating admission, generated metadata, validation,
+//! strategy, validating admission, one transaction.
 
 use admission::Operation;
 use client::At;
@@ -62,7 +61,7 @@ impl Registry {
             .await
     }
 
-    /// The answer of a `Creator`.
+    /// Calls the create handler of a resource or subresource.
     pub(crate) async fn answer(
         &self,
         ctx: &Ctx,
@@ -84,7 +83,7 @@ impl Registry {
         })
     }
 
-    /// 404 without the namespace, 403 while it is being emptied (B2.8).
+    /// 404 if the namespace does not exist, 403 if it is being terminated (B2.8).
     pub(crate) async fn check_lifecycle(
         &self,
         row: &Row,
@@ -94,10 +93,10 @@ impl Registry {
         if !row.kind.namespaced {
             return Ok(());
         }
-        let Some(found) = self.namespace(namespace).await? else {
+        let Some(namespace_object) = self.namespace(namespace).await? else {
             return Err(Status::not_found(&NAMESPACES, namespace));
         };
-        if !found.head().deleting {
+        if !namespace_object.head().deleting {
             return Ok(());
         }
         let why = format!(
@@ -110,7 +109,7 @@ impl Registry {
         ))
     }
 
-    /// Gives a name where only `generateName` is there, again when it is taken.
+    /// Generates a name if only `generateName` is set, and another one if it exists already.
     async fn insert_named(
         &self,
         ctx: &Ctx,
@@ -124,18 +123,18 @@ impl Registry {
         if !meta::text(&value, "name").is_empty() || base.is_empty() {
             return self.insert(ctx, row, at, value, options, warnings).await;
         }
-        let mut refused = None;
+        let mut conflict = None;
         for _ in 0..NAME_TRIES {
             let name = meta::generate_name(&base);
             meta::metadata(&mut value)?.insert("name".into(), name.into());
-            let turn = self.insert(ctx, row, at, value.clone(), options, warnings.clone());
-            match turn.await {
-                Err(status) if status.reason == "AlreadyExists" => refused = Some(status),
+            let attempt = self.insert(ctx, row, at, value.clone(), options, warnings.clone());
+            match attempt.await {
+                Err(status) if status.reason == "AlreadyExists" => conflict = Some(status),
                 other => return other,
             }
         }
-        let refused = refused.unwrap_or_else(|| Status::already_exists(&row.kind.gvr, &base));
-        Err(refused.retry_after(1))
+        let conflict = conflict.unwrap_or_else(|| Status::already_exists(&row.kind.gvr, &base));
+        Err(conflict.retry_after(1))
     }
 
     pub(crate) async fn insert(
@@ -195,16 +194,16 @@ impl Registry {
         let committed = if dry_run {
             match self.newest(row, &key).await? {
                 None => return Object::from_value(new).map_err(Status::internal),
-                there => Committed::Lost(there),
+                existing => Committed::Lost(existing),
             }
         } else {
             self.put(row, &key, new, 0).await?
         };
         match committed {
             Committed::Done(object) => Ok(object),
-            Committed::Lost(there) => {
+            Committed::Lost(existing) => {
                 let mut status = Status::already_exists(&row.kind.gvr, name);
-                if there.is_some_and(|o| o.head().deleting) {
+                if existing.is_some_and(|o| o.head().deleting) {
                     status.message = format!("object is being deleted: {}", status.message);
                 }
                 Err(status)

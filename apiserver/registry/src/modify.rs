@@ -1,8 +1,8 @@
-//! Update and patch: the optimistic loop.
+//! Update and patch: reads an object, changes it, and commits it optimistically.
 //!
-//! Enters: a body or a patch. Leaves: the stored object. A turn starts from the
-//! cached object; a refusal, or a result equal to what is there, is believed only
-//! when the object was fresh (contract E5). A lost race starts over with what won.
+//! The first attempt starts from the cached object. A rejection, or a result equal to the
+//! cached object, is confirmed with the newest object (contract E5). After a conflict, the
+//! next attempt starts from the object that won.
 
 use std::sync::Arc;
 
@@ -25,13 +25,13 @@ use crate::table::Row;
 use crate::taken::Taken;
 use crate::view::View;
 
-/// Where the new state comes from.
+/// The new object, or a patch that produces it.
 pub(crate) enum Source {
     Put(Body),
     Patch(Patch),
 }
 
-/// Which part of the object a write may change.
+/// The part of an object that a write may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Main,
@@ -41,7 +41,7 @@ enum Part {
     Finalize,
 }
 
-/// One write, through all its turns.
+/// One update or patch, with all its attempts.
 struct Write<'a> {
     registry: &'a Registry,
     ctx: &'a Ctx,
@@ -51,13 +51,13 @@ struct Write<'a> {
     options: &'a WriteOptions,
 }
 
-/// A turn whose result differs from what is there.
+/// The result of an attempt that changes the object.
 struct Changed {
     old: Value,
     new: Value,
-    /// The new object, where the trees hold only a part of it.
+    /// The encoded new object, if the trees contain only a part of it.
     encoded: Option<Bytes>,
-    /// Nothing holds the object any more: the write deletes it.
+    /// No finalizer is left: the write deletes the object.
     gone: bool,
     taken: Taken,
 }
@@ -119,7 +119,7 @@ impl Registry {
         let until = deadline(ctx);
         let key = self.key(row, at.namespace, at.name);
         let mut fresh = false;
-        // A dry run commits nothing, so nothing would tell that the cached object is stale.
+        // A dry run commits nothing, so no conflict would reveal a stale cached object.
         let mut current = match options.dry_run {
             true => None,
             false => self.cached(row, at.namespace, at.name).await?,
@@ -133,23 +133,23 @@ impl Registry {
             let Some(object) = current.take() else {
                 return write.missing(source).await;
             };
-            let mut spent = false;
-            let turn = write.turn(&mut source, &object, &mut spent).await;
-            let (changed, warnings) = match turn {
+            let mut consumed = false;
+            let attempt = write.turn(&mut source, &object, &mut consumed).await;
+            let (changed, warnings) = match attempt {
                 Ok((Some(changed), warnings)) => (changed, warnings),
-                settled => {
+                unconfirmed => {
                     if !fresh {
                         let newest = self.newest(row, &key).await?;
                         fresh = true;
                         if newest.as_ref().map(Object::revision) != Some(object.revision()) {
-                            if spent {
+                            if consumed {
                                 return Err(write.lost(newest.is_some()));
                             }
                             current = newest;
                             continue;
                         }
                     }
-                    let (_, warnings) = settled?;
+                    let (_, warnings) = unconfirmed?;
                     let rewritten = match options.dry_run {
                         true => None,
                         false => self.rewrite(row, &key, object.revision()).await?,
@@ -157,7 +157,7 @@ impl Registry {
                     match rewritten {
                         None => return write.reply(object, warnings),
                         Some(Committed::Done(object)) => return write.reply(object, warnings),
-                        Some(Committed::Lost(winner)) if spent => {
+                        Some(Committed::Lost(winner)) if consumed => {
                             return Err(write.lost(winner.is_some()));
                         }
                         Some(Committed::Lost(winner)) => {
@@ -172,11 +172,11 @@ impl Registry {
             }
             match write.commit(&key, &changed, object.revision()).await? {
                 Committed::Done(object) => {
-                    let kept = (!changed.gone).then_some(&changed.new);
-                    self.release(row, &changed.old, kept).await;
+                    let remaining = (!changed.gone).then_some(&changed.new);
+                    self.release(row, &changed.old, remaining).await;
                     return write.reply(object, warnings);
                 }
-                Committed::Lost(winner) if spent => return Err(write.lost(winner.is_some())),
+                Committed::Lost(winner) if consumed => return Err(write.lost(winner.is_some())),
                 Committed::Lost(winner) => {
                     current = winner;
                     fresh = true;
@@ -187,7 +187,7 @@ impl Registry {
 }
 
 impl Write<'_> {
-    /// Nothing there: 404, or a creation where the kind allows it.
+    /// Handles an absent object: 404, or a creation if the kind allows create on update.
     async fn missing(self, source: Source) -> Result<Written, Status> {
         let gvr = &self.row.kind.gvr;
         match source {
@@ -207,9 +207,9 @@ impl Write<'_> {
         }
     }
 
-    /// Somebody else was faster, and the body is bound to a revision.
-    fn lost(&self, there: bool) -> Status {
-        if there {
+    /// The error if another write won and the body cannot be applied again.
+    fn lost(&self, exists: bool) -> Status {
+        if exists {
             Status::stale(&self.row.kind.gvr, self.at.name)
         } else {
             Status::not_found(&self.row.kind.gvr, self.at.name)
@@ -254,7 +254,7 @@ impl Write<'_> {
         })
     }
 
-    /// The answer of a dry run carries the old revision.
+    /// The result of a dry run, with the old revision.
     fn rehearsed(
         &self,
         changed: Changed,
@@ -268,13 +268,14 @@ impl Write<'_> {
         self.reply(object, warnings)
     }
 
-    /// From the present object to the new one; `None` when they are equal. `spent`
-    /// is set when the body was used up: its revision leaves no second turn.
+    /// Computes the new object from the current one; `None` if they are equal. Sets
+    /// `consumed` if the body was used up: with its `resourceVersion` it allows no second
+    /// attempt.
     async fn turn(
         &self,
         source: &mut Source,
         current: &Object,
-        spent: &mut bool,
+        consumed: &mut bool,
     ) -> Result<(Option<Changed>, Vec<String>), Status> {
         let row = self.row;
         let apart = self.apart(source, current)?;
@@ -282,7 +283,7 @@ impl Write<'_> {
             Some(apart) => apart.tree()?,
             None => current.value().map_err(Status::internal)?,
         };
-        let (sent, mut warnings) = self.sent(source, &old, current, spent)?;
+        let (sent, mut warnings) = self.sent(source, &old, current, consumed)?;
         let mut new = self.merged(sent, &old)?;
         if let Some(before) = old["metadata"].as_object() {
             meta::carry_over(meta::metadata(&mut new)?, before);
@@ -308,8 +309,8 @@ impl Write<'_> {
         if self.part == Part::Main {
             (strategy.update)(&mut new, &old);
         }
-        let whole = matches!(self.part, Part::Main | Part::Scale);
-        judge(row, &new, Some(&old), whole, concerns)?;
+        let validate_kind = matches!(self.part, Part::Main | Part::Scale);
+        judge(row, &new, Some(&old), validate_kind, concerns)?;
         if matches!(self.part, Part::Main | Part::Scale) && strategy.generation.raised(&new, &old) {
             meta::bump_generation(&mut new);
         }
@@ -335,34 +336,34 @@ impl Write<'_> {
         ))
     }
 
-    /// A status written in the stored form needs no tree of the rest. Not so where
-    /// the rest decides: whether a deleted object is still held, a service's
-    /// allocations, what a JSON patch tests.
+    /// The partial decoding that suffices for a write of the status in the storage version.
+    /// `None` if the rest of the object matters: for the finalizers of a deleted object, the
+    /// allocations of a service, webhooks, or the tests of a JSON patch.
     fn apart<'o>(&self, source: &Source, current: &'o Object) -> Result<Option<Apart<'o>>, Status> {
         let row = self.row;
-        let within = match source {
+        let covered = match source {
             Source::Put(_) => true,
             Source::Patch(Patch::Merge(patch) | Patch::Strategic(patch)) => Apart::covers(patch),
             Source::Patch(Patch::Json(_)) => false,
         };
-        let whole = self.part != Part::Status
+        let needs_object = self.part != Part::Status
             || self.options.dry_run
             || row.custom
             || row.view != View::Stored
             || current.head().deleting
             || is_service(row)
             || self.registry.hooks(row, self.at.subresource).is_some()
-            || !within;
-        (!whole).then(|| Apart::of(current)).transpose()
+            || !covered;
+        (!needs_object).then(|| Apart::of(current)).transpose()
     }
 
-    /// The whole object (or Scale) as the client wants it, in stored form.
+    /// The object (or Scale) that the client requests, in the storage version.
     fn sent(
         &self,
         source: &mut Source,
         old: &Value,
         current: &Object,
-        spent: &mut bool,
+        consumed: &mut bool,
     ) -> Result<(Value, Vec<String>), Status> {
         let patched = matches!(source, Source::Patch(_));
         let mut duplicates = Vec::new();
@@ -373,7 +374,7 @@ impl Write<'_> {
                 if meta::text(&body.value, "resourceVersion").is_empty() {
                     body.value.clone()
                 } else {
-                    *spent = true;
+                    *consumed = true;
                     std::mem::take(&mut body.value)
                 }
             }
@@ -409,7 +410,7 @@ impl Write<'_> {
             Patch::Strategic(patch) if self.part != Part::Scale => {
                 patch::strategic(&doc, patch, &self.row.schema)
             }
-            // A Scale has no lists: both dialects mean the same.
+            // A Scale has no lists: both patch types have the same effect.
             Patch::Merge(patch) | Patch::Strategic(patch) => {
                 if !patch.is_object() {
                     return Err(Status::bad_request("a merge patch must be an object"));
@@ -421,12 +422,12 @@ impl Write<'_> {
         outcome.map_err(|error| match error {
             patch::Error::BadRequest(why) => Status::bad_request(why),
             patch::Error::TooLarge(why) => Status::too_large(why),
-            // What did not fit is not told, as `endpoints/handlers/patch.go` has it.
+            // As in `endpoints/handlers/patch.go`, the response omits the reason.
             patch::Error::Unprocessable(_) => Status::unprocessable(),
         })
     }
 
-    /// Revision and uid in a body are conditions (B4.2, B5.4).
+    /// Checks the preconditions in a body: its `resourceVersion` and uid (B4.2, B5.4).
     fn preconditions(&self, sent: &Value, current: &Object, patched: bool) -> Result<(), Status> {
         let gvr = &self.row.kind.gvr;
         let revision = meta::text(sent, "resourceVersion");
@@ -443,7 +444,7 @@ impl Write<'_> {
                 return Err(Status::invalid(&self.row.kind.gvk, self.at.name, &[error]));
             }
         } else {
-            let asked: u64 = revision.parse().map_err(|_| {
+            let requested: u64 = revision.parse().map_err(|_| {
                 let error = FieldError::invalid(
                     "metadata.resourceVersion",
                     &json!(revision),
@@ -451,7 +452,7 @@ impl Write<'_> {
                 );
                 Status::invalid(&self.row.kind.gvk, self.at.name, &[error])
             })?;
-            if asked != current.revision() {
+            if requested != current.revision() {
                 return Err(Status::stale(gvr, self.at.name));
             }
         }
@@ -470,7 +471,7 @@ impl Write<'_> {
         Ok(())
     }
 
-    /// Takes from the sent object only what this path may change (B4.4).
+    /// Takes from the requested object only what this path may change (B4.4).
     fn merged(&self, mut sent: Value, old: &Value) -> Result<Value, Status> {
         match self.part {
             Part::Main => {
@@ -525,7 +526,7 @@ impl Write<'_> {
     }
 }
 
-/// The body's name must be the path's.
+/// Checks that the name of the object matches the name in the path.
 fn check_name(value: &mut Value, at: &At<'_>) -> Result<(), Status> {
     let meta = meta::metadata(value)?;
     let name = meta.get("name").and_then(Value::as_str).unwrap_or("");
