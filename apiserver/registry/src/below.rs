@@ -1,7 +1,5 @@
-//! POSTs below an object.
-//!
-//! Enters: Bindings, Evictions, TokenRequests. Leaves: a Status, or what a
-//! `Creator` answers.
+//! Create of subresources: Binding and Eviction of pods, and those with a create handler,
+//! such as TokenRequests.
 
 use client::{At, DeleteOptions};
 use machinery::{Object, Status};
@@ -14,7 +12,7 @@ use crate::registry::Registry;
 use crate::request::{Body, Ctx, WriteOptions, Written};
 use crate::table::Row;
 
-/// The body of a successful POST that leaves no object of its own.
+/// The response to a successful create that stores no object.
 fn success() -> Result<Written, Status> {
     let body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {},
                       "status": "Success", "code": 201});
@@ -67,9 +65,9 @@ impl Registry {
             check_deadline(until)?;
             let pod = current.ok_or_else(|| Status::not_found(gvr, at.name))?;
             let mut new = pod.value().map_err(Status::internal)?;
-            let taken = new["spec"]["nodeName"].as_str().unwrap_or("").to_owned();
-            if !taken.is_empty() {
-                let why = format!("pod {} is already assigned to node {taken:?}", at.name);
+            let assigned = new["spec"]["nodeName"].as_str().unwrap_or("").to_owned();
+            if !assigned.is_empty() {
+                let why = format!("pod {} is already assigned to node {assigned:?}", at.name);
                 return Err(Status::conflict(gvr, at.name, why));
             }
             if pod.head().deleting {
@@ -92,7 +90,7 @@ impl Registry {
         }
     }
 
-    /// Deletes a pod; disruption budgets are not asked.
+    /// Deletes a pod, without regard to PodDisruptionBudgets.
     async fn evict(
         &self,
         ctx: &Ctx,
@@ -100,16 +98,16 @@ impl Registry {
         eviction: &Value,
         options: &WriteOptions,
     ) -> Result<Written, Status> {
-        let asked = eviction.get("deleteOptions").filter(|v| !v.is_null());
-        let mut how: DeleteOptions = options::delete(&|_| None, asked)?;
-        how.dry_run |= options.dry_run;
+        let body = eviction.get("deleteOptions").filter(|v| !v.is_null());
+        let mut delete_options: DeleteOptions = options::delete(&|_| None, body)?;
+        delete_options.dry_run |= options.dry_run;
         self.delete(
             ctx,
             At {
                 subresource: "",
                 ..at
             },
-            &how,
+            &delete_options,
         )
         .await?;
         success()

@@ -1,12 +1,12 @@
-//! Addresses of services, where several processes give them out.
+//! Allocates the cluster IPs and node ports of Services without duplicates, even if several
+//! processes allocate them.
 //!
-//! Enters: service trees. Leaves: the same trees with addresses that nobody else
-//! has. Alone on its store a process knows what it gave. Otherwise each address is
-//! also claimed by a key of its own in the store, of which there can be one: claimed
-//! before the service is written, given up when the address is free again. A claim
-//! that a process left behind when it died is void for a process that has met it
-//! unchanged for a while, as long as no service holds the address. Each process measures
-//! that while itself, as client-go's leader election does: no two clocks are compared.
+//! A process that has the store alone knows its own allocations. If processes share a store,
+//! each address is also claimed with its own key in the store: the claim is created before
+//! the Service is written, and deleted when the address is free again. If a process dies
+//! and leaves a claim behind, the claim expires for another process that observed it
+//! unchanged for a while and found no Service with the address. Each process measures this
+//! time with its own clock, as client-go's leader election does.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -29,11 +29,11 @@ use crate::strategy::services::Drawn;
 use crate::table::Row;
 
 const PREFIX: &str = "/registry/flotilla/services/";
-/// A write that has not happened by now will not: twice the longest request.
+/// A claim without a Service expires after this time, twice the longest request.
 const VOID_AFTER: Duration = Duration::from_secs(120);
-/// Claims that nobody met for so long are forgotten.
+/// Observed claims are forgotten after this time.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(3600);
-/// Addresses tried that others claimed in the same moment.
+/// How often an allocation is repeated because another process claimed an address first.
 const ATTEMPTS: usize = 16;
 
 #[derive(Serialize, Deserialize)]
@@ -42,21 +42,21 @@ struct Claim {
     service: String,
 }
 
-/// Claims of others on addresses that no service held when this process met them: the
-/// revision of each and when it was met first.
+/// Claims of other processes on addresses that no Service had when this process observed
+/// them: the revision of each, and when it was first observed.
 #[derive(Default)]
 pub(crate) struct UnheldClaims(Mutex<HashMap<Arc<str>, (u64, Instant)>>);
 
 impl UnheldClaims {
-    /// Whether a claim has been there unchanged for so long that no service will follow.
+    /// Whether a claim was unchanged for so long that no Service will follow.
     fn is_void(&self, claim: &Entry) -> bool {
         let now = Instant::now();
-        let mut met = self.0.lock();
-        match met.get(&claim.key) {
+        let mut observed = self.0.lock();
+        match observed.get(&claim.key) {
             Some((revision, first)) if *revision == claim.revision => *first + VOID_AFTER <= now,
             _ => {
-                met.retain(|_, (_, first)| *first + FORGOTTEN_AFTER > now);
-                met.insert(Arc::clone(&claim.key), (claim.revision, now));
+                observed.retain(|_, (_, first)| *first + FORGOTTEN_AFTER > now);
+                observed.insert(Arc::clone(&claim.key), (claim.revision, now));
                 false
             }
         }
@@ -88,7 +88,7 @@ fn owner(service: &Value) -> String {
 }
 
 impl Registry {
-    /// Addresses for a service; nothing for other kinds.
+    /// Allocates the addresses of a Service; does nothing for other kinds.
     pub(crate) async fn draw(
         &self,
         row: &Row,
@@ -120,14 +120,14 @@ impl Registry {
             let Some(before) = before.as_ref().filter(|_| !dry_run) else {
                 return Ok(drawn);
             };
-            let taken = self.claim(row, new, &mut drawn).await;
-            if matches!(taken, Ok(None)) {
+            let conflict = self.claim(row, new, &mut drawn).await;
+            if matches!(conflict, Ok(None)) {
                 return Ok(drawn);
             }
             self.undo(&drawn).await;
-            // The next draw knows that it is not free.
-            if let Some(taken) = taken? {
-                self.services.take(&taken);
+            // The next attempt must not allocate this address.
+            if let Some(conflict) = conflict? {
+                self.services.take(&conflict);
             }
             if attempts.next().is_none() {
                 return Err(Status::server_timeout(
@@ -139,7 +139,7 @@ impl Registry {
         }
     }
 
-    /// Claims everything that was drawn; gives what another has.
+    /// Claims all allocated addresses. Returns an address that another process has claimed.
     async fn claim(
         &self,
         row: &Row,
@@ -155,12 +155,12 @@ impl Registry {
             match self.claim_one(row, &key, &value).await? {
                 Some(revision) => drawn.claims.push((key, revision)),
                 None => {
-                    let mut taken = Drawn::default();
+                    let mut conflict = Drawn::default();
                     match n.checked_sub(drawn.ips.len()) {
-                        None => taken.ips.push(drawn.ips[n]),
-                        Some(port) => taken.ports.push(drawn.ports[port]),
+                        None => conflict.ips.push(drawn.ips[n]),
+                        Some(port) => conflict.ports.push(drawn.ports[port]),
                     }
-                    return Ok(Some(taken));
+                    return Ok(Some(conflict));
                 }
             }
         }
@@ -182,16 +182,16 @@ impl Registry {
                 ttl: None,
             },
         };
-        let there = match self.store.commit(put(0)).await.map_err(failed)? {
+        let existing = match self.store.commit(put(0)).await.map_err(failed)? {
             Outcome::Committed { revision } => return Ok(Some(revision)),
             Outcome::Conflict { current } => current,
         };
-        let Some(there) = there.filter(|claim| self.unheld_claims.is_void(claim)) else {
+        let Some(existing) = existing.filter(|claim| self.unheld_claims.is_void(claim)) else {
             return Ok(None);
         };
         match self
             .store
-            .commit(put(there.revision))
+            .commit(put(existing.revision))
             .await
             .map_err(failed)?
         {
@@ -200,7 +200,7 @@ impl Registry {
         }
     }
 
-    /// Takes back what a failed write had drawn.
+    /// Frees the addresses that were allocated for a failed write.
     pub(crate) async fn undo(&self, drawn: &Drawn) {
         self.services.undo(drawn);
         for (key, revision) in &drawn.claims {
@@ -208,28 +208,28 @@ impl Registry {
         }
     }
 
-    /// Frees the addresses a service holds no more.
+    /// Frees the addresses that a Service no longer has.
     pub(crate) async fn release(&self, row: &Row, old: &Value, new: Option<&Value>) {
         if !is_service(row) {
             return;
         }
-        let gone = self.services.release(old, new);
+        let released = self.services.release(old, new);
         if !self.options.shared_store {
             return;
         }
-        let ours = owner(old);
-        for key in keys(&gone) {
+        let service = owner(old);
+        for key in keys(&released) {
             let Ok(Some(entry)) = self.store.get(&key).await else {
                 continue;
             };
             let claim: Option<Claim> = serde_json::from_slice(&entry.value).ok();
-            if claim.is_some_and(|claim| claim.service == ours) {
+            if claim.is_some_and(|claim| claim.service == service) {
                 self.give_up(&entry.key, entry.revision).await;
             }
         }
     }
 
-    /// What cannot be given up now becomes void.
+    /// Deletes a claim; one that cannot be deleted expires later.
     async fn give_up(&self, key: &Arc<str>, revision: u64) {
         let txn = Txn {
             key: Arc::clone(key),
@@ -237,7 +237,7 @@ impl Registry {
             op: Op::Delete,
         };
         if let Err(error) = self.store.commit(txn).await {
-            tracing::debug!(%error, %key, "a claim on an address stays for a while");
+            tracing::debug!(%error, %key, "failed to delete the claim on a service address; it expires later");
         }
     }
 }

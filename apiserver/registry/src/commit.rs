@@ -1,7 +1,5 @@
-//! Single transactions on single keys, and what their failures mean to a client.
-//!
-//! Enters: stored trees. Leaves: objects at their revisions, or a `Status`. The
-//! only module that writes objects to the store.
+//! Commits single-key transactions, and converts errors of the store to a `Status`. Only
+//! this module and `service_address_claims` write to the store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,22 +17,22 @@ use crate::registry::Registry;
 use crate::request::Ctx;
 use crate::table::Row;
 
-/// Longest loop of a write whose caller set no deadline.
+/// The timeout of a write whose request has no deadline.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a transaction did.
+/// The result of a transaction.
 pub(crate) enum Committed {
     Done(Object),
-    /// Something else is there, or nothing.
+    /// The key has another object, or none.
     Lost(Option<Object>),
 }
 
-/// When a write loop gives up.
+/// When a write gives up.
 pub(crate) fn deadline(ctx: &Ctx) -> Instant {
     ctx.deadline.unwrap_or_else(|| Instant::now() + PATIENCE)
 }
 
-/// 504 past the deadline.
+/// 504 after the deadline.
 pub(crate) fn check_deadline(until: Instant) -> Result<(), Status> {
     if Instant::now() < until {
         return Ok(());
@@ -44,7 +42,7 @@ pub(crate) fn check_deadline(until: Instant) -> Result<(), Status> {
     ))
 }
 
-/// What a failure of the store means to a client.
+/// The response to an error of the store.
 pub(crate) fn store_failed(error: &storage::Error, gvr: &Gvr, operation: &str) -> Status {
     match error {
         storage::Error::Unavailable(_) => Status::server_timeout(gvr, operation),
@@ -74,7 +72,7 @@ impl Registry {
         format!("{prefix}{}", suffix(row, namespace, name)).into()
     }
 
-    /// The object as the cache has it: perhaps old, but at no cost.
+    /// The object in the cache, which may be outdated.
     pub(crate) async fn cached(
         &self,
         row: &Row,
@@ -86,7 +84,7 @@ impl Registry {
         found.map_err(|e| e.status())
     }
 
-    /// The object as the store has it now.
+    /// The newest object in the store.
     pub(crate) async fn newest(&self, row: &Row, key: &str) -> Result<Option<Object>, Status> {
         let began = Instant::now();
         let entry = self.store.get(key).await;
@@ -100,7 +98,7 @@ impl Registry {
         timings.observe(&self.figures, of, operation, began.elapsed(), success);
     }
 
-    /// Writes a tree (without `resourceVersion`) if the key is still at `expected`.
+    /// Writes a tree (without `resourceVersion`) if the key is still at revision `expected`.
     pub(crate) async fn put(
         &self,
         row: &Row,
@@ -112,7 +110,7 @@ impl Registry {
         self.put_encoded(row, key, bytes, expected).await
     }
 
-    /// The same of what is encoded already.
+    /// As [`Self::put`], for an encoded object.
     pub(crate) async fn put_encoded(
         &self,
         row: &Row,
@@ -132,9 +130,8 @@ impl Registry {
         self.commit(row, key, op, expected, &bytes, operation).await
     }
 
-    /// Writes the same object again if it is stored in a form that is no longer written,
-    /// such as under an old encryption key, and is still at `expected`; `None`: there is
-    /// no need.
+    /// Writes the same object again if its stored form is outdated, such as encrypted with an
+    /// old key, and it is still at revision `expected`. `None`: the stored form is current.
     pub(crate) async fn rewrite(
         &self,
         row: &Row,
@@ -153,8 +150,8 @@ impl Registry {
         Ok(Some(put.await?))
     }
 
-    /// Removes the key if it is still at `expected`. `last` is what the answer
-    /// shows: the final state, at the revision of the removal.
+    /// Deletes the key if it is still at revision `expected`. `last` is the final state of
+    /// the object, returned with the revision of the deletion.
     pub(crate) async fn remove(
         &self,
         row: &Row,
@@ -167,7 +164,8 @@ impl Registry {
             .await
     }
 
-    /// Writes a new object of which nobody wants to see more than that it is there.
+    /// Writes a new object without decoding it; returns its revision, or `None` if the key
+    /// exists.
     pub(crate) async fn put_unseen(
         &self,
         row: &Row,
@@ -204,7 +202,7 @@ impl Registry {
         }
     }
 
-    /// One transaction, counted.
+    /// Commits one transaction and records its metrics.
     async fn transact(
         &self,
         row: &Row,

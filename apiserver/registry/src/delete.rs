@@ -1,8 +1,8 @@
-//! Delete: at once, or first a mark and then the wait for finalizers
-//! (contract B8, `registry/generic/registry/store.go`).
+//! Delete: removes an object at once, or sets its deletion timestamp and waits for its
+//! finalizers (contract B8, `registry/generic/registry/store.go`).
 //!
-//! Enters: a place and options. Leaves: the outcome. Pods go at once whatever
-//! their grace period: nothing here waits for a kubelet.
+//! Pods are removed at once, whatever their grace period: no kubelet confirms their
+//! termination.
 
 use admission::Operation;
 use client::{At, DeleteOptions, ListOptions, Propagation};
@@ -19,15 +19,15 @@ use crate::request::{Ctx, Deleted, ListReply};
 use crate::strategy::{IMMORTAL_NAMESPACES, Strategy};
 use crate::table::Row;
 
-/// Deletions of one collection that are under way together.
+/// How many objects of a collection are deleted concurrently.
 const TOGETHER: usize = 16;
 
-/// What a deletion does to an object.
+/// The effect of a deletion on an object.
 #[derive(Debug, PartialEq)]
 enum Plan {
     Remove,
     Mark(Value),
-    /// Marked already, and nothing to add.
+    /// The deletion timestamp is set already, and nothing changes.
     Wait,
 }
 
@@ -61,7 +61,7 @@ impl Registry {
         let until = deadline(ctx);
         let key = self.key(row, at.namespace, at.name);
         let mut fresh = false;
-        // A dry run commits nothing, so nothing would tell that the cached object is stale.
+        // A dry run commits nothing, so no conflict would reveal a stale cached object.
         let mut current = match options.dry_run {
             true => None,
             false => self.cached(row, at.namespace, at.name).await?,
@@ -107,7 +107,7 @@ impl Registry {
         }
     }
 
-    /// Preconditions, admission and the plan; with the object's tree.
+    /// Checks preconditions and admission; returns the object's tree and the plan.
     async fn plan(
         &self,
         ctx: &Ctx,
@@ -132,8 +132,8 @@ impl Registry {
         Ok((old, plan))
     }
 
-    /// DELETE of a collection: each selected object with the same options. What
-    /// was deleted meanwhile is passed over.
+    /// DELETE of a collection: deletes each selected object with the same options. Objects
+    /// that were deleted meanwhile are skipped.
     pub async fn delete_collection(
         &self,
         ctx: &Ctx,
@@ -163,10 +163,10 @@ impl Registry {
 }
 
 fn preconditions(row: &Row, options: &DeleteOptions, object: &Object) -> Result<(), Status> {
-    // Kubernetes names the kind here, where a resource belongs (`rest/delete.go`).
+    // Kubernetes has the kind in place of the resource here (`rest/delete.go`).
     let gvk = &row.kind.gvk;
-    let about = Gvr::new(gvk.group.clone(), gvk.version.clone(), gvk.kind.clone());
-    let refuse = |why: String| Err(Status::conflict(&about, object.name(), why));
+    let kind_as_resource = Gvr::new(gvk.group.clone(), gvk.version.clone(), gvk.kind.clone());
+    let refuse = |why: String| Err(Status::conflict(&kind_as_resource, object.name(), why));
     if let Some(uid) = &options.uid
         && uid != object.uid()
     {
@@ -186,31 +186,31 @@ fn preconditions(row: &Row, options: &DeleteOptions, object: &Object) -> Result<
     Ok(())
 }
 
-/// `finalizers` as the policy wants them.
+/// The finalizers after the propagation policy is applied.
 fn adjusted(strategy: &Strategy, old: &Value, policy: Option<Propagation>) -> Vec<String> {
-    let had = |name: &str| meta::finalizers(old).any(|f| f == name);
+    let has = |name: &str| meta::finalizers(old).any(|f| f == name);
     let policy = policy.unwrap_or_else(|| {
-        if had(ORPHAN) {
+        if has(ORPHAN) {
             Propagation::Orphan
-        } else if had(FOREGROUND) {
+        } else if has(FOREGROUND) {
             Propagation::Foreground
         } else {
             strategy.propagation
         }
     });
-    let wanted = match policy {
+    let policy_finalizer = match policy {
         Propagation::Orphan => Some(ORPHAN),
         Propagation::Foreground => Some(FOREGROUND),
         Propagation::Background => None,
     };
     let mut list: Vec<String> = meta::finalizers(old)
-        .filter(|f| wanted == Some(*f) || (*f != ORPHAN && *f != FOREGROUND))
+        .filter(|f| policy_finalizer == Some(*f) || (*f != ORPHAN && *f != FOREGROUND))
         .map(str::to_owned)
         .collect();
-    if let Some(wanted) = wanted
-        && !list.iter().any(|f| f == wanted)
+    if let Some(finalizer) = policy_finalizer
+        && !list.iter().any(|f| f == finalizer)
     {
-        list.push(wanted.to_owned());
+        list.push(finalizer.to_owned());
     }
     list
 }
@@ -218,7 +218,7 @@ fn adjusted(strategy: &Strategy, old: &Value, policy: Option<Propagation>) -> Ve
 fn plan(strategy: &Strategy, old: &Value, policy: Option<Propagation>, now: &str) -> Plan {
     let mut new = old.clone();
     let finalizers = adjusted(strategy, old, policy);
-    let begun = meta::deleting(old);
+    let is_deleting = meta::deleting(old);
     let Ok(meta) = meta::metadata(&mut new) else {
         return Plan::Remove;
     };
@@ -227,7 +227,7 @@ fn plan(strategy: &Strategy, old: &Value, policy: Option<Propagation>, now: &str
     } else {
         meta.insert("finalizers".into(), json!(finalizers));
     }
-    if !begun {
+    if !is_deleting {
         meta.insert("deletionTimestamp".into(), now.into());
         meta.insert("deletionGracePeriodSeconds".into(), 0.into());
         meta::bump_generation(&mut new);
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_and_finalizers_decide() {
+    fn policy_and_finalizers_determine_the_plan() {
         use Propagation::{Background, Foreground, Orphan};
         check(json!({"metadata": {}}), None, None);
         check(
@@ -314,16 +314,16 @@ mod tests {
             None,
             Some(json!([ORPHAN])),
         );
-        let dying = json!({"metadata": {"deletionTimestamp": "t", "finalizers": ["a/b"]}});
-        check(dying.clone(), None, Some(json!("wait")));
-        check(dying, Some(Foreground), Some(json!(["a/b", FOREGROUND])));
+        let deleting = json!({"metadata": {"deletionTimestamp": "t", "finalizers": ["a/b"]}});
+        check(deleting.clone(), None, Some(json!("wait")));
+        check(deleting, Some(Foreground), Some(json!(["a/b", FOREGROUND])));
     }
 
     #[test]
-    fn a_mark_raises_the_generation() {
+    fn setting_the_deletion_timestamp_raises_the_generation() {
         let object = json!({"metadata": {"generation": 2, "finalizers": ["a/b"]}});
         let Plan::Mark(new) = plan(strategy::custom(true), &object, None, "now") else {
-            panic!("not marked");
+            panic!("the deletion timestamp is not set");
         };
         assert_eq!(
             new["metadata"],

@@ -1,8 +1,8 @@
-//! What is told of the store and of the watch caches, under the names of
-//! kube-apiserver where it has one (`storage/etcd3/metrics`, `storage/cacher/metrics`).
+//! Metrics of the store and of the watch caches, named as in kube-apiserver where it has them
+//! (`storage/etcd3/metrics`, `storage/cacher/metrics`).
 //!
-//! Enters: the time of each transaction; the counters of the caches, read when
-//! somebody asks. The handles of a resource are resolved at its first transaction.
+//! Calls to the store are observed as they happen; the counters of the caches are read when
+//! metrics are scraped. The series of a resource are created at its first call.
 
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock, Weak};
@@ -13,7 +13,7 @@ use metrics::{Counter, Family, Figure, Histogram, Readings, Shape};
 
 use crate::registry::Registry;
 
-/// Those of kube-apiserver.
+/// The buckets of kube-apiserver.
 const BUCKETS: [f64; 20] = [
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0,
     10.0, 15.0, 20.0,
@@ -21,7 +21,7 @@ const BUCKETS: [f64; 20] = [
 const OPERATION: [&str; 3] = ["operation", "group", "resource"];
 const RESOURCE: &[&str] = &["group", "resource"];
 
-/// What is asked of the store.
+/// An operation on the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Get,
@@ -41,7 +41,7 @@ impl Operation {
     }
 }
 
-/// Calls to the store, of all resources.
+/// Metrics of calls to the store, of all resources.
 pub(crate) struct Figures {
     durations: Family<Histogram, 3>,
     requests: Family<Counter, 3>,
@@ -73,12 +73,12 @@ struct Timing {
     errors: Counter,
 }
 
-/// Calls to the store for one resource.
+/// Metrics of calls to the store for one resource, by operation.
 #[derive(Default)]
 pub(crate) struct Timings([OnceLock<Timing>; 4]);
 
 impl Timings {
-    /// Counts a call; a condition that did not hold is a success.
+    /// Records a call. A transaction whose precondition failed counts as a success.
     pub(crate) fn observe(
         &self,
         figures: &Figures,
@@ -111,7 +111,7 @@ const fn gauge(name: &'static str, help: &'static str) -> Figure {
     Figure::new(name, help, Shape::Gauge, RESOURCE)
 }
 
-/// What [`tell`] gives values.
+/// The metrics that [`collect_cache_metrics`] sets.
 const CACHES: [Figure; 17] = [
     gauge("apiserver_resource_objects", "Objects stored."),
     Figure::new(
@@ -182,7 +182,7 @@ const CACHES: [Figure; 17] = [
     ),
 ];
 
-/// Has the caches read whenever somebody asks.
+/// Registers the metrics of the caches, which are collected at each scrape.
 pub(crate) fn read(metrics: &metrics::Registry, registry: &Arc<Registry>) {
     let registry = Arc::downgrade(registry);
     metrics.read(&CACHES, move |readings| {
@@ -194,12 +194,12 @@ pub(crate) fn read(metrics: &metrics::Registry, registry: &Arc<Registry>) {
 
 fn tell(registry: &Registry, readings: &mut Readings<'_>) {
     let table = registry.table();
-    // The versions of a kind share what is stored.
-    let mut told: HashSet<&str> = HashSet::new();
+    // The versions of a kind share their storage.
+    let mut counted: HashSet<&str> = HashSet::new();
     let mut newest = 0;
     for row in table.rows() {
         let stored = &row.stored;
-        if !told.insert(stored.cache.prefix()) {
+        if !counted.insert(stored.cache.prefix()) {
             continue;
         }
         let gvr = &stored.kind.gvr;

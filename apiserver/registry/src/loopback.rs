@@ -1,8 +1,5 @@
-//! `client::Api` over the registry: no HTTP, no encoding; objects are shared with
-//! the watch cache.
-//!
-//! Enters: the calls of controllers in this process. Leaves: what the registry
-//! answers, as one user without limits.
+//! `client::Api` over the registry for the controllers of this process: no HTTP and no
+//! encoding; objects are shared with the watch cache. All calls are made as one user.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,14 +18,14 @@ use crate::read::Item;
 use crate::registry::Registry;
 use crate::request::{Body, Ctx, Deleted, FieldValidation, GetOptions, WatchOptions, WriteOptions};
 
-/// The registry as an [`Api`]. Authorisation does not happen here.
+/// The registry as an [`Api`], without authorization.
 pub struct Loopback {
     registry: Arc<Registry>,
     ctx: Ctx,
 }
 
 impl Loopback {
-    /// Calls are made as `user`.
+    /// Creates an API whose calls are made as `user`.
     pub fn new(registry: Arc<Registry>, user: UserInfo) -> Arc<Self> {
         let ctx = Ctx {
             user: Arc::new(user),

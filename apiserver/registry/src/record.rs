@@ -1,8 +1,8 @@
-//! Events of the controllers in this process, by a way of their own: there are more of
-//! them than of anything else, and they are right by construction.
+//! Creates the events of this process's controllers on a fast path, since they are more
+//! numerous than all other objects and valid by construction.
 //!
-//! Enters: events without identity. Leaves: stored objects, byte for byte what a POST
-//! would have made of them. No tree, no schema, no reply.
+//! The stored bytes are those that a POST of the event would store, without a JSON tree,
+//! schema validation or response.
 
 use bytes::Bytes;
 use client::Event;
@@ -17,7 +17,7 @@ use crate::request::{Body, Ctx, WriteOptions};
 use crate::table::Row;
 
 impl Registry {
-    /// Creates events; the outcomes are in their order.
+    /// Creates events; results are in the same order.
     pub(crate) async fn record(&self, ctx: &Ctx, events: Vec<Event>) -> Vec<Result<(), Status>> {
         let row = match self.row(&EVENTS) {
             Ok(row) => row,
@@ -27,7 +27,7 @@ impl Registry {
         let writes = events
             .into_iter()
             .map(|event| self.record_one(ctx, &row, event, &now));
-        // One commit of the store takes all of them.
+        // The store commits them together.
         join_all(writes).await
     }
 
@@ -39,7 +39,7 @@ impl Registry {
         now: &str,
     ) -> Result<(), Status> {
         if dns1123_subdomain(&event.metadata.name).is_err() {
-            // What is special about it is judged where everything is.
+            // An invalid name needs the error of a regular create.
             return self.record_by_post(ctx, &event).await;
         }
         let (namespace, name) = (&event.metadata.namespace, &event.metadata.name);

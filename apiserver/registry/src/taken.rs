@@ -1,7 +1,5 @@
-//! What a write takes before it is stored, and gives back when it is not: addresses
-//! of services, shares of quotas.
-//!
-//! Enters: a tree that was found valid. Leaves: the tree with its addresses.
+//! Allocates what a write needs before it is stored, and releases it if the write fails:
+//! the addresses of Services, and usage charged to quotas.
 
 use admission::Charge;
 use machinery::Status;
@@ -11,6 +9,7 @@ use crate::accept::Admit;
 use crate::registry::Registry;
 use crate::strategy::services::Drawn;
 
+/// What was allocated for a write.
 #[derive(Default)]
 pub(crate) struct Taken {
     drawn: Drawn,

@@ -1,5 +1,5 @@
-//! A host's webhooks in the path of a write: shown in the version they take, and
-//! what they return taken back into stored form.
+//! Calls the admission webhooks of a host cluster, with objects in the versions that they
+//! support, and converts their results to the storage version.
 
 use std::sync::Arc;
 
@@ -12,21 +12,21 @@ use crate::accept::Admit;
 use crate::registry::Registry;
 use crate::table::Row;
 
-/// Applies a JSON patch, for [`Webhooks::new`]. The error is for people.
+/// Applies a JSON patch for [`Webhooks::new`].
 pub fn apply_patch(doc: &Value, patch: &Value) -> Result<Value, String> {
     patch::json(doc, patch).map_err(|e| format!("its patch cannot be applied: {e}"))
 }
 
 impl Registry {
-    /// The hooks, when any looks at a resource. A scale is none of theirs: they
-    /// would be shown its parent.
+    /// The webhooks, if any matches the resource. They are not called for a scale: they
+    /// would get its parent.
     pub(crate) fn hooks(&self, row: &Row, subresource: &str) -> Option<&Arc<Webhooks>> {
         let hooks = self.options.webhooks.as_ref()?;
         let gvr = &row.stored.kind.gvr;
         (subresource != "scale" && hooks.concern(gvr, subresource)).then_some(hooks)
     }
 
-    /// The rows of a resource in all its versions, the requested one first.
+    /// A resource in all its versions, the requested one first.
     fn versions(&self, row: &Row) -> Vec<Arc<Row>> {
         let gvr = &row.kind.gvr;
         let table = self.table();
@@ -41,7 +41,7 @@ impl Registry {
 }
 
 impl Admit<'_> {
-    /// Lets mutating hooks change the new object. Whether one did.
+    /// Runs mutating webhooks. Returns whether one changed the object.
     pub(crate) async fn hooked(
         &self,
         hooks: &Webhooks,
@@ -56,8 +56,8 @@ impl Admit<'_> {
         hooks.mutate(&at, &versions, new, old, warnings).await
     }
 
-    /// Hooks change what the request may change: a status through `status` alone, and
-    /// nothing else there; what the server counts never.
+    /// Reverts changes by webhooks that the request itself may not make: of the status,
+    /// except through `status`, of anything else there, and of server-owned fields.
     pub(crate) fn keep_apart(&self, mut before: Value, new: &mut Value) {
         if self.at.subresource == "status" {
             before["status"] = new["status"].take();
@@ -72,7 +72,7 @@ impl Admit<'_> {
         }
     }
 
-    /// Asks validating hooks; of a deletion the mutating ones are told as well.
+    /// Runs validating webhooks; for a deletion, mutating ones too.
     pub(crate) async fn judged(
         &self,
         hooks: &Webhooks,
@@ -85,9 +85,9 @@ impl Admit<'_> {
         let versions = versions(&rows, &show, &take);
         let at = self.attributes();
         if self.operation == Operation::Delete {
-            let mut nothing = Value::Null;
+            let mut deleted = Value::Null;
             hooks
-                .mutate(&at, &versions, &mut nothing, old, warnings)
+                .mutate(&at, &versions, &mut deleted, old, warnings)
                 .await?;
         }
         hooks.validate(&at, &versions, new, old, warnings).await
@@ -110,11 +110,11 @@ type Take = Box<dyn Fn(usize, Value) -> Value + Send + Sync>;
 fn show(rows: &[Arc<Row>]) -> Show {
     let rows = rows.to_vec();
     Box::new(move |version, object| {
-        let mut shown = object.clone();
+        let mut converted = object.clone();
         if let Some(row) = rows.get(version) {
-            row.view.read(&row.kind.gvk, &mut shown);
+            row.view.read(&row.kind.gvk, &mut converted);
         }
-        shown
+        converted
     })
 }
 
