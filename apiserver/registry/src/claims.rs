@@ -67,12 +67,12 @@ pub(crate) fn is_service(row: &Row) -> bool {
     row.kind.gvr.group.is_empty() && row.kind.gvr.resource == "services"
 }
 
-fn keys(drawn: &Drawn) -> impl Iterator<Item = String> {
-    let ips = drawn.ips.iter().map(|ip| {
+fn keys(allocation: &Drawn) -> impl Iterator<Item = String> {
+    let ips = allocation.ips.iter().map(|ip| {
         let ip = Ipv4Addr::from(*ip);
         format!("{PREFIX}ips/{ip}")
     });
-    let ports = drawn
+    let ports = allocation
         .ports
         .iter()
         .map(|port| format!("{PREFIX}ports/{port}"));
@@ -113,18 +113,18 @@ impl Registry {
         let before = shared.then(|| new.clone());
         let mut attempts = 0..ATTEMPTS;
         loop {
-            let drawn = self.services.draw(new, old, dry_run);
-            let mut drawn = drawn.map_err(|errors| {
+            let allocation = self.services.draw(new, old, dry_run);
+            let mut allocation = allocation.map_err(|errors| {
                 Status::invalid(&row.kind.gvk, meta::text(new, "name"), &errors)
             })?;
             let Some(before) = before.as_ref().filter(|_| !dry_run) else {
-                return Ok(drawn);
+                return Ok(allocation);
             };
-            let conflict = self.claim(row, new, &mut drawn).await;
+            let conflict = self.claim(row, new, &mut allocation).await;
             if matches!(conflict, Ok(None)) {
-                return Ok(drawn);
+                return Ok(allocation);
             }
-            self.undo(&drawn).await;
+            self.undo(&allocation).await;
             // The next attempt must not allocate this address.
             if let Some(conflict) = conflict? {
                 self.services.take(&conflict);
@@ -144,21 +144,21 @@ impl Registry {
         &self,
         row: &Row,
         service: &Value,
-        drawn: &mut Drawn,
+        allocation: &mut Drawn,
     ) -> Result<Option<Drawn>, Status> {
         let claim = Claim {
             service: owner(service),
         };
         let value: Bytes = serde_json::to_vec(&claim).map_err(Status::internal)?.into();
-        for (n, key) in keys(drawn).enumerate().collect::<Vec<_>>() {
+        for (n, key) in keys(allocation).enumerate().collect::<Vec<_>>() {
             let key: Arc<str> = key.into();
             match self.claim_one(row, &key, &value).await? {
-                Some(revision) => drawn.claims.push((key, revision)),
+                Some(revision) => allocation.claims.push((key, revision)),
                 None => {
                     let mut conflict = Drawn::default();
-                    match n.checked_sub(drawn.ips.len()) {
-                        None => conflict.ips.push(drawn.ips[n]),
-                        Some(port) => conflict.ports.push(drawn.ports[port]),
+                    match n.checked_sub(allocation.ips.len()) {
+                        None => conflict.ips.push(allocation.ips[n]),
+                        Some(port) => conflict.ports.push(allocation.ports[port]),
                     }
                     return Ok(Some(conflict));
                 }
@@ -201,9 +201,9 @@ impl Registry {
     }
 
     /// Frees the addresses that were allocated for a failed write.
-    pub(crate) async fn undo(&self, drawn: &Drawn) {
-        self.services.undo(drawn);
-        for (key, revision) in &drawn.claims {
+    pub(crate) async fn undo(&self, allocation: &Drawn) {
+        self.services.undo(allocation);
+        for (key, revision) in &allocation.claims {
             self.give_up(key, *revision).await;
         }
     }

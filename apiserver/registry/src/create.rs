@@ -168,12 +168,12 @@ impl Registry {
         (strategy.create)(&mut new);
         judge(row, &new, None, true, |_| true)?;
         warnings.extend(admit.validate(&new, None).await?);
-        let taken = Box::pin(admit.take(&mut new, None)).await?;
+        let allocation = Box::pin(admit.take(&mut new, None)).await?;
         let stored = self
             .store_new(row, at.namespace, &name, &new, options.dry_run)
             .await;
         if stored.is_err() {
-            self.give_back(&taken).await;
+            self.give_back(&allocation).await;
         }
         Ok(Written {
             object: shown(row, stored?)?,

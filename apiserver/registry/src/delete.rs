@@ -16,7 +16,7 @@ use crate::meta::{self, FOREGROUND, ORPHAN};
 use crate::read::{check_verb, shown};
 use crate::registry::{NAMESPACES, Registry};
 use crate::request::{Ctx, Deleted, ListReply};
-use crate::strategy::{IMMORTAL_NAMESPACES, Strategy};
+use crate::strategy::{Strategy, UNDELETABLE_NAMESPACES};
 use crate::table::Row;
 
 /// How many objects of a collection are deleted concurrently.
@@ -54,7 +54,7 @@ impl Registry {
         at: At<'_>,
         options: &DeleteOptions,
     ) -> Result<Deleted, Status> {
-        if *at.resource == NAMESPACES && IMMORTAL_NAMESPACES.contains(&at.name) {
+        if *at.resource == NAMESPACES && UNDELETABLE_NAMESPACES.contains(&at.name) {
             let why = "this namespace may not be deleted";
             return Err(Status::forbidden(&row.kind.gvr, at.name, why));
         }

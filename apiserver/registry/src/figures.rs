@@ -53,7 +53,7 @@ impl Figures {
         Self {
             durations: registry.histograms(
                 "etcd_request_duration_seconds",
-                "Time of calls to the store, whichever engine it is.",
+                "Latency of calls to the store in seconds.",
                 &BUCKETS,
                 OPERATION,
             ),
@@ -113,70 +113,73 @@ const fn gauge(name: &'static str, help: &'static str) -> Figure {
 
 /// The metrics that [`collect_cache_metrics`] sets.
 const CACHES: [Figure; 17] = [
-    gauge("apiserver_resource_objects", "Objects stored."),
+    gauge("apiserver_resource_objects", "Number of stored objects."),
     Figure::new(
         "apiserver_storage_objects",
-        "Objects stored.",
+        "Number of stored objects.",
         Shape::Gauge,
         &["resource"],
     ),
     gauge(
         "apiserver_watch_cache_resource_version",
-        "Revision that the cache has reached.",
+        "Revision up to which the watch cache is current.",
     ),
     counter(
         "apiserver_watch_cache_events_received_total",
-        "Events taken in from the store.",
+        "Events received from the store.",
     ),
     counter(
         "apiserver_watch_cache_events_dispatched_total",
-        "Events encoded for watchers, each once for all of them.",
+        "Events encoded for watchers, once for all of them.",
     ),
     counter(
         "apiserver_watch_cache_initializations_total",
-        "How often the cache was filled.",
+        "Initializations of the watch cache.",
     ),
-    gauge("watch_cache_capacity", "Events held for watchers."),
+    gauge(
+        "watch_cache_capacity",
+        "Events in the ring of the watch cache.",
+    ),
     gauge(
         "flotilla_watch_cache_ring_bytes",
-        "Bytes of the events held for watchers.",
+        "Bytes of the events in the ring of the watch cache.",
     ),
     Figure::new(
         "flotilla_watch_cache_ring_limit_bytes",
-        "What the events held for watchers may weigh together.",
+        "Maximum bytes of the events in the rings of all watch caches.",
         Shape::Gauge,
         &[],
     ),
     gauge(
         "flotilla_watchers",
-        "Watches open, in-process ones included.",
+        "Open watches, including those of this process.",
     ),
     counter(
         "apiserver_terminated_watchers_total",
-        "Watches that ended before their time.",
+        "Watches that the server terminated early.",
     ),
     counter(
         "flotilla_watch_history_reads_total",
-        "How often a watcher was behind the cache and read the store's history.",
+        "Reads of the store's history by watchers that were behind the ring.",
     ),
-    counter("apiserver_cache_list_total", "Lists answered by the cache."),
     counter(
-        "apiserver_storage_list_total",
-        "Lists answered by the store.",
+        "apiserver_cache_list_total",
+        "Lists served by the watch cache.",
     ),
+    counter("apiserver_storage_list_total", "Lists served by the store."),
     counter(
         "apiserver_cache_list_returned_objects_total",
-        "Objects in the answers to lists.",
+        "Objects returned by lists.",
     ),
     Figure::new(
         "apiserver_watch_cache_consistent_read_total",
-        "Reads of the newest state, by whether the cache could prove itself fresh.",
+        "Consistent reads, by whether the watch cache could serve them.",
         Shape::Counter,
         &["group", "resource", "success", "fallback"],
     ),
     Figure::new(
         "flotilla_store_revision",
-        "The newest revision that a cache has reached.",
+        "The highest revision of a watch cache.",
         Shape::Counter,
         &[],
     ),

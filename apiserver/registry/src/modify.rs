@@ -59,7 +59,7 @@ struct Changed {
     encoded: Option<Bytes>,
     /// No finalizer is left: the write deletes the object.
     gone: bool,
-    taken: Taken,
+    allocation: Taken,
 }
 
 impl Registry {
@@ -234,7 +234,7 @@ impl Write<'_> {
             self.registry.put(self.row, key, new, expected).await
         };
         if !matches!(committed, Ok(Committed::Done(_))) {
-            self.registry.give_back(&changed.taken).await;
+            self.registry.give_back(&changed.allocation).await;
         }
         committed
     }
@@ -316,7 +316,7 @@ impl Write<'_> {
         }
         warnings.extend(admit.validate(&new, Some(&old)).await?);
         meta::metadata(&mut old)?.remove("resourceVersion");
-        let taken = Box::pin(admit.take(&mut new, Some(&old))).await?;
+        let allocation = Box::pin(admit.take(&mut new, Some(&old))).await?;
         if new == old {
             return Ok((None, warnings));
         }
@@ -330,7 +330,7 @@ impl Write<'_> {
                 new,
                 encoded,
                 gone,
-                taken,
+                allocation,
             }),
             warnings,
         ))

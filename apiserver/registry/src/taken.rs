@@ -12,33 +12,33 @@ use crate::strategy::services::Drawn;
 /// What was allocated for a write.
 #[derive(Default)]
 pub(crate) struct Taken {
-    drawn: Drawn,
+    addresses: Drawn,
     charge: Charge,
 }
 
 impl Admit<'_> {
     pub(crate) async fn take(&self, new: &mut Value, old: Option<&Value>) -> Result<Taken, Status> {
         let registry = self.registry;
-        let drawn = registry.draw(self.row, new, old, self.dry_run).await?;
-        let mut taken = Taken {
-            drawn,
+        let addresses = registry.draw(self.row, new, old, self.dry_run).await?;
+        let mut allocation = Taken {
+            addresses,
             ..Taken::default()
         };
         let chain = &registry.options.chain;
         match chain.charge(&self.attributes(), new, old).await {
-            Ok(charge) => taken.charge = charge,
+            Ok(charge) => allocation.charge = charge,
             Err(refused) => {
-                registry.give_back(&taken).await;
+                registry.give_back(&allocation).await;
                 return Err(refused);
             }
         }
-        Ok(taken)
+        Ok(allocation)
     }
 }
 
 impl Registry {
-    pub(crate) async fn give_back(&self, taken: &Taken) {
-        self.undo(&taken.drawn).await;
-        self.options.chain.refund(&taken.charge).await;
+    pub(crate) async fn give_back(&self, allocation: &Taken) {
+        self.undo(&allocation.addresses).await;
+        self.options.chain.refund(&allocation.charge).await;
     }
 }
