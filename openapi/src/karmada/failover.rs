@@ -1,9 +1,8 @@
-//! What happens when copies or clusters fail: what a policy says of it
-//! (`FailoverBehavior`), evictions in a binding's spec, and the annotations of the
-//! automatic failover, which is not Karmada's.
+//! Failover: the `FailoverBehavior` of a policy, eviction tasks in the spec of a binding,
+//! and the annotations of automatic failover, which Karmada does not have.
 //!
 //! Sources: `pkg/apis/policy/v1alpha1/propagation_types.go`,
-//! `pkg/apis/work/v1alpha2/binding_types_helper.go`. Pure.
+//! `pkg/apis/work/v1alpha2/binding_types_helper.go`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,3 +1,5 @@
+//! Tests of the OpenAPI documents.
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use machinery::{Gvk, Gvr};
