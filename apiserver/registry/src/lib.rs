@@ -9,7 +9,7 @@
 //! in the callers. Only `strategy`, `conversion`, `selectable_fields` and the modules of
 //! subresources know kinds by name.
 //!
-//! Entry points: [`Registry::new`], [`Registry::table`], [`Loopback::new`].
+//! Entry points: [`Registry::new`], [`Registry::table`], [`LoopbackApi::new`].
 
 mod accept;
 mod apart;
