@@ -85,8 +85,8 @@ impl BindingSpec {
         targets
     }
 
-    /// All clusters that have a copy: the targets, and those of eviction tasks that do not
-    /// purge directly (`ObtainBindingSpecExistingClusters`).
+    /// All clusters that have the resource: the targets, and those of eviction tasks that do
+    /// not purge directly (`ObtainBindingSpecExistingClusters`).
     pub fn existing_clusters(&self) -> BTreeSet<&str> {
         let targets = self.targets().into_iter().map(|t| &*t.name);
         let evicted = self.graceful_eviction_tasks.iter();
@@ -94,7 +94,8 @@ impl BindingSpec {
         targets.chain(kept.map(|t| &*t.from_cluster)).collect()
     }
 
-    /// The clusters whose copy must be deleted before copies elsewhere are created or changed.
+    /// The clusters from which the resource must be deleted before it is created or changed in
+    /// other clusters.
     pub fn purged_clusters(&self) -> BTreeSet<&str> {
         let evicted = self.graceful_eviction_tasks.iter();
         let purged = evicted.filter(|t| t.purges_directly());
@@ -173,10 +174,10 @@ pub struct EvictionTask {
     pub producer: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grace_period_seconds: Option<i64>,
-    /// Whether the copy is kept until this is reset.
+    /// Whether the resource is kept in the cluster until this is reset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suppress_deletion: Option<bool>,
-    /// Labels for the copy that replaces it.
+    /// Labels for the resource in the cluster that replaces this one.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub preserved_label_state: BTreeMap<String, String>,
     /// Absent until the graceful eviction controller sets it.

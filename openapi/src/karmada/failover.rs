@@ -86,9 +86,8 @@ impl BindingSpec {
         tasks.iter().any(|t| t.from_cluster == cluster)
     }
 
-    /// Removes a cluster from the targets and adds an eviction task for its copy, unless
-    /// the cluster has one already (`GracefulEvictCluster`). Returns whether the cluster was
-    /// a target.
+    /// Removes a cluster from the targets and adds the eviction task, unless the cluster has
+    /// one already (`GracefulEvictCluster`). Returns whether the cluster was a target.
     pub fn evict(&mut self, mut task: EvictionTask) -> bool {
         let named = |t: &TargetCluster| t.name == task.from_cluster;
         let Some(at) = self.clusters.iter().position(named) else {
@@ -111,7 +110,7 @@ pub struct BadAnnotation {
     pub why: String,
 }
 
-/// How long a cluster must be not Ready before a policy evicts its copies automatically;
+/// How long a cluster must be not Ready before a policy evicts its resources automatically;
 /// `None`: never.
 pub fn automatic(
     annotations: &BTreeMap<String, String>,

@@ -47,9 +47,9 @@ macro_rules! gates {
 }
 
 gates! {
-    /// Evicts copies from clusters with taints that their binding does not tolerate.
+    /// Evicts resources from clusters with taints that their binding does not tolerate.
     Failover: false, Beta;
-    /// Deletes an evicted copy only after its replacement is healthy.
+    /// Deletes an evicted resource only after its replacement is healthy.
     GracefulEviction: true, Beta;
     /// Propagates the dependencies of a template with it.
     PropagateDeps: true, Beta;
@@ -61,7 +61,7 @@ gates! {
     MultiClusterService: false, Alpha;
     /// Bounds available replicas by the resource quotas of a member.
     ResourceQuotaEstimate: false, Alpha;
-    /// Passes the state of a failed copy to its replacement.
+    /// Passes the state of a failed application to its replacement.
     StatefulFailoverInjection: false, Alpha;
     /// Schedules bindings in the order of their priority.
     PriorityBasedScheduling: true, Beta;
@@ -110,7 +110,7 @@ impl FeatureGates {
         self.0 & 1 << gate as u32 != 0
     }
 
-    /// A copy with one feature enabled or disabled.
+    /// These gates, with one feature enabled or disabled.
     #[must_use]
     pub fn with(self, gate: Gate, on: bool) -> Self {
         let bit = 1 << gate as u32;

@@ -43,11 +43,11 @@ pub const TEMPLATE_GENERATION: &str = "resourcetemplate.karmada.io/generation";
 pub const MANAGED_LABELS: &str = "resourcetemplate.karmada.io/managed-labels";
 pub const MANAGED_ANNOTATIONS: &str = "resourcetemplate.karmada.io/managed-annotations";
 
-/// On policies: `auto` evicts copies from a cluster that stays not Ready. Karmada has no such
-/// annotation.
+/// On policies: `auto` evicts resources from a cluster that stays not Ready. Karmada has no
+/// such annotation.
 pub const FAILOVER: &str = "flotilla.io/failover";
 pub const FAILOVER_AUTO: &str = "auto";
-/// On policies: how long a cluster may be not Ready before copies are evicted.
+/// On policies: how long a cluster may be not Ready before resources are evicted.
 pub const FAILOVER_AFTER: &str = "flotilla.io/failover-after";
 /// On bindings: JSON of the targets before each failover, by the name of the failed cluster.
 pub const BEFORE_FAILOVER: &str = "flotilla.io/clusters-before-failover";
