@@ -194,10 +194,10 @@ mod tests {
         let with = |kind: &str, annotations: Value| json!({"kind": kind, "apiVersion": "any/v1", "metadata": {"annotations": annotations}});
         let revisions = json!({"deployment.kubernetes.io/revision": "3", "deployment.kubernetes.io/revision-history": "1,2",
             "deployment.kubernetes.io/desired-replicas": "1", "x": "y"});
-        let kept = json!({"deployment.kubernetes.io/desired-replicas": "1", "x": "y"});
+        let pruned = json!({"deployment.kubernetes.io/desired-replicas": "1", "x": "y"});
         check(
             with("Deployment", revisions.clone()),
-            with("Deployment", kept),
+            with("Deployment", pruned),
         );
         let other = with("ReplicaSet", revisions);
         check(other.clone(), other);
@@ -217,12 +217,12 @@ mod tests {
             job
         };
         for manual in [json!(false), Value::Null] {
-            let mut kept = without_ttl(job(manual.clone(), Value::Null));
+            let mut pruned = without_ttl(job(manual.clone(), Value::Null));
             // The selector keeps keys that the Job controller never generates.
-            kept["spec"]["selector"]["matchLabels"] =
+            pruned["spec"]["selector"]["matchLabels"] =
                 json!({"job-name": "j", format!("{prefixed}job-name"): "j", "s": "x"});
-            kept["spec"]["template"]["metadata"]["labels"] = json!({"t": "x"});
-            check(job(manual, json!(5)), kept);
+            pruned["spec"]["template"]["metadata"]["labels"] = json!({"t": "x"});
+            check(job(manual, json!(5)), pruned);
         }
         let own = job(json!(true), json!(5));
         check(own.clone(), without_ttl(own.clone()));
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn addresses_of_a_service_are_removed_unless_it_is_headless() {
         let service = |spec: Value| json!({"kind": "Service", "metadata": {}, "spec": spec});
-        for (spec, kept) in [
+        for (spec, pruned) in [
             (
                 json!({"clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"], "ports": []}),
                 json!({"ports": []}),
@@ -251,7 +251,7 @@ mod tests {
                 json!({"clusterIPs": ["10.0.0.1"]}),
             ),
         ] {
-            check(service(spec), service(kept));
+            check(service(spec), service(pruned));
         }
     }
 

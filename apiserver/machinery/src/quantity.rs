@@ -378,15 +378,16 @@ fn decimal_nanos(int: &str, frac: &str, exponent: i64) -> i128 {
     let Ok(keep) = usize::try_from(magnitude + 9) else {
         return 1;
     };
-    let (kept, rest) = digits.split_at(keep.min(digits.len()));
-    let zeros = u32::try_from(keep - kept.len()).unwrap_or(u32::MAX);
+    let (digits_kept, rest) = digits.split_at(keep.min(digits.len()));
+    let zeros = u32::try_from(keep - digits_kept.len()).unwrap_or(u32::MAX);
     let up = i128::from(rest.bytes().any(|b| b != b'0'));
-    let kept: Option<i128> = if kept.is_empty() {
+    let digits_kept: Option<i128> = if digits_kept.is_empty() {
         Some(0)
     } else {
-        kept.parse().ok()
+        digits_kept.parse().ok()
     };
-    kept.and_then(|n| n.checked_mul(10_i128.checked_pow(zeros)?))
+    digits_kept
+        .and_then(|n| n.checked_mul(10_i128.checked_pow(zeros)?))
         .map_or(CAP, |n| (n + up).min(CAP))
 }
 
@@ -395,8 +396,8 @@ fn decimal_nanos(int: &str, frac: &str, exponent: i64) -> i128 {
 fn binary_nanos(int: &str, frac: &str, power: u32) -> i128 {
     let factor = 1024_i128.pow(power);
     for places in (9..=frac.len().clamp(9, 27)).rev() {
-        let (kept, rest) = frac.split_at(places.min(frac.len()));
-        let text = format!("{int}{kept}{}", "0".repeat(places - kept.len()));
+        let (fraction, rest) = frac.split_at(places.min(frac.len()));
+        let text = format!("{int}{fraction}{}", "0".repeat(places - fraction.len()));
         let Ok(mantissa) = text.parse::<i128>() else {
             continue;
         };

@@ -110,26 +110,26 @@ mod tests {
         }
     }
 
-    fn enter(kept: &Kept) -> Arc<dyn Holder> {
+    fn enter(cache: &Kept) -> Arc<dyn Holder> {
         let one: Arc<dyn Holder> = Arc::new(One(Slot::default()));
         assert!(one.slot().fill(Arc::new(1)));
-        kept.enter(&one);
+        cache.enter(&one);
         one
     }
 
     #[test]
     fn unused_values_are_evicted_first() {
-        let kept = Kept::new(2);
-        let first = enter(&kept);
-        let second = enter(&kept);
+        let cache = Kept::new(2);
+        let first = enter(&cache);
+        let second = enter(&cache);
         assert!(!second.slot().fill(Arc::new(2)), "one view each");
         assert!(first.slot().get().is_some());
-        let third = enter(&kept);
+        let third = enter(&cache);
         assert!(second.slot().get().is_none(), "never read");
         assert!(first.slot().get().is_some() && third.slot().get().is_some());
-        let all: Vec<_> = (0..2 * LOOKS).map(|_| enter(&kept)).collect();
-        let there = all.iter().filter(|one| one.slot().get().is_some());
-        assert_eq!(there.count(), 2, "never more than the bound");
+        let all: Vec<_> = (0..2 * LOOKS).map(|_| enter(&cache)).collect();
+        let filled = all.iter().filter(|one| one.slot().get().is_some());
+        assert_eq!(filled.count(), 2, "never more than the bound");
         assert!(first.slot().get().is_none() && third.slot().get().is_none());
     }
 }

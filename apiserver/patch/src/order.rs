@@ -27,12 +27,12 @@ pub(crate) fn positions<'a>(
     found
 }
 
-/// Orders `merged`: items in `wanted` in that order, the others in the order of `before`.
-/// If both an item of `wanted` and another one occur in `before`, their positions there
-/// decide which comes first; otherwise the item of `wanted` does.
+/// Orders `merged`: items in `patch_order` in that order, the others in the order of `before`.
+/// If both an item of `patch_order` and another one occur in `before`, their positions there
+/// decide which comes first; otherwise the item of `patch_order` does.
 pub(crate) fn arrange(
     merged: Vec<Value>,
-    wanted: &HashMap<String, usize>,
+    patch_order: &HashMap<String, usize>,
     before: &HashMap<String, usize>,
     key: Option<&str>,
 ) -> Vec<Value> {
@@ -42,7 +42,7 @@ pub(crate) fn arrange(
     let mut others = Vec::new();
     for item in merged {
         let was = position(&item, before);
-        match position(&item, wanted) {
+        match position(&item, patch_order) {
             Some(at) => named.push((at, was, item)),
             None => others.push((was.unwrap_or(usize::MAX), was, item)),
         }
@@ -73,17 +73,17 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn check(merged: &str, wanted: &str, before: &str, expect: &str) {
+    fn check(merged: &str, patch_order: &str, before: &str, expect: &str) {
         let list =
             |s: &str| -> Vec<Value> { s.chars().map(|c| json!({"n": c.to_string()})).collect() };
         let key = Some("n");
         let got = arrange(
             list(merged),
-            &positions(&list(wanted), key),
+            &positions(&list(patch_order), key),
             &positions(&list(before), key),
             key,
         );
-        assert_eq!(got, list(expect), "{merged} {wanted} {before}");
+        assert_eq!(got, list(expect), "{merged} {patch_order} {before}");
     }
 
     #[test]

@@ -224,8 +224,8 @@ fn merge_items<S: Shape>(
         }
     }
     let merged = slots.into_iter().flatten().collect();
-    let wanted = positions(plain.iter().map(|(item, _)| *item), Some(key));
-    Ok(arrange(merged, &wanted, before, Some(key)))
+    let patch_order = positions(plain.iter().map(|(item, _)| *item), Some(key));
+    Ok(arrange(merged, &patch_order, before, Some(key)))
 }
 
 /// A value of the patch without counterpart in the document, without directives and nulls.
@@ -296,12 +296,12 @@ fn set_order<S: Shape>(
     };
     let field_meta = shape.and_then(|s| s.field(field));
     let key = field_meta.as_ref().and_then(Shape::merge_key);
-    let wanted = positions(order, key);
+    let patch_order = positions(order, key);
     if let Some(items) = patch.get(field).and_then(Value::as_array) {
         let patch_positions = items
             .iter()
             .filter(|item| item.get(PATCH).is_none())
-            .map(|item| wanted.get(&identity(item, key)));
+            .map(|item| patch_order.get(&identity(item, key)));
         let patch_positions: Option<Vec<&usize>> = patch_positions.collect();
         if !patch_positions.is_some_and(|p| p.is_sorted()) {
             return Err(Error::BadRequest(format!(
@@ -313,7 +313,7 @@ fn set_order<S: Shape>(
     }
     if let Some(list) = doc.get_mut(field).and_then(Value::as_array_mut) {
         let merged = std::mem::take(list);
-        *list = arrange(merged, &wanted, &positions(before, key), key);
+        *list = arrange(merged, &patch_order, &positions(before, key), key);
     }
     Ok(())
 }

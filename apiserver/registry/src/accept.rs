@@ -75,7 +75,7 @@ pub(crate) fn decode(
     row: &Row,
     value: &mut Value,
     duplicates: &[String],
-    how: FieldValidation,
+    field_validation: FieldValidation,
     patched: bool,
 ) -> Result<Vec<String>, Status> {
     if row.kind.proto
@@ -84,7 +84,7 @@ pub(crate) fn decode(
         return Err(refused(row, value, patched, &why));
     }
     let unknown = row.schema.prune(value);
-    if how == FieldValidation::Ignore || unknown.is_empty() && duplicates.is_empty() {
+    if field_validation == FieldValidation::Ignore || unknown.is_empty() && duplicates.is_empty() {
         return Ok(Vec::new());
     }
     let unknown = unknown.iter().map(|path| format!("unknown field {path:?}"));
@@ -92,7 +92,7 @@ pub(crate) fn decode(
         .iter()
         .map(|path| format!("duplicate field {path:?}"));
     let found: Vec<String> = repeated.chain(unknown).collect();
-    if how == FieldValidation::Warn {
+    if field_validation == FieldValidation::Warn {
         return Ok(found);
     }
     let why = format!("strict decoding error: {}", found.join(", "));
@@ -121,14 +121,14 @@ pub(crate) fn complete(row: &Row, value: &mut Value) {
     }
 }
 
-/// Validates metadata, the rules of the kind (if `whole`) and the schema: 422 with all
+/// Validates metadata, the rules of the kind (if `validate_kind`) and the schema: 422 with all
 /// errors that `concerns` accepts. Schema errors of fields for which a rule of the kind has
 /// an error, with Kubernetes' text, are omitted.
 pub(crate) fn judge(
     row: &Row,
     new: &Value,
     old: Option<&Value>,
-    whole: bool,
+    validate_kind: bool,
     concerns: impl Fn(&FieldError) -> bool,
 ) -> Result<(), Status> {
     let kind = &row.stored.kind;
@@ -136,7 +136,7 @@ pub(crate) fn judge(
     if let Some(old) = old {
         errors.extend(rules::validate_update(new, old));
     }
-    if whole && !row.custom {
+    if validate_kind && !row.custom {
         errors.extend(admission::rules(&kind.gvk, new, old));
     }
     let rule_errors = errors.len();

@@ -48,8 +48,8 @@ impl Registry {
             let why = "resourceVersion should not be set on objects to be created";
             return Err(Status::failure(500, "InternalError", why));
         }
-        let how = options.field_validation;
-        let mut warnings = decode(&row, &mut value, &duplicates, how, false)?;
+        let field_validation = options.field_validation;
+        let mut warnings = decode(&row, &mut value, &duplicates, field_validation, false)?;
         if row.custom {
             warnings.extend(meta::finalizer_warnings(&value));
         }

@@ -58,7 +58,7 @@ struct Changed {
     /// The encoded new object, if the trees contain only a part of it.
     encoded: Option<Bytes>,
     /// No finalizer is left: the write deletes the object.
-    gone: bool,
+    deletes: bool,
     allocation: Taken,
 }
 
@@ -172,7 +172,7 @@ impl Registry {
             }
             match write.commit(&key, &changed, object.revision()).await? {
                 Committed::Done(object) => {
-                    let remaining = (!changed.gone).then_some(&changed.new);
+                    let remaining = (!changed.deletes).then_some(&changed.new);
                     self.release(row, &changed.old, remaining).await;
                     return write.reply(object, warnings);
                 }
@@ -223,7 +223,7 @@ impl Write<'_> {
         expected: u64,
     ) -> Result<Committed, Status> {
         let new = &changed.new;
-        let committed = if changed.gone {
+        let committed = if changed.deletes {
             self.registry.remove(self.row, key, new, expected).await
         } else if let Some(bytes) = &changed.encoded {
             let bytes = bytes.clone();
@@ -320,7 +320,7 @@ impl Write<'_> {
         if new == old {
             return Ok((None, warnings));
         }
-        let gone = meta::deleting(&new)
+        let deletes = meta::deleting(&new)
             && meta::finalizers(&new).next().is_none()
             && !(strategy.held)(&new);
         let encoded = apart.map(|apart| apart.encode(&new)).transpose()?;
@@ -329,7 +329,7 @@ impl Write<'_> {
                 old,
                 new,
                 encoded,
-                gone,
+                deletes,
                 allocation,
             }),
             warnings,
@@ -390,8 +390,8 @@ impl Write<'_> {
         }
         check_kind(self.row, &mut value)?;
         check_namespace(self.row, &self.at, &mut value)?;
-        let how = self.options.field_validation;
-        let warnings = decode(self.row, &mut value, &duplicates, how, patched)?;
+        let field_validation = self.options.field_validation;
+        let warnings = decode(self.row, &mut value, &duplicates, field_validation, patched)?;
         self.row.view.write(&self.row.stored.kind.gvk, &mut value);
         Ok((value, warnings))
     }

@@ -27,9 +27,9 @@ impl Admit<'_> {
         let chain = &registry.options.chain;
         match chain.charge(&self.attributes(), new, old).await {
             Ok(charge) => allocation.charge = charge,
-            Err(refused) => {
+            Err(error) => {
                 registry.give_back(&allocation).await;
-                return Err(refused);
+                return Err(error);
             }
         }
         Ok(allocation)

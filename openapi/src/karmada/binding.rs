@@ -90,8 +90,8 @@ impl BindingSpec {
     pub fn existing_clusters(&self) -> BTreeSet<&str> {
         let targets = self.targets().into_iter().map(|t| &*t.name);
         let evicted = self.graceful_eviction_tasks.iter();
-        let kept = evicted.filter(|t| !t.purges_directly());
-        targets.chain(kept.map(|t| &*t.from_cluster)).collect()
+        let remaining = evicted.filter(|t| !t.purges_directly());
+        targets.chain(remaining.map(|t| &*t.from_cluster)).collect()
     }
 
     /// The clusters from which the resource must be deleted before it is created or changed in

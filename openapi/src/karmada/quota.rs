@@ -134,9 +134,9 @@ pub fn difference(new: &Amounts, old: &Amounts) -> Amounts {
 
 /// The amounts of the resources that a quota limits.
 pub fn limited(amounts: &Amounts, overall: &Amounts) -> Amounts {
-    let mut kept = amounts.clone();
-    kept.retain(|name, _| overall.contains_key(name));
-    kept
+    let mut limited_amounts = amounts.clone();
+    limited_amounts.retain(|name, _| overall.contains_key(name));
+    limited_amounts
 }
 
 #[cfg(test)]

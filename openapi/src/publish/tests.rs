@@ -15,11 +15,11 @@ fn kinds() -> Vec<(&'static Kind, Schema)> {
 
 fn resources<'a>(
     kinds: &'a [(&'static Kind, Schema)],
-    wanted: impl Fn(&Kind) -> bool,
+    filter: impl Fn(&Kind) -> bool,
 ) -> Vec<Resource<'a>> {
     kinds
         .iter()
-        .filter(|(k, _)| wanted(k))
+        .filter(|(k, _)| filter(k))
         .map(|(kind, schema)| Resource { kind, schema })
         .collect()
 }

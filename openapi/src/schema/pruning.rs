@@ -135,8 +135,8 @@ mod tests {
                 "open": {},
             }})
         );
-        let mut kept = json!({"spec": {"zzz": 1}});
-        assert!(Schema::keep_all().prune(&mut kept).is_empty());
-        assert_eq!(kept, json!({"spec": {"zzz": 1}}));
+        let mut untyped = json!({"spec": {"zzz": 1}});
+        assert!(Schema::keep_all().prune(&mut untyped).is_empty());
+        assert_eq!(untyped, json!({"spec": {"zzz": 1}}));
     }
 }

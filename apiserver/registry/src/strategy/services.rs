@@ -169,16 +169,16 @@ impl Allocator {
         let mut used = Used::default();
         for service in services {
             let (key, revision) = (service.head().key(), service.revision());
-            let held = match known.remove(&key) {
-                Some((at, held)) if at == revision => held,
+            let allocation = match known.remove(&key) {
+                Some((at, allocation)) if at == revision => allocation,
                 _ => service
                     .value()
                     .map(|s| Drawn::held_by(&s))
                     .unwrap_or_default(),
             };
-            used.ips.extend(&held.ips);
-            used.ports.extend(&held.ports);
-            used.held.insert(key, (revision, held));
+            used.ips.extend(&allocation.ips);
+            used.ports.extend(&allocation.ports);
+            used.held.insert(key, (revision, allocation));
         }
         *slot = Some(used);
     }
@@ -220,13 +220,13 @@ impl Allocator {
 
     /// Frees and returns the addresses of `old` that `new` (`None`: deleted) does not have.
     pub(crate) fn release(&self, old: &Value, new: Option<&Value>) -> Drawn {
-        let kept: HashSet<u16> = new.map(|n| node_ports(n).collect()).unwrap_or_default();
+        let remaining: HashSet<u16> = new.map(|n| node_ports(n).collect()).unwrap_or_default();
         let released = Drawn {
             ips: ip(old)
                 .filter(|i| new.and_then(ip) != Some(*i))
                 .into_iter()
                 .collect(),
-            ports: node_ports(old).filter(|p| !kept.contains(p)).collect(),
+            ports: node_ports(old).filter(|p| !remaining.contains(p)).collect(),
             claims: Vec::new(),
         };
         if let Some(used) = self.0.lock().as_mut() {
@@ -385,16 +385,16 @@ mod tests {
     #[test]
     fn addresses_are_allocated_once_and_freed() {
         let allocator = Allocator::default();
-        let held = service(json!({"clusterIP": "10.96.0.9"}));
-        let stored = Object::from_value(&held).unwrap();
+        let existing = service(json!({"clusterIP": "10.96.0.9"}));
+        let stored = Object::from_value(&existing).unwrap();
         allocator.refresh(std::slice::from_ref(&stored), false);
-        let mut clash = held.clone();
+        let mut clash = existing.clone();
         assert!(allocator.draw(&mut clash, None, false).is_err());
         assert_eq!(
-            allocator.draw(&mut clash, Some(&held), false).unwrap(),
+            allocator.draw(&mut clash, Some(&existing), false).unwrap(),
             Drawn::default()
         );
-        allocator.release(&held, None);
+        allocator.release(&existing, None);
         assert!(allocator.draw(&mut clash, None, true).is_ok());
         assert!(allocator.draw(&mut clash, None, false).is_ok());
 

@@ -14,18 +14,18 @@ async fn the_server_sets_the_identity_of_a_new_object() {
     body["metadata"]["generation"] = 9.into();
     body["metadata"]["managedFields"] = json!([{"manager": "x"}]);
     body["status"] = json!({"replicas": 7});
-    let made = fixture.create(&DEPLOYMENTS, body).await.unwrap();
-    let meta = &made["metadata"];
+    let created = fixture.create(&DEPLOYMENTS, body).await.unwrap();
+    let meta = &created["metadata"];
     assert_eq!(meta["uid"].as_str().unwrap().len(), 36);
     assert_eq!(meta["creationTimestamp"], "2026-01-02T03:04:05Z");
     assert_eq!(meta["generation"], 1);
     assert!(meta.get("managedFields").is_none());
-    assert!(made["status"].get("replicas").is_none());
+    assert!(created["status"].get("replicas").is_none());
     let read = fixture
         .get(At::one(&DEPLOYMENTS, "default", "web"))
         .await
         .unwrap();
-    assert_eq!(read, made);
+    assert_eq!(read, created);
     assert_ne!(meta["resourceVersion"], Value::Null);
 }
 
@@ -124,9 +124,9 @@ async fn namespaces_must_exist_and_not_be_terminating() {
     body["metadata"]["name"] = "b".into();
     // The cache may be behind the deletion; a consistent read waits for it.
     fixture.get(At::one(&NAMESPACES, "", "gone")).await.unwrap();
-    let refused = fixture.create(&CONFIGMAPS, body).await.unwrap_err();
-    assert_eq!(refused.code, 403);
-    assert!(refused.has_cause("NamespaceTerminating"));
+    let rejected = fixture.create(&CONFIGMAPS, body).await.unwrap_err();
+    assert_eq!(rejected.code, 403);
+    assert!(rejected.has_cause("NamespaceTerminating"));
 }
 
 #[tokio::test]
@@ -134,13 +134,13 @@ async fn unknown_and_duplicate_fields_follow_field_validation() {
     let fixture = fixture().await;
     let mut body = deployment("web");
     body["spec"]["replicsa"] = 3.into();
-    let refused = fixture
+    let rejected = fixture
         .create_with(&DEPLOYMENTS, body.clone(), &strict())
         .await
         .unwrap_err();
-    assert_eq!(refused.code, 400);
+    assert_eq!(rejected.code, 400);
     assert!(
-        refused
+        rejected
             .message
             .contains("strict decoding error: unknown field \"spec.replicsa\"")
     );
@@ -159,23 +159,23 @@ async fn unknown_and_duplicate_fields_follow_field_validation() {
         duplicates: vec!["data.a".into()],
     };
     let at = At::all(&CONFIGMAPS, "default");
-    let refused = fixture
+    let rejected = fixture
         .registry
         .create(&fixture.ctx, at, twice, &strict())
         .await
         .unwrap_err();
-    assert!(refused.message.contains("duplicate field \"data.a\""));
+    assert!(rejected.message.contains("duplicate field \"data.a\""));
 }
 
 #[tokio::test]
 async fn a_dry_run_stores_nothing() {
     let fixture = fixture().await;
     let before = fixture.revision().await;
-    let made = fixture
+    let created = fixture
         .create_with(&CONFIGMAPS, configmap("a"), &dry_run())
         .await
         .unwrap();
-    let value = made.object.value().unwrap();
+    let value = created.object.value().unwrap();
     assert!(value["metadata"]["uid"].is_string());
     assert!(value["metadata"].get("resourceVersion").is_none());
     assert_eq!(fixture.revision().await, before);
@@ -212,7 +212,7 @@ async fn recorded_events_are_stored_as_if_posted() {
         (event.count, event.reason, event.message) = (3, "R".into(), "\"m\" \n".into());
         event
     };
-    let gone = ObjectRef {
+    let in_missing_namespace = ObjectRef {
         namespace: "gone".into(),
         ..about.clone()
     };
@@ -220,7 +220,7 @@ async fn recorded_events_are_stored_as_if_posted() {
         event("web.1", &about),
         event("web.1", &about),
         event("Odd:2", &about),
-        event("web.3", &gone),
+        event("web.3", &in_missing_namespace),
     ];
     let outcomes = fixture.registry.record(&fixture.ctx, events).await;
     let codes: Vec<_> = outcomes
@@ -247,11 +247,11 @@ async fn recorded_events_are_stored_as_if_posted() {
     };
     assert_eq!(bytes("web.1").await, bytes("web.4").await);
     let odd = At::one(&EVENTS, "default", "Odd:2");
-    let there = fixture
+    let result = fixture
         .registry
         .get(&fixture.ctx, odd, &GetOptions::default())
         .await;
-    assert_eq!(there.is_ok(), codes[2] == 0, "as any other create");
+    assert_eq!(result.is_ok(), codes[2] == 0, "as any other create");
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use super::*;
 #[tokio::test]
 async fn objects_without_finalizers_are_removed_at_once() {
     let fixture = fixture().await;
-    let made = fixture.create(&CONFIGMAPS, configmap("a")).await.unwrap();
+    let created = fixture.create(&CONFIGMAPS, configmap("a")).await.unwrap();
     let at = At::one(&CONFIGMAPS, "default", "a");
     let Deleted::Gone(status) = fixture.delete(at).await.unwrap() else {
         panic!("the object still exists");
@@ -17,7 +17,7 @@ async fn objects_without_finalizers_are_removed_at_once() {
         (status.status.as_str(), details.kind.as_str()),
         ("Success", "configmaps")
     );
-    assert_eq!(made["metadata"]["uid"], details.uid);
+    assert_eq!(created["metadata"]["uid"], details.uid);
     assert_eq!(result_code(&fixture.get(at).await), "404 NotFound");
     assert_eq!(result_code(&fixture.delete(at).await), "404 NotFound");
 }
@@ -66,10 +66,10 @@ async fn finalizers_delay_the_removal() {
 #[tokio::test]
 async fn preconditions_are_checked() {
     let fixture = fixture().await;
-    let made = fixture.create(&CONFIGMAPS, configmap("a")).await.unwrap();
+    let created = fixture.create(&CONFIGMAPS, configmap("a")).await.unwrap();
     let at = At::one(&CONFIGMAPS, "default", "a");
-    let uid = made["metadata"]["uid"].as_str().map(str::to_owned);
-    let revision = made["metadata"]["resourceVersion"]
+    let uid = created["metadata"]["uid"].as_str().map(str::to_owned);
+    let revision = created["metadata"]["resourceVersion"]
         .as_str()
         .map(str::to_owned);
     let table = [
@@ -156,12 +156,12 @@ async fn collections_are_deleted_by_selector() {
         ..ListOptions::default()
     };
     let options = DeleteOptions::default();
-    let gone = fixture
+    let deleted = fixture
         .registry
         .delete_collection(&fixture.ctx, at, &options, &select)
         .await
         .unwrap();
-    assert_eq!(names(&gone), ["a", "c"]);
+    assert_eq!(names(&deleted), ["a", "c"]);
     assert_eq!(
         names(&fixture.list(at, &ListOptions::default()).await.unwrap()),
         ["b"]
@@ -175,14 +175,14 @@ async fn namespaces_are_deleted_in_two_steps() {
         let reply = fixture.delete(At::one(&NAMESPACES, "", name)).await;
         assert_eq!(result_code(&reply), "403 Forbidden", "{name}");
     }
-    let made = fixture
+    let created = fixture
         .create(&NAMESPACES, json!({"metadata": {"name": "n"}}))
         .await
         .unwrap();
-    assert_eq!(made["spec"]["finalizers"], json!(["kubernetes"]));
-    assert_eq!(made["status"]["phase"], "Active");
+    assert_eq!(created["spec"]["finalizers"], json!(["kubernetes"]));
+    assert_eq!(created["status"]["phase"], "Active");
     assert_eq!(
-        made["metadata"]["labels"]["kubernetes.io/metadata.name"],
+        created["metadata"]["labels"]["kubernetes.io/metadata.name"],
         "n"
     );
     let at = At::one(&NAMESPACES, "", "n");

@@ -259,8 +259,8 @@ impl Side {
         match call {
             Call::Create { name, value, more } => {
                 let body = self.body(*name, *value, more);
-                let made = api.create(all, body, &options).await;
-                self.written(made, *dry_run)
+                let created = api.create(all, body, &options).await;
+                self.written(created, *dry_run)
             }
             Call::Get { name } => {
                 let found = api.get(self.at(*name)).await;
@@ -299,8 +299,8 @@ impl Side {
             }
             Call::Json { name, steps } => {
                 let patch = Patch::Json(self.content(steps));
-                let done = api.patch(self.at(*name), patch, &options).await;
-                self.written(done, *dry_run)
+                let result = api.patch(self.at(*name), patch, &options).await;
+                self.written(result, *dry_run)
             }
             Call::Delete {
                 name,
@@ -333,8 +333,8 @@ impl Side {
     }
 
     /// The resourceVersion and uid in the result of a dry run are never seen again.
-    fn written(&mut self, done: Result<Object, Error>, dry_run: bool) -> Value {
-        match done {
+    fn written(&mut self, result: Result<Object, Error>, dry_run: bool) -> Value {
+        match result {
             Ok(object) if dry_run => {
                 let mut value = object.value().unwrap();
                 let fields = value["metadata"].as_object_mut().unwrap();
@@ -342,7 +342,7 @@ impl Side {
                 fields.remove("resourceVersion");
                 value
             }
-            done => self.answer(done),
+            result => self.answer(result),
         }
     }
 
@@ -357,9 +357,9 @@ impl Side {
             let all = At::all(self.resource, NAMESPACE);
             let page = self.api.list(all, &options).await.unwrap();
             // The server has its own objects in this namespace, too.
-            let ours = page.items.iter().filter(|o| NAMES.contains(&o.name()));
-            let ours: Vec<Value> = ours.map(|o| self.plain(o)).collect();
-            pages.extend(ours);
+            let objects = page.items.iter().filter(|o| NAMES.contains(&o.name()));
+            let objects: Vec<Value> = objects.map(|o| self.plain(o)).collect();
+            pages.extend(objects);
             if page.continue_token.is_empty() {
                 return pages.into();
             }
@@ -399,8 +399,8 @@ impl Side {
         body["metadata"]["name"] = LAST.into();
         let mut all = Vec::new();
         let at = At::all(self.resource, NAMESPACE);
-        let made = self.api.create(at, body, &WriteOptions::default()).await;
-        made.unwrap();
+        let created = self.api.create(at, body, &WriteOptions::default()).await;
+        created.unwrap();
         for (selector, revision) in self.watches.clone() {
             let options = WatchOptions {
                 label_selector: selector.into(),
@@ -445,17 +445,17 @@ async fn compare(resource: &'static Gvr, steps: &[Step]) -> Result<(), String> {
     );
     let mut fake = Side::new(fake, resource);
     for (n, step) in steps.iter().enumerate() {
-        let (wanted, found) = (real.take(step).await, fake.take(step).await);
-        if wanted != found {
+        let (expected, actual) = (real.take(step).await, fake.take(step).await);
+        if expected != actual {
             return Err(format!(
-                "step {n} {step:?}\n server: {wanted}\n fake:   {found}"
+                "step {n} {step:?}\n server: {expected}\n fake:   {actual}"
             ));
         }
     }
-    let (wanted, found) = (real.events().await, fake.events().await);
-    match wanted == found {
+    let (expected, actual) = (real.events().await, fake.events().await);
+    match expected == actual {
         true => Ok(()),
-        false => Err(format!("watches\n server: {wanted}\n fake:   {found}")),
+        false => Err(format!("watches\n server: {expected}\n fake:   {actual}")),
     }
 }
 

@@ -18,9 +18,9 @@ fn policy(placement: Value) -> Value {
 async fn the_schema_is_applied_before_admission() {
     let fixture = fixture().await;
     let placement = json!({"replicaScheduling": {}, "spreadConstraints": [{}]});
-    let made = fixture.create(&POLICIES, policy(placement)).await.unwrap();
+    let created = fixture.create(&POLICIES, policy(placement)).await.unwrap();
     assert_eq!(
-        made["spec"],
+        created["spec"],
         json!({"conflictResolution": "Abort", "preemption": "Never", "priority": 0, "schedulerName": "default-scheduler",
             "resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "default"}],
             "placement": {
@@ -29,8 +29,8 @@ async fn the_schema_is_applied_before_admission() {
                 "spreadConstraints": [{"spreadByField": "cluster", "minGroups": 1}]}})
     );
     let both = json!({"spreadConstraints": [{"spreadByField": "rack"}], "clusterTolerations": [{"operator": "Gt"}]});
-    let refused = fixture.create(&POLICIES, policy(both)).await;
-    assert_eq!(result_code(&refused), "422 Invalid");
+    let rejected = fixture.create(&POLICIES, policy(both)).await;
+    assert_eq!(result_code(&rejected), "422 Invalid");
 }
 
 // proves: ADM-undecodable
@@ -61,8 +61,8 @@ async fn check_versions(old: &Gvr, new: &Gvr, namespace: &str) {
         "resourcePerReplicas": {"cpu": "1"}, "replicas": 2});
     let clusters = json!([{"name": "m", "replicas": 2}]);
     let written = json!({"metadata": {"name": "b", "namespace": namespace}, "spec": {"resource": of, "clusters": clusters}});
-    let made = fixture.create(old, written).await.unwrap();
-    assert_eq!(made["apiVersion"], "work.karmada.io/v1alpha1");
+    let created = fixture.create(old, written).await.unwrap();
+    assert_eq!(created["apiVersion"], "work.karmada.io/v1alpha1");
     let at = At::one(new, namespace, "b");
     let stored = fixture.get(at).await.unwrap();
     assert_eq!(stored["apiVersion"], "work.karmada.io/v1alpha2");

@@ -9,16 +9,22 @@ fn at(name: &str) -> At<'_> {
 #[tokio::test]
 async fn an_equal_update_is_not_written() {
     let fixture = fixture().await;
-    let made = fixture.create(&CONFIGMAPS, configmap("a")).await.unwrap();
+    let created = fixture.create(&CONFIGMAPS, configmap("a")).await.unwrap();
     let before = fixture.revision().await;
-    assert_eq!(fixture.update(at("a"), made.clone()).await.unwrap(), made);
-    assert_eq!(fixture.update(at("a"), configmap("a")).await.unwrap(), made);
+    assert_eq!(
+        fixture.update(at("a"), created.clone()).await.unwrap(),
+        created
+    );
+    assert_eq!(
+        fixture.update(at("a"), configmap("a")).await.unwrap(),
+        created
+    );
     assert_eq!(
         fixture
             .merge(at("a"), json!({"data": {"a": "1"}}))
             .await
             .unwrap(),
-        made
+        created
     );
     assert_eq!(fixture.revision().await, before);
 }
@@ -26,22 +32,22 @@ async fn an_equal_update_is_not_written() {
 #[tokio::test]
 async fn revisions_and_uids_are_preconditions() {
     let fixture = fixture().await;
-    let made = fixture.create(&CONFIGMAPS, configmap("a")).await.unwrap();
-    let mut newer = made.clone();
+    let created = fixture.create(&CONFIGMAPS, configmap("a")).await.unwrap();
+    let mut newer = created.clone();
     newer["data"]["a"] = "2".into();
     let newer = fixture.update(at("a"), newer).await.unwrap();
     assert_ne!(
         newer["metadata"]["resourceVersion"],
-        made["metadata"]["resourceVersion"]
+        created["metadata"]["resourceVersion"]
     );
-    let stale = fixture.update(at("a"), made.clone()).await.unwrap_err();
+    let stale = fixture.update(at("a"), created.clone()).await.unwrap_err();
     assert_eq!((stale.code, stale.reason.as_str()), (409, "Conflict"));
     assert!(
         stale
             .message
             .starts_with("Operation cannot be fulfilled on configmaps \"a\"")
     );
-    let revision = &made["metadata"]["resourceVersion"];
+    let revision = &created["metadata"]["resourceVersion"];
     let table = [
         (json!({"data": {"b": "3"}}), "ok"),
         (
@@ -71,7 +77,7 @@ async fn revisions_and_uids_are_preconditions() {
         .await
         .unwrap();
     for (at, key, uid) in [
-        (at("a"), "/registry/configmaps/default/a", &made),
+        (at("a"), "/registry/configmaps/default/a", &created),
         (
             At::one(&NAMESPACES, "", "default"),
             "/registry/namespaces/default",
@@ -107,10 +113,10 @@ async fn kinds_differ_in_the_requirements_of_an_update() {
     let at = At::one(&LEASES, "default", "l");
     // Created by PUT; afterwards a resourceVersion is required.
     fixture.update(at, lease.clone()).await.unwrap();
-    let refused = fixture.update(at, lease).await.unwrap_err();
-    assert_eq!(refused.code, 422);
+    let rejected = fixture.update(at, lease).await.unwrap_err();
+    assert_eq!(rejected.code, 422);
     assert!(
-        refused.message.contains(
+        rejected.message.contains(
             "metadata.resourceVersion: Invalid value: 0: must be specified for an update"
         )
     );
@@ -216,7 +222,7 @@ async fn status_and_spec_are_written_separately() {
 #[tokio::test]
 async fn scale_reads_and_sets_replicas() {
     let fixture = fixture().await;
-    let made = fixture
+    let created = fixture
         .create(&DEPLOYMENTS, deployment("web"))
         .await
         .unwrap();
@@ -224,7 +230,7 @@ async fn scale_reads_and_sets_replicas() {
     let mut scale = fixture.get(at).await.unwrap();
     assert_eq!(scale["kind"], "Scale");
     assert_eq!(scale["status"]["selector"], "app=web");
-    assert_eq!(scale["metadata"]["uid"], made["metadata"]["uid"]);
+    assert_eq!(scale["metadata"]["uid"], created["metadata"]["uid"]);
     scale["spec"]["replicas"] = 6.into();
     let scaled = fixture.update(at, scale.clone()).await.unwrap();
     assert_eq!(scaled["spec"]["replicas"], 6);
@@ -282,7 +288,7 @@ async fn concurrent_patches_all_apply() {
 #[tokio::test]
 async fn a_dry_run_of_an_update_returns_the_old_revision() {
     let fixture = fixture().await;
-    let made = fixture.create(&CONFIGMAPS, configmap("a")).await.unwrap();
+    let created = fixture.create(&CONFIGMAPS, configmap("a")).await.unwrap();
     let patch = Patch::Merge(json!({"data": {"a": "2"}}));
     let result = fixture
         .registry
@@ -293,9 +299,9 @@ async fn a_dry_run_of_an_update_returns_the_old_revision() {
     assert_eq!(result["data"]["a"], "2");
     assert_eq!(
         result["metadata"]["resourceVersion"],
-        made["metadata"]["resourceVersion"]
+        created["metadata"]["resourceVersion"]
     );
-    assert_eq!(fixture.get(at("a")).await.unwrap(), made);
+    assert_eq!(fixture.get(at("a")).await.unwrap(), created);
 }
 
 #[tokio::test]

@@ -51,8 +51,8 @@ async fn failed_writes_are_not_charged() {
         .await;
     assert_eq!(result_code(&dry_run_result), "ok");
     assert_eq!(fixture.used().await, "1");
-    let refused = fixture.create(&BINDINGS, binding("c", 3)).await;
-    assert_eq!(result_code(&refused), "403 QuotaExceeded");
+    let rejected = fixture.create(&BINDINGS, binding("c", 3)).await;
+    assert_eq!(result_code(&rejected), "403 QuotaExceeded");
 
     let at = At::one(&BINDINGS, "default", "b");
     let clusters =
@@ -76,10 +76,10 @@ async fn concurrent_writes_share_a_quota() {
     let writes = (0..8).map(|n| {
         let fixture = Arc::clone(&fixture);
         tokio::spawn(async move {
-            let made = fixture
+            let created = fixture
                 .create(&BINDINGS, binding(&format!("b{n}"), 1))
                 .await;
-            result_code(&made)
+            result_code(&created)
         })
     });
     let mut results = Vec::new();
@@ -102,8 +102,8 @@ async fn an_invalid_status_is_rejected_with_the_next_change_of_the_quota() {
     let status = json!({"status": {"overall": {"cpu": "-1"}, "overallUsed": {"cpu": "-2"}, "aggregatedStatus": [
         {"clusterName": "m", "hard": {"cpu": "-3"}, "used": {"cpu": "-4"}}, {"clusterName": "M"}]}});
     fixture.merge(at.sub("status"), status).await.unwrap();
-    let refused = fixture.merge(at, json!({"spec": {"overall": {"cpu": "3"}}}));
-    let status = refused.await.unwrap_err();
+    let rejected = fixture.merge(at, json!({"spec": {"overall": {"cpu": "3"}}}));
+    let status = rejected.await.unwrap_err();
     let negative = |field: &str, value: i64| {
         format!(
             "status.{field}[cpu]: Invalid value: \"{value}\": must be greater than or equal to 0"

@@ -128,16 +128,16 @@ async fn loopback_is_the_same_api() {
     };
     let mut stream = api.watch(At::all(&CONFIGMAPS, ""), &options).await.unwrap();
     let at = At::all(&CONFIGMAPS, "default");
-    let made = api
+    let created = api
         .create(at, configmap("a"), &client::WriteOptions::default())
         .await
         .unwrap();
     match stream.next().await.unwrap().unwrap() {
-        WatchEvent::Added(object) => assert_eq!(object.revision(), made.revision()),
+        WatchEvent::Added(object) => assert_eq!(object.revision(), created.revision()),
         other => panic!("{other:?}"),
     }
     let at = At::one(&CONFIGMAPS, "default", "a");
-    assert_eq!(api.get(at).await.unwrap().bytes(), made.bytes());
+    assert_eq!(api.get(at).await.unwrap().bytes(), created.bytes());
     assert!(
         api.delete(at, &DeleteOptions::default())
             .await

@@ -126,10 +126,10 @@ async fn concurrent_services_get_distinct_addresses() {
             service(&format!("s{n}"), json!({"type": "NodePort"})),
         )
     });
-    let made = futures_util::future::join_all(all).await;
-    let made: Vec<Value> = made.into_iter().map(Result::unwrap).collect();
+    let created = futures_util::future::join_all(all).await;
+    let created: Vec<Value> = created.into_iter().map(Result::unwrap).collect();
     let distinct = |path: &str| {
-        let values = made.iter().map(|s| s.pointer(path).unwrap().to_string());
+        let values = created.iter().map(|s| s.pointer(path).unwrap().to_string());
         values.collect::<BTreeSet<_>>().len()
     };
     assert_eq!(distinct("/spec/clusterIP"), 60);
@@ -176,8 +176,8 @@ async fn a_claim_of_a_dead_process_expires() {
     let late = fixtures[0].create(&SERVICES, with_ip("a", ip)).await;
     assert_eq!(result_code(&late), "ok");
     pass(Duration::from_secs(121)).await;
-    let taken = fixtures[1].create(&SERVICES, with_ip("b", ip)).await;
-    assert_eq!(result_code(&taken), "422 Invalid");
+    let conflict = fixtures[1].create(&SERVICES, with_ip("b", ip)).await;
+    assert_eq!(result_code(&conflict), "422 Invalid");
 }
 
 #[tokio::test]

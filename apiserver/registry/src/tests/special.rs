@@ -16,19 +16,19 @@ fn service(name: &str, spec: Value) -> Value {
 async fn services_get_addresses_and_keep_them() {
     let fixture = fixture().await;
     let spec = json!({"type": "NodePort", "ports": [{"port": 80}], "selector": {"a": "b"}});
-    let made = fixture
+    let created = fixture
         .create(&SERVICES, service("a", spec.clone()))
         .await
         .unwrap();
-    let ip = made["spec"]["clusterIP"].as_str().unwrap().to_owned();
+    let ip = created["spec"]["clusterIP"].as_str().unwrap().to_owned();
     assert!(ip.starts_with("10."), "{ip}");
-    let port = made["spec"]["ports"][0]["nodePort"].clone();
+    let port = created["spec"]["ports"][0]["nodePort"].clone();
     assert!(port.as_u64().unwrap() >= 30000);
     let at = At::one(&SERVICES, "default", "a");
     let put = fixture.update(at, service("a", spec)).await.unwrap();
     assert_eq!(
         put["metadata"]["resourceVersion"],
-        made["metadata"]["resourceVersion"]
+        created["metadata"]["resourceVersion"]
     );
     let same_ip = service("b", json!({"clusterIP": ip, "ports": [{"port": 80}]}));
     assert_eq!(
@@ -45,12 +45,12 @@ async fn secrets_never_return_string_data() {
     let fixture = fixture().await;
     let body =
         json!({"metadata": {"name": "s", "namespace": "default"}, "stringData": {"a": "hi"}});
-    let made = fixture.create(&SECRETS, body).await.unwrap();
+    let created = fixture.create(&SECRETS, body).await.unwrap();
     assert_eq!(
-        (&made["data"]["a"], &made["type"]),
+        (&created["data"]["a"], &created["type"]),
         (&json!("aGk="), &json!("Opaque"))
     );
-    assert!(made.get("stringData").is_none());
+    assert!(created.get("stringData").is_none());
     let at = At::one(&SECRETS, "default", "s");
     let patched = fixture
         .merge(at, json!({"stringData": {"b": "ho"}}))
@@ -64,14 +64,14 @@ async fn jobs_select_by_uid() {
     let fixture = fixture().await;
     let body = json!({"metadata": {"name": "j", "namespace": "default"}, "spec": {"template": {"spec":
         {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}});
-    let made = fixture.create(&JOBS, body).await.unwrap();
-    let uid = &made["metadata"]["uid"];
+    let created = fixture.create(&JOBS, body).await.unwrap();
+    let uid = &created["metadata"]["uid"];
     assert_eq!(
-        &made["spec"]["selector"]["matchLabels"]["batch.kubernetes.io/controller-uid"],
+        &created["spec"]["selector"]["matchLabels"]["batch.kubernetes.io/controller-uid"],
         uid
     );
     assert_eq!(
-        &made["spec"]["template"]["metadata"]["labels"]["controller-uid"],
+        &created["spec"]["template"]["metadata"]["labels"]["controller-uid"],
         uid
     );
 }
@@ -82,7 +82,7 @@ async fn events_of_both_groups_share_their_storage() {
     let body = json!({"metadata": {"name": "e", "namespace": "default"},
         "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"}, "message": "hello", "reason": "R",
         "type": "Normal", "reportingComponent": "me"});
-    let made = fixture.create(&EVENTS, body).await.unwrap();
+    let created = fixture.create(&EVENTS, body).await.unwrap();
     let new = fixture
         .get(At::one(&NEW_EVENTS, "default", "e"))
         .await
@@ -91,7 +91,7 @@ async fn events_of_both_groups_share_their_storage() {
         (&new["apiVersion"], &new["note"]),
         (&json!("events.k8s.io/v1"), &json!("hello"))
     );
-    assert_eq!(new["metadata"], made["metadata"]);
+    assert_eq!(new["metadata"], created["metadata"]);
     let options = ListOptions {
         field_selector: "regarding.name=p".into(),
         ..ListOptions::default()
@@ -150,9 +150,9 @@ async fn pods_are_bound_once_and_evicted() {
     let fixture = fixture().await;
     let body = json!({"metadata": {"name": "p", "namespace": "default"},
         "spec": {"containers": [{"name": "c", "image": "i"}]}});
-    let made = fixture.create(&PODS, body).await.unwrap();
+    let created = fixture.create(&PODS, body).await.unwrap();
     assert_eq!(
-        (&made["status"]["phase"], &made["status"]["qosClass"]),
+        (&created["status"]["phase"], &created["status"]["qosClass"]),
         (&json!("Pending"), &json!("BestEffort"))
     );
     let at = At::one(&PODS, "default", "p");
