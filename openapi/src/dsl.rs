@@ -195,7 +195,7 @@ fn collect(
     depth: usize,
 ) -> Result<(), String> {
     if depth > 8 {
-        return Err("inlined types go round in a circle".into());
+        return Err("inlined types form a cycle".into());
     }
     for line in &types[at].lines {
         match line[0].text.strip_prefix("...") {
@@ -556,7 +556,7 @@ kind v1 Base bases cluster type=a.Base verbs=get,list key=/registry/other
             ),
             (
                 "type a.A\n  ...a.A\n",
-                "a.A: inlined types go round in a circle",
+                "a.A: inlined types form a cycle",
             ),
             ("column x\n", "test:1: unexpected \"column\""),
             (

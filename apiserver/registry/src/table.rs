@@ -108,7 +108,7 @@ impl Row {
 
 impl std::fmt::Debug for Row {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Row({})", self.kind.gvr)
+        write!(f, "ResourceInfo({})", self.kind.gvr)
     }
 }
 

@@ -266,7 +266,7 @@ fn malformed_bodies_are_rejected() {
 
 proptest! {
     #[test]
-    fn arbitrary_bytes_are_refused_or_decoded(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_bytes_are_rejected_or_decoded(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         let _ = decode(&bytes);
         for name in ["deployment", "ingress", "rolebinding"] {
             let mut body = recorded(name);
@@ -277,7 +277,7 @@ proptest! {
     }
 
     #[test]
-    fn one_flipped_byte_is_refused_or_decoded(at in 0usize..200, to in any::<u8>()) {
+    fn one_flipped_byte_is_rejected_or_decoded(at in 0usize..200, to in any::<u8>()) {
         for name in ["deployment", "quota", "disruptionbudget", "token"] {
             let mut body = recorded(name);
             let at = at % body.len();
