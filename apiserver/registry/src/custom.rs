@@ -25,7 +25,7 @@ pub(crate) struct Custom {
     /// The storage prefix of its custom resources; `None` while they are not served.
     pub(crate) prefix: Option<String>,
     pub(crate) rows: Vec<Arc<Row>>,
-    /// The hash of the served definition, and a sender whose drop ends the watches of `rows`.
+    /// The hash of the served definition, and a sender whose drop ends the watches of `resources`.
     served: (u64, watch::Sender<()>),
 }
 
