@@ -12,8 +12,8 @@ use crate::request::{Ctx, FieldValidation};
 use crate::table::Row;
 
 /// Sets kind and version if the body omits them; 400 if they are others.
-pub(crate) fn check_kind(row: &Row, value: &mut Value) -> Result<(), Status> {
-    let gvk = &row.kind.gvk;
+pub(crate) fn check_kind(resource: &Row, value: &mut Value) -> Result<(), Status> {
+    let gvk = &resource.kind.gvk;
     let api_version = gvk.api_version();
     let Some(map) = value.as_object_mut() else {
         return Err(Status::bad_request(format!(
@@ -45,9 +45,13 @@ pub(crate) fn check_kind(row: &Row, value: &mut Value) -> Result<(), Status> {
 }
 
 /// Sets the namespace of the path if the body omits it; 400 if it is another one.
-pub(crate) fn check_namespace(row: &Row, at: &At<'_>, value: &mut Value) -> Result<(), Status> {
+pub(crate) fn check_namespace(
+    resource: &Row,
+    at: &At<'_>,
+    value: &mut Value,
+) -> Result<(), Status> {
     let meta = meta::metadata(value)?;
-    if !row.kind.namespaced {
+    if !resource.kind.namespaced {
         meta.remove("namespace");
         return Ok(());
     }
@@ -72,18 +76,18 @@ pub(crate) fn check_namespace(row: &Row, at: &At<'_>, value: &mut Value) -> Resu
 /// fields. Unknown and duplicate fields are an error if validation is strict; otherwise
 /// they are returned as warnings. Errors are 400, or 422 for the result of a patch.
 pub(crate) fn decode(
-    row: &Row,
+    resource: &Row,
     value: &mut Value,
     duplicates: &[String],
     field_validation: FieldValidation,
     patched: bool,
 ) -> Result<Vec<String>, Status> {
-    if row.kind.proto
-        && let Some(why) = row.schema.undecodable(value)
+    if resource.kind.proto
+        && let Some(why) = resource.schema.undecodable(value)
     {
-        return Err(refused(row, value, patched, &why));
+        return Err(refused(resource, value, patched, &why));
     }
-    let unknown = row.schema.prune(value);
+    let unknown = resource.schema.prune(value);
     if field_validation == FieldValidation::Ignore || unknown.is_empty() && duplicates.is_empty() {
         return Ok(Vec::new());
     }
@@ -96,13 +100,13 @@ pub(crate) fn decode(
         return Ok(found);
     }
     let why = format!("strict decoding error: {}", found.join(", "));
-    Err(refused(row, value, patched, &why))
+    Err(refused(resource, value, patched, &why))
 }
 
 /// The error of [`decode`]; for a patch without the object, as in
 /// `endpoints/handlers/patch.go`.
-fn refused(row: &Row, value: &Value, patched: bool, why: &str) -> Status {
-    let gvk = &row.kind.gvk;
+fn refused(resource: &Row, value: &Value, patched: bool, why: &str) -> Status {
+    let gvk = &resource.kind.gvk;
     if patched {
         let error = FieldError::invalid("patch", &Value::String(value.to_string()), why);
         return Status::invalid(&Gvk::new("", "", ""), "", &[error]);
@@ -114,10 +118,10 @@ fn refused(row: &Row, value: &Value, patched: bool, why: &str) -> Status {
 }
 
 /// Applies defaults to an object in the storage version.
-pub(crate) fn complete(row: &Row, value: &mut Value) {
-    row.stored.schema.default(value);
-    if !row.custom {
-        openapi::defaults::apply(&row.stored.kind.gvk, value);
+pub(crate) fn complete(resource: &Row, value: &mut Value) {
+    resource.stored.schema.default(value);
+    if !resource.custom {
+        openapi::defaults::apply(&resource.stored.kind.gvk, value);
     }
 }
 
@@ -125,22 +129,22 @@ pub(crate) fn complete(row: &Row, value: &mut Value) {
 /// errors that `concerns` accepts. Schema errors of fields for which a rule of the kind has
 /// an error, with Kubernetes' text, are omitted.
 pub(crate) fn judge(
-    row: &Row,
+    resource: &Row,
     new: &Value,
     old: Option<&Value>,
     validate_kind: bool,
     concerns: impl Fn(&FieldError) -> bool,
 ) -> Result<(), Status> {
-    let kind = &row.stored.kind;
+    let kind = &resource.stored.kind;
     let mut errors = rules::validate(&kind.gvk, kind.namespaced, new);
     if let Some(old) = old {
         errors.extend(rules::validate_update(new, old));
     }
-    if validate_kind && !row.custom {
+    if validate_kind && !resource.custom {
         errors.extend(admission::rules(&kind.gvk, new, old));
     }
     let rule_errors = errors.len();
-    for error in row.stored.schema.validate(new) {
+    for error in resource.stored.schema.validate(new) {
         if !errors[..rule_errors].iter().any(|e| e.field == error.field) {
             errors.push(error);
         }
@@ -150,7 +154,7 @@ pub(crate) fn judge(
         return Ok(());
     }
     Err(Status::invalid(
-        &row.kind.gvk,
+        &resource.kind.gvk,
         meta::text(new, "name"),
         &errors,
     ))
@@ -160,7 +164,7 @@ pub(crate) fn judge(
 pub(crate) struct Admit<'a> {
     pub(crate) registry: &'a Registry,
     pub(crate) ctx: &'a Ctx,
-    pub(crate) row: &'a Row,
+    pub(crate) resource: &'a Row,
     pub(crate) at: At<'a>,
     pub(crate) operation: Operation,
     pub(crate) dry_run: bool,
@@ -169,8 +173,8 @@ pub(crate) struct Admit<'a> {
 impl Admit<'_> {
     pub(crate) fn attributes(&self) -> Attributes<'_> {
         Attributes {
-            gvk: &self.row.stored.kind.gvk,
-            gvr: &self.row.stored.kind.gvr,
+            gvk: &self.resource.stored.kind.gvk,
+            gvr: &self.resource.stored.kind.gvr,
             namespace: self.at.namespace,
             name: self.at.name,
             subresource: self.at.subresource,
@@ -189,13 +193,13 @@ impl Admit<'_> {
         let chain = &self.registry.options.chain;
         chain.mutate(&self.attributes(), new, old).await?;
         let mut warnings = Vec::new();
-        if let Some(hooks) = self.registry.hooks(self.row, self.at.subresource) {
+        if let Some(hooks) = self.registry.hooks(self.resource, self.at.subresource) {
             let before = new.clone();
             let changed = Box::pin(self.hooked(hooks, new, old, &mut warnings)).await?;
             if changed {
                 self.keep_apart(before, new);
-                self.row.stored.schema.prune(new);
-                complete(self.row, new);
+                self.resource.stored.schema.prune(new);
+                complete(self.resource, new);
                 chain.mutate(&self.attributes(), new, old).await?;
             }
         }
@@ -210,7 +214,7 @@ impl Admit<'_> {
     ) -> Result<Vec<String>, Status> {
         let chain = &self.registry.options.chain;
         let mut warnings = chain.validate(&self.attributes(), new, old).await?;
-        if let Some(hooks) = self.registry.hooks(self.row, self.at.subresource) {
+        if let Some(hooks) = self.registry.hooks(self.resource, self.at.subresource) {
             Box::pin(self.judged(hooks, new, old, &mut warnings)).await?;
         }
         Ok(warnings)

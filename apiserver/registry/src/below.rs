@@ -27,18 +27,19 @@ impl Registry {
     pub(crate) async fn create_below(
         &self,
         ctx: &Ctx,
-        row: &Row,
+        resource: &Row,
         at: At<'_>,
         body: Body,
         options: &WriteOptions,
     ) -> Result<Written, Status> {
         match at.subresource {
-            "binding" => self.bind(ctx, row, at, &body.value, options).await,
+            "binding" => self.bind(ctx, resource, at, &body.value, options).await,
             "eviction" => self.evict(ctx, at, &body.value, options).await,
             _ => {
-                let key = self.key(row, at.namespace, at.name);
-                let parent = self.newest(row, &key).await?;
-                let parent = parent.ok_or_else(|| Status::not_found(&row.kind.gvr, at.name))?;
+                let key = self.key(resource, at.namespace, at.name);
+                let parent = self.newest(resource, &key).await?;
+                let parent =
+                    parent.ok_or_else(|| Status::not_found(&resource.kind.gvr, at.name))?;
                 self.answer(ctx, at, body, Some(&parent)).await
             }
         }
@@ -48,7 +49,7 @@ impl Registry {
     async fn bind(
         &self,
         ctx: &Ctx,
-        row: &Row,
+        resource: &Row,
         at: At<'_>,
         binding: &Value,
         options: &WriteOptions,
@@ -57,10 +58,10 @@ impl Registry {
         if node.is_empty() {
             return Err(Status::bad_request("target.name is required"));
         }
-        let gvr = &row.kind.gvr;
+        let gvr = &resource.kind.gvr;
         let until = deadline(ctx);
-        let key = self.key(row, at.namespace, at.name);
-        let mut current = self.newest(row, &key).await?;
+        let key = self.key(resource, at.namespace, at.name);
+        let mut current = self.newest(resource, &key).await?;
         loop {
             check_deadline(until)?;
             let pod = current.ok_or_else(|| Status::not_found(gvr, at.name))?;
@@ -83,7 +84,7 @@ impl Registry {
             meta::metadata(&mut new)?.remove("resourceVersion");
             new["spec"]["nodeName"] = node.into();
             schedule(&mut new, &self.now());
-            match self.put(row, &key, &new, pod.revision()).await? {
+            match self.put(resource, &key, &new, pod.revision()).await? {
                 Committed::Done(_) => return success(),
                 Committed::Lost(winner) => current = winner,
             }

@@ -63,8 +63,8 @@ impl UnheldClaims {
     }
 }
 
-pub(crate) fn is_service(row: &Row) -> bool {
-    row.kind.gvr.group.is_empty() && row.kind.gvr.resource == "services"
+pub(crate) fn is_service(resource: &Row) -> bool {
+    resource.kind.gvr.group.is_empty() && resource.kind.gvr.resource == "services"
 }
 
 fn keys(allocation: &Drawn) -> impl Iterator<Item = String> {
@@ -91,12 +91,12 @@ impl Registry {
     /// Allocates the addresses of a Service; does nothing for other kinds.
     pub(crate) async fn draw(
         &self,
-        row: &Row,
+        resource: &Row,
         new: &mut Value,
         old: Option<&Value>,
         dry_run: bool,
     ) -> Result<Drawn, Status> {
-        if !is_service(row) {
+        if !is_service(resource) {
             return Ok(Drawn::default());
         }
         let shared = self.options.shared_store;
@@ -106,7 +106,7 @@ impl Registry {
                 at: Position::Newest,
                 limit: 0,
             };
-            let reply = row.stored.cache.list(everything).await;
+            let reply = resource.stored.cache.list(everything).await;
             self.services
                 .refresh(&reply.map_err(|e| e.status())?.items, shared);
         }
@@ -115,12 +115,12 @@ impl Registry {
         loop {
             let allocation = self.services.draw(new, old, dry_run);
             let mut allocation = allocation.map_err(|errors| {
-                Status::invalid(&row.kind.gvk, meta::text(new, "name"), &errors)
+                Status::invalid(&resource.kind.gvk, meta::text(new, "name"), &errors)
             })?;
             let Some(before) = before.as_ref().filter(|_| !dry_run) else {
                 return Ok(allocation);
             };
-            let conflict = self.claim(row, new, &mut allocation).await;
+            let conflict = self.claim(resource, new, &mut allocation).await;
             if matches!(conflict, Ok(None)) {
                 return Ok(allocation);
             }
@@ -131,7 +131,7 @@ impl Registry {
             }
             if attempts.next().is_none() {
                 return Err(Status::server_timeout(
-                    &row.kind.gvr,
+                    &resource.kind.gvr,
                     "allocate addresses of",
                 ));
             }
@@ -142,7 +142,7 @@ impl Registry {
     /// Claims all allocated addresses. Returns an address that another process has claimed.
     async fn claim(
         &self,
-        row: &Row,
+        resource: &Row,
         service: &Value,
         allocation: &mut Drawn,
     ) -> Result<Option<Drawn>, Status> {
@@ -152,7 +152,7 @@ impl Registry {
         let value: Bytes = serde_json::to_vec(&claim).map_err(Status::internal)?.into();
         for (n, key) in keys(allocation).enumerate().collect::<Vec<_>>() {
             let key: Arc<str> = key.into();
-            match self.claim_one(row, &key, &value).await? {
+            match self.claim_one(resource, &key, &value).await? {
                 Some(revision) => allocation.claims.push((key, revision)),
                 None => {
                     let mut conflict = Drawn::default();
@@ -169,11 +169,11 @@ impl Registry {
 
     async fn claim_one(
         &self,
-        row: &Row,
+        resource: &Row,
         key: &Arc<str>,
         value: &Bytes,
     ) -> Result<Option<u64>, Status> {
-        let failed = |e: storage::Error| store_failed(&e, &row.kind.gvr, "create");
+        let failed = |e: storage::Error| store_failed(&e, &resource.kind.gvr, "create");
         let put = |expected| Txn {
             key: Arc::clone(key),
             expected,
@@ -209,8 +209,8 @@ impl Registry {
     }
 
     /// Frees the addresses that a Service no longer has.
-    pub(crate) async fn release(&self, row: &Row, old: &Value, new: Option<&Value>) {
-        if !is_service(row) {
+    pub(crate) async fn release(&self, resource: &Row, old: &Value, new: Option<&Value>) {
+        if !is_service(resource) {
             return;
         }
         let released = self.services.release(old, new);

@@ -112,9 +112,11 @@ fn accepted(crd: &Value) -> bool {
 /// Whether a name of the CRD is that of a built-in kind in its group.
 fn shadows(crd: &Value, builtin: &[Arc<Row>]) -> bool {
     let group = text(&crd["spec"], "group");
-    let same_group = builtin.iter().filter(|row| *row.kind.gvr.group == *group);
+    let same_group = builtin
+        .iter()
+        .filter(|resource| *resource.kind.gvr.group == *group);
     let built_in_names: Vec<ResourceNames> = same_group
-        .map(|row| ResourceNames::from(&*row.kind))
+        .map(|resource| ResourceNames::from(&*resource.kind))
         .collect();
     shadows_built_in(crd, &built_in_names)
 }

@@ -39,45 +39,45 @@ impl Registry {
         at: At<'_>,
         options: &DeleteOptions,
     ) -> Result<Deleted, Status> {
-        let row = self.row(at.resource)?;
-        check_verb(&row, &at, "delete")?;
+        let resource = self.row(at.resource)?;
+        check_verb(&resource, &at, "delete")?;
         if !at.subresource.is_empty() {
             return Err(Status::method_not_allowed());
         }
-        self.delete_row(ctx, &row, at, options).await
+        self.delete_row(ctx, &resource, at, options).await
     }
 
     async fn delete_row(
         &self,
         ctx: &Ctx,
-        row: &Row,
+        resource: &Row,
         at: At<'_>,
         options: &DeleteOptions,
     ) -> Result<Deleted, Status> {
         if *at.resource == NAMESPACES && UNDELETABLE_NAMESPACES.contains(&at.name) {
             let why = "this namespace may not be deleted";
-            return Err(Status::forbidden(&row.kind.gvr, at.name, why));
+            return Err(Status::forbidden(&resource.kind.gvr, at.name, why));
         }
         let until = deadline(ctx);
-        let key = self.key(row, at.namespace, at.name);
+        let key = self.key(resource, at.namespace, at.name);
         let mut fresh = false;
         // A dry run commits nothing, so no conflict would reveal a stale cached object.
         let mut current = match options.dry_run {
             true => None,
-            false => self.cached(row, at.namespace, at.name).await?,
+            false => self.cached(resource, at.namespace, at.name).await?,
         };
         loop {
             check_deadline(until)?;
             if current.is_none() && !fresh {
-                current = self.newest(row, &key).await?;
+                current = self.newest(resource, &key).await?;
                 fresh = true;
             }
             let Some(object) = current.take() else {
-                return Err(Status::not_found(&row.kind.gvr, at.name));
+                return Err(Status::not_found(&resource.kind.gvr, at.name));
             };
-            let planned = self.plan(ctx, row, at, options, &object).await;
+            let planned = self.plan(ctx, resource, at, options, &object).await;
             if !fresh && !matches!(planned, Ok((_, Plan::Remove | Plan::Mark(_)))) {
-                let newest = self.newest(row, &key).await?;
+                let newest = self.newest(resource, &key).await?;
                 fresh = true;
                 if newest.as_ref().map(Object::revision) != Some(object.revision()) {
                     current = newest;
@@ -86,12 +86,12 @@ impl Registry {
             }
             let (old, plan) = planned?;
             if options.dry_run {
-                return rehearsed(row, object, plan);
+                return rehearsed(resource, object, plan);
             }
             let committed = match &plan {
-                Plan::Wait => return kept(row, object),
-                Plan::Remove => self.remove(row, &key, &old, object.revision()).await?,
-                Plan::Mark(new) => self.put(row, &key, new, object.revision()).await?,
+                Plan::Wait => return kept(resource, object),
+                Plan::Remove => self.remove(resource, &key, &old, object.revision()).await?,
+                Plan::Mark(new) => self.put(resource, &key, new, object.revision()).await?,
             };
             match committed {
                 Committed::Lost(winner) => {
@@ -99,10 +99,10 @@ impl Registry {
                     fresh = true;
                 }
                 Committed::Done(object) if plan == Plan::Remove => {
-                    self.release(row, &old, None).await;
-                    return gone(row, object);
+                    self.release(resource, &old, None).await;
+                    return gone(resource, object);
                 }
-                Committed::Done(object) => return kept(row, object),
+                Committed::Done(object) => return kept(resource, object),
             }
         }
     }
@@ -111,24 +111,29 @@ impl Registry {
     async fn plan(
         &self,
         ctx: &Ctx,
-        row: &Row,
+        resource: &Row,
         at: At<'_>,
         options: &DeleteOptions,
         object: &Object,
     ) -> Result<(Value, Plan), Status> {
-        preconditions(row, options, object)?;
+        preconditions(resource, options, object)?;
         let mut old = object.value().map_err(Status::internal)?;
         let admit = Admit {
             registry: self,
             ctx,
-            row,
+            resource,
             at,
             operation: Operation::Delete,
             dry_run: options.dry_run,
         };
         admit.validate(&Value::Null, Some(&old)).await?;
         meta::metadata(&mut old)?.remove("resourceVersion");
-        let plan = plan(row.stored.strategy, &old, options.propagation, &self.now());
+        let plan = plan(
+            resource.stored.strategy,
+            &old,
+            options.propagation,
+            &self.now(),
+        );
         Ok((old, plan))
     }
 
@@ -141,14 +146,14 @@ impl Registry {
         options: &DeleteOptions,
         select: &ListOptions,
     ) -> Result<ListReply, Status> {
-        let row = self.row(at.resource)?;
-        check_verb(&row, &at, "deletecollection")?;
+        let resource = self.row(at.resource)?;
+        check_verb(&resource, &at, "deletecollection")?;
         let reply = self.list(ctx, at, select).await?;
-        let row = &row;
+        let resource = &resource;
         let mut deletions = futures_util::stream::iter(reply.items.clone())
             .map(|object| async move {
                 let at = At::one(at.resource, object.namespace(), object.name());
-                self.delete_row(ctx, row, at, options).await
+                self.delete_row(ctx, resource, at, options).await
             })
             .buffer_unordered(TOGETHER);
         while let Some(outcome) = deletions.next().await {
@@ -162,9 +167,9 @@ impl Registry {
     }
 }
 
-fn preconditions(row: &Row, options: &DeleteOptions, object: &Object) -> Result<(), Status> {
+fn preconditions(resource: &Row, options: &DeleteOptions, object: &Object) -> Result<(), Status> {
     // Kubernetes has the kind in place of the resource here (`rest/delete.go`).
-    let gvk = &row.kind.gvk;
+    let gvk = &resource.kind.gvk;
     let kind_as_resource = Gvr::new(gvk.group.clone(), gvk.version.clone(), gvk.kind.clone());
     let refuse = |why: String| Err(Status::conflict(&kind_as_resource, object.name(), why));
     if let Some(uid) = &options.uid
@@ -242,34 +247,37 @@ fn plan(strategy: &Strategy, old: &Value, policy: Option<Propagation>, now: &str
     }
 }
 
-fn kept(row: &Row, object: Object) -> Result<Deleted, Status> {
-    let object = shown(row, object)?;
+fn kept(resource: &Row, object: Object) -> Result<Deleted, Status> {
+    let object = shown(resource, object)?;
     Ok(Deleted::Object {
         object,
         gone: false,
     })
 }
 
-fn gone(row: &Row, object: Object) -> Result<Deleted, Status> {
-    if row.kind.returns_deleted {
-        let object = shown(row, object)?;
+fn gone(resource: &Row, object: Object) -> Result<Deleted, Status> {
+    if resource.kind.returns_deleted {
+        let object = shown(resource, object)?;
         return Ok(Deleted::Object { object, gone: true });
     }
     Ok(Deleted::Gone(Status::deleted(
-        &row.kind.gvr,
+        &resource.kind.gvr,
         object.name(),
         object.uid(),
     )))
 }
 
-fn rehearsed(row: &Row, object: Object, plan: Plan) -> Result<Deleted, Status> {
+fn rehearsed(resource: &Row, object: Object, plan: Plan) -> Result<Deleted, Status> {
     match plan {
-        Plan::Remove => gone(row, object),
-        Plan::Wait => kept(row, object),
+        Plan::Remove => gone(resource, object),
+        Plan::Wait => kept(resource, object),
         Plan::Mark(mut new) => {
             let revision = object.revision().to_string();
             meta::metadata(&mut new)?.insert("resourceVersion".into(), revision.into());
-            kept(row, Object::from_value(&new).map_err(Status::internal)?)
+            kept(
+                resource,
+                Object::from_value(&new).map_err(Status::internal)?,
+            )
         }
     }
 }

@@ -200,8 +200,8 @@ fn tell(registry: &Registry, readings: &mut Readings<'_>) {
     // The versions of a kind share their storage.
     let mut counted: HashSet<&str> = HashSet::new();
     let mut newest = 0;
-    for row in table.rows() {
-        let stored = &row.stored;
+    for info in table.rows() {
+        let stored = &info.stored;
         if !counted.insert(stored.cache.prefix()) {
             continue;
         }

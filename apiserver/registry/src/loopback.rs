@@ -192,14 +192,18 @@ impl Api for Loopback {
             .flat_map(|g| &g.versions)
             .flat_map(|v| &v.rows);
         let resources = rows
-            .map(|row| ApiResource {
-                resource: row.kind.gvr.clone(),
-                kind: row.kind.gvk.kind.to_string(),
-                namespaced: row.kind.namespaced,
-                verbs: row.verbs.clone(),
-                subresources: row.subresources.iter().map(|s| s.name.to_owned()).collect(),
-                categories: row.kind.categories.clone(),
-                short_names: row.kind.short_names.clone(),
+            .map(|resource| ApiResource {
+                resource: resource.kind.gvr.clone(),
+                kind: resource.kind.gvk.kind.to_string(),
+                namespaced: resource.kind.namespaced,
+                verbs: resource.verbs.clone(),
+                subresources: resource
+                    .subresources
+                    .iter()
+                    .map(|s| s.name.to_owned())
+                    .collect(),
+                categories: resource.kind.categories.clone(),
+                short_names: resource.kind.short_names.clone(),
             })
             .collect();
         Ok(Discovered {

@@ -45,7 +45,7 @@ enum Part {
 struct Write<'a> {
     registry: &'a Registry,
     ctx: &'a Ctx,
-    row: &'a Row,
+    resource: &'a Row,
     at: At<'a>,
     part: Part,
     options: &'a WriteOptions,
@@ -71,9 +71,10 @@ impl Registry {
         body: Body,
         options: &WriteOptions,
     ) -> Result<Written, Status> {
-        let row = self.row(at.resource)?;
-        check_verb(&row, &at, "update")?;
-        self.modify(ctx, &row, at, Source::Put(body), options).await
+        let resource = self.row(at.resource)?;
+        check_verb(&resource, &at, "update")?;
+        self.modify(ctx, &resource, at, Source::Put(body), options)
+            .await
     }
 
     /// PATCH of an object, its `status` or `scale`.
@@ -84,19 +85,19 @@ impl Registry {
         patch: Patch,
         options: &WriteOptions,
     ) -> Result<Written, Status> {
-        let row = self.row(at.resource)?;
-        check_verb(&row, &at, "patch")?;
-        if matches!(patch, Patch::Strategic(_)) && !row.kind.strategic {
-            return Err(Status::unsupported_media_type(row.patch_types()));
+        let resource = self.row(at.resource)?;
+        check_verb(&resource, &at, "patch")?;
+        if matches!(patch, Patch::Strategic(_)) && !resource.kind.strategic {
+            return Err(Status::unsupported_media_type(resource.patch_types()));
         }
-        self.modify(ctx, &row, at, Source::Patch(patch), options)
+        self.modify(ctx, &resource, at, Source::Patch(patch), options)
             .await
     }
 
     async fn modify(
         &self,
         ctx: &Ctx,
-        row: &Row,
+        resource: &Row,
         at: At<'_>,
         mut source: Source,
         options: &WriteOptions,
@@ -111,23 +112,23 @@ impl Registry {
         let write = Write {
             registry: self,
             ctx,
-            row,
+            resource,
             at,
             part,
             options,
         };
         let until = deadline(ctx);
-        let key = self.key(row, at.namespace, at.name);
+        let key = self.key(resource, at.namespace, at.name);
         let mut fresh = false;
         // A dry run commits nothing, so no conflict would reveal a stale cached object.
         let mut current = match options.dry_run {
             true => None,
-            false => self.cached(row, at.namespace, at.name).await?,
+            false => self.cached(resource, at.namespace, at.name).await?,
         };
         loop {
             check_deadline(until)?;
             if current.is_none() && !fresh {
-                current = self.newest(row, &key).await?;
+                current = self.newest(resource, &key).await?;
                 fresh = true;
             }
             let Some(object) = current.take() else {
@@ -139,7 +140,7 @@ impl Registry {
                 Ok((Some(changed), warnings)) => (changed, warnings),
                 unconfirmed => {
                     if !fresh {
-                        let newest = self.newest(row, &key).await?;
+                        let newest = self.newest(resource, &key).await?;
                         fresh = true;
                         if newest.as_ref().map(Object::revision) != Some(object.revision()) {
                             if consumed {
@@ -152,7 +153,7 @@ impl Registry {
                     let (_, warnings) = unconfirmed?;
                     let rewritten = match options.dry_run {
                         true => None,
-                        false => self.rewrite(row, &key, object.revision()).await?,
+                        false => self.rewrite(resource, &key, object.revision()).await?,
                     };
                     match rewritten {
                         None => return write.reply(object, warnings),
@@ -173,7 +174,7 @@ impl Registry {
             match write.commit(&key, &changed, object.revision()).await? {
                 Committed::Done(object) => {
                     let remaining = (!changed.deletes).then_some(&changed.new);
-                    self.release(row, &changed.old, remaining).await;
+                    self.release(resource, &changed.old, remaining).await;
                     return write.reply(object, warnings);
                 }
                 Committed::Lost(winner) if consumed => return Err(write.lost(winner.is_some())),
@@ -189,9 +190,9 @@ impl Registry {
 impl Write<'_> {
     /// Handles an absent object: 404, or a creation if the kind allows create on update.
     async fn missing(self, source: Source) -> Result<Written, Status> {
-        let gvr = &self.row.kind.gvr;
+        let gvr = &self.resource.kind.gvr;
         match source {
-            Source::Put(body) if self.part == Part::Main && self.row.kind.create_on_update => {
+            Source::Put(body) if self.part == Part::Main && self.resource.kind.create_on_update => {
                 let mut body = body;
                 check_name(&mut body.value, &self.at)?;
                 if !meta::text(&body.value, "resourceVersion").is_empty() {
@@ -210,9 +211,9 @@ impl Write<'_> {
     /// The error if another write won and the body cannot be applied again.
     fn lost(&self, exists: bool) -> Status {
         if exists {
-            Status::stale(&self.row.kind.gvr, self.at.name)
+            Status::stale(&self.resource.kind.gvr, self.at.name)
         } else {
-            Status::not_found(&self.row.kind.gvr, self.at.name)
+            Status::not_found(&self.resource.kind.gvr, self.at.name)
         }
     }
 
@@ -224,14 +225,16 @@ impl Write<'_> {
     ) -> Result<Committed, Status> {
         let new = &changed.new;
         let committed = if changed.deletes {
-            self.registry.remove(self.row, key, new, expected).await
+            self.registry
+                .remove(self.resource, key, new, expected)
+                .await
         } else if let Some(bytes) = &changed.encoded {
             let bytes = bytes.clone();
             self.registry
-                .put_encoded(self.row, key, bytes, expected)
+                .put_encoded(self.resource, key, bytes, expected)
                 .await
         } else {
-            self.registry.put(self.row, key, new, expected).await
+            self.registry.put(self.resource, key, new, expected).await
         };
         if !matches!(committed, Ok(Committed::Done(_))) {
             self.registry.give_back(&changed.allocation).await;
@@ -240,12 +243,12 @@ impl Write<'_> {
     }
 
     fn reply(&self, object: Object, warnings: Vec<String>) -> Result<Written, Status> {
-        let object = match (self.part, &self.row.kind.scale) {
+        let object = match (self.part, &self.resource.kind.scale) {
             (Part::Scale, Some(paths)) => {
                 let parent = object.value().map_err(Status::internal)?;
                 Object::from_value(&scale::of(paths, &parent)?).map_err(Status::internal)?
             }
-            _ => shown(self.row, object)?,
+            _ => shown(self.resource, object)?,
         };
         Ok(Written {
             object,
@@ -277,7 +280,7 @@ impl Write<'_> {
         current: &Object,
         consumed: &mut bool,
     ) -> Result<(Option<Changed>, Vec<String>), Status> {
-        let row = self.row;
+        let resource = self.resource;
         let apart = self.apart(source, current)?;
         let mut old = match &apart {
             Some(apart) => apart.tree()?,
@@ -288,14 +291,14 @@ impl Write<'_> {
         if let Some(before) = old["metadata"].as_object() {
             meta::carry_over(meta::metadata(&mut new)?, before);
         }
-        complete(row, &mut new);
+        complete(resource, &mut new);
         if apart.is_some() {
             Apart::trim(&mut new);
         }
         let admit = Admit {
             registry: self.registry,
             ctx: self.ctx,
-            row,
+            resource,
             at: self.at,
             operation: Operation::Update,
             dry_run: self.options.dry_run,
@@ -305,12 +308,12 @@ impl Write<'_> {
             Some(_) => Apart::concerns,
             None => |_: &FieldError| true,
         };
-        let strategy = row.stored.strategy;
+        let strategy = resource.stored.strategy;
         if self.part == Part::Main {
             (strategy.update)(&mut new, &old);
         }
         let validate_kind = matches!(self.part, Part::Main | Part::Scale);
-        judge(row, &new, Some(&old), validate_kind, concerns)?;
+        judge(resource, &new, Some(&old), validate_kind, concerns)?;
         if matches!(self.part, Part::Main | Part::Scale) && strategy.generation.raised(&new, &old) {
             meta::bump_generation(&mut new);
         }
@@ -340,7 +343,7 @@ impl Write<'_> {
     /// `None` if the rest of the object matters: for the finalizers of a deleted object, the
     /// allocations of a service, webhooks, or the tests of a JSON patch.
     fn apart<'o>(&self, source: &Source, current: &'o Object) -> Result<Option<Apart<'o>>, Status> {
-        let row = self.row;
+        let resource = self.resource;
         let covered = match source {
             Source::Put(_) => true,
             Source::Patch(Patch::Merge(patch) | Patch::Strategic(patch)) => Apart::covers(patch),
@@ -348,11 +351,11 @@ impl Write<'_> {
         };
         let needs_object = self.part != Part::Status
             || self.options.dry_run
-            || row.custom
-            || row.view != View::Stored
+            || resource.custom
+            || resource.view != View::Stored
             || current.head().deleting
-            || is_service(row)
-            || self.registry.hooks(row, self.at.subresource).is_some()
+            || is_service(resource)
+            || self.registry.hooks(resource, self.at.subresource).is_some()
             || !covered;
         (!needs_object).then(|| Apart::of(current)).transpose()
     }
@@ -388,27 +391,35 @@ impl Write<'_> {
         if self.part == Part::Scale {
             return Ok((value, Vec::new()));
         }
-        check_kind(self.row, &mut value)?;
-        check_namespace(self.row, &self.at, &mut value)?;
+        check_kind(self.resource, &mut value)?;
+        check_namespace(self.resource, &self.at, &mut value)?;
         let field_validation = self.options.field_validation;
-        let warnings = decode(self.row, &mut value, &duplicates, field_validation, patched)?;
-        self.row.view.write(&self.row.stored.kind.gvk, &mut value);
+        let warnings = decode(
+            self.resource,
+            &mut value,
+            &duplicates,
+            field_validation,
+            patched,
+        )?;
+        self.resource
+            .view
+            .write(&self.resource.stored.kind.gvk, &mut value);
         Ok((value, warnings))
     }
 
     fn patched(&self, patch: &Patch, old: &Value) -> Result<Value, Status> {
-        let mut doc = match (self.part, &self.row.kind.scale) {
+        let mut doc = match (self.part, &self.resource.kind.scale) {
             (Part::Scale, Some(paths)) => scale::of(paths, old)?,
             _ => {
                 let mut doc = old.clone();
-                self.row.view.read(&self.row.kind.gvk, &mut doc);
+                self.resource.view.read(&self.resource.kind.gvk, &mut doc);
                 doc
             }
         };
         let outcome = match patch {
             Patch::Json(patch) => patch::json(&doc, patch),
             Patch::Strategic(patch) if self.part != Part::Scale => {
-                patch::strategic(&doc, patch, &self.row.schema)
+                patch::strategic(&doc, patch, &self.resource.schema)
             }
             // A Scale has no lists: both patch types have the same effect.
             Patch::Merge(patch) | Patch::Strategic(patch) => {
@@ -429,10 +440,10 @@ impl Write<'_> {
 
     /// Checks the preconditions in a body: its `resourceVersion` and uid (B4.2, B5.4).
     fn preconditions(&self, sent: &Value, current: &Object, patched: bool) -> Result<(), Status> {
-        let gvr = &self.row.kind.gvr;
+        let gvr = &self.resource.kind.gvr;
         let revision = meta::text(sent, "resourceVersion");
         if revision.is_empty() || revision == "0" {
-            let needed = !self.row.kind.unconditional_update
+            let needed = !self.resource.kind.unconditional_update
                 && !patched
                 && matches!(self.part, Part::Main | Part::Status);
             if needed {
@@ -441,7 +452,11 @@ impl Write<'_> {
                     &json!(0),
                     "must be specified for an update",
                 );
-                return Err(Status::invalid(&self.row.kind.gvk, self.at.name, &[error]));
+                return Err(Status::invalid(
+                    &self.resource.kind.gvk,
+                    self.at.name,
+                    &[error],
+                ));
             }
         } else {
             let requested: u64 = revision.parse().map_err(|_| {
@@ -450,7 +465,7 @@ impl Write<'_> {
                     &json!(revision),
                     "must be a decimal number",
                 );
-                Status::invalid(&self.row.kind.gvk, self.at.name, &[error])
+                Status::invalid(&self.resource.kind.gvk, self.at.name, &[error])
             })?;
             if requested != current.revision() {
                 return Err(Status::stale(gvr, self.at.name));
@@ -463,7 +478,8 @@ impl Write<'_> {
                 self.at.name,
                 format!(
                     "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-                    self.registry.key(self.row, self.at.namespace, self.at.name),
+                    self.registry
+                        .key(self.resource, self.at.namespace, self.at.name),
                     current.uid()
                 ),
             ));
@@ -475,7 +491,7 @@ impl Write<'_> {
     fn merged(&self, mut sent: Value, old: &Value) -> Result<Value, Status> {
         match self.part {
             Part::Main => {
-                if self.row.stored.kind.status
+                if self.resource.stored.kind.status
                     && let Some(map) = sent.as_object_mut()
                 {
                     match old.get("status") {
@@ -493,7 +509,7 @@ impl Write<'_> {
                         None => new.remove("status"),
                     };
                 }
-                if self.row.stored.strategy.status_takes_metadata {
+                if self.resource.stored.strategy.status_takes_metadata {
                     let (meta, sent) = (meta::metadata(&mut new)?, &sent["metadata"]);
                     for field in ["labels", "annotations"] {
                         match sent.get(field) {
@@ -506,7 +522,7 @@ impl Write<'_> {
             }
             Part::Scale => {
                 let mut new = old.clone();
-                if let Some(paths) = &self.row.kind.scale {
+                if let Some(paths) = &self.resource.kind.scale {
                     scale::apply(paths, &sent, &mut new)?;
                 }
                 Ok(new)

@@ -26,8 +26,8 @@ use crate::view::View;
 const WATCH_MIN: Duration = Duration::from_secs(30 * 60);
 
 /// The storage key of an object without the prefix of its resource.
-pub(crate) fn suffix(row: &Row, namespace: &str, name: &str) -> String {
-    if row.kind.namespaced {
+pub(crate) fn suffix(resource: &Row, namespace: &str, name: &str) -> String {
+    if resource.kind.namespaced {
         format!("{namespace}/{name}")
     } else {
         name.to_owned()
@@ -35,21 +35,23 @@ pub(crate) fn suffix(row: &Row, namespace: &str, name: &str) -> String {
 }
 
 /// Converts a stored object to the version of a served resource.
-pub(crate) fn shown(row: &Row, object: Object) -> Result<Object, Status> {
-    if row.view == View::Stored {
+pub(crate) fn shown(resource: &Row, object: Object) -> Result<Object, Status> {
+    if resource.view == View::Stored {
         return Ok(object);
     }
-    let mut value = object.value().map_err(|e| row.unreadable(&object, e))?;
-    row.view.read(&row.kind.gvk, &mut value);
+    let mut value = object
+        .value()
+        .map_err(|e| resource.unreadable(&object, e))?;
+    resource.view.read(&resource.kind.gvk, &mut value);
     Object::from_value(&value).map_err(Status::internal)
 }
 
 /// 405 unless the resource, or its subresource, supports the verb.
-pub(crate) fn check_verb(row: &Row, at: &At<'_>, verb: &str) -> Result<(), Status> {
+pub(crate) fn check_verb(resource: &Row, at: &At<'_>, verb: &str) -> Result<(), Status> {
     let allowed = if at.subresource.is_empty() {
-        row.allows(verb)
+        resource.allows(verb)
     } else {
-        let sub = row
+        let sub = resource
             .subresource(at.subresource)
             .ok_or_else(Status::no_such_path)?;
         sub.verbs.contains(&verb)
@@ -64,8 +66,8 @@ pub(crate) fn check_verb(row: &Row, at: &At<'_>, verb: &str) -> Result<(), Statu
 impl Registry {
     /// Gets an object, or its `status` or `scale`. 404 if it does not exist.
     pub async fn get(&self, _: &Ctx, at: At<'_>, options: &GetOptions) -> Result<Object, Status> {
-        let row = self.row(at.resource)?;
-        check_verb(&row, &at, "get")?;
+        let resource = self.row(at.resource)?;
+        check_verb(&resource, &at, "get")?;
         let position = Params {
             resource_version: &options.resource_version,
             resource_version_match: "",
@@ -74,19 +76,19 @@ impl Registry {
             send_initial_events: None,
         };
         let fresh = position.get()?;
-        let object = row
+        let object = resource
             .stored
             .cache
-            .get(&suffix(&row, at.namespace, at.name), fresh)
+            .get(&suffix(&resource, at.namespace, at.name), fresh)
             .await
             .map_err(|e| e.status())?
-            .ok_or_else(|| Status::not_found(&row.kind.gvr, at.name))?;
-        match (at.subresource, &row.kind.scale) {
+            .ok_or_else(|| Status::not_found(&resource.kind.gvr, at.name))?;
+        match (at.subresource, &resource.kind.scale) {
             ("scale", Some(paths)) => {
                 let parent = object.value().map_err(Status::internal)?;
                 Object::from_value(&scale::of(paths, &parent)?).map_err(Status::internal)
             }
-            ("" | "status", _) => shown(&row, object),
+            ("" | "status", _) => shown(&resource, object),
             // Other subresources are served elsewhere.
             _ => Err(Status::no_such_path()),
         }
@@ -99,24 +101,29 @@ impl Registry {
         at: At<'_>,
         options: &client::ListOptions,
     ) -> Result<ListReply, Status> {
-        let row = self.row(at.resource)?;
-        check_verb(&row, &at, "list")?;
+        let resource = self.row(at.resource)?;
+        check_verb(&resource, &at, "list")?;
         let position = params(options);
         let request = ListRequest {
-            filter: filter(&row, &at, &options.label_selector, &options.field_selector)?,
+            filter: filter(
+                &resource,
+                &at,
+                &options.label_selector,
+                &options.field_selector,
+            )?,
             at: position.list()?,
             limit: position.limit,
         };
-        let reply = row
+        let reply = resource
             .stored
             .cache
             .list(request)
             .await
             .map_err(|e| e.status())?;
-        let items = if row.view == View::Stored {
+        let items = if resource.view == View::Stored {
             reply.items
         } else {
-            let converted = reply.items.into_iter().map(|o| shown(&row, o));
+            let converted = reply.items.into_iter().map(|o| shown(&resource, o));
             converted.collect::<Result<_, _>>()?
         };
         Ok(ListReply {
@@ -124,7 +131,7 @@ impl Registry {
             revision: reply.revision,
             next: reply.next,
             remaining: reply.remaining,
-            row,
+            row: resource,
         })
     }
 
@@ -135,24 +142,29 @@ impl Registry {
         at: At<'_>,
         options: &WatchOptions,
     ) -> Result<Watch, Status> {
-        let row = self.row(at.resource)?;
-        check_verb(&row, &at, "watch")?;
+        let resource = self.row(at.resource)?;
+        check_verb(&resource, &at, "watch")?;
         let request = WatchRequest {
-            filter: filter(&row, &at, &options.label_selector, &options.field_selector)?,
+            filter: filter(
+                &resource,
+                &at,
+                &options.label_selector,
+                &options.field_selector,
+            )?,
             start: watch_params(options).watch()?,
             bookmarks: options.bookmarks,
             deadline: Some(Instant::now() + options.timeout.unwrap_or_else(draw_timeout)),
         };
-        let watcher = row
+        let watcher = resource
             .stored
             .cache
             .watch(request)
             .await
             .map_err(|e| e.status())?;
-        let definition = row.definition.clone();
+        let definition = resource.definition.clone();
         Ok(Watch {
             watcher,
-            row,
+            resource,
             definition,
         })
     }
@@ -172,11 +184,11 @@ fn draw_timeout() -> Duration {
 }
 
 /// Builds the filter of the watch cache, which takes namespace and name separately.
-fn filter(row: &Row, at: &At<'_>, labels: &str, fields: &str) -> Result<Filter, Status> {
+fn filter(resource: &Row, at: &At<'_>, labels: &str, fields: &str) -> Result<Filter, Status> {
     let labels = LabelSelector::parse(labels).map_err(Status::bad_request)?;
     let fields = FieldSelector::parse(fields).map_err(Status::bad_request)?;
     let mut filter = Filter {
-        namespace: (row.kind.namespaced && !at.namespace.is_empty())
+        namespace: (resource.kind.namespaced && !at.namespace.is_empty())
             .then(|| at.namespace.to_owned()),
         name: (!at.name.is_empty()).then(|| at.name.to_owned()),
         matches: None,
@@ -190,7 +202,7 @@ fn filter(row: &Row, at: &At<'_>, labels: &str, fields: &str) -> Result<Filter, 
             }
             ("metadata.name" | "metadata.namespace", _) => match_fields = true,
             (label, _) => {
-                let field = row
+                let field = resource
                     .fields
                     .iter()
                     .find(|f| f.label == label)
@@ -227,7 +239,7 @@ fn field_of<'a>(used: &[Field], object: &'a Object, label: &str) -> Option<Cow<'
 /// A running watch; dropping it stops it.
 pub struct Watch {
     watcher: Watcher,
-    row: Arc<Row>,
+    resource: Arc<Row>,
     definition: Option<watch::Receiver<()>>,
 }
 
@@ -321,12 +333,12 @@ impl Watch {
 
     /// The watched resource.
     pub fn row(&self) -> &Arc<Row> {
-        &self.row
+        &self.resource
     }
 
     /// The kind of the objects, for bookmarks.
     pub fn kind(&self) -> &Gvk {
-        &self.row.kind.gvk
+        &self.resource.kind.gvk
     }
 
     fn convert(&self, item: Result<watchcache::Item, watchcache::Error>) -> Result<Item, Status> {
@@ -338,12 +350,12 @@ impl Watch {
                 revision,
                 initial_end,
             }),
-            watchcache::Item::Event(delivery) if self.row.view == View::Stored => {
+            watchcache::Item::Event(delivery) if self.resource.view == View::Stored => {
                 Ok(Item::Event(Event(Inner::Shared(delivery))))
             }
             watchcache::Item::Event(delivery) => Ok(Item::Event(Event(Inner::Converted {
                 change: delivery.change(),
-                object: shown(&self.row, delivery.object().clone())?,
+                object: shown(&self.resource, delivery.object().clone())?,
                 frame: OnceLock::new(),
             }))),
         }

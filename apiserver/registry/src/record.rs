@@ -19,14 +19,14 @@ use crate::table::Row;
 impl Registry {
     /// Creates events; results are in the same order.
     pub(crate) async fn record(&self, ctx: &Ctx, events: Vec<Event>) -> Vec<Result<(), Status>> {
-        let row = match self.row(&EVENTS) {
-            Ok(row) => row,
+        let resource = match self.row(&EVENTS) {
+            Ok(resource) => resource,
             Err(status) => return events.iter().map(|_| Err(status.clone())).collect(),
         };
         let now = self.now();
         let writes = events
             .into_iter()
-            .map(|event| self.record_one(ctx, &row, event, &now));
+            .map(|event| self.record_one(ctx, &resource, event, &now));
         // The store commits them together.
         join_all(writes).await
     }
@@ -34,7 +34,7 @@ impl Registry {
     async fn record_one(
         &self,
         ctx: &Ctx,
-        row: &Row,
+        resource: &Row,
         mut event: Event,
         now: &str,
     ) -> Result<(), Status> {
@@ -43,14 +43,17 @@ impl Registry {
             return self.record_by_post(ctx, &event).await;
         }
         let (namespace, name) = (&event.metadata.namespace, &event.metadata.name);
-        self.check_lifecycle(row, namespace, name).await?;
-        let key = self.key(row, namespace, name);
+        self.check_lifecycle(resource, namespace, name).await?;
+        let key = self.key(resource, namespace, name);
         event.metadata.creation_timestamp = now.to_owned();
         event.metadata.uid = uuid::Uuid::new_v4().to_string();
         let bytes = Bytes::from(serde_json::to_vec(&event).map_err(Status::internal)?);
-        match self.put_unseen(row, key, bytes).await? {
+        match self.put_unseen(resource, key, bytes).await? {
             Some(_) => Ok(()),
-            None => Err(Status::already_exists(&row.kind.gvr, &event.metadata.name)),
+            None => Err(Status::already_exists(
+                &resource.kind.gvr,
+                &event.metadata.name,
+            )),
         }
     }
 

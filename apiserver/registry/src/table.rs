@@ -201,8 +201,8 @@ impl Table {
         });
         let mut groups: Vec<Group> = Vec::new();
         let mut index = HashMap::with_capacity(rows.len());
-        for (i, row) in rows.iter().enumerate() {
-            let gvr = &row.kind.gvr;
+        for (i, resource) in rows.iter().enumerate() {
+            let gvr = &resource.kind.gvr;
             index.insert(gvr.clone(), i);
             if groups.last().is_none_or(|g| *g.name != *gvr.group) {
                 groups.push(Group {
@@ -222,7 +222,7 @@ impl Table {
                     });
                 }
                 if let Some(version) = group.versions.last_mut() {
-                    version.rows.push(Arc::clone(row));
+                    version.rows.push(Arc::clone(resource));
                 }
             }
         }

@@ -19,7 +19,7 @@ pub(crate) struct Taken {
 impl Admit<'_> {
     pub(crate) async fn take(&self, new: &mut Value, old: Option<&Value>) -> Result<Taken, Status> {
         let registry = self.registry;
-        let addresses = registry.draw(self.row, new, old, self.dry_run).await?;
+        let addresses = registry.draw(self.resource, new, old, self.dry_run).await?;
         let mut allocation = Taken {
             addresses,
             ..Taken::default()

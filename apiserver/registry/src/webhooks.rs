@@ -20,15 +20,15 @@ pub fn apply_patch(doc: &Value, patch: &Value) -> Result<Value, String> {
 impl Registry {
     /// The webhooks, if any matches the resource. They are not called for a scale: they
     /// would get its parent.
-    pub(crate) fn hooks(&self, row: &Row, subresource: &str) -> Option<&Arc<Webhooks>> {
+    pub(crate) fn hooks(&self, resource: &Row, subresource: &str) -> Option<&Arc<Webhooks>> {
         let hooks = self.options.webhooks.as_ref()?;
-        let gvr = &row.stored.kind.gvr;
+        let gvr = &resource.stored.kind.gvr;
         (subresource != "scale" && hooks.concern(gvr, subresource)).then_some(hooks)
     }
 
     /// A resource in all its versions, the requested one first.
-    fn versions(&self, row: &Row) -> Vec<Arc<Row>> {
-        let gvr = &row.kind.gvr;
+    fn versions(&self, resource: &Row) -> Vec<Arc<Row>> {
+        let gvr = &resource.kind.gvr;
         let table = self.table();
         let same = table.rows().iter().filter(|other| {
             let other = &other.kind.gvr;
@@ -49,9 +49,9 @@ impl Admit<'_> {
         old: Option<&Value>,
         warnings: &mut Vec<String>,
     ) -> Result<bool, Status> {
-        let rows = self.registry.versions(self.row);
-        let (show, take) = (show(&rows), take(&rows));
-        let versions = versions(&rows, &show, &take);
+        let resources = self.registry.versions(self.resource);
+        let (show, take) = (show(&resources), take(&resources));
+        let versions = versions(&resources, &show, &take);
         let at = self.attributes();
         hooks.mutate(&at, &versions, new, old, warnings).await
     }
@@ -64,7 +64,7 @@ impl Admit<'_> {
             *new = before;
             return;
         }
-        if self.row.stored.kind.status {
+        if self.resource.stored.kind.status {
             put(new, "status", before.get("status"));
         }
         for field in ["generation", "resourceVersion"] {
@@ -80,9 +80,9 @@ impl Admit<'_> {
         old: Option<&Value>,
         warnings: &mut Vec<String>,
     ) -> Result<(), Status> {
-        let rows = self.registry.versions(self.row);
-        let (show, take) = (show(&rows), take(&rows));
-        let versions = versions(&rows, &show, &take);
+        let resources = self.registry.versions(self.resource);
+        let (show, take) = (show(&resources), take(&resources));
+        let versions = versions(&resources, &show, &take);
         let at = self.attributes();
         if self.operation == Operation::Delete {
             let mut deleted = Value::Null;
@@ -107,32 +107,32 @@ fn put(object: &mut Value, field: &str, value: Option<&Value>) {
 type Show = Box<dyn Fn(usize, &Value) -> Value + Send + Sync>;
 type Take = Box<dyn Fn(usize, Value) -> Value + Send + Sync>;
 
-fn show(rows: &[Arc<Row>]) -> Show {
-    let rows = rows.to_vec();
+fn show(resources: &[Arc<Row>]) -> Show {
+    let resources = resources.to_vec();
     Box::new(move |version, object| {
         let mut converted = object.clone();
-        if let Some(row) = rows.get(version) {
-            row.view.read(&row.kind.gvk, &mut converted);
+        if let Some(resource) = resources.get(version) {
+            resource.view.read(&resource.kind.gvk, &mut converted);
         }
         converted
     })
 }
 
-fn take(rows: &[Arc<Row>]) -> Take {
-    let rows = rows.to_vec();
+fn take(resources: &[Arc<Row>]) -> Take {
+    let resources = resources.to_vec();
     Box::new(move |version, mut object| {
-        if let Some(row) = rows.get(version) {
-            row.view.write(&row.stored.kind.gvk, &mut object);
+        if let Some(resource) = resources.get(version) {
+            resource.view.write(&resource.stored.kind.gvk, &mut object);
         }
         object
     })
 }
 
-fn versions<'a>(rows: &[Arc<Row>], show: &'a Show, take: &'a Take) -> Versions<'a> {
+fn versions<'a>(resources: &[Arc<Row>], show: &'a Show, take: &'a Take) -> Versions<'a> {
     Versions {
-        kinds: rows
+        kinds: resources
             .iter()
-            .map(|row| (row.kind.gvk.clone(), row.kind.gvr.clone()))
+            .map(|resource| (resource.kind.gvk.clone(), resource.kind.gvr.clone()))
             .collect(),
         show: &**show,
         take: &**take,

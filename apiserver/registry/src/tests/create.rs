@@ -236,8 +236,8 @@ async fn recorded_events_are_stored_as_if_posted() {
     let bytes = |name: &'static str| {
         let registry = &fixture.registry;
         async move {
-            let row = registry.row(&EVENTS).unwrap();
-            let key = registry.key(&row, "default", name);
+            let resource = registry.row(&EVENTS).unwrap();
+            let key = registry.key(&resource, "default", name);
             let stored = registry.store.get(&key).await.unwrap().unwrap();
             let value: Value = serde_json::from_slice(&stored.value).unwrap();
             let uid = value["metadata"]["uid"].as_str().unwrap();

@@ -103,14 +103,14 @@ async fn names_are_served_once_they_are_accepted() {
         .await
         .unwrap();
     fixture.registry.sync_crds().await.unwrap();
-    let row = fixture.registry.table().find(&THINGS).unwrap();
-    assert_eq!(row.kind.list_kind, "ThingList");
+    let resource = fixture.registry.table().find(&THINGS).unwrap();
+    assert_eq!(resource.kind.list_kind, "ThingList");
     let accepted = json!({"status": {"acceptedNames": names}});
     fixture.merge(at.sub("status"), accepted).await.unwrap();
     fixture.registry.sync_crds().await.unwrap();
-    let row = fixture.registry.table().find(&THINGS).unwrap();
-    assert_eq!(row.kind.list_kind, "Things");
-    assert_eq!(row.kind.short_names, ["cm"]);
+    let resource = fixture.registry.table().find(&THINGS).unwrap();
+    assert_eq!(resource.kind.list_kind, "Things");
+    assert_eq!(resource.kind.short_names, ["cm"]);
 }
 
 /// Whatever its status says, and when it is deleted.
