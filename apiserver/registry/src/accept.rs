@@ -73,8 +73,8 @@ pub(crate) fn check_namespace(
 }
 
 /// Decodes as a typed decoder does: rejects values of a wrong type, and removes unknown
-/// fields. Unknown and duplicate fields are an error if validation is strict; otherwise
-/// they are returned as warnings. Errors are 400, or 422 for the result of a patch.
+/// fields. Unknown and duplicate fields are an error with `Strict`, and are returned as
+/// warnings with `Warn`. Errors are 400, or 422 for the result of a patch.
 pub(crate) fn decode(
     resource: &Row,
     value: &mut Value,

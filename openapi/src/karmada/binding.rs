@@ -10,8 +10,8 @@ use super::failover::DIRECTLY;
 use super::placement::Placement;
 use super::policy::Suspension;
 
-/// Reason of the condition `Scheduled` if the control plane's own cluster runs the workload
-/// of the template, which is therefore not propagated. Karmada has no such case.
+/// Reason of the condition `Scheduled` if the host cluster itself runs the workload of the
+/// template, which is therefore not propagated. Karmada has no such case.
 pub const HOST_RUNS_WORKLOADS: &str = "HostRunsWorkloads";
 
 /// A ResourceBinding or ClusterResourceBinding.
@@ -55,8 +55,7 @@ pub struct BindingSpec {
 }
 
 impl Binding {
-    /// Whether the condition `Scheduled` says that the control plane's own cluster runs the
-    /// workload.
+    /// Whether the condition `Scheduled` says that the host cluster runs the workload.
     pub fn is_refused(&self) -> bool {
         let mut conditions = self.status.conditions.iter();
         conditions.any(|c| c.kind == "Scheduled" && c.reason == HOST_RUNS_WORKLOADS)

@@ -124,7 +124,7 @@ static SPEC_GENERATION: Strategy = Strategy {
     ..PLAIN
 };
 
-/// The strategy of a custom resource, and of built-in kinds that are CRDs upstream.
+/// The strategy of custom resources, and of built-in kinds with the same generation policy.
 pub(crate) fn custom(status: bool) -> &'static Strategy {
     if status { &CUSTOM_WITH_STATUS } else { &CUSTOM }
 }
