@@ -160,7 +160,7 @@ pub(crate) fn judge(
     ))
 }
 
-/// One admission request.
+/// The context of one admission request.
 pub(crate) struct Admit<'a> {
     pub(crate) registry: &'a Registry,
     pub(crate) ctx: &'a Ctx,

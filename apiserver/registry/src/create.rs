@@ -1,7 +1,7 @@
 //! Create: turns a body into a stored object.
 //!
-//! Order as in Kubernetes: defaults, mutating admission, generated metadata, validation,
-//! strategy, validating admission, one transaction.
+//! Order as in Kubernetes: defaults, mutating admission, generated metadata, strategy,
+//! validation, validating admission, one transaction.
 
 use admission::Operation;
 use client::At;
