@@ -12,7 +12,7 @@ use crate::accept::Admit;
 use crate::registry::Registry;
 use crate::table::Row;
 
-/// Applies a JSON patch for [`Webhooks::new`].
+/// Applies a JSON patch for [`WebhookDispatcher::new`].
 pub fn apply_patch(doc: &Value, patch: &Value) -> Result<Value, String> {
     patch::json(doc, patch).map_err(|e| format!("its patch cannot be applied: {e}"))
 }
