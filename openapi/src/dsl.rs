@@ -554,10 +554,7 @@ kind v1 Base bases cluster type=a.Base verbs=get,list key=/registry/other
                 "kind v1 A as here type=a.A\n",
                 "test:1: unknown scope \"here\"",
             ),
-            (
-                "type a.A\n  ...a.A\n",
-                "a.A: inlined types form a cycle",
-            ),
+            ("type a.A\n  ...a.A\n", "a.A: inlined types form a cycle"),
             ("column x\n", "test:1: unexpected \"column\""),
             (
                 "type a.A \"open\n",
